@@ -1,0 +1,1 @@
+"""From runs to answers: values in, values out; no files, no text."""

@@ -1,0 +1,1 @@
+"""The edge: arguments in, text and exit status out."""

@@ -1,0 +1,1 @@
+"""The virtual machine: its image, its life, its disks, its agent."""

@@ -1,0 +1,155 @@
+"""What we made on this host and must remove: written down before it exists.
+
+One file per process, one JSON object per line, synced before the thing is made. The file is
+locked while its process lives, so `vdisklab clean` can tell an interrupted run from a running one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from vdisklab.errors import DirtyHostError, HostError
+
+
+class Kind(StrEnum):
+    """Kinds of things that outlive the process that made them."""
+
+    PROCESS = "process"
+    FILE = "file"
+    DIRECTORY = "directory"
+    LOOP = "loop"
+    MOUNT = "mount"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing: `name` identifies it to the one who undoes it, `detail` says what else helps."""
+
+    number: int
+    kind: str
+    name: str
+    detail: Mapping[str, str] = field(default_factory=dict)
+
+
+class Ledger:
+    """The open ledger of this process."""
+
+    def __init__(self, path: Path, run_id: str, descriptor: int) -> None:
+        self.path = path
+        self.run_id = run_id
+        self._descriptor = descriptor
+        self._next = 0
+
+    @contextmanager
+    def entry(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[None]:
+        """Holds one line for as long as the thing may exist.
+
+        The line is written before the block is entered. It is struck when the block ends well;
+        when taking down fails (DirtyHostError) it stays for `clean`.
+        """
+        number = self._next
+        self._next += 1
+        self._append({"add": number, "kind": kind, "name": os.fspath(name), "detail": detail})
+        try:
+            yield
+        except DirtyHostError:
+            raise
+        except BaseException:
+            self._append({"strike": number})
+            raise
+        self._append({"strike": number})
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        os.write(self._descriptor, json.dumps(line).encode() + b"\n")
+        os.fsync(self._descriptor)
+
+
+def state_directory() -> Path:
+    """Where ledgers (and the default database) are: the system's place for root, else the user's."""
+    override = os.environ.get("VDISKLAB_STATE")
+    if override:
+        return Path(override)
+    if os.geteuid() == 0:
+        return Path("/var/lib/vdisklab")
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    return Path(base) / "vdisklab"
+
+
+@contextmanager
+def open_ledger(directory: Path | None = None) -> Iterator[Ledger]:
+    """A new, locked ledger; removed at the end when every line in it is struck."""
+    directory = (directory or state_directory()) / "ledger"
+    run_id = secrets.token_hex(4)
+    path = directory / f"{run_id}.jsonl"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+    except OSError as error:
+        raise HostError(
+            f"the ledger {path} cannot be written: {error.strerror}",
+            hint="set VDISKLAB_STATE to a directory that can be written",
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield Ledger(path, run_id, descriptor)
+    finally:
+        if not pending(path):
+            path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def pending(path: Path) -> list[Entry]:
+    """The entries of a ledger that are not struck, newest first: the order to undo them in.
+
+    A last line that a crash cut short is skipped: its thing was never made, because the line is
+    synced first.
+    """
+    entries: dict[int, Entry] = {}
+    for text in path.read_text(errors="replace").splitlines():
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError:
+            continue
+        if "add" in line:
+            entries[line["add"]] = Entry(line["add"], line["kind"], line["name"], line["detail"])
+        elif "strike" in line:
+            entries.pop(line["strike"], None)
+    return sorted(entries.values(), key=lambda entry: -entry.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What one interrupted process left."""
+
+    path: Path
+    entries: tuple[Entry, ...]
+
+
+@contextmanager
+def leftovers(directory: Path | None = None) -> Iterator[list[Leftover]]:
+    """The ledgers of processes that are gone, each locked for as long as the block lasts."""
+    directory = (directory or state_directory()) / "ledger"
+    held: list[int] = []
+    found: list[Leftover] = []
+    try:
+        for path in sorted(directory.glob("*.jsonl")) if directory.is_dir() else []:
+            descriptor = os.open(path, os.O_RDWR)
+            held.append(descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue  # its process is alive
+            found.append(Leftover(path, tuple(pending(path))))
+        yield found
+    finally:
+        for descriptor in held:
+            os.close(descriptor)

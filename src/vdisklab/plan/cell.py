@@ -1,0 +1,39 @@
+"""A cell: what is measured once in each block."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from vdisklab.plan.path import DiskPath
+from vdisklab.plan.segments import ImageFormat, PageCache
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A disk path with the state of the host's page cache before each measurement."""
+
+    path: DiskPath
+    page_cache: PageCache
+
+    @property
+    def label(self) -> str:
+        """The path, and the page cache's state where it can differ: `raw/writeback (warm)`."""
+        if self.page_cache is PageCache.BYPASSED:
+            return self.path.canonical
+        return f"{self.path.canonical} ({self.page_cache})"
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that stand for this cell in the database."""
+        return hashlib.sha256(self.label.encode()).hexdigest()[:16]
+
+
+def page_cache_states(path: DiskPath) -> tuple[PageCache, ...]:
+    """The states that make sense for a path: cold and warm where QEMU uses the page cache."""
+    bypassed = (
+        path.on_host
+        or path.cache.direct
+        or (path.image is not None and path.image.format is ImageFormat.NULL)
+    )
+    return (PageCache.BYPASSED,) if bypassed else (PageCache.COLD, PageCache.WARM)

@@ -1,0 +1,105 @@
+"""Paths that can be written and cannot exist: why, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vdisklab.plan.path import DiskPath
+from vdisklab.plan.segments import Aio, CacheMode, ImageFormat, LayerKind
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """Why a path cannot exist, and what to write instead."""
+
+    reason: str
+    instead: str
+
+
+def _stacking(path: DiskPath) -> Impossible | None:
+    for below, above in zip(path.layers, path.layers[1:], strict=False):
+        if above.kind is LayerKind.TMPFS:
+            return Impossible(
+                "tmpfs lives in memory and stands on nothing", "put tmpfs first, or leave it out"
+            )
+        if below.kind.is_directory:
+            return Impossible(
+                f"{above.kind} needs a block device below, and {below.kind} is a directory",
+                f"leave one of them out, or put {above.kind} first",
+            )
+    return None
+
+
+def _something_to_give(path: DiskPath) -> Impossible | None:
+    if path.on_host or path.image is not None:
+        return None
+    if not path.layers:
+        return Impossible(
+            "the work directory is not a block device, so there is nothing to give to the guest",
+            f"add a format: raw/{path.cache}",
+        )
+    top = path.layers[-1].kind
+    if top.is_directory:
+        return Impossible(
+            f"{top} holds files, and no image format says which file to give to the guest",
+            f"add a format: {path.stack}/raw/{path.cache}",
+        )
+    return None
+
+
+def _raw_on_block(path: DiskPath) -> Impossible | None:
+    if path.image is None or not path.layers or path.layers[-1].kind.is_directory:
+        return None
+    if path.image.format is ImageFormat.RAW:
+        return Impossible(
+            f"raw on {path.layers[-1].kind} is the block device itself",
+            f"leave the format out: {path.stack}/{path.cache}",
+        )
+    return None
+
+
+def _null_stands_alone(path: DiskPath) -> Impossible | None:
+    if path.image is None or path.image.format is not ImageFormat.NULL:
+        return None
+    if path.layers or path.cache is not CacheMode.DEFAULT:
+        return Impossible(
+            "null is no storage at all: it has no layers below and no cache mode",
+            "write null, or null/default/BUS",
+        )
+    if path.attachment.aio is not Aio.THREADS:
+        return Impossible("null does no I/O that aio could change", "leave the aio option out")
+    return None
+
+
+def _native_needs_direct(path: DiskPath) -> Impossible | None:
+    if path.attachment.aio is Aio.NATIVE and not path.cache.direct and not path.on_host:
+        return Impossible(
+            f"aio=native needs O_DIRECT, which cache mode {path.cache} does not use",
+            "choose none or directsync, or aio=threads or aio=io_uring",
+        )
+    return None
+
+
+def _qcow2_features(path: DiskPath) -> Impossible | None:
+    image = path.image
+    if image is None or image.format is not ImageFormat.QCOW2:
+        return None
+    if image.option("lazy_refcounts") and image.option("compat") == "0.10":
+        return Impossible("lazy_refcounts needs qcow2 compat=1.1", "leave compat=0.10 out")
+    return None
+
+
+_RULES: tuple[Callable[[DiskPath], Impossible | None], ...] = (
+    _stacking, _something_to_give, _raw_on_block, _null_stands_alone,
+    _native_needs_direct, _qcow2_features,
+)  # fmt: skip
+
+
+def impossible(path: DiskPath) -> Impossible | None:
+    """The first reason why no host at all could build this path, or None."""
+    for rule in _RULES:
+        verdict = rule(path)
+        if verdict is not None:
+            return verdict
+    return None

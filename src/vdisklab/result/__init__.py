@@ -1,0 +1,1 @@
+"""Runs as they were seen, and where they are kept."""

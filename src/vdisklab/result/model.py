@@ -1,0 +1,206 @@
+"""What was seen: immutable values that know nothing of how they are stored.
+
+    Campaign 1─n Run 1─n Measurement 1─n Sample
+
+A Run is one cell (disk path and page-cache state) in one block: one fresh attach of the disk.
+It is the unit of replication. Its Measurements are the programs that ran in that attach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class Better(StrEnum):
+    """Which direction of a metric is the good one."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+class Direction(StrEnum):
+    """What the counted operations did; `none` where the program does not separate them."""
+
+    READ = "read"
+    WRITE = "write"
+    TRIM = "trim"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A quantity: its name, its SI unit (or `1` for a ratio), and which way is better."""
+
+    name: str
+    unit: str
+    better: Better
+
+
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("bandwidth", "B/s", Better.HIGHER),
+        Metric("iops", "1/s", Better.HIGHER),
+        Metric("latency_mean", "s", Better.LOWER),
+        Metric("latency_p50", "s", Better.LOWER),
+        Metric("latency_p99", "s", Better.LOWER),
+        Metric("latency_p99.9", "s", Better.LOWER),
+        Metric("latency_max", "s", Better.LOWER),
+        Metric("duration", "s", Better.LOWER),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One number that a program reported. A quantity that was not measured has no Sample."""
+
+    metric: str
+    direction: Direction
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Bytes and operations that one observer counted during a measurement."""
+
+    read_bytes: int
+    write_bytes: int
+    read_operations: int
+    write_operations: int
+    flush_operations: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Who counted what while the program ran; None where nobody could count.
+
+    `resident_before` is the share (0 to 1) of the image that was in the host's page cache when
+    the measurement began, `allocated_*` the bytes that the image occupied on the host,
+    `host_cpu_seconds` the CPU time of QEMU (or, on the host, of the program), `steal_seconds`
+    what the hypervisor below us took from all CPUs.
+    """
+
+    guest: Counted | None = None
+    qemu: Counted | None = None
+    device: Counted | None = None
+    host_cpu_seconds: float | None = None
+    resident_before: float | None = None
+    resident_after: float | None = None
+    allocated_before: int | None = None
+    allocated_after: int | None = None
+    steal_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One program's run: what it was told, what it said, what that means."""
+
+    name: str
+    program: str
+    command: str
+    samples: tuple[Sample, ...]
+    evidence: Evidence
+    started: datetime
+    wall_seconds: float
+    measured_seconds: float | None
+    raw: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A state that the numbers rely on: what was asked for and what was read back."""
+
+    name: str
+    asked: str
+    seen: str
+
+    @property
+    def confirmed(self) -> bool:
+        """True when what was seen is what was asked for."""
+        return self.asked == self.seen
+
+
+class FailureKind(StrEnum):
+    """Why a cell has no numbers."""
+
+    STATE = "state"  # a state could not be confirmed
+    STORAGE = "storage"
+    GUEST = "guest"
+    WORKLOAD = "workload"
+    INTERNAL = "internal"  # a bug of ours
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The reason why a run failed, in one sentence."""
+
+    kind: FailureKind
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """The machine, as far as it decides numbers. What is unknown is absent from `more`."""
+
+    hostname: str
+    machine_id: str
+    kernel: str
+    cpu: str
+    cpus: int
+    memory_bytes: int
+    qemu: str | None
+    fio: str | None
+    more: Mapping[str, str] = field(default_factory=dict)
+
+
+class Origin(StrEnum):
+    """Where the numbers come from."""
+
+    GUEST = "guest"
+    HOST = "host"
+    LAB = "lab"
+    IMPORTED = "imported"
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """One plan on one host. `fingerprint` is the plan's: the same plan continues the campaign."""
+
+    id: str
+    fingerprint: str
+    plan: Mapping[str, Any]
+    host: HostFacts
+    started: datetime
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One cell in one block, measured or failed.
+
+    `block` counts from 1, `position` is the place within the block's random order (from 1).
+    `accelerator` is `kvm` or `tcg`, None where no guest took part. `medium` names the device
+    below the work directory. `commands` are what a person would type, QMP included.
+    """
+
+    id: str
+    campaign: str
+    cell: str
+    path: str
+    page_cache: str
+    block: int
+    position: int
+    origin: Origin
+    started: datetime
+    wall_seconds: float
+    accelerator: str | None
+    medium: str | None
+    checks: tuple[Check, ...] = ()
+    commands: tuple[str, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
+    failure: Failure | None = None

@@ -1,0 +1,66 @@
+"""Bytes and durations: read as users write them, written as users read them."""
+
+from __future__ import annotations
+
+import re
+
+from vdisklab.errors import PlanError
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?", re.IGNORECASE)
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_size(text: str) -> int:
+    """Bytes for `4096`, `64k`, `1M`, `2GiB`; suffixes are powers of 1024, as in QEMU and fio.
+
+    Raises PlanError for anything else.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise PlanError(f"{text!r} is not a size", hint="write it like 4096, 64k, 512M or 2G")
+    return int(match[1]) << _SHIFT[match[2].lower()]
+
+
+def format_size(size: int) -> str:
+    """The shortest exact spelling that `parse_size` reads back: `64k`, `1536M`, `1000`."""
+    for suffix, shift in (("T", 40), ("G", 30), ("M", 20), ("k", 10)):
+        if size and size % (1 << shift) == 0:
+            return f"{size >> shift}{suffix}"
+    return str(size)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds for `5`, `500ms`, `1.5s`, `30m`, `2h`. Raises PlanError for anything else."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise PlanError(f"{text!r} is not a duration", hint="write it like 5, 500ms, 30m or 2h")
+    return float(match[1]) * _SECONDS[(match[2] or "s").lower()]
+
+
+def format_duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`: for people, not for parsing."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def format_bytes(size: float) -> str:
+    """`1.5 GiB`, `12 MiB`: rounded, for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
