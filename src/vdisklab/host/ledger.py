@@ -74,7 +74,7 @@ class Ledger:
 
 
 def state_directory() -> Path:
-    """Where ledgers (and the default database) are: the system's place for root, else the user's."""
+    """Where ledgers and the default database are: the system's place for root, else the user's."""
     override = os.environ.get("VDISKLAB_STATE")
     if override:
         return Path(override)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class CampaignPlan:
     ramp: float
     directory: Path
     baseline: DiskPath
-    guest: GuestPlan = GuestPlan()
+    guest: GuestPlan = field(default_factory=GuestPlan)
     label: str = ""
 
     def as_json(self) -> dict[str, Any]:

@@ -1,0 +1,99 @@
+"""The edge of the program: verbs, signals, errors, exit status."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from types import FrameType
+from typing import Annotated
+
+import click
+import typer
+
+from vdisklab import __version__
+from vdisklab.errors import EXIT_INTERRUPTED, VdisklabError
+
+EXIT_BUG = 70
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"vdisklab {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Log every command; show tracebacks.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Measure every way of giving a KVM guest a disk, and learn which one to use."""
+    del version
+    if debug:
+        logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format="%(message)s")
+
+
+def build_app() -> typer.Typer:
+    """The command line with all its verbs; each verb is one file of this package."""
+    app = typer.Typer(
+        name="vdisklab",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb; returns the exit status. No exception leaves it."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    _turn_signals_into_interrupts()
+    command = typer.main.get_command(build_app())
+    try:
+        status = command.main(args=arguments, prog_name="vdisklab", standalone_mode=False)
+    except VdisklabError as error:
+        _tell(error)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        print("interrupted; what was measured is kept", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except Exception as error:  # noqa: BLE001 - the edge: a bug still ends in one sentence
+        print(f"error: this is a bug in vdisklab: {type(error).__name__}: {error}", file=sys.stderr)
+        print("hint: run it again with --debug and report what it prints", file=sys.stderr)
+        if "--debug" in arguments:
+            traceback.print_exc()
+        return EXIT_BUG
+    return status if isinstance(status, int) else 0
+
+
+def _tell(error: VdisklabError) -> None:
+    print(f"error: {error}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)
+    for note in getattr(error, "__notes__", ()):
+        print(note, file=sys.stderr)
+
+
+def _turn_signals_into_interrupts() -> None:
+    """SIGTERM and SIGHUP unwind like Ctrl-C, so that every context manager takes down its part."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
