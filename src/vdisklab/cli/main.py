@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Annotated
 
-import click
 import typer
 
 from vdisklab import __version__
-from vdisklab.errors import EXIT_INTERRUPTED, VdisklabError
+from vdisklab.errors import EXIT_INTERRUPTED, PlanError, VdisklabError
 
 EXIT_BUG = 70
 
@@ -59,15 +58,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     _turn_signals_into_interrupts()
     command = typer.main.get_command(build_app())
     try:
-        status = command.main(args=arguments, prog_name="vdisklab", standalone_mode=False)
+        status: object = command.main(args=arguments, prog_name="vdisklab", standalone_mode=False)
     except VdisklabError as error:
         _tell(error)
         return error.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        print("interrupted; what was measured is kept", file=sys.stderr)
+    except typer.TyperException as error:
+        print(f"error: {error.format_message()}", file=sys.stderr)
+        print("hint: `vdisklab VERB --help` shows what may be written", file=sys.stderr)
+        return PlanError.exit_code
+    except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()

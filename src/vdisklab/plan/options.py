@@ -15,9 +15,11 @@ OptionValue = str | int | bool
 
 
 class OptionType(Protocol):
-    """Reads and writes the values of one option; `default` is the value when it is left out."""
+    """Reads and writes the values of one option."""
 
-    default: OptionValue | None
+    @property
+    def default(self) -> OptionValue | None:
+        """The value when the option is left out; None when that is the system's own choice."""
 
     def parse(self, text: str) -> OptionValue:
         """The typed value; raises ValueError saying what was expected."""
