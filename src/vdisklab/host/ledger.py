@@ -50,23 +50,23 @@ class Ledger:
         self._next = 0
 
     @contextmanager
-    def entry(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[None]:
-        """Holds one line for as long as the thing may exist.
+    def entry(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
+        """Holds one line for as long as the thing may exist, and yields it.
 
-        The line is written before the block is entered. It is struck when the block ends well;
-        when taking down fails (DirtyHostError) it stays for `clean`.
+        The line is written before the block is entered and struck when the block is left,
+        except by a DirtyHostError: then the thing is still there, and the line stays for `clean`.
         """
-        number = self._next
+        entry = Entry(self._next, kind, os.fspath(name), detail)
         self._next += 1
-        self._append({"add": number, "kind": kind, "name": os.fspath(name), "detail": detail})
+        self._append({"add": entry.number, "kind": kind, "name": entry.name, "detail": detail})
         try:
-            yield
+            yield entry
         except DirtyHostError:
             raise
         except BaseException:
-            self._append({"strike": number})
+            self._append({"strike": entry.number})
             raise
-        self._append({"strike": number})
+        self._append({"strike": entry.number})
 
     def _append(self, line: Mapping[str, Any]) -> None:
         os.write(self._descriptor, json.dumps(line).encode() + b"\n")
