@@ -60,7 +60,8 @@ def create_command(image: Image, path: Path, size: int) -> tuple[str, ...]:
 def fill_command(image_format: str, source: Path, path: Path) -> tuple[str, ...]:
     """Writes the bytes of `source` through the format into an image that is already there."""
     return (
-        "qemu-img", "convert", "-q", "-n", "-W", "-m", "8", "-f", "raw", "-O", image_format, str(source), str(path),
+        "qemu-img", "convert", "-q", "-n", "-W", "-m", "8",
+        "-f", "raw", "-O", image_format, str(source), str(path),
     )  # fmt: skip
 
 
