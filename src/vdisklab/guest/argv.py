@@ -91,7 +91,7 @@ def _channels(channels: Channels) -> tuple[str, ...]:
     return (
         "-device", "virtio-serial-pci,romfile=",
         "-chardev", f"socket,id=agent,fd={channels.agent}",
-        "-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
+        "-device", "virtserialport,id=agent-port,chardev=agent,name=org.qemu.guest_agent.0",
         "-chardev", f"socket,id=monitor,fd={channels.monitor}",
         "-mon", "chardev=monitor,mode=control",
         "-device", "virtio-rng-pci,romfile=",

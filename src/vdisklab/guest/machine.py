@@ -94,7 +94,8 @@ def _await_agent_port(monitor: Channel, timeout: float) -> None:
     """Waits until the guest has opened the agent's port.
 
     Nothing is sent to the agent before: messages that pile up in a port which nobody has opened
-    yet were seen to hang a guest of two CPUs under TCG (QEMU 7.2).
+    yet were seen to hang a guest of two CPUs under TCG (QEMU 7.2). The event is sent for ports
+    that have an id only.
     """
 
     def opened(data: Mapping[str, Any]) -> bool:
