@@ -1,11 +1,13 @@
 """From a request to a campaign plan: defaults, the baseline, and what must hold of the numbers.
 
-blocks 5      the smallest number for which a paired test can be significant at all is near
-runtime 5 s   long against the device's own housekeeping of tenths of a second
-ramp 0.5 s    passes over the first I/O of a fresh attach and costs a tenth of the time
-size 1 GiB    larger than the caches of common solid state disks' controllers
-seed          derived from the rest of the plan, so that the same plan continues
-baseline      the first path on the host, else `host`, which is then measured as well
+Where nothing was said:
+
+    blocks 5      a median with an interval; ask for more to settle small differences
+    runtime 5 s   long against the tenths of a second that a cell costs beside it
+    ramp 0.5 s    passes over the first I/O of a fresh attach, for a tenth of the time
+    size 1 GiB    written out in seconds; too small to fill the write cache of a large disk
+    seed          derived from the rest of the plan, so that the same plan continues
+    baseline      the first path on the host, else `host`, which is then measured as well
 """
 
 from __future__ import annotations
