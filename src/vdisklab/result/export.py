@@ -110,8 +110,8 @@ class Imported:
 def import_json(store: Store, document: object, *, name: str = "the file") -> Imported:
     """Stores the campaigns and runs of an export that the database does not hold yet.
 
-    The document is understood as a whole before anything is stored. Each run is stored on its
-    own, so after an interruption the same import goes on. Raises DatabaseError, which calls the
+    The document is parsed as a whole before anything is stored. Each run is stored on its own,
+    so after an interruption the same import goes on. Raises DatabaseError, which calls the
     document `name`, for one that is no export of ours, or of a newer format, and for a campaign
     whose id stands for another one here.
     """

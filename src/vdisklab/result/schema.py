@@ -55,6 +55,29 @@ class Finite(TypeDecorator[float]):
         return value
 
 
+class Whole(TypeDecorator[int]):
+    """A whole number of so many bits: Python's have no end, and SQLite checks no width."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+    def __init__(self, bits: int) -> None:
+        super().__init__()
+        self.bits = bits
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """What the column is called in every database."""
+        narrow: TypeEngine[Any] = sa.Integer()
+        return dialect.type_descriptor(narrow if self.bits <= 32 else sa.BigInteger())
+
+    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:
+        """The value; raises DatabaseError for one that does not fit."""
+        del dialect
+        if value is not None and not -(1 << self.bits - 1) <= value < 1 << self.bits - 1:
+            raise DatabaseError(f"{value} is too large a number and is not stored")
+        return value
+
+
 class UtcTime(TypeDecorator[datetime]):
     """A moment: `timestamp with time zone`, or in SQLite ISO 8601 text in UTC, which sorts."""
 
@@ -68,11 +91,11 @@ class UtcTime(TypeDecorator[datetime]):
         return dialect.type_descriptor(sa.Text())
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | datetime | None:
-        """What is stored; raises ValueError for a time without zone, which names no moment."""
+        """What is stored; raises DatabaseError for a time without a zone."""
         if value is None:
             return None
         if value.tzinfo is None:
-            raise ValueError(f"{value} has no time zone")
+            raise DatabaseError(f"{value} names no moment: it has no time zone")
         moment = value.astimezone(UTC)
         if dialect.name == "postgresql":
             return moment
@@ -110,7 +133,12 @@ def _seconds(name: str, *, optional: bool = False) -> sa.Column[float]:
 
 
 def _count(name: str, *, optional: bool = False) -> sa.Column[int]:
-    return sa.Column(name, sa.BigInteger, nullable=optional)
+    return sa.Column(name, Whole(64), nullable=optional)
+
+
+def _place(name: str) -> sa.Column[int]:
+    """A small number, as of a block."""
+    return sa.Column(name, Whole(32), nullable=False)
 
 
 metric = sa.Table(
@@ -132,7 +160,7 @@ host = sa.Table(
     _words("machine_id"),
     _words("kernel"),
     _words("cpu"),
-    sa.Column("cpus", sa.Integer, nullable=False),
+    _place("cpus"),
     _count("memory_bytes"),
     _words("qemu", optional=True),
     _words("fio", optional=True),
@@ -161,8 +189,8 @@ run = sa.Table(
     _words("cell"),
     _words("path"),
     _words("page_cache"),
-    sa.Column("block", sa.Integer, nullable=False),
-    sa.Column("position", sa.Integer, nullable=False),
+    _place("block"),
+    _place("position"),
     _words("origin"),
     sa.Column("started", UtcTime, nullable=False),
     _seconds("wall_seconds"),

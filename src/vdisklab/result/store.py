@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from vdisklab.errors import DatabaseError
 from vdisklab.result import rows, schema
@@ -226,7 +227,10 @@ def _stored_host(connection: sa.Connection, facts: HostFacts) -> int:
     row = rows.host_row(facts)
     query = sa.select(table.c.key).where(table.c.fingerprint == row["fingerprint"])
     key = connection.scalar(query)
-    return _inserted(connection, table, row) if key is None else key
+    if key is None:
+        _insert_unless_there(connection, table, row)
+        key = connection.execute(query).scalar_one()
+    return int(key)
 
 
 def _campaigns(connection: sa.Connection, query: sa.Select[Any]) -> tuple[Campaign, ...]:
@@ -274,7 +278,7 @@ def _register_metrics(connection: sa.Connection, run: Run) -> None:
             )
         stored = known.get(name)
         if stored is None:
-            connection.execute(sa.insert(table), [asdict(metric)])
+            _insert_unless_there(connection, table, asdict(metric))
         elif stored != (metric.unit, metric.better):
             raise DatabaseError(
                 f"the database holds {name} in {stored[0]} with {stored[1]} as the better; "
@@ -286,6 +290,14 @@ def _register_metrics(connection: sa.Connection, run: Run) -> None:
 def _inserted(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> int:
     key = connection.execute(sa.insert(table).returning(table.c.key), row).scalar_one()
     return int(key)
+
+
+def _insert_unless_there(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> None:
+    """Inserts a row that another process may be inserting at this moment, too."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(postgresql.insert(table).values(row).on_conflict_do_nothing())
+    else:
+        connection.execute(sqlite.insert(table).values(row).on_conflict_do_nothing())
 
 
 def _insert_all(connection: sa.Connection, table: sa.Table, found: list[dict[str, Any]]) -> None:
