@@ -42,6 +42,7 @@ CSV_COLUMNS = (
     "metric",
     "value",
     "unit",
+    "failure",
 )
 
 _CAMPAIGN = TypeAdapter(Campaign)
@@ -216,4 +217,5 @@ def _sample_rows(run: Run) -> Iterator[tuple[object, ...]]:
                 sample.metric,
                 sample.value,
                 METRICS[sample.metric].unit,
+                run.failure.kind.value if run.failure else None,
             )

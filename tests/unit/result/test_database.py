@@ -5,10 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sqlite3
-import subprocess
-import sys
 import tempfile
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +17,7 @@ from vdisklab.result.address import parse_address
 from vdisklab.result.store import Store, open_store
 
 from .postgresql_server import PASSWORD, Server
+from .programs import output_of, start
 from .values import a_campaign, a_measurement, a_run
 
 
@@ -183,7 +181,7 @@ class TestSqlite:
 
     def test_a_lock_is_awaited(self, tmp_path: Path) -> None:
         file = filled(tmp_path / "lab.sqlite", runs=1)
-        program = textwrap.dedent("""
+        program = """
             import sqlite3, sys, time
             holder = sqlite3.connect(sys.argv[1], isolation_level=None)
             holder.execute("BEGIN IMMEDIATE")
@@ -191,17 +189,16 @@ class TestSqlite:
             time.sleep(0.5)
             holder.execute("ROLLBACK")
             holder.close()
-        """)
-        command = [sys.executable, "-c", program, os.fspath(file)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        """
+        with start(program, os.fspath(file)) as holder:
             assert holder.stdout is not None
-            holder.stdout.readline()
+            assert holder.stdout.readline() == "held\n"
             with open_store(os.fspath(file), patience=30.0) as store:
                 store.add_run(a_run(store.campaigns()[0], block=2))
 
     def test_a_full_file_system_loses_no_stored_run(self, tmp_path: Path) -> None:
         file = filled(tmp_path / "lab.sqlite", runs=3)
-        program = textwrap.dedent("""
+        program = """
             import os, resource, sys
             from vdisklab.errors import DatabaseError
             from vdisklab.result.store import open_store
@@ -216,15 +213,8 @@ class TestSqlite:
                 except DatabaseError as error:
                     print(error, "|", error.hint)
                 print(len(list(store.runs())))
-        """)
-        done = subprocess.run(
-            [sys.executable, "-c", program, os.fspath(file)],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={"PYTHONPATH": ":".join(sys.path)},
-        )
-        sentence, left = done.stdout.splitlines()
+        """
+        sentence, left = output_of(program, os.fspath(file))
         assert sentence.startswith(f"the database {file} cannot ")
         assert "make room" in sentence
         assert left == "3"
@@ -233,7 +223,7 @@ class TestSqlite:
 
     def test_a_database_that_may_only_be_read_is_read(self, open_directory: Path) -> None:
         file = filled(open_directory / "lab.sqlite", runs=3)
-        program = textwrap.dedent("""
+        program = """
             import os, sys
             from vdisklab.errors import DatabaseError
             from vdisklab.result.store import open_store
@@ -246,33 +236,27 @@ class TestSqlite:
                     store.add_run(a_run(store.campaigns()[0], block=9))
                 except DatabaseError as error:
                     print(error)
-        """)
+        """
         file.chmod(0o444)
         open_directory.chmod(0o555)
-        done = subprocess.run(
-            [sys.executable, "-c", program, os.fspath(file)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={"PYTHONPATH": ":".join(sys.path)},
-        )
-        open_directory.chmod(0o755)
-        assert done.stderr == ""
-        assert done.stdout.splitlines() == [
+        try:
+            printed = output_of(program, os.fspath(file))
+        finally:
+            open_directory.chmod(0o755)
+        assert printed == [
             "3",
             f"the database {file} cannot be written: it, or its directory, is read-only",
         ]
 
     def test_opening_a_current_database_loads_no_migrations(self, tmp_path: Path) -> None:
         file = filled(tmp_path / "lab.sqlite", runs=1)
-        program = textwrap.dedent("""
+        program = """
             import sys
             from vdisklab.result.store import open_store
             with open_store(sys.argv[1]):
-                sys.exit("alembic" in sys.modules)
-        """)
-        command = [sys.executable, "-c", program, os.fspath(file)]
-        subprocess.run(command, check=True, env={"PYTHONPATH": ":".join(sys.path)})
+                print("alembic" in sys.modules)
+        """
+        assert output_of(program, os.fspath(file)) == ["False"]
 
 
 class TestPostgresql:

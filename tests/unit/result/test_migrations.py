@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +17,8 @@ from vdisklab.result import migrations, schema
 from vdisklab.result.address import parse_address
 from vdisklab.result.database import Database, open_database
 from vdisklab.result.store import open_store
+
+from .programs import start
 
 SCRIPTS = Path(migrations.__file__).parent
 
@@ -74,15 +74,16 @@ def test_a_migration_that_fails_leaves_nothing(database: Database, tmp_path: Pat
 
 
 def test_two_that_open_an_empty_database_at_once_make_it_once(url: str) -> None:
-    program = [
-        "import sys",
-        "from vdisklab.result.store import open_store",
-        "with open_store(sys.argv[1]): pass",
-    ]
-    command = [sys.executable, "-c", "\n".join(program), url]
-    environment = {"PYTHONPATH": ":".join(sys.path)}
-    openers = [subprocess.Popen(command, env=environment) for _ in range(4)]
-    assert [opener.wait(60) for opener in openers] == [0] * 4
+    program = """
+        import sys
+        from vdisklab.result.store import open_store
+        with open_store(sys.argv[1]):
+            pass
+    """
+    openers = [start(program, url) for _ in range(4)]
+    complaints = [opener.communicate(timeout=60)[1] for opener in openers]
+    assert complaints == [""] * 4
+    assert [opener.returncode for opener in openers] == [0] * 4
 
 
 def test_a_newer_database_is_refused(url: str, database: Database) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -17,6 +14,7 @@ from vdisklab.errors import DatabaseError
 from vdisklab.result.model import METRICS, Campaign, Direction, Run, Sample
 from vdisklab.result.store import Store, default_url, open_store
 
+from .programs import start
 from .values import (
     BROKEN,
     HOST,
@@ -329,7 +327,7 @@ class TestContract:
             assert store.finished(campaign.id) == expected
 
     def test_sigkill_loses_no_run_that_was_stored(self, url: str) -> None:
-        program = textwrap.dedent("""
+        program = """
             import sys
             from vdisklab.result.store import open_store
             from result.values import a_campaign, a_run
@@ -339,13 +337,8 @@ class TestContract:
                 for block in range(1, 10_000):
                     store.add_run(a_run(campaign, id=f"run{block}", block=block))
                     print(block, flush=True)
-        """)
-        with subprocess.Popen(
-            [sys.executable, "-c", program, url],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={"PYTHONPATH": ":".join(sys.path)},
-        ) as writer:
+        """
+        with start(program, url) as writer:
             assert writer.stdout is not None
             for line in writer.stdout:
                 if int(line) == 25:
