@@ -101,14 +101,15 @@ def emulated(runs: Iterable[Run]) -> bool:
 
 def failed_cells(runs: Iterable[Run]) -> tuple[FailedCell, ...]:
     """The cells with failed blocks that were not measured later, by label."""
+    runs = sorted(runs, key=lambda run: (run.started, run.id))
     measured = {
         (cell_label(run.path, run.page_cache), run.campaign, run.block)
-        for run in (runs := tuple(runs))
+        for run in runs
         if run.failure is None
     }
     found: dict[str, FailedCell] = {}
     counted: set[tuple[str, str, int]] = set()
-    for run in sorted(runs, key=lambda each: (each.started, each.id)):
+    for run in runs:
         label = cell_label(run.path, run.page_cache)
         place = (label, run.campaign, run.block)
         if run.failure is None or place in measured:

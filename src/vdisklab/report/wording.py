@@ -26,7 +26,7 @@ SHOWN_NAMES = 3
 """So many cells are named in a sentence; the rest is counted."""
 
 
-def sentence(finding: Finding) -> str:  # noqa: C901 - one case per kind, none of them nested
+def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind
     """One finding in one or two sentences."""
     match finding:
         case TooFewBlocks(cells, have, want):
