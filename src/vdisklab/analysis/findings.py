@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
 
 from vdisklab.analysis.observations import cell_label
 from vdisklab.analysis.rank import Ranking, Unranked
 from vdisklab.analysis.score import NoScore
 from vdisklab.plan.guest import Accelerator
-from vdisklab.result.model import Counted, Direction, Run
+from vdisklab.result.model import Counted, Direction, Failure, Run
 
 FROM_CACHE_BELOW = 0.5
 """When less than this share of the bytes reached the device, the number is the page cache's."""
@@ -94,22 +96,50 @@ Finding = (
 )
 
 
-def emulated(runs: Iterable[Run]) -> bool:
+class Outline(Protocol):
+    """What is asked of a run that is listed without its numbers; every Run is one."""
+
+    @property
+    def id(self) -> str: ...  # noqa: D102
+
+    @property
+    def campaign(self) -> str: ...  # noqa: D102
+
+    @property
+    def path(self) -> str: ...  # noqa: D102
+
+    @property
+    def page_cache(self) -> str: ...  # noqa: D102
+
+    @property
+    def block(self) -> int: ...  # noqa: D102
+
+    @property
+    def started(self) -> datetime: ...  # noqa: D102
+
+    @property
+    def accelerator(self) -> str | None: ...  # noqa: D102
+
+    @property
+    def failure(self) -> Failure | None: ...  # noqa: D102
+
+
+def emulated(runs: Iterable[Outline]) -> bool:
     """True when any guest ran without KVM."""
     return any(run.accelerator == Accelerator.TCG for run in runs)
 
 
-def failed_cells(runs: Iterable[Run]) -> tuple[FailedCell, ...]:
+def failed_cells(runs: Iterable[Outline]) -> tuple[FailedCell, ...]:
     """The cells with failed blocks that were not measured later, by label."""
-    runs = sorted(runs, key=lambda run: (run.started, run.id))
+    ordered = sorted(runs, key=lambda run: (run.started, run.id))
     measured = {
         (cell_label(run.path, run.page_cache), run.campaign, run.block)
-        for run in runs
+        for run in ordered
         if run.failure is None
     }
     found: dict[str, FailedCell] = {}
     counted: set[tuple[str, str, int]] = set()
-    for run in runs:
+    for run in ordered:
         label = cell_label(run.path, run.page_cache)
         place = (label, run.campaign, run.block)
         if run.failure is None or place in measured:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -151,6 +151,72 @@ def from_numbers(numbers: Mapping[tuple[str, str, MeasureKey], float]) -> Observ
         blocks=blocks,
         measures=measures,
     )
+
+
+class Columns(Protocol):
+    """What `result.store` gives for some campaigns; block numbers start anew in each campaign."""
+
+    @property
+    def campaigns(self) -> tuple[str, ...]:
+        """Ids that `campaign` indexes."""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Fingerprints that `cell` indexes."""
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Spelled `measurement/direction/metric`; `measure` indexes them."""
+
+    @property
+    def campaign(self) -> Codes:
+        """Codes of campaigns."""
+
+    @property
+    def cell(self) -> Codes:
+        """Codes of cells."""
+
+    @property
+    def block(self) -> Codes:
+        """Numbers from 1."""
+
+    @property
+    def measure(self) -> Codes:
+        """Codes of measures."""
+
+    @property
+    def value(self) -> Floats:
+        """Values in SI units."""
+
+
+def from_columns(columns: Columns, labels: Mapping[str, str]) -> Observations:
+    """The store's columns under the cells' labels, with sorted vocabularies.
+
+    `labels` maps a cell's fingerprint to its label. The order in which the database gave its
+    rows leaves no trace.
+    """
+    names = [labels[cell] for cell in columns.cells]
+    keys = [MeasureKey.parse(measure) for measure in columns.measures]
+    cells, measures = tuple(sorted(set(names))), tuple(sorted(set(keys)))
+    place_of = {name: place for place, name in enumerate(cells)}
+    width = int(columns.block.max(initial=0)) + 1
+    places, block = np.unique(
+        columns.campaign.astype(np.int64) * width + columns.block, return_inverse=True
+    )
+    finite = np.isfinite(columns.value)
+    return Observations(
+        cell=_recoded(columns.cell, [place_of[name] for name in names])[finite],
+        block=block.reshape(-1).astype(np.int32)[finite],
+        measure=_recoded(columns.measure, [measures.index(key) for key in keys])[finite],
+        value=columns.value[finite],
+        cells=cells,
+        blocks=tuple(f"{columns.campaigns[at // width]}/{at % width:04d}" for at in places),
+        measures=measures,
+    )
+
+
+def _recoded(codes: Codes, new: list[int]) -> Codes:
+    return np.array(new, dtype=np.int32)[codes] if new else codes
 
 
 def logarithms(grid: Floats) -> Floats:
