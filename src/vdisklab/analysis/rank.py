@@ -186,16 +186,18 @@ def _count(goodness: Floats, grades: _Grades, p: float) -> tuple[Counts, Counts]
     """Counts, for each cell, the others that differ with a two-sided p-value of at most `p`.
 
     Within a class all cells need the same distance from a given cell, so a binary search in
-    the class's sorted values counts them.
+    the class's sorted values counts them. Cells are sorted by class, then by value, as searches
+    for rising values are several times faster.
     """
-    order = np.argsort(goodness, kind="stable")
+    order = np.lexsort((goodness, grades.member))
     values, member = goodness[order], grades.member[order]
+    ends = np.searchsorted(member, np.arange(len(grades.error) + 1))
     better = np.zeros(len(values), dtype=np.int64)
     worse = np.zeros(len(values), dtype=np.int64)
     freedom = grades.freedom
     limit = {df: float(stats.t.isf(p / 2, df)) for df in np.unique(freedom)}
     for grade in range(len(grades.error)):
-        inside = values[member == grade]
+        inside = values[ends[grade] : ends[grade + 1]]
         least = np.minimum(freedom, freedom[grade])
         distance = np.array([limit[df] for df in least]) * np.hypot(
             grades.error, grades.error[grade]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 import typer
 from rich.console import Console
@@ -234,7 +234,7 @@ def emit(form: Format, tables: Sequence[Table], document: Callable[[], Json]) ->
             show(table, screen)
 
 
-def dumps(value: Any) -> str:
+def dumps(value: Json) -> str:
     """JSON in UTF-8 with all control characters escaped; NaN is a bug, not a value."""
     return json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False)
 
