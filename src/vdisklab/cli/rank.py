@@ -18,7 +18,7 @@ from vdisklab.analysis.findings import (
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.rank import rank as rank_cells
-from vdisklab.analysis.score import Score, Scored, add_scores
+from vdisklab.analysis.score import NoScore, Score, Scored, add_scores
 from vdisklab.analysis.summary import summarise
 from vdisklab.cli.tables import (
     CampaignOption,
@@ -95,7 +95,7 @@ def answer_ranking(
     findings += base_finding
     findings += ranking_findings(ranking, MIN_BLOCKS)
     if not base_finding and measure.name == "score":
-        findings += [each for each in scored.missing if each.score.key == measure]
+        findings += _missing_scores(scored, measure)
     return RankingAnswer(
         campaigns=loaded.campaigns,
         emulated=emulated(loaded.outlines),
@@ -120,6 +120,14 @@ def _baseline(loaded: Loaded, asked: str | None) -> tuple[str, list[Finding]]:
         return find_cells(loaded.observations, planned)[0], []
     except PlanError:
         return planned, [NoBaseline(planned)]
+
+
+def _missing_scores(scored: Scored, measure: MeasureKey) -> list[NoScore]:
+    """Who lacks the ranked score; said once where the fault is the baseline's."""
+    missing = [each for each in scored.missing if each.score.key == measure]
+    if missing and missing[0].baseline_lacking:
+        return [each for each in missing if each.cell == scored.baseline] or missing[:1]
+    return missing
 
 
 def _measures(scored: Scored, metric: str) -> tuple[MeasureKey, tuple[MeasureKey, ...]]:

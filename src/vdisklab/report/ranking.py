@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from vdisklab.analysis.compare import Ratio
-from vdisklab.analysis.findings import FailedCell, Finding, FromPageCache
+from vdisklab.analysis.findings import Emulated, FailedCell, Finding, FromPageCache
 from vdisklab.analysis.observations import MeasureKey, split_label
 from vdisklab.analysis.rank import Ranking
 from vdisklab.analysis.score import RoleSet, Score
@@ -115,7 +115,9 @@ def _columns(
         title = f"{_TITLES.get(key, name)}\n{scales[key].suffix.strip()}"
         columns += [
             Column(name, title, right=True),
-            Column(f"{name}_interval", "95 %\ninterval", right=True, only_wide=beside),
+            Column(
+                f"{name}_interval", "95 %\ninterval", right=True, only_wide=beside, only_shown=True
+            ),
             Column(f"{name}_low", "", only_data=True),
             Column(f"{name}_high", "", only_data=True),
             Column(f"{name}_interval_method", "", only_data=True),
@@ -123,7 +125,7 @@ def _columns(
     return (
         *columns,
         Column("ratio", "vs\nbase", right=True),
-        Column("ratio_interval", "95 %\ninterval", right=True, only_wide=True),
+        Column("ratio_interval", "95 %\ninterval", right=True, only_wide=True, only_shown=True),
         Column("ratio_low", "", only_data=True),
         Column("ratio_high", "", only_data=True),
         Column("from_page_cache", "RAM"),
@@ -140,7 +142,7 @@ def _numbers(summary: Summary | None, scale: numbers.Scale) -> tuple[Value, ...]
     shown = numbers.interval(summary.low, summary.high, scale)
     return (
         Value(summary.median, scale.value(summary.median)),
-        Value(None if summary.low is None else shown, shown),
+        Value(None, shown),
         Value(summary.low, ""),
         Value(summary.high, ""),
         Value(summary.method.value if summary.method else None, ""),
@@ -154,7 +156,7 @@ def _ratio(answer: RankingAnswer, cell: str) -> tuple[Value, ...]:
     shown = numbers.ratio_interval(ratio.low, ratio.high)
     return (
         Value(ratio.ratio, numbers.ratio(ratio.ratio)),
-        Value(None if ratio.low is None else shown, shown),
+        Value(None, shown),
         Value(ratio.low, ""),
         Value(ratio.high, ""),
     )
@@ -192,7 +194,8 @@ def _title(answer: RankingAnswer) -> str:
 
 
 def _notes(answer: RankingAnswer) -> tuple[str, ...]:
-    notes = [sentence(finding) for finding in answer.findings]
+    # The title says that it was under emulation.
+    notes = [sentence(each) for each in answer.findings if not isinstance(each, Emulated)]
     if answer.ranking.rows:
         notes.append(
             f"A rank such as 1–3 is a tie: {answer.ranking.separated} of "

@@ -136,7 +136,7 @@ def _measurement(measured: Measurement) -> Iterator[Table]:
         Column("value", "value", right=True),
     )
     title = f"{measured.name}: {measured.program}, {took}"
-    yield Table(title, columns, rows, (f"command: {measured.command}",))
+    yield Table(title, columns, rows, verbatim=(measured.command,))
     yield _evidence(measured)
 
 
@@ -205,9 +205,8 @@ def cpu_per_operation(evidence: Evidence) -> float | None:
 
 
 def _commands(run: Run) -> Table:
-    rows = tuple((text(command),) for command in run.commands)
-    title = "Commands" if rows else "Commands: none recorded"
-    return Table(title, (Column("command", "", folds=True),), rows)
+    title = "Commands" if run.commands else "Commands: none recorded"
+    return Table(title, (), (), verbatim=run.commands)
 
 
 def _measurement_json(measured: Measurement, *, raw: bool) -> Json:

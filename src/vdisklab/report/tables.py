@@ -21,8 +21,8 @@ Raw = str | int | float | bool | None
 class Column:
     """`key` names the value in JSON and CSV, `title` is for the terminal.
 
-    `folds` lets long text wrap; `only_wide` and `only_data` leave a column out of a narrow
-    terminal, and of any terminal.
+    `folds` lets long text wrap. `only_wide` leaves a column out of a narrow terminal,
+    `only_data` out of any terminal, `only_shown` out of JSON and CSV.
     """
 
     key: str
@@ -31,6 +31,7 @@ class Column:
     folds: bool = False
     only_wide: bool = False
     only_data: bool = False
+    only_shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,16 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows are as long as `columns`. `notes` stand below, one sentence each."""
+    """Rows are as long as `columns`. `notes` stand below, one sentence each.
+
+    `verbatim` comes last, line by line and never wrapped, so that it can be pasted.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]
     notes: tuple[str, ...] = ()
+    verbatim: tuple[str, ...] = ()
 
 
 WIDE = 110
@@ -83,8 +88,8 @@ def sanitise_line(outside: str) -> str:
 
 def as_records(table: Table) -> list[dict[str, Raw]]:
     """The rows as JSON objects, by the columns' keys."""
-    keys = [column.key for column in table.columns]
-    return [{key: value.raw for key, value in zip(keys, row, strict=True)} for row in table.rows]
+    kept = _data_columns(table)
+    return [{key: row[place].raw for place, key in kept} for row in table.rows]
 
 
 def as_csv(table: Table) -> str:
@@ -95,10 +100,17 @@ def as_csv(table: Table) -> str:
     """
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\r\n")
-    writer.writerow([column.key for column in table.columns])
+    kept = _data_columns(table)
+    writer.writerow([key for _, key in kept])
     for row in table.rows:
-        writer.writerow([_csv_value(value.raw) for value in row])
+        writer.writerow([_csv_value(row[place].raw) for place, _ in kept])
     return sink.getvalue()
+
+
+def _data_columns(table: Table) -> list[tuple[int, str]]:
+    return [
+        (place, column.key) for place, column in enumerate(table.columns) if not column.only_shown
+    ]
 
 
 def _csv_value(raw: Raw) -> str:
@@ -120,8 +132,9 @@ def as_rich(table: Table, width: int) -> RichTable:
         if not column.only_data and (width >= WIDE or not column.only_wide)
     ]
     rich = RichTable(
-        title=Text(sanitise_line(table.title), style="bold"),
+        title=Text(sanitise(table.title), style="bold"),
         title_justify="left",
+        show_header=any(table.columns[place].title for place in shown),
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
@@ -140,13 +153,17 @@ def as_rich(table: Table, width: int) -> RichTable:
 
 
 def show(table: Table, console: Console) -> None:
-    """Prints the table and its notes."""
+    """Prints the table, its notes and its verbatim lines."""
     if table.rows:
         console.print(as_rich(table, console.width))
     else:
         console.print(Text(sanitise_line(table.title), style="bold"))
     for line in note_lines(table.notes):
         console.print(line)
+    for command in table.verbatim:
+        console.print(Text(sanitise(command)), soft_wrap=True)
+    if table.verbatim:
+        console.print()
 
 
 def note_lines(notes: Iterable[str]) -> list[RenderableType]:

@@ -64,12 +64,12 @@ def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind
 
 
 def verdict(found: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B")) -> str:
-    """A comparison's outcome: `A better`, `no difference shown (12 blocks may tell)`."""
+    """A comparison's outcome: `A faster`, `no difference shown (12 blocks may tell)`."""
     match found:
         case Verdict.A_BETTER:
-            return f"{names[0]} better"
+            return f"{names[0]} faster"
         case Verdict.B_BETTER:
-            return f"{names[1]} better"
+            return f"{names[1]} faster"
         case Verdict.TOO_FEW:
             return f"too few blocks ({ratio.pairs})"
         case Verdict.NONE_SHOWN:

@@ -79,5 +79,18 @@ def test_columns_for_wide_terminals() -> None:
     assert "* a note" in printed(table)
 
 
+def test_commands_are_not_wrapped() -> None:
+    command = "qemu-system-x86_64 " + "-device x " * 30
+    assert command.strip() in printed(Table("t", (), (), verbatim=(command.strip(),)), 80)
+
+
+def test_what_is_only_shown_is_no_data() -> None:
+    table = Table(
+        "t", (Column("a", "A", only_shown=True), Column("b", "B")), ((text("1"), text("2")),)
+    )
+    assert as_records(table) == [{"b": "2"}]
+    assert as_csv(table) == "b\r\n2\r\n"
+
+
 def test_an_empty_table_is_its_title() -> None:
     assert printed(Table("nothing here", (Column("a", "A"),), ())).strip() == "nothing here"

@@ -62,8 +62,8 @@ def test_kinds_in_json() -> None:
 @pytest.mark.parametrize(
     ("found", "ratio", "words"),
     [
-        (Verdict.A_BETTER, Ratio(5), "A better"),
-        (Verdict.B_BETTER, Ratio(5), "B better"),
+        (Verdict.A_BETTER, Ratio(5), "A faster"),
+        (Verdict.B_BETTER, Ratio(5), "B faster"),
         (Verdict.TOO_FEW, Ratio(2), "too few blocks (2)"),
         (
             Verdict.NONE_SHOWN,
