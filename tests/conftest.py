@@ -19,6 +19,9 @@ _ADMIN_PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
 _HOST_PROGRAMS = ("losetup", "mount", "umount", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs")
 _GUEST_PROGRAMS = ("qemu-system-x86_64", "qemu-img", "busybox", "qemu-ga", "mkfs.erofs", "fio")
 
+# Sockets and mount points of runs, also of other people's: watched where we are alone.
+_RUNTIME = Path("/run/vdisklab")
+
 
 def in_ci(environment: Mapping[str, str] = os.environ) -> bool:
     """True where a test that cannot run is a failure."""
@@ -58,25 +61,26 @@ class Leftovers:
     mounts: frozenset[str] = frozenset()
     processes: frozenset[str] = frozenset()
     ledgers: frozenset[str] = frozenset()
+    runtime: frozenset[str] = frozenset()
 
     def beyond(self, before: Leftovers) -> list[str]:
         """One line for each thing that was not there before."""
         return [
             f"{kind}: {thing}"
-            for kind in ("loops", "mounts", "processes", "ledgers")
+            for kind in ("loops", "mounts", "processes", "ledgers", "runtime")
             for thing in sorted(getattr(self, kind) - getattr(before, kind))
         ]
 
 
-def look_around(state: Path, places: tuple[Path, ...], *, alone: bool) -> Leftovers:
+def look_around(state: Path, places: tuple[Path, ...]) -> Leftovers:
     """Looks for our things: those in `places`, and processes that were told of `state`.
 
-    Other people may make loop devices and mounts at the same time; only when we are `alone`
-    does every one of them count.
+    Other people make loop devices and mounts on the same machine, so only places tell whose
+    they are.
     """
 
     def ours(text: str) -> bool:
-        return alone or any(str(place) in text for place in places)
+        return any(str(place) in text for place in places)
 
     loops = {
         f"/dev/{entry.parent.parent.name}": _read(entry).strip()
@@ -93,6 +97,7 @@ def look_around(state: Path, places: tuple[Path, ...], *, alone: bool) -> Leftov
         frozenset(mounts),
         frozenset(_processes(state)),
         frozenset(str(path) for path in (state / "ledger").glob("*.jsonl")),
+        frozenset(str(path) for path in _RUNTIME.glob("*")) if _RUNTIME in places else frozenset(),
     )
 
 
@@ -117,12 +122,16 @@ def _read(path: Path) -> str:
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keeps tests away from the real state, and proves at the end that they cleaned up."""
-    state = tmp_path_factory.mktemp("state")
-    places = (tmp_path_factory.getbasetemp(),)
+    state, scratch = tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("tmp")
+    places = (tmp_path_factory.getbasetemp(), *([_RUNTIME] if in_ci() else []))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VDISKLAB_STATE", str(state))
-        before = look_around(state, places, alone=in_ci())
+        # What programs put into temporary directories then lies in a place of ours.
+        patch.setenv("TMPDIR", str(scratch))
+        patch.setattr("tempfile.tempdir", None)
+        before = look_around(state, places)
         yield
-        left = look_around(state, places, alone=in_ci()).beyond(before)
+        left = look_around(state, places).beyond(before)
+        left += [f"temporary: {path}" for path in sorted(scratch.iterdir())]
     if left:
         pytest.fail("the tests left behind: " + "; ".join(left), pytrace=False)
