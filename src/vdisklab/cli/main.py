@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from vdisklab import __version__
+from vdisklab.cli.doctor import doctor
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, VdisklabError
 
 EXIT_BUG = 70
@@ -49,6 +50,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
+    app.command("doctor")(doctor)
     return app
 
 
