@@ -87,7 +87,7 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
     family-wise error of `alpha` after Holm. A cell's best place is one after all that are shown
     to be better, its worst is before all that are shown to be worse: with a confidence of
     1 - alpha all ranges are right at once (Mohamad, Goeman & van Zwet 2019; Klein, Wright &
-    Wieczorek, Journal of the Royal Statistical Society A 183, 2020).
+    Wieczorek, Journal of the Royal Statistical Society C 69, 2020).
     """
     grid = observations.grid(measure)
     logs = logarithms(grid)

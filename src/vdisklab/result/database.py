@@ -24,7 +24,7 @@ from sqlalchemy import event
 from vdisklab.errors import DatabaseError
 from vdisklab.result import migrations
 from vdisklab.result.address import Address
-from vdisklab.result.failure import told_as_sentences
+from vdisklab.result.failure import damage_noticed, told_as_sentences
 
 if TYPE_CHECKING:
     import psycopg  # an optional dependency
@@ -44,7 +44,11 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """One consistent view of the database for as long as the block lasts."""
-        with told_as_sentences(self.address), self._readers.connect() as connection:
+        with (
+            told_as_sentences(self.address),
+            damage_noticed(self.address),
+            self._readers.connect() as connection,
+        ):
             yield connection
 
     @contextmanager

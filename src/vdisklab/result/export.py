@@ -13,14 +13,19 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol, TextIO
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from pydantic import TypeAdapter, ValidationError
 
 from vdisklab.errors import DatabaseError
 from vdisklab.result.model import METRICS, Campaign, Run
 from vdisklab.result.store import Store
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 FORMAT = "vdisklab/1"
 
@@ -46,7 +51,7 @@ CSV_COLUMNS = (
 )
 
 _CAMPAIGN = TypeAdapter(Campaign)
-_RUN = TypeAdapter(Run)
+_RUNS = TypeAdapter(list[Run])
 
 # What makes a spreadsheet take a text for a formula, also when a line break or a full-width
 # form comes first.
@@ -62,14 +67,12 @@ class TextSink(Protocol):
 
 def campaign_to_json(campaign: Campaign) -> dict[str, Any]:
     """A campaign as plain JSON values, without its runs."""
-    plain: dict[str, Any] = _CAMPAIGN.dump_python(campaign, mode="json")
-    return plain
+    return _fields(campaign)
 
 
 def run_to_json(run: Run) -> dict[str, Any]:
     """A run as plain JSON values, with its measurements, evidence and raw output."""
-    plain: dict[str, Any] = _RUN.dump_python(run, mode="json")
-    return plain
+    return _fields(run)
 
 
 def to_json(store: Store, campaign_ids: Collection[str]) -> dict[str, Any]:
@@ -93,6 +96,23 @@ def write_json(sink: TextSink, store: Store, campaign_ids: Collection[str]) -> N
             sink.write(f"{',' if place else ''}\n{json.dumps(run_to_json(run))}")
         sink.write("]}")
     sink.write("]}\n")
+
+
+def _fields(value: DataclassInstance) -> dict[str, Any]:
+    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+
+
+def _plain(value: object) -> object:
+    """The value as JSON knows it. Pydantic would refuse bytes of a name that are no UTF-8."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return _fields(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.value if isinstance(value, StrEnum) else value
 
 
 def _head() -> dict[str, Any]:
@@ -161,7 +181,7 @@ def _parsed(plain: object, name: str) -> tuple[Campaign, list[Run]]:
     try:
         campaign = _CAMPAIGN.validate_python(plain)
         found = plain.get("runs") if isinstance(plain, Mapping) else None
-        runs = TypeAdapter(list[Run]).validate_python(found)
+        runs = _RUNS.validate_python(found)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "a campaign"

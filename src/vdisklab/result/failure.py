@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -63,6 +64,20 @@ def told_as_sentences(address: Address) -> Iterator[None]:
         raise _as_sentence(error, address) from error
 
 
+@contextmanager
+def damage_noticed(address: Address) -> Iterator[None]:
+    """Turns what a value raises that is read and is not what we wrote into DatabaseError.
+
+    SQLite has no checksums: a page that was overwritten may still hold rows.
+    """
+    try:
+        yield
+    except (ValueError, zlib.error) as error:
+        raise DatabaseError(
+            f"the database {address} is damaged: {_first_line(error)}", hint=_DAMAGED
+        ) from error
+
+
 def _as_sentence(error: Exception, address: Address) -> DatabaseError:
     cause = error.orig if isinstance(error, StatementError) else error
     if isinstance(cause, DatabaseError):  # a column type refused a value
@@ -76,9 +91,9 @@ def _as_sentence(error: Exception, address: Address) -> DatabaseError:
     return DatabaseError(f"the database {address} {matter}", hint=hint)
 
 
-def _matter(error: Exception, cause: object, address: Address) -> tuple[str, str | None]:
+def _matter(error: Exception, cause: object, address: Address) -> tuple[str, str]:
     if isinstance(cause, sqlite3.Error):
-        known = _SQLITE.get(getattr(cause, "sqlite_errorcode", 0) & 0xFF)
+        known = _SQLITE.get(_sqlite_code(cause))
     else:
         state = getattr(cause, "sqlstate", None)
         known = _refusal(str(cause)) if state is None else _SQLSTATE.get(state)
@@ -87,7 +102,14 @@ def _matter(error: Exception, cause: object, address: Address) -> tuple[str, str
     words = address.without_secrets(_first_line(cause))
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return f"went away: {words}", "run the same again; what was measured is kept"
-    return f"cannot be used: {words}", None
+    return f"cannot be used: {words}", "run it again with --debug for the driver's own report"
+
+
+def _sqlite_code(cause: sqlite3.Error) -> int:
+    # Text that is no UTF-8 is found by Python's module, after SQLite has read it: no code.
+    if str(cause).startswith("Could not decode"):
+        return sqlite3.SQLITE_CORRUPT
+    return int(getattr(cause, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _refusal(words: str) -> tuple[str, str] | None:

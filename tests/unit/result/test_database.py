@@ -163,6 +163,25 @@ class TestSqlite:
             stream.write(b"\xde\xad\xbe\xef" * (size // 8))
         assert refusal(os.fspath(file)).message == f"the database {file} is damaged"
 
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            "UPDATE measurement SET raw = x'00'",
+            "UPDATE run SET commands = '[not JSON'",
+            "UPDATE run SET started = 'yesterday'",
+            "UPDATE run SET origin = 'moon'",
+            "UPDATE run SET cell = CAST(x'ff' AS TEXT)",
+        ],
+    )
+    def test_a_value_that_we_did_not_write_is_damage(self, tmp_path: Path, damage: str) -> None:
+        file = filled(tmp_path / "lab.sqlite", runs=1)
+        vandal = sqlite3.connect(file)
+        vandal.execute(damage)
+        vandal.commit()
+        vandal.close()
+        error = refusal(os.fspath(file))
+        assert error.message.startswith(f"the database {file} is damaged")
+
     def test_a_locked_database_is_said_to_be_locked(self, tmp_path: Path) -> None:
         file = filled(tmp_path / "lab.sqlite", runs=1)
         holder = sqlite3.connect(file, isolation_level=None)

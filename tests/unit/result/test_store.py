@@ -302,6 +302,14 @@ class TestContract:
         assert (run.cell, run.medium) == ("\N{REPLACEMENT CHARACTER}",) * 2
         assert store.campaign(campaign.id).label == "a\N{REPLACEMENT CHARACTER}b"
 
+    def test_raw_output_is_kept_to_the_last_byte(self, store: Store) -> None:
+        campaign = a_campaign()
+        raw = "\udcff\0 not UTF-8 \U0001f600\r\n" * 300_000
+        run = a_run(campaign, measurements=(a_measurement(raw=raw), a_measurement(raw="")))
+        store.add_campaign(campaign)
+        store.add_run(run)
+        assert store.run(run.id) == run
+
     def test_two_writers_lose_nothing(self, url: str) -> None:
         campaign = a_campaign()
         with open_store(url) as store:
