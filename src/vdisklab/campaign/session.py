@@ -56,7 +56,8 @@ def prepare_guests(
     buses = guest_buses(plan)
     if not buses:
         return None, _no_guest
-    boot = _boot_files(around, plan, buses)
+    around.progress(Step("preparing the guest's kernel and image"))
+    boot = boot_files(around.host, around.cache, buses)
     names = (f"vdisklab-{around.ledger.run_id}-{number}" for number in itertools.count(1))
     usb = Bus.USB in buses
 
@@ -82,11 +83,10 @@ def guest_buses(plan: CampaignPlan) -> frozenset[Bus]:
     return frozenset(cell.path.attachment.bus for cell in plan.cells if not cell.path.on_host)
 
 
-def _boot_files(around: Surroundings, plan: CampaignPlan, buses: frozenset[Bus]) -> BootFiles:
-    around.progress(Step("preparing the guest's kernel and image"))
-    del plan
-    kernel = find_kernel(around.host, around.cache, buses)
-    image = build_guest_image(around.host, around.cache, kernel)
+def boot_files(host: Host, cache: Path, buses: frozenset[Bus]) -> BootFiles:
+    """Kernel and image of the micro guest with drivers for these buses, made if not cached."""
+    kernel = find_kernel(host, cache, buses)
+    image = build_guest_image(host, cache, kernel)
     return BootFiles(image.kernel, image.initrd, image.root, image.append)
 
 
