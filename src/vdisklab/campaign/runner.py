@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -26,7 +26,7 @@ class Identity:
 
 def campaign_runs(
     bench: Bench, identity: Identity, finished: Collection[tuple[int, str]] = ()
-) -> Iterator[Run]:
+) -> Generator[Run, None, None]:
     """Measures what is not finished yet, and yields each run as soon as it is known.
 
     Guests are booted anew for each block. A cell that fails becomes a run with its reason, and

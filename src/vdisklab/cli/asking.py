@@ -93,9 +93,7 @@ BaselineOption = Annotated[
         show_default="the first path on the host, else `host`",
     ),
 ]
-LabelOption = Annotated[
-    str | None, typer.Option("--label", help="A name to find the campaign by.")
-]
+LabelOption = Annotated[str | None, typer.Option("--label", help="A name to find the campaign by.")]
 AcceleratorOption = Annotated[
     AcceleratorChoice | None,
     typer.Option("--accelerator", help="Who runs the guest.", show_default="auto: KVM if it works"),

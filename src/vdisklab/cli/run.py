@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import secrets
-import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Protocol
@@ -31,7 +30,9 @@ from vdisklab.plan.path import parse_path
 from vdisklab.plan.segments import PageCache
 from vdisklab.report.document import Json
 from vdisklab.report.tables import Table, as_csv, show
+from vdisklab.result.address import default_url
 from vdisklab.result.model import Campaign, Run
+from vdisklab.result.store import open_store
 
 PIPE_WIDTH = 120
 """Characters in a line where the output is no terminal and COLUMNS says nothing."""
@@ -104,9 +105,7 @@ def open_results(db: str | None) -> Iterator[Results]:
 
     An answer does not make a database: a file that is missing is an error.
     """
-    store = importlib.import_module("vdisklab.result.store")
-    opening: Callable[..., AbstractContextManager[Results]] = store.open_store
-    with opening(db or store.default_url(state_directory()), create=False) as results:
+    with open_store(db or default_url(state_directory()), create=False) as results:
         yield results
 
 

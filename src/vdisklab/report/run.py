@@ -10,7 +10,7 @@ from vdisklab.report import numbers
 from vdisklab.report.document import Json, document, findings_json
 from vdisklab.report.tables import Column, Table, Value, text
 from vdisklab.report.wording import EMULATION, sentence
-from vdisklab.result.model import METRICS, Counted, Evidence, Measurement, Run
+from vdisklab.result.model import METRICS, Check, Counted, Evidence, Measurement, Run
 from vdisklab.units import format_bytes, format_duration
 
 
@@ -100,13 +100,19 @@ def _facts(run: Run) -> Table:
     return Table(f"Run {run.id}", columns, rows, tuple(notes))
 
 
+def _confirmed(check: Check) -> str:
+    if check.asked is None:
+        return "noted"
+    return "yes" if check.confirmed else "NO"
+
+
 def _checks(run: Run) -> Table:
     rows = tuple(
         (
             text(check.name),
-            text(check.asked),
+            Value(check.asked, "" if check.asked is None else check.asked),
             text(check.seen),
-            Value(check.confirmed, "yes" if check.confirmed else "NO"),
+            Value(check.confirmed, _confirmed(check)),
         )
         for check in run.checks
     )

@@ -221,7 +221,7 @@ state_check = sa.Table(
     _parent("run", "run", primary=True),
     sa.Column("ordinal", sa.Integer, primary_key=True),
     _words("name"),
-    _words("asked"),
+    _words("asked", optional=True),
     _words("seen"),
 )
 

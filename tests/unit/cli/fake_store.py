@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 from analysis.made import CAMPAIGN, campaign_runs
 
 from vdisklab.analysis.observations import Codes, Floats
+from vdisklab.cli import tables
 from vdisklab.errors import DatabaseError
 from vdisklab.result.model import Campaign, Run
 
@@ -95,9 +94,8 @@ def install(monkeypatch: pytest.MonkeyPatch, store: FakeStore) -> list[str]:
         asked.append(url)
         yield store
 
-    module = ModuleType("vdisklab.result.store")
-    vars(module).update(open_store=open_store, default_url=lambda directory: f"default:{directory}")
-    monkeypatch.setitem(sys.modules, "vdisklab.result.store", module)
+    monkeypatch.setattr(tables, "open_store", open_store)
+    monkeypatch.setattr(tables, "default_url", lambda directory: f"default:{directory}")
     return asked
 
 

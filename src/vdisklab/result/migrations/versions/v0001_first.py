@@ -110,7 +110,7 @@ def _runs() -> None:
         _parent("run", "run", primary_key=True),
         _number("ordinal", primary_key=True),
         _text("name"),
-        _text("asked"),
+        _text("asked", nullable=True),
         _text("seen"),
     )
 
