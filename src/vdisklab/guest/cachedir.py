@@ -40,22 +40,26 @@ def locked(directory: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def building(final: Path) -> Iterator[Path]:
-    """A fresh directory that becomes `final` when the block ends well, and is removed if not."""
+def building(parent: Path) -> Iterator[Path]:
+    """A fresh directory in `parent`, gone when the block ends unless `keep` moved it away."""
     try:
-        fresh = Path(tempfile.mkdtemp(dir=final.parent, prefix=_PREFIX))
+        fresh = Path(tempfile.mkdtemp(dir=parent, prefix=_PREFIX))
     except OSError as error:
         raise HostError(
-            f"nothing can be built in {final.parent}: {error.strerror}",
+            f"nothing can be built in {parent}: {error.strerror}",
             hint="set another cache directory",
         ) from error
     try:
         yield fresh
-        # mkdtemp makes it private; a guest may be started by another user than its builder.
-        fresh.chmod(0o755)
-        if final.exists():
-            shutil.rmtree(final)
-        fresh.rename(final)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
+    finally:
+        if fresh.exists():
+            shutil.rmtree(fresh)
+
+
+def keep(fresh: Path, final: Path) -> Path:
+    """Moves what was built into its place, in the stead of what was there."""
+    # mkdtemp makes it private; a guest may be started by another user than its builder.
+    fresh.chmod(0o755)
+    if final.exists():
+        shutil.rmtree(final)
+    return fresh.rename(final)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.guest.bootpayload import kernel_release
-from vdisklab.guest.cachedir import building, locked
+from vdisklab.guest.cachedir import building, keep, locked
 from vdisklab.guest.modules import (
     AGENT_MODULES,
     BUS_MODULES,
@@ -193,15 +192,10 @@ def _download_kernel(host: Host, directory: Path, flavour: Flavour) -> Kernel:
     if package is None:
         raise HostError(f"{flavour.package} depends on no kernel", hint="run `apt-get update`")
     release = package.removeprefix("linux-image-")
-    with building(directory / f"{flavour}-{release}") as root:
-        with _room(directory):
-            unpack_package(host, package, root)
-            kernel = _only_kernel(root, flavour, package)
-            _keep_useful(root, kernel)
-    kept = _kept_kernel(directory, flavour)
-    if kept is None:
-        raise HostError(f"the package {package} holds no kernel that can be read")
-    return kept
+    with _room(directory), building(directory) as root:
+        unpack_package(host, package, root)
+        _keep_useful(root, _only_kernel(root, flavour, package))
+        return _only_kernel(keep(root, directory / f"{flavour}-{release}"), flavour, package)
 
 
 @contextmanager
