@@ -1,0 +1,131 @@
+"""A tree of files for the guest, kept in memory until written as an archive or a directory."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+# Debian, like the guest, has /bin, /lib… as links into /usr; files of hosts without go there too.
+MERGED = ("bin", "sbin", "lib", "lib64", "lib32")
+
+_DIRECTORY, _FILE, _LINK = 0o040000, 0o100000, 0o120000
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One file: kind and permissions, and its content (a link's target; nothing: a directory).
+
+    Content that stays on the host is named by `source` and read when written.
+    """
+
+    mode: int
+    content: bytes = b""
+    source: Path | None = None
+
+    @property
+    def is_directory(self) -> bool:
+        """True for a directory."""
+        return self.mode & 0o170000 == _DIRECTORY
+
+    def read(self) -> bytes:
+        """The whole content."""
+        return self.content if self.source is None else self.source.read_bytes()
+
+
+@dataclass(slots=True)
+class FileTree:
+    """Files by their path in the guest, without the leading slash; parents are added."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+
+    def file(self, path: str, content: bytes | Path, *, executable: bool = False) -> None:
+        """Adds a file with this content, or the content of that file on the host."""
+        mode = _FILE | (0o755 if executable else 0o644)
+        if isinstance(content, Path):
+            self._add(path, Node(mode, source=content))
+        else:
+            self._add(path, Node(mode, content))
+
+    def link(self, path: str, target: str) -> None:
+        """Adds a symbolic link."""
+        self._add(path, Node(_LINK | 0o777, target.encode()))
+
+    def directory(self, path: str) -> None:
+        """Adds a directory."""
+        self._add(path, Node(_DIRECTORY | 0o755))
+
+    def __contains__(self, path: str) -> bool:
+        return path.strip("/") in self.nodes
+
+    def _add(self, path: str, node: Node) -> None:
+        path = path.strip("/")
+        for parent in reversed(PurePosixPath(path).parents[:-1]):
+            self.nodes.setdefault(str(parent), Node(_DIRECTORY | 0o755))
+        self.nodes[path] = node
+
+    def files(self) -> Iterator[tuple[str, Node]]:
+        """All nodes, parents before children, in an order that depends on nothing else."""
+        return iter(sorted(self.nodes.items()))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files, each rounded up to a block of 4 KiB."""
+        sizes = (
+            len(node.content) if node.source is None else node.source.stat().st_size
+            for node in self.nodes.values()
+        )
+        return sum((size + 4095) & ~4095 for size in sizes)
+
+    def digest(self) -> str:
+        """Hash of all names, modes and contents."""
+        total = hashlib.sha256()
+        for path, node in self.files():
+            content = hashlib.sha256(node.read()).hexdigest()
+            total.update(f"{path}\0{node.mode:o}\0{content}\n".encode())
+        return total.hexdigest()
+
+    def write_archive(self, path: Path) -> None:
+        """Writes an initial RAM file system: cpio in the `newc` form, not compressed.
+
+        The form is that of the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
+        Not compressed, as unpacking costs an emulated guest more than reading costs QEMU.
+        """
+        with path.open("wb") as out:
+            for number, (name, node) in enumerate(self.files(), start=1):
+                _write_member(out, number, node.mode, name, node.read())
+            _write_member(out, 0, 0, "TRAILER!!!", b"")
+
+    def write_directory(self, root: Path) -> None:
+        """Writes the tree below `root`, which is there already."""
+        for name, node in self.files():
+            target = root / name
+            if node.is_directory:
+                target.mkdir(exist_ok=True)
+            elif node.mode & 0o170000 == _LINK:
+                target.symlink_to(node.content.decode())
+            else:
+                if node.source is None:
+                    target.write_bytes(node.content)
+                else:
+                    shutil.copyfile(node.source, target)
+                target.chmod(node.mode & 0o777)
+
+
+def _write_member(out: BinaryIO, number: int, mode: int, name: str, content: bytes) -> None:
+    label = name.encode() + b"\0"
+    links = 2 if mode & 0o170000 == _DIRECTORY else 1
+    # Owner, group and times are 0, so that equal files make equal archives.
+    fields = (number, mode, 0, 0, links, 0, len(content), 0, 0, 0, 0, len(label), 0)
+    head = b"070701" + "".join(f"{value:08X}" for value in fields).encode() + label
+    out.write(head + bytes(-len(head) % 4))
+    out.write(content + bytes(-len(content) % 4))
+
+
+def guest_path(path: Path) -> str:
+    """Where a file of the host lies in the guest, without the leading slash."""
+    text = str(path).lstrip("/")
+    return f"usr/{text}" if text.split("/", 1)[0] in MERGED else text

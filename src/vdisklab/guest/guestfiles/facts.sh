@@ -1,0 +1,12 @@
+#!/usr/bin/busybox sh
+# facts: what this guest is, as key=value lines.
+read -r release </proc/sys/kernel/osrelease
+echo "kernel=$release"
+set -- /sys/devices/system/cpu/cpu[0-9]*
+echo "cpus=$#"
+read -r _ kib _ </proc/meminfo
+echo "memory_bytes=$((kib * 1024))"
+read -r clock </sys/devices/system/clocksource/clocksource0/current_clocksource
+echo "clocksource=$clock"
+read -r line </proc/cmdline
+echo "command_line=$line"

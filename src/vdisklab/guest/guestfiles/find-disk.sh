@@ -1,0 +1,106 @@
+#!/usr/bin/busybox sh
+# find-disk SERIAL TIMEOUT: waits until the disk with that serial number is there, and prints what
+# the kernel knows of it as key=value lines. Ends with 1 and a sentence after TIMEOUT seconds.
+# Everything is read by the shell itself; a program started for each file would take seconds.
+serial=$1
+
+now() {
+    read -r up _ </proc/uptime
+    centiseconds=${up%.*}${up#*.}
+}
+
+# Where each driver of Linux 6.1 shows the number: virtio_blk beside the disk; nvme in the
+# controller; scsi and libata in page 0x80 of the vital product data, behind a header of four bytes;
+# usb-storage (which asks for no pages) in the USB device, four levels above the SCSI device.
+has_serial() {
+    for file in "$1/serial" "$1/device/serial" "$1/device/../../../../serial"; do
+        if [ -e "$file" ]; then
+            read -r found <"$file"
+            [ "$found" = "$serial" ] && return 0
+        fi
+    done
+    [ -e "$1/device/vpd_pg80" ] || return 1
+    # The shell skips the header's zero bytes, which leaves two bytes before the number; when the
+    # length is ten, it is a line feed. An ATA serial number is padded with spaces.
+    while IFS= read -r found || [ -n "$found" ]; do
+        while [ "$found" != "${found% }" ]; do found=${found% }; done
+        case $found in
+        "$serial" | ?"$serial" | ??"$serial") return 0 ;;
+        esac
+    done <"$1/device/vpd_pg80"
+    return 1
+}
+
+# Sets `disk`. A disk of size 0 is not set up yet.
+find_disk() {
+    for disk in /sys/block/*; do
+        case $disk in
+        */loop* | */ram* | */sr* | */fd*) continue ;;
+        esac
+        [ -b "/dev/${disk##*/}" ] || continue
+        has_serial "$disk" && read -r sectors <"$disk/size" && [ "$sectors" -gt 0 ] && return 0
+    done 2>/dev/null
+    return 1
+}
+
+# Prints `$1=` and the content of the file $2 of the disk's queue, if this kernel has it.
+show() {
+    if [ -e "$disk/queue/$2" ]; then
+        read -r value <"$disk/queue/$2"
+        echo "$1=$value"
+    fi
+}
+
+# The host driver of a SCSI device (virtio_scsi, ata_piix, ahci, usb-storage, uas) says more than
+# "sd", which they all are.
+show_driver() {
+    cd -P "$disk/device/../.." 2>/dev/null
+    host=/sys/class/scsi_host/${PWD##*/}/proc_name
+    if [ -e "$host" ]; then
+        read -r driver <"$host"
+    elif [ -e "$disk/device/driver" ]; then
+        cd -P "$disk/device/driver" && driver=${PWD##*/}
+    else
+        driver=${disk##*/}
+        driver=${driver%%[0-9]*}
+    fi
+    echo "driver=$driver"
+}
+
+now
+deadline=$((centiseconds + $2 * 100))
+until find_disk; do
+    if [ -e /run/vdisklab/failed ]; then
+        read -r reason </run/vdisklab/failed
+        echo "the guest is not ready: $reason" >&2
+        exit 1
+    fi
+    now
+    if [ "$centiseconds" -ge "$deadline" ]; then
+        echo "no disk with serial number $serial within $2 s" >&2
+        exit 1
+    fi
+    /usr/bin/busybox usleep 5000
+done
+
+echo "device=/dev/${disk##*/}"
+echo "size_bytes=$((sectors * 512))"
+show logical_block_size logical_block_size
+show physical_block_size physical_block_size
+show write_cache write_cache
+show fua fua
+show rotational rotational
+show nr_requests nr_requests
+show discard_max_bytes discard_max_bytes
+show max_sectors_kb max_sectors_kb
+if [ -e "$disk/queue/scheduler" ]; then
+    read -r value <"$disk/queue/scheduler"
+    case $value in
+    *\[*) value=${value#*\[} value=${value%%\]*} ;;
+    esac
+    echo "scheduler=$value"
+fi
+set -- "$disk"/mq/*
+[ -e "$1" ] || shift
+echo "nr_hw_queues=$#"
+show_driver

@@ -1,0 +1,35 @@
+#!/usr/bin/busybox sh
+# Runs beside the agent on another processor: mounts the image of programs and loads the drivers
+# of all buses. /run/vdisklab/ready appears when all is done, /run/vdisklab/failed if it cannot be.
+/usr/bin/busybox mkdir -p /run/vdisklab
+
+fail() {
+    echo "$1" >/run/vdisklab/failed
+    exit 1
+}
+
+# The translator of an emulated guest keeps what it has translated once: the first start of fio
+# for a measurement finds most of it done.
+/usr/bin/fio --version >/dev/null 2>&1
+
+read -r modules </etc/vdisklab/root-modules
+# shellcheck disable=SC2086  # one word per module
+/usr/bin/busybox modprobe -a $modules || fail "modprobe $modules failed"
+
+# By its serial number, as a measured disk may stand in a lower slot.
+root=
+turns=0
+while [ -z "$root" ]; do
+    for disk in /sys/block/vd*; do
+        read -r serial <"$disk/serial" && [ "$serial" = vdisklab-image ] && root=/dev/${disk##*/}
+    done 2>/dev/null
+    turns=$((turns + 1))
+    [ $turns -lt 2000 ] || fail "the disk with the guest's programs (vdisklab-image) is missing"
+    [ $turns -lt 20 ] || /usr/bin/busybox usleep 5000
+done
+/usr/bin/busybox mount -t ext4 -o ro,noatime "$root" /extra || fail "$root cannot be mounted"
+
+read -r modules </etc/vdisklab/disk-modules
+# shellcheck disable=SC2086
+/usr/bin/busybox modprobe -a $modules || fail "one of these drivers cannot be loaded: $modules"
+echo >/run/vdisklab/ready

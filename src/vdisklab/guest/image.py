@@ -1,0 +1,394 @@
+"""Builds the micro guest from the host's own files, once for as long as these stay the same.
+
+Two parts. The initial RAM file system holds what the first answers need: busybox, the agent,
+fio, their libraries and the modules of the agent's port. Everything else (mkfs, sysbench, the
+drivers and file systems) lies in a read-only ext4 image that the guest mounts on /extra behind
+the agent's back; links in the RAM file system make it one tree. Kept in the cache:
+
+    CACHE/guest/FINGERPRINT/kernel       the kernel, unpacked if QEMU can boot it so
+                            initrd       the RAM file system
+                            root.ext4    the image, for a read-only virtio disk
+                            manifest.json
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from vdisklab.errors import HostError
+from vdisklab.guest.bootpayload import payload
+from vdisklab.guest.cachedir import building, keep, locked
+from vdisklab.guest.elf import has_pvh_entry, without_signature
+from vdisklab.guest.filetree import MERGED, FileTree, guest_path
+from vdisklab.guest.kernel import Kernel
+from vdisklab.guest.modules import (
+    AGENT_MODULES,
+    BUS_MODULES,
+    OPTIONAL_MODULES,
+    ROOT_MODULES,
+    Module,
+    ModuleTree,
+    module_content,
+)
+from vdisklab.guest.programs import (
+    PROGRAMS,
+    Found,
+    Program,
+    find_programs,
+    libraries,
+    slim_fio,
+    version,
+)
+from vdisklab.host.command import Host
+
+IMAGE_SERIAL = "vdisklab-image"
+"""Serial number that QEMU must give to the virtio disk with `GuestImage.root`."""
+
+APPEND = " ".join(
+    (
+        "console=ttyS0",
+        "loglevel=4",
+        # A guest that is lost ends, and QEMU with it (-no-reboot).
+        "panic=-1",
+    )
+)
+"""The guest's command line. See docs/guest.md for what each word saves."""
+
+# Counts up when the same sources would make another image.
+_RECIPE = 1
+_KEPT_IMAGES = 4
+_KEPT_SECONDS = 24 * 3600.0
+
+# Any fixed number does; this one is random.
+_UUID = "5b0c6ee4-3d3c-4f6e-9d0e-6a1f4f5b7a10"
+
+# What our scripts and people who look into a guest call; the real programs go before these.
+_APPLETS = """
+    ash cat chmod chroot cp cut date dd df dmesg du echo env false find free grep head hexdump
+    insmod kill ln losetup ls lsmod mkdir mkfifo mknod modprobe mount mv od poweroff printf ps
+    pwd readlink reboot rm rmdir rmmod sed seq sh sleep sort stat stty sync sysctl tail tee test
+    time timeout top touch tr true umount uname uptime usleep vi wc which xargs
+""".split()  # noqa: SIM905
+
+
+@dataclass(frozen=True, slots=True)
+class GuestImage:
+    """A guest that can be booted: `-kernel`, `-initrd`, `-append`, and `root` as a virtio disk.
+
+    The disk is read-only, in `root_format`, with the serial number IMAGE_SERIAL. `fingerprint`
+    is the identity of all contents; `programs` names the version of each program inside.
+    """
+
+    kernel: Path
+    initrd: Path
+    root: Path
+    root_format: str
+    append: str
+    fingerprint: str
+    release: str
+    programs: Mapping[str, str]
+
+
+def build_guest_image(
+    host: Host, cache: Path, kernel: Kernel, programs: Sequence[Program] = PROGRAMS
+) -> GuestImage:
+    """The guest made of `kernel` and the host's `programs`; from the cache if nothing changed.
+
+    Raises HostError for a missing program or library, a damaged kernel, a full disk.
+    """
+    found = find_programs(host, programs)
+    request = _request(kernel, found)
+    directory = cache / "guest"
+    kept = _kept(directory, request)
+    if kept is not None:
+        return kept
+    with locked(directory):
+        # Another builder may have been faster while we waited.
+        kept = _kept(directory, request)
+        if kept is not None:
+            return kept
+        try:
+            image = _build(host, directory, kernel, found, request)
+        except OSError as error:
+            raise HostError(
+                f"the guest image cannot be built in {directory}: {error.strerror or error}",
+                hint="make room there, or set another cache directory",
+            ) from error
+        _prune(directory)
+        return image
+
+
+def _request(kernel: Kernel, found: Iterable[Found]) -> dict[str, Any]:
+    """What was asked for, as far as it can be told without building."""
+    return {
+        "recipe": _RECIPE,
+        "append": APPEND,
+        "scripts": {name: hashlib.sha256(text).hexdigest() for name, text in _scripts().items()},
+        "kernel": [os.fspath(kernel.image), kernel.release],
+        "programs": {item.program.name: os.fspath(item.real) for item in found},
+    }
+
+
+def _scripts() -> dict[str, bytes]:
+    folder = resources.files("vdisklab.guest") / "guestfiles"
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+def _stamp(path: Path) -> list[int]:
+    """Changes whenever a package or a person replaces the file."""
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _kept(directory: Path, request: Mapping[str, Any]) -> GuestImage | None:
+    """The image in the cache that was asked for so and whose sources are as they were."""
+    for manifest in directory.glob("*/manifest.json"):
+        try:
+            known = json.loads(manifest.read_text())
+            if known["request"] != request or known["sources"] != _stamps(known["sources"]):
+                continue
+            image = _image(manifest.parent, known["image"])
+            if image.kernel.exists() and image.initrd.exists() and image.root.exists():
+                manifest.touch()
+                return image
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # half-written by a crash of the machine, or of another version: build anew
+    return None
+
+
+def _stamps(paths: Iterable[str]) -> dict[str, list[int]]:
+    return {path: _stamp(Path(path)) for path in paths}
+
+
+def _image(directory: Path, known: Mapping[str, Any]) -> GuestImage:
+    return GuestImage(
+        kernel=directory / "kernel",
+        initrd=directory / "initrd",
+        root=directory / "root.ext4",
+        **known,
+    )
+
+
+def _build(
+    host: Host, directory: Path, kernel: Kernel, found: list[Found], request: Mapping[str, Any]
+) -> GuestImage:
+    with building(directory) as work:
+        content = _Content(host, kernel)
+        content.add_base()
+        content.add_programs(found, work)
+        content.add_modules()
+        _write_kernel(kernel, work / "kernel")
+        content.early.write_archive(work / "initrd")
+        _write_root(host, content.late, work)
+        known = {
+            "root_format": "ext4",
+            "append": APPEND,
+            "fingerprint": _fingerprint(work / "kernel", content),
+            "release": kernel.release,
+            "programs": {item.program.name: version(host, item) for item in found},
+        }
+        sources = sorted({os.fspath(path) for path in content.sources})
+        manifest = {"request": request, "sources": _stamps(sources), "image": known}
+        (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        (work / "fio").unlink(missing_ok=True)
+        return _place(work, directory / str(known["fingerprint"]), known)
+
+
+def _place(work: Path, final: Path, known: Mapping[str, Any]) -> GuestImage:
+    """Moves the image into its place; one of the same content stays, as a guest may run from it."""
+    image = _image(final, known)
+    if all(path.exists() for path in (image.kernel, image.initrd, image.root)):
+        (work / "manifest.json").replace(final / "manifest.json")
+    else:
+        keep(work, final)
+    return image
+
+
+def _fingerprint(kernel: Path, content: _Content) -> str:
+    """Identity of what the guest is made of; not of the image's bytes, which mke2fs decides."""
+    with kernel.open("rb") as file:
+        parts = [hashlib.file_digest(file, "sha256").hexdigest()]
+    parts += [content.early.digest(), content.late.digest(), APPEND]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+class _Content:
+    """The guest's files: `early` in memory from the start, `late` on the disk at /extra."""
+
+    def __init__(self, host: Host, kernel: Kernel) -> None:
+        self.early = FileTree()
+        self.late = FileTree()
+        self.sources: set[Path] = {kernel.image}
+        self._host = host
+        self._kernel = kernel
+
+    def add_base(self) -> None:
+        """Our scripts, the mount points, and the little of /etc that programs ask for."""
+        for name in ("dev", "proc", "sys", "run", "tmp", "mnt", "extra", "root"):
+            self.early.directory(name)
+        for name in MERGED:
+            self.early.directory(f"usr/{name}")
+            self.early.link(name, f"usr/{name}")
+        scripts = _scripts()
+        self.early.file("init", scripts["init.sh"], executable=True)
+        self.early.file("etc/fstab", scripts["fstab"])
+        for name in ("prepare", "load-drivers", "find-disk", "facts"):
+            path = f"usr/lib/vdisklab/{name}"
+            self.early.file(path, scripts[f"{name}.sh"], executable=True)
+        self.early.file("etc/passwd", b"root:x:0:0:root:/root:/usr/bin/sh\n")
+        self.early.file("etc/group", b"root:x:0:\n")
+        self.early.link("etc/mtab", "/proc/mounts")
+        defaults = Path("/etc/mke2fs.conf")
+        if defaults.exists():
+            self.early.file("etc/mke2fs.conf", defaults)
+            self.sources.add(defaults)
+
+    def add_programs(self, found: Sequence[Found], work: Path) -> None:
+        """The programs and their libraries, and busybox's small ones for names that are free."""
+        early = []
+        late = []
+        for item in found:
+            self.sources.add(item.real)
+            file = item.real
+            if item.program.name == "fio":
+                file = slim_fio(self._host, item.real, work)
+            # With all its libraries fio is too large to be in memory.
+            if item.program.early and (item.program.name != "fio" or file != item.real):
+                early.append(file)
+                self._add_program(self.early, item, file)
+            else:
+                late.append(file)
+                self._add_program(self.late, item, file)
+        first = libraries(self._host, early)
+        homes = [path.parent for path in first if path.name.startswith("libc.so")]
+        home = homes[0] if homes else Path("/lib")
+        for path in first:
+            self._add_library(self.early, path, home)
+        for path in libraries(self._host, late):
+            if path not in first:
+                self._add_library(self.late, path, home)
+        self._link_late()
+        self._add_busybox()
+
+    def _add_program(self, tree: FileTree, item: Found, file: Path) -> None:
+        # Each program is where the host has it, and also where our own scripts look for it.
+        real = guest_path(item.real)
+        tree.file(real, file, executable=True)
+        for wanted in (guest_path(item.path), _GUEST_PATHS.get(item.program.name, real)):
+            if wanted != real:
+                self.early.link(wanted, f"/{real}")
+
+    def _add_library(self, tree: FileTree, path: Path, home: Path) -> None:
+        tree.file(guest_path(path), path, executable=True)
+        self.sources.add(path)
+        # The guest has no ld.so.cache; what lies elsewhere is found where the C library lies.
+        if path.parent != home and not path.name.startswith("ld-"):
+            alias = guest_path(home / path.name)
+            if alias not in self.early:
+                self.early.link(alias, f"/{guest_path(path)}")
+
+    def _link_late(self) -> None:
+        for path, node in self.late.files():
+            if not node.is_directory and path not in self.early:
+                self.early.link(path, f"/extra/{path}")
+
+    def _add_busybox(self) -> None:
+        for name in _APPLETS:
+            if not any(f"usr/{place}/{name}" in self.early for place in ("bin", "sbin")):
+                self.early.link(f"usr/bin/{name}", "busybox")
+        # The kernel asks for modules itself by this name.
+        self.early.link("usr/sbin/modprobe", "../bin/busybox")
+
+    def add_modules(self) -> None:
+        """The modules: the agent's and the root's early, all others late."""
+        tree = self._kernel.modules
+        buses = sorted({name for bus in self._kernel.buses for name in BUS_MODULES[bus]})
+        first = tree.closure([*AGENT_MODULES, *ROOT_MODULES])
+        every = tree.closure([*AGENT_MODULES, *ROOT_MODULES, *buses, *OPTIONAL_MODULES])
+        base = f"usr/lib/modules/{self._kernel.release}"
+        for module in every:
+            content = module_content(module.path)
+            if not self._kernel.enforces_signatures:
+                content = without_signature(content)
+            place = self.early if module in first else self.late
+            place.file(f"{base}/{module.name}.ko", content)
+            self.sources.add(module.path)
+        self._link_late()
+        self.early.file(f"{base}/modules.dep", _dependencies(tree, every))
+        self.early.file(f"{base}/modules.alias", _aliases(every))
+        for name, wanted in (("root", ROOT_MODULES), ("disk", buses)):
+            line = " ".join(_loadable(tree, wanted))
+            self.early.file(f"etc/vdisklab/{name}-modules", f"{line}\n".encode())
+
+
+# Where our scripts, and those who ask the agent for a program, find these, whatever the host.
+_GUEST_PATHS = {
+    "busybox": "usr/bin/busybox",
+    "qemu-ga": "usr/sbin/qemu-ga",
+    "fio": "usr/bin/fio",
+}
+
+
+def _loadable(tree: ModuleTree, names: Iterable[str]) -> list[str]:
+    return [module.name for name in names for module in tree.closure([name])[-1:]]
+
+
+def _dependencies(tree: ModuleTree, modules: Iterable[Module]) -> bytes:
+    """modules.dep(5): each module with all it needs, the last to be loaded first."""
+    lines = []
+    for module in modules:
+        needs = [need.name for need in tree.closure([module.name])[-2::-1]]
+        lines.append(f"{module.name}.ko:" + "".join(f" {name}.ko" for name in needs))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _aliases(modules: Iterable[Module]) -> bytes:
+    lines = [f"alias {alias} {module.name}" for module in modules for alias in module.aliases]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _write_kernel(kernel: Kernel, target: Path) -> None:
+    """The kernel unpacked, when QEMU can enter it so (PVH); else as it is."""
+    packed = kernel.image.read_bytes()
+    try:
+        unpacked = payload(packed)
+        boots = has_pvh_entry(unpacked)
+    except HostError:
+        boots, unpacked = False, b""
+    target.write_bytes(unpacked if boots else packed)
+
+
+def _write_root(host: Host, tree: FileTree, work: Path) -> None:
+    """The late files as an ext4 image: no journal, as it is never written to again."""
+    staging = work / "extra"
+    staging.mkdir()
+    tree.write_directory(staging)
+    # A tenth and 4 MiB for inodes and bitmaps.
+    kib = tree.size * 11 // 10 // 1024 + 4096
+    # Fixed times and numbers, so that equal files make equal images.
+    host.run(
+        "env", "E2FSPROGS_FAKE_TIME=1",
+        "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-m", "0",
+        "-O", "^has_journal,^resize_inode,^metadata_csum",
+        "-U", _UUID, "-E", f"hash_seed={_UUID},root_owner=0:0",
+        "-d", staging, work / "root.ext4", f"{kib}k",
+        timeout=300,
+    )  # fmt: skip
+    shutil.rmtree(staging)
+
+
+def _prune(directory: Path) -> None:
+    """Removes old images, but never one used today: a guest of another process may need it."""
+    manifests = sorted(directory.glob("*/manifest.json"), key=lambda path: -path.stat().st_mtime)
+    for manifest in manifests[_KEPT_IMAGES:]:
+        if time.time() - manifest.stat().st_mtime > _KEPT_SECONDS:
+            shutil.rmtree(manifest.parent, ignore_errors=True)

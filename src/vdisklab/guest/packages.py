@@ -1,0 +1,77 @@
+"""Distribution packages, fetched and unpacked beside the system, not installed."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from vdisklab.errors import CommandError, HostError
+from vdisklab.host.command import Host
+
+_DOWNLOAD_SECONDS = 900.0
+
+_CAUSES = (
+    ("No space left", "the disk is full", "make room, or set another cache directory"),
+    ("Hash Sum mismatch", "the download is damaged", "run `apt-get update` and try again"),
+    ("Unable to locate package", "apt does not know it", "run `apt-get update` as root"),
+    ("No candidate version", "apt does not know it", "run `apt-get update` as root"),
+    ("Can't find a source", "apt does not know it", "run `apt-get update` as root"),
+    ("404", "apt's lists are out of date", "run `apt-get update` as root"),
+    ("resolv", "there is no network", "connect this machine, or name a kernel of your own"),
+    ("connect", "there is no network", "connect this machine, or name a kernel of your own"),
+    ("Failed to fetch", "the download failed", "run `apt-get update` and try again"),
+)
+
+
+def depends_on(host: Host, package: str) -> list[str]:
+    """The packages that the newest candidate of `package` depends on, by name.
+
+    Raises HostError when apt is missing or does not know the package.
+    """
+    if host.which("apt-cache") is None:
+        raise HostError(
+            f"the package {package} cannot be looked up: this is no Debian-like system",
+            hint="install a kernel so that /boot/vmlinuz-* and /lib/modules are there",
+        )
+    shown = host.run("apt-cache", "show", "--no-all-versions", package, allowed=(0, 100)).stdout
+    for line in shown.splitlines():
+        if line.startswith("Depends:"):
+            wanted = line.removeprefix("Depends:").split(",")
+            return [entry.split()[0] for entry in wanted if entry.split()]
+    raise HostError(f"apt does not know the package {package}", hint="run `apt-get update` as root")
+
+
+def unpack_package(host: Host, package: str, into: Path) -> None:
+    """Downloads the newest candidate of `package` and unpacks it into the directory `into`.
+
+    Raises HostError with the cause: no network, no room, a damaged download. What was
+    unpacked by then stays in `into`; the caller throws that directory away.
+    """
+    with tempfile.TemporaryDirectory(dir=into.parent, prefix=".download-") as name:
+        directory = Path(name)
+        try:
+            # `apt-get download` writes to the current directory. As root it would drop to the
+            # user _apt, who cannot write there, and warn of it on every run.
+            host.run(
+                "env", "-C", directory, "apt-get", "download", "-q",
+                "-o", "APT::Sandbox::User=root", package,
+                timeout=_DOWNLOAD_SECONDS,
+            )  # fmt: skip
+            (archive,) = directory.glob("*.deb")
+            host.run("dpkg-deb", "-x", archive, into, timeout=300)
+        except CommandError as error:
+            raise _explain(package, error) from error
+        except ValueError as error:
+            raise HostError(f"apt-get downloaded no single file for {package}") from error
+
+
+def _explain(package: str, error: CommandError) -> HostError:
+    for sign, cause, hint in _CAUSES:
+        if sign in error.stderr:
+            return HostError(f"the package {package} cannot be had: {cause} ({error})", hint=hint)
+    if error.argv[0] == "dpkg-deb":
+        return HostError(
+            f"the package {package} cannot be unpacked: the download is damaged ({error})",
+            hint="try again",
+        )
+    return HostError(f"the package {package} cannot be had: {error}", hint="run `apt-get update`")
