@@ -29,13 +29,12 @@ class FarSide(threading.Thread):
         self._greets = greets
 
     def run(self) -> None:
-        with self._end, self._end.makefile("rb") as lines:
+        with self._end:
             if self._greets:
                 self._send(GREETING)
-            for line in lines:
-                request = json.loads(line)
+            for request in self._requests():
                 if request.get("execute") == "qmp_capabilities":
-                    self._send({"return": {}, "id": request["id"]})
+                    self._send({"return": {}})  # which qemu.qmp asks without an id
                     continue
                 self.asked.append(request)
                 answers = self._answer(request)
@@ -44,6 +43,19 @@ class FarSide(threading.Thread):
                 for message in answers:
                     kind = {"return", "error"} & message.keys()
                     self._send({**message, "id": request["id"]} if kind else message)
+
+    def _requests(self) -> Iterator[dict[str, Any]]:
+        """JSON objects, which qemu.qmp sends without anything in between."""
+        text = ""
+        while received := self._end.recv(1 << 16):
+            text += received.decode()
+            while text:
+                try:
+                    request, end = json.JSONDecoder().raw_decode(text)
+                except json.JSONDecodeError:
+                    break  # the rest is on its way
+                text = text[end:].lstrip()
+                yield request
 
     def _send(self, message: dict[str, Any]) -> None:
         self._end.sendall(json.dumps(message).encode() + b"\n")
@@ -57,9 +69,12 @@ def channel_to(answer: Answer, *, greets: bool = True) -> Iterator[tuple[Channel
     side = FarSide(far, answer, greets=greets)
     side.start()
     try:
-        with near, open_channel(
-            loop, near, "monitor" if greets else "agent", negotiate=greets, timeout=5.0
-        ) as channel:
+        with (
+            near,
+            open_channel(
+                loop, near, "monitor" if greets else "agent", negotiate=greets, timeout=5.0
+            ) as channel,
+        ):
             yield channel, side
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())

@@ -164,9 +164,11 @@ class TestAgent:
             Agent(channel).run(("fio",), timeout=5)
 
     def test_a_program_that_does_not_end_is_killed(self) -> None:
-        with channel_to(running({}, after=1 << 30), greets=False) as (channel, side):
-            with pytest.raises(GuestError, match=r"`fio` did not end within 0\.2 s"):
-                Agent(channel).run(("fio",), timeout=0.2)
+        with (
+            channel_to(running({}, after=1 << 30), greets=False) as (channel, side),
+            pytest.raises(GuestError, match=r"`fio` did not end within 0\.2 s"),
+        ):
+            Agent(channel).run(("fio",), timeout=0.2)
         assert side.asked[-1]["arguments"]["arg"] == ["kill", "-9", "7"]
 
     def test_nothing_is_asked_while_it_must_still_run(self) -> None:
