@@ -150,7 +150,7 @@ def _campaign(
 
 def _differences(before: HostFacts, now: HostFacts) -> list[str]:
     """What decides numbers and is not as it was."""
-    keys = ("kernel", "cpu", "cpus", "memory_bytes", "qemu", "fio")
+    keys = ("kernel", "cpu", "cpus", "qemu", "fio")
     pairs = ((key, getattr(before, key), getattr(now, key)) for key in keys)
     return [f"{key} was {old} and is {new}" for key, old, new in pairs if old != new]
 
