@@ -22,9 +22,7 @@ class ScriptedHost:
     def verbs(self) -> list[str]:
         """What changed the host: each program without its arguments, in order."""
         changing = [line for line in self.lines if "--json" not in line]
-        return [
-            "losetup --detach" if "--detach" in line else line.split()[0] for line in changing
-        ]
+        return ["losetup --detach" if "--detach" in line else line.split()[0] for line in changing]
 
     def run(
         self,
