@@ -182,7 +182,7 @@ def _stamp(path: Path) -> list[int]:
 
 def _kept(directory: Path, request: Mapping[str, Any]) -> GuestImage | None:
     """The image in the cache that was asked for so and whose sources are as they were."""
-    for manifest in directory.glob("*/manifest.json"):
+    for manifest in directory.glob("[!.]*/manifest.json"):
         try:
             known = json.loads(manifest.read_text())
             if known["request"] != request or known["sources"] != _stamps(known["sources"]):
@@ -419,7 +419,8 @@ def _write_root(host: Host, tree: FileTree, work: Path) -> None:
 
 def _prune(directory: Path) -> None:
     """Removes old images, but never one used today: a guest of another process may need it."""
-    manifests = sorted(directory.glob("*/manifest.json"), key=lambda path: -path.stat().st_mtime)
+    manifests = list(directory.glob("[!.]*/manifest.json"))
+    manifests.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     for manifest in manifests[_KEPT_IMAGES:]:
         if time.time() - manifest.stat().st_mtime > _KEPT_SECONDS:
             shutil.rmtree(manifest.parent, ignore_errors=True)
