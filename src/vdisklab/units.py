@@ -10,9 +10,9 @@ KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
 
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?", re.IGNORECASE)
+_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ms|s|m|h)?", re.IGNORECASE | re.ASCII)
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import traceback
@@ -13,7 +14,16 @@ from typing import Annotated
 import typer
 
 from vdisklab import __version__
+from vdisklab.cli.clean import clean_verb
+from vdisklab.cli.compare import compare
+from vdisklab.cli.doctor import doctor
+from vdisklab.cli.plan import plan
+from vdisklab.cli.rank import rank
+from vdisklab.cli.run import run
+from vdisklab.cli.runs import runs
+from vdisklab.cli.show import show
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, VdisklabError
+from vdisklab.storage.undo import UNDO
 
 EXIT_BUG = 70
 
@@ -49,6 +59,9 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
+    for verb in (doctor, plan, run, rank, compare, show, runs):
+        app.command()(verb)
+    app.command("clean")(clean_verb(UNDO))
     return app
 
 
@@ -89,10 +102,20 @@ def _tell(error: VdisklabError) -> None:
 
 
 def _turn_signals_into_interrupts() -> None:
-    """SIGTERM and SIGHUP unwind like Ctrl-C, so that every context manager takes down its part."""
+    """SIGTERM and SIGHUP unwind like Ctrl-C, so that every context manager takes down its part.
+
+    Only the first one does: a second Ctrl-C in the middle of the way down would leave the rest
+    mounted and attached.
+    """
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        for number in signals:
+            signal.signal(number, wait)
         raise KeyboardInterrupt
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    def wait(_signal: int, _frame: FrameType | None) -> None:
+        os.write(2, b"still taking down what was built; a moment\n")
+
+    for number in signals:
         signal.signal(number, interrupt)

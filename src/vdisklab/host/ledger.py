@@ -50,23 +50,23 @@ class Ledger:
         self._next = 0
 
     @contextmanager
-    def entry(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[None]:
-        """Holds one line for as long as the thing may exist.
+    def entry(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
+        """Holds one line for as long as the thing may exist, and yields it.
 
-        The line is written before the block is entered. It is struck when the block ends well;
-        when taking down fails (DirtyHostError) it stays for `clean`.
+        The line is written before the block is entered and struck when the block is left,
+        except by a DirtyHostError: then the thing is still there, and the line stays for `clean`.
         """
-        number = self._next
+        entry = Entry(self._next, kind, os.fspath(name), detail)
         self._next += 1
-        self._append({"add": number, "kind": kind, "name": os.fspath(name), "detail": detail})
+        self._append({"add": entry.number, "kind": kind, "name": entry.name, "detail": detail})
         try:
-            yield
+            yield entry
         except DirtyHostError:
             raise
         except BaseException:
-            self._append({"strike": number})
+            self._append({"strike": entry.number})
             raise
-        self._append({"strike": number})
+        self._append({"strike": entry.number})
 
     def _append(self, line: Mapping[str, Any]) -> None:
         os.write(self._descriptor, json.dumps(line).encode() + b"\n")
@@ -90,20 +90,33 @@ def open_ledger(directory: Path | None = None) -> Iterator[Ledger]:
     directory = (directory or state_directory()) / "ledger"
     run_id = secrets.token_hex(4)
     path = directory / f"{run_id}.jsonl"
+    # Locked before it has its name: `leftovers` must never find it unlocked while we live.
+    unnamed = directory / f".{run_id}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        descriptor = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unnamed.rename(path)
+        _sync_directory(directory)
     except OSError as error:
         raise HostError(
             f"the ledger {path} cannot be written: {error.strerror}",
             hint="set VDISKLAB_STATE to a directory that can be written",
         ) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield Ledger(path, run_id, descriptor)
     finally:
         if not pending(path):
             path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Makes a new name durable: a synced file that no directory names is lost with the power."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
         os.close(descriptor)
 
 
@@ -133,6 +146,14 @@ class Leftover:
     path: Path
     entries: tuple[Entry, ...]
 
+    def strike(self, entry: Entry) -> None:
+        """Writes down that an entry's thing is gone; only while `leftovers` holds the lock."""
+        with self.path.open("ab") as ledger:
+            # The line before may have been cut short by the crash, so it is ended first.
+            ledger.write(b"\n" + json.dumps({"strike": entry.number}).encode() + b"\n")
+            ledger.flush()
+            os.fsync(ledger.fileno())
+
 
 @contextmanager
 def leftovers(directory: Path | None = None) -> Iterator[list[Leftover]]:
@@ -142,13 +163,12 @@ def leftovers(directory: Path | None = None) -> Iterator[list[Leftover]]:
     found: list[Leftover] = []
     try:
         for path in sorted(directory.glob("*.jsonl")) if directory.is_dir() else []:
-            descriptor = os.open(path, os.O_RDWR)
-            held.append(descriptor)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                continue  # its process is alive
-            found.append(Leftover(path, tuple(pending(path))))
+                held.append(os.open(path, os.O_RDWR))
+                fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found.append(Leftover(path, tuple(pending(path))))
+            except (BlockingIOError, FileNotFoundError):
+                continue  # its process is alive, or ended well just now
         yield found
     finally:
         for descriptor in held:

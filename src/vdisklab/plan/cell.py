@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from enum import StrEnum
 
 from vdisklab.plan.path import DiskPath
 from vdisklab.plan.segments import ImageFormat, PageCache
@@ -27,6 +28,20 @@ class Cell:
     def fingerprint(self) -> str:
         """16 hexadecimal digits that stand for this cell in the database."""
         return hashlib.sha256(self.label.encode()).hexdigest()[:16]
+
+
+class PageCacheChoice(StrEnum):
+    """Which states of the host's page cache a user asks for, where the path uses it."""
+
+    COLD = "cold"
+    WARM = "warm"
+    BOTH = "both"
+
+    def admits(self, state: PageCache) -> bool:
+        """True for a state that was asked for; a path that bypasses the cache has no choice."""
+        return (
+            state is PageCache.BYPASSED or self is PageCacheChoice.BOTH or state.value == self.value
+        )
 
 
 def page_cache_states(path: DiskPath) -> tuple[PageCache, ...]:

@@ -20,6 +20,19 @@ class Accelerator(StrEnum):
         return self is Accelerator.TCG
 
 
+class AcceleratorChoice(StrEnum):
+    """What a user asks for; `auto` is KVM if it really runs a guest, else TCG."""
+
+    AUTO = "auto"
+    KVM = "kvm"
+    TCG = "tcg"
+
+    @property
+    def accelerator(self) -> Accelerator | None:
+        """The accelerator that must be used, or None when it is found out by trying."""
+        return None if self is AcceleratorChoice.AUTO else Accelerator(self.value)
+
+
 @dataclass(frozen=True, slots=True)
 class GuestPlan:
     """Size of the guest; `accelerator` None means: KVM if it really runs a guest, else TCG."""

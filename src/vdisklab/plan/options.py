@@ -84,7 +84,7 @@ class Number:
 
     def parse(self, text: str) -> OptionValue:
         """The number."""
-        if not re.fullmatch(r"\d{1,9}", text) or not self.low <= int(text) <= self.high:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not self.low <= int(text) <= self.high:
             raise ValueError(self.expected())
         return int(text)
 
@@ -108,6 +108,8 @@ class Size:
 
     def parse(self, text: str) -> OptionValue:
         """The bytes."""
+        if any(character.isspace() for character in text):
+            raise ValueError(self.expected())
         try:
             size = parse_size(text)
         except PlanError:

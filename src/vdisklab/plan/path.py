@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -34,12 +33,20 @@ class PathSyntaxError(PlanError):
         super().__init__(f"{problem} at character {position} of {text!r}", hint=expected)
 
 
+def _kept(options: Options, schema: Schema) -> Options:
+    """The options that say something: sorted, without those that repeat their default."""
+    return tuple(sorted((key, value) for key, value in options if value != schema[key].default))
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One host layer with its options."""
 
     kind: LayerKind
     options: Options = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", _kept(self.options, LAYER_OPTIONS[self.kind]))
 
     def option(self, name: str) -> OptionValue | None:
         """The value asked for, or the option's default."""
@@ -55,6 +62,9 @@ class Image:
 
     format: ImageFormat
     options: Options = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", _kept(self.options, FORMAT_OPTIONS[self.format]))
 
     def option(self, name: str) -> OptionValue | None:
         """The value asked for, or the option's default; None for one that the format lacks."""
@@ -78,6 +88,9 @@ class Attachment:
 
     bus: Bus = Bus.VIRTIO
     options: Options = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", _kept(self.options, BUS_OPTIONS[self.bus]))
 
     def option(self, name: str) -> OptionValue | None:
         """The value asked for, or the option's default; None for one that the bus lacks."""
@@ -117,6 +130,12 @@ class DiskPath:
     cache: CacheMode = CacheMode.DEFAULT
     attachment: Attachment = Attachment()
     on_host: bool = False
+
+    def __post_init__(self) -> None:
+        if self.on_host and (self.image, self.cache, self.attachment) != (
+            None, CacheMode.DEFAULT, Attachment(),
+        ):  # fmt: skip
+            raise ValueError("a path that ends on the host has host layers only")
 
     @cached_property
     def canonical(self) -> str:
@@ -161,6 +180,16 @@ _KIND_NAMES = {
     _Kind.HOST: "`host`",
 }
 
+_MAY_FOLLOW: Mapping[_Kind | None, tuple[_Kind, ...]] = {
+    None: tuple(_Kind),
+    _Kind.LAYER: tuple(_Kind),
+    _Kind.IMAGE: (_Kind.CACHE, _Kind.BUS),
+    _Kind.CACHE: (_Kind.BUS,),
+    _Kind.BUS: (),
+    _Kind.HOST: (),
+}
+"""What may stand after each kind of segment; None is the beginning."""
+
 
 def _vocabulary() -> dict[str, tuple[_Kind, Schema]]:
     words: dict[str, tuple[_Kind, Schema]] = {}
@@ -190,30 +219,43 @@ def parse_path(text: str) -> DiskPath:
     tokens: list[_Token] = []
     position = 1
     for part in text.split("/"):
-        tokens.append(_token(text, part, position))
+        before = tokens[-1] if tokens else None
+        tokens.append(_token(text, part, position, before))
         position += len(part) + 1
-    _check_order(text, tokens)
     return _assemble(tokens)
 
 
-def _token(text: str, part: str, position: int) -> _Token:
+def _token(text: str, part: str, position: int, before: _Token | None) -> _Token:
     name, *settings = part.split(":")
     if not part:
-        raise PathSyntaxError(text, position, "an empty segment", "write one name between slashes")
+        raise PathSyntaxError(
+            text,
+            position,
+            "an empty segment",
+            "write one name between two slashes and none at the ends; "
+            "in a shell's braces the slash goes with the name, as in ext4/{raw/,}none",
+        )
     if name not in _WORDS:
-        raise PathSyntaxError(text, position, f"unknown segment {name!r}", _suggest(name, _WORDS))
+        raise PathSyntaxError(text, position, *_unknown_name(name, before))
     kind, schema = _WORDS[name]
+    if before is not None and kind not in _MAY_FOLLOW[before.kind]:
+        raise PathSyntaxError(text, position, *_out_of_order(kind, name, before))
+    options = _options(text, name, settings, position + len(name) + 1, schema)
+    return _Token(kind, name, options, position)
+
+
+def _options(
+    text: str, segment: str, settings: list[str], position: int, schema: Schema
+) -> Options:
     options: dict[str, OptionValue] = {}
-    position_of_option = position + len(name) + 1
     for setting in settings:
-        option, value = _option(text, name, setting, position_of_option, schema)
+        option, value = _option(text, segment, setting, position, schema)
         if option in options:
             problem = f"option {option!r} is given twice"
-            raise PathSyntaxError(text, position_of_option, problem, "write it once")
+            raise PathSyntaxError(text, position, problem, "write it once")
         options[option] = value
-        position_of_option += len(setting) + 1
-    kept = {key: value for key, value in options.items() if value != schema[key].default}
-    return _Token(kind, name, tuple(sorted(kept.items())), position)
+        position += len(setting) + 1
+    return tuple(options.items())
 
 
 def _option(
@@ -221,8 +263,8 @@ def _option(
 ) -> tuple[str, OptionValue]:
     option, equals, value = setting.partition("=")
     if option not in schema:
-        what = _suggest(option, schema) if schema else f"{segment} takes no options"
-        raise PathSyntaxError(text, position, f"{segment} has no option {option!r}", what)
+        problem = f"{segment} has no option {option!r}" if option else "an empty option"
+        raise PathSyntaxError(text, position, problem, _possible_options(segment, option, schema))
     if not equals:
         expected = f"write {option}=VALUE, where VALUE is {schema[option].expected()}"
         raise PathSyntaxError(text, position, f"option {option!r} has no value", expected)
@@ -234,38 +276,54 @@ def _option(
         raise PathSyntaxError(text, at, problem, f"expected {error}") from None
 
 
-def _check_order(text: str, tokens: list[_Token]) -> None:
-    for before, token in itertools.pairwise(tokens):
-        if before.kind is _Kind.HOST:
-            raise PathSyntaxError(
-                text,
-                token.position,
-                f"{token.name!r} after `host`",
-                "`host` ends a path: the workload runs on the host itself",
-            )
-        if token.kind is _Kind.HOST:
-            if before.kind is not _Kind.LAYER:
-                raise PathSyntaxError(
-                    text,
-                    token.position,
-                    f"`host` after {before.name!r}",
-                    "only host layers stand before `host`, as in ext4/host",
-                )
-        elif token.kind < before.kind:
-            raise PathSyntaxError(
-                text,
-                token.position,
-                f"{_KIND_NAMES[token.kind]} {token.name!r} after "
-                f"{_KIND_NAMES[before.kind]} {before.name!r}",
-                "the order is host layers / image format / cache mode / bus",
-            )
-        elif token.kind == before.kind and token.kind is not _Kind.LAYER:
-            raise PathSyntaxError(
-                text,
-                token.position,
-                f"a second {_KIND_NAMES[token.kind]}, {token.name!r}, after {before.name!r}",
-                f"a path has one; for both write {{{before.name},{token.name}}}",
-            )
+def _possible_options(segment: str, option: str, schema: Schema) -> str:
+    if not schema:
+        return f"{segment} takes no options"
+    return f"{_did_you_mean(option, schema)}Possible for {segment}: {', '.join(schema)}"
+
+
+def _unknown_name(name: str, before: _Token | None) -> tuple[str, str]:
+    """The problem and the way out for a name that is none; nearest names that may stand here."""
+    kinds = _MAY_FOLLOW[None if before is None else before.kind]
+    problem = f"unknown segment {name!r}"
+    if before is not None and not kinds:
+        return problem, f"nothing follows {_described(before.kind, before.name)}: end the path here"
+    by_kind = {kind: [word for word, (of, _) in _WORDS.items() if of is kind] for kind in kinds}
+    lists = [
+        _KIND_NAMES[kind] if kind is _Kind.HOST else f"{_KIND_NAMES[kind]} ({', '.join(words)})"
+        for kind, words in by_kind.items()
+    ]
+    nearest = _did_you_mean(name, [word for words in by_kind.values() for word in words])
+    after = "" if before is None else f" after {before.name}"
+    return problem, f"{nearest}Possible here{after}: {', '.join(lists)}"
+
+
+def _out_of_order(kind: _Kind, name: str, before: _Token) -> tuple[str, str]:
+    if before.kind is _Kind.HOST:
+        return f"{name!r} after `host`", "`host` ends a path: the workload runs on the host itself"
+    if kind is _Kind.HOST:
+        return (
+            f"`host` after {_described(before.kind, before.name)}",
+            "only host layers stand before `host`, as in ext4/host",
+        )
+    if kind is before.kind:
+        return (
+            f"a second {_KIND_NAMES[kind]}, {name!r}, after {before.name!r}",
+            f"a path has one; to measure both write {{{before.name},{name}}}",
+        )
+    return (
+        f"{_described(kind, name)} after {_described(before.kind, before.name)}",
+        "the order is host layers / image format / cache mode / bus",
+    )
+
+
+def _described(kind: _Kind, name: str) -> str:
+    return _KIND_NAMES[kind] if kind is _Kind.HOST else f"{_KIND_NAMES[kind]} {name!r}"
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    return f"did you mean {close[0]}? " if close else ""
 
 
 def _assemble(tokens: list[_Token]) -> DiskPath:
@@ -284,13 +342,6 @@ def _assemble(tokens: list[_Token]) -> DiskPath:
             attachment = Attachment(Bus(token.name), token.options)
     on_host = tokens[-1].kind is _Kind.HOST
     return DiskPath(layers, image, cache, attachment, on_host)
-
-
-def _suggest(word: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {close[0]}? Possible here: {', '.join(known)}"
-    return f"possible here: {', '.join(known)}"
 
 
 def _lookup(options: Options, schema: Schema, name: str) -> OptionValue | None:

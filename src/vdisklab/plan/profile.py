@@ -27,3 +27,4 @@ class Profile:
     name: str
     title: str
     measurements: tuple[MeasurementPlan, ...]
+    description: str = ""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from vdisklab.plan.path import DiskPath
+from vdisklab.plan.path import DiskPath, Image
 from vdisklab.plan.segments import Aio, CacheMode, ImageFormat, LayerKind
 
 
@@ -37,13 +37,13 @@ def _something_to_give(path: DiskPath) -> Impossible | None:
     if not path.layers:
         return Impossible(
             "the work directory is not a block device, so there is nothing to give to the guest",
-            f"add a format: raw/{path.cache}",
+            f"add a format: {replace(path, image=Image(ImageFormat.RAW))}",
         )
     top = path.layers[-1].kind
     if top.is_directory:
         return Impossible(
             f"{top} holds files, and no image format says which file to give to the guest",
-            f"add a format: {path.stack}/raw/{path.cache}",
+            f"add a format: {replace(path, image=Image(ImageFormat.RAW))}",
         )
     return None
 
@@ -54,7 +54,7 @@ def _raw_on_block(path: DiskPath) -> Impossible | None:
     if path.image.format is ImageFormat.RAW:
         return Impossible(
             f"raw on {path.layers[-1].kind} is the block device itself",
-            f"leave the format out: {path.stack}/{path.cache}",
+            f"leave the format out: {replace(path, image=None)}",
         )
     return None
 
@@ -65,7 +65,7 @@ def _null_stands_alone(path: DiskPath) -> Impossible | None:
     if path.layers or path.cache is not CacheMode.DEFAULT:
         return Impossible(
             "null is no storage at all: it has no layers below and no cache mode",
-            "write null, or null/default/BUS",
+            f"write {replace(path, layers=(), cache=CacheMode.DEFAULT)}",
         )
     if path.attachment.aio is not Aio.THREADS:
         return Impossible("null does no I/O that aio could change", "leave the aio option out")

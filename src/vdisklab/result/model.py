@@ -113,16 +113,19 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A state that the numbers rely on: what was asked for and what was read back."""
+    """A state that the numbers rely on: what was asked for and what was read back.
+
+    `asked` is None for a state that the path does not decide and that is worth keeping.
+    """
 
     name: str
-    asked: str
+    asked: str | None
     seen: str
 
     @property
     def confirmed(self) -> bool:
-        """True when what was seen is what was asked for."""
-        return self.asked == self.seen
+        """True when what was seen is what was asked for, or nothing was."""
+        return self.asked is None or self.asked == self.seen
 
 
 class FailureKind(StrEnum):

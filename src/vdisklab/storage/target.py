@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 
@@ -12,9 +12,19 @@ class Target:
     """A directory or a block device that exists for as long as the block that made it lasts.
 
     `properties` are what was read back from the system about the layers so far, by
-    `layer.option`, such as `xfs.reflink`.
+    `layer.option`, such as `xfs.reflink`. `cached_below` are files further down whose pages a
+    layer keeps in the host's page cache, so emptying the cache means emptying theirs too.
     """
 
     path: Path
     is_block: bool
     properties: Mapping[str, str] = field(default_factory=dict)
+    cached_below: tuple[Path, ...] = ()
+
+    def above(self, path: Path, *, is_block: bool, **properties: str) -> Target:
+        """The target of the next layer: everything known so far, and what it adds.
+
+        Properties are given as `layer__option`, because a dot cannot stand in a keyword.
+        """
+        added = {name.replace("__", "."): value for name, value in properties.items()}
+        return replace(self, path=path, is_block=is_block, properties={**self.properties, **added})

@@ -1,0 +1,158 @@
+"""Cells and blocks as an additive model of the logarithms: what a cell adds, how noisy it is.
+
+    log value = cell + block + noise of that cell          (a randomised complete block design)
+
+The block term takes out drift that touches all cells of a block alike. Noise may differ from cell
+to cell: a warm page cache is steadier than a disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.observations import Floats
+
+PRECISION = 1e-9
+"""Smallest standard deviation of a logarithm that is believed; below it is rounding."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """One entry per fitted cell. `rows` are the places in the grid, `effect` is logarithmic.
+
+    `error` is the standard error of the effect, so that two cells differ by sqrt(e1^2 + e2^2);
+    `freedom` the degrees of freedom of its variance.
+    """
+
+    rows: npt.NDArray[np.intp]
+    effect: Floats
+    error: Floats
+    freedom: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Usable:
+    """Which cells can be compared: enough blocks, and joined by common blocks.
+
+    `few` have too few blocks, `apart` were never measured in a block with the others.
+    """
+
+    rows: npt.NDArray[np.intp]
+    columns: npt.NDArray[np.intp]
+    few: npt.NDArray[np.intp]
+    apart: npt.NDArray[np.intp]
+
+
+def usable(logs: Floats) -> Usable:
+    """Drops blocks with one cell and cells with few blocks until all that remain count.
+
+    Of groups of cells without any common block the largest stays (of equal ones the first).
+    """
+    seen = np.isfinite(logs)
+    rows: npt.NDArray[np.bool_] = np.asarray(seen.any(axis=1))
+    columns: npt.NDArray[np.bool_] = np.asarray(seen.any(axis=0))
+    while True:
+        inner = seen & rows[:, None] & columns
+        next_columns = inner.sum(axis=0) >= 2
+        next_rows = (inner & next_columns).sum(axis=1) >= MIN_BLOCKS
+        if (next_rows == rows).all() and (next_columns == columns).all():
+            break
+        rows, columns = next_rows, next_columns
+    few = np.flatnonzero(seen.any(axis=1) & ~rows)
+    kept_rows, kept_columns = np.flatnonzero(rows), np.flatnonzero(columns)
+    if not len(kept_rows):
+        return Usable(kept_rows, kept_columns, few, kept_rows)
+    group, block_group = _groups(seen[np.ix_(kept_rows, kept_columns)])
+    largest = int(np.argmax(np.bincount(group)))
+    return Usable(
+        rows=kept_rows[group == largest],
+        columns=kept_columns[block_group == largest],
+        few=few,
+        apart=kept_rows[group != largest],
+    )
+
+
+def _groups(seen: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """The connected component of each cell and of each block, joined where measured."""
+    cell, block = np.nonzero(seen)
+    cells, blocks = seen.shape
+    size = cells + blocks
+    edges = coo_array((np.ones(len(cell)), (cell, block + cells)), shape=(size, size))
+    _, label = connected_components(edges, directed=False)
+    return label[:cells], label[cells:]
+
+
+def fit(logs: Floats, chosen: Usable) -> Fit:
+    """Least squares of the additive model over the usable cells; exact with missing values too."""
+    table = logs[np.ix_(chosen.rows, chosen.columns)]
+    seen = np.isfinite(table)
+    count = seen.sum(axis=1)
+    block = _block_effects(table, seen)
+    adjusted = np.where(seen, table - block, 0.0)
+    effect = adjusted.sum(axis=1) / count
+    residual = np.where(seen, adjusted - effect[:, None], 0.0)
+    cells = len(table)
+    # The block's own mean has taken 1/cells of the noise with it.
+    correction = cells / (cells - 1) if cells > 1 else 1.0
+    variance = correction * (residual**2).sum(axis=1) / (count - 1)
+    total = float(seen.sum() - cells - (seen.shape[1] - 1))
+    variance, freedom = moderate(np.maximum(variance, PRECISION**2), count - 1.0, total)
+    return Fit(chosen.rows, effect, np.sqrt(variance / count), freedom)
+
+
+def _block_effects(table: Floats, seen: npt.NDArray[np.bool_]) -> Floats:
+    """What each block adds, with mean zero: the normal equations after eliminating the cells.
+
+    One equation per block, so the cost is cells x blocks^2, whatever is missing.
+    """
+    weight = seen.astype(np.float64)
+    count = weight.sum(axis=1)
+    values = np.where(seen, table, 0.0)
+    centred = np.where(seen, values - (values.sum(axis=1) / count)[:, None], 0.0)
+    matrix = np.diag(weight.sum(axis=0)) - weight.T @ (weight / count[:, None])
+    # Singular by a constant, which the shortest solution sets to mean zero.
+    answer: Floats = np.linalg.lstsq(matrix, centred.sum(axis=0), rcond=None)[0]
+    return np.asarray(answer - answer.mean())
+
+
+def moderate(variance: Floats, freedom: Floats, total: float) -> tuple[Floats, Floats]:
+    """Variances that borrow strength from all cells, and their degrees of freedom.
+
+    Three blocks say little about one cell's noise, but a dozen cells together say how noisy
+    cells are. Empirical Bayes of Smyth (Statistical Applications in Genetics and Molecular
+    Biology 3, 2004): the variances scatter around a common one as if that were worth `prior`
+    degrees of freedom, estimated from their logarithms. Ours departs from it in one point: a
+    cell's variance is never moderated below its own estimate, without which one noisy cell
+    among quiet ones made false differences in 10 to 21 % of simulated campaigns (limit: 5 %).
+    """
+    if len(variance) < 3:
+        return variance, np.minimum(freedom, total)
+    floor = np.maximum(variance, 1e-5 * np.median(variance))
+    logs = np.log(floor) - special.digamma(freedom / 2) + np.log(freedom / 2)
+    spread = float(logs.var(ddof=1) - special.polygamma(1, freedom / 2).mean())
+    if spread <= 0:  # no more scatter than chance alone gives: one common variance
+        pooled = float((variance * freedom).sum() / freedom.sum())
+        return np.maximum(variance, pooled), np.full(len(variance), total)
+    prior = 2 * _inverse_trigamma(spread)
+    common = float(np.exp(logs.mean() + special.digamma(prior / 2) - np.log(prior / 2)))
+    moderated = (prior * common + freedom * variance) / (prior + freedom)
+    return np.maximum(variance, moderated), np.minimum(freedom + prior, total)
+
+
+def _inverse_trigamma(value: float) -> float:
+    """y with trigamma(y) = value, by Newton's method on 1/trigamma (Smyth 2004, appendix)."""
+    y = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = float(special.polygamma(1, y))
+        step = trigamma * (1 - trigamma / value) / float(special.polygamma(2, y))
+        y += step
+        if abs(step) < 1e-8 * y:
+            break
+    return y

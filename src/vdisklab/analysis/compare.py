@@ -1,0 +1,200 @@
+"""Two cells, block by block: how many times better is one, and is the difference shown?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from scipy import stats
+
+from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
+from vdisklab.analysis.summary import Summary, known, summarise
+from vdisklab.result.model import Better
+
+PRECISION = 1e-9
+"""Smallest standard deviation of a log ratio that is believed: below it is rounding, not disks."""
+
+MOST_BLOCKS = 1000
+"""Differences that need more blocks than this are not worth a forecast."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A against B within blocks, as A / B; None where it cannot be said, never NaN.
+
+    `ratio` is exp(mean of the log ratios), its interval and `p` are Student's t on them: from
+    two pairs on. `blocks_needed` is the whole number of blocks that would show a difference of
+    this size with a power of 80 %.
+    """
+
+    pairs: int
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    blocks_needed: int | None = None
+
+
+class Verdict(StrEnum):
+    """What a comparison shows. "Better" follows the metric: more IOPS, less latency."""
+
+    A_BETTER = "a-better"
+    B_BETTER = "b-better"
+    NONE_SHOWN = "no-difference-shown"
+    TOO_FEW = "too-few-blocks"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One measure of two cells. `p_adjusted` is corrected for all measures compared at once."""
+
+    measure: MeasureKey
+    a: Summary
+    b: Summary
+    ratio: Ratio
+    p_adjusted: float | None
+    verdict: Verdict
+
+
+def paired_ratios(
+    a: Floats, b: Floats, level: float = 0.95, *, forecast: bool = True
+) -> list[Ratio]:
+    """Row by row the ratio of `a` to `b` (cells x blocks, or one row against many).
+
+    Taking logarithms first makes A/B and B/A each other's inverse, and makes drift that slows
+    both by the same share cancel (a two-sample t-test would count that drift as noise).
+    """
+    logs = np.atleast_2d(logarithms(np.atleast_2d(a)) - logarithms(np.atleast_2d(b)))
+    pairs = np.isfinite(logs).sum(axis=1)
+    safe = np.where(np.isfinite(logs), logs, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        mean = safe.sum(axis=1) / pairs
+        squares = np.where(np.isfinite(logs), (logs - mean[:, None]) ** 2, 0.0).sum(axis=1)
+        deviation = np.maximum(np.sqrt(squares / (pairs - 1)), PRECISION)
+        error = deviation / np.sqrt(pairs)
+        p = 2 * stats.t.sf(np.abs(mean) / error, pairs - 1)
+        half = stats.t.isf((1 - level) / 2, pairs - 1) * error
+        low, high = np.exp(mean - half), np.exp(mean + half)
+    ratio = np.exp(mean)
+    needed = blocks_needed(mean, deviation, 1 - level) if forecast else np.full(len(mean), np.nan)
+    several = pairs >= 2
+    return [
+        Ratio(
+            pairs=int(pairs[row]),
+            ratio=known(ratio, row),
+            low=known(low, row) if several[row] else None,
+            high=known(high, row) if several[row] else None,
+            p=known(p, row) if several[row] else None,
+            blocks_needed=int(needed[row]) if np.isfinite(needed[row]) else None,
+        )
+        for row in range(len(pairs))
+    ]
+
+
+def blocks_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 0.8) -> Floats:
+    """The least n with |mean| >= (t_alpha/2 + t_power) * deviation / sqrt(n); NaN above 1000.
+
+    The usual sample size of a paired t-test (Cohen 1988), with t instead of normal quantiles.
+    It takes the observed difference for the true one, so it is a hint, not a promise.
+    """
+    counts = np.unique(np.geomspace(MIN_BLOCKS, MOST_BLOCKS, 200).astype(int))
+    quantiles = stats.t.isf(alpha / 2, counts - 1) + stats.t.isf(1 - power, counts - 1)
+    least = quantiles / np.sqrt(counts)  # falls with n, so -least is sorted
+    with np.errstate(invalid="ignore", divide="ignore"):
+        effect = np.abs(mean) / deviation
+    place = np.searchsorted(-least, -effect)
+    answer = np.append(counts.astype(float), np.nan)[place]
+    return np.where(np.isfinite(effect), answer, np.nan)
+
+
+def holm(p: Floats) -> Floats:
+    """P-values adjusted for their number (Holm, Scandinavian Journal of Statistics 6, 1979).
+
+    Holds the family-wise error whatever the dependence, which matters here: bandwidth, IOPS
+    and latency of one measurement are nearly the same number.
+    """
+    order = np.argsort(p, kind="stable")
+    raised = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(raised, 1.0)
+    return adjusted
+
+
+def compare_cells(
+    observations: Observations, a: str, b: str, alpha: float = 0.05
+) -> tuple[Comparison, ...]:
+    """Every measure that both cells have, in the order of the measures' names.
+
+    Intervals are for each measure alone; the verdicts are corrected for all of them (Holm), so
+    an interval may leave 1 out where the verdict still says that no difference is shown.
+    """
+    row_a, row_b = observations.cells.index(a), observations.cells.index(b)
+    both = _only(observations, (row_a, row_b))
+    found: list[tuple[MeasureKey, Summary, Summary, Ratio]] = []
+    for measure in sorted(both.measures):
+        grid = both.grid(measure)
+        summaries = summarise(both, measure)
+        if a in summaries and b in summaries:
+            (ratio,) = paired_ratios(grid[row_a], grid[row_b], 1 - alpha)
+            found.append((measure, summaries[a], summaries[b], ratio))
+    p = np.array([np.nan if _too_few(r) or r.p is None else r.p for _, _, _, r in found])
+    adjusted = np.full(len(p), np.nan)
+    adjusted[np.isfinite(p)] = holm(p[np.isfinite(p)])
+    return tuple(
+        Comparison(
+            measure=measure,
+            a=of_a,
+            b=of_b,
+            ratio=ratio,
+            p_adjusted=known(adjusted, place),
+            verdict=_verdict(measure, ratio, known(adjusted, place), alpha),
+        )
+        for place, (measure, of_a, of_b, ratio) in enumerate(found)
+    )
+
+
+def against_baseline(
+    observations: Observations, measure: MeasureKey, baseline: str, level: float = 0.95
+) -> dict[str, Ratio]:
+    """Each cell's ratio to the baseline within blocks, for the cells that share a block with it.
+
+    The intervals are for each cell alone; which cells differ for sure is what `rank` says.
+    """
+    if baseline not in observations.cells:
+        return {}
+    grid = observations.grid(measure)
+    row = observations.cells.index(baseline)
+    ratios = paired_ratios(grid, grid[row : row + 1], level, forecast=False)
+    return {
+        cell: ratio
+        for cell, ratio in zip(observations.cells, ratios, strict=True)
+        if ratio.pairs and cell != baseline
+    }
+
+
+def _only(observations: Observations, rows: tuple[int, int]) -> Observations:
+    keep = np.isin(observations.cell, rows)
+    return Observations(
+        cell=observations.cell[keep],
+        block=observations.block[keep],
+        measure=observations.measure[keep],
+        value=observations.value[keep],
+        cells=observations.cells,
+        blocks=observations.blocks,
+        measures=observations.measures,
+    )
+
+
+def _too_few(ratio: Ratio) -> bool:
+    return ratio.pairs < MIN_BLOCKS
+
+
+def _verdict(measure: MeasureKey, ratio: Ratio, p: float | None, alpha: float) -> Verdict:
+    if _too_few(ratio) or ratio.ratio is None or p is None:
+        return Verdict.TOO_FEW
+    if p > alpha:
+        return Verdict.NONE_SHOWN
+    a_is_better = (ratio.ratio > 1) == (measure.quantity.better is Better.HIGHER)
+    return Verdict.A_BETTER if a_is_better else Verdict.B_BETTER

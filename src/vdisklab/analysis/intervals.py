@@ -1,0 +1,109 @@
+"""Intervals for a median from few blocks, vectorised over cells. `docs/method.md` has the coverage.
+
+Rows are cells, columns blocks, NaN is missing. Every function returns (low, high) per row, NaN
+where it can say nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+from vdisklab.analysis.observations import Floats, logarithms
+
+MIN_BLOCKS = 3
+"""Below this many blocks there is no interval, no verdict and no rank."""
+
+ORDER_STATISTICS_FROM = 6
+"""The first n whose full range covers the median with 95 %: 1 - 2 * 0.5**n >= 0.95."""
+
+Interval = tuple[Floats, Floats]
+
+
+def median_interval(grid: Floats, level: float = 0.95) -> Interval:
+    """The interval that vdisklab shows: order statistics from 6 blocks on, log-t for 3 to 5.
+
+    With 3 to 5 blocks no interval made of the observed values alone can reach 95 % (the range
+    of three covers the median with 75 %), so a log-normal distribution is assumed there.
+    """
+    count = np.isfinite(grid).sum(axis=1)
+    few_low, few_high = log_t_interval(grid, level)
+    low = np.where(count >= MIN_BLOCKS, few_low, np.nan)
+    high = np.where(count >= MIN_BLOCKS, few_high, np.nan)
+    many = count >= ORDER_STATISTICS_FROM
+    low[many], high[many] = order_statistic_interval(grid[many], level)
+    return low, high
+
+
+def log_t_interval(grid: Floats, level: float = 0.95) -> Interval:
+    """Student's t interval of the mean logarithm, back as a value (the median if log-normal).
+
+    Needs two positive values. For 3 to 5 values it always holds the sample median: that is
+    within sqrt((n-1)/n) standard deviations of the mean (Hotelling & Solomons 1932), which is
+    less than t/sqrt(n).
+    """
+    logs = logarithms(grid)
+    count = np.isfinite(logs).sum(axis=1)
+    low, high = np.full(len(grid), np.nan), np.full(len(grid), np.nan)
+    usable = (count >= 2) & (count == np.isfinite(grid).sum(axis=1))
+    if usable.any():
+        mean = np.nanmean(logs[usable], axis=1)
+        error = np.nanstd(logs[usable], axis=1, ddof=1) / np.sqrt(count[usable])
+        half = stats.t.isf((1 - level) / 2, count[usable] - 1) * error
+        # A sample of two may be so wide that its bounds leave what a float can hold.
+        with np.errstate(over="ignore", under="ignore"):
+            low[usable], high[usable] = np.exp(mean - half), np.exp(mean + half)
+    return low, high
+
+
+def order_statistic_interval(grid: Floats, level: float = 0.95) -> Interval:
+    """Interpolated binomial interval of the median: no assumption on the distribution's form.
+
+    The k-th smallest and k-th largest value cover the median with a binomial probability; the
+    interpolation between neighbouring k is that of Hettmansperger & Sheather (Statistics &
+    Probability Letters 4, 1986). NaN for rows too short to reach `level`.
+    """
+    ordered = np.sort(grid, axis=1)  # NaN last
+    count = np.isfinite(grid).sum(axis=1)
+    low, high = np.full(len(grid), np.nan), np.full(len(grid), np.nan)
+    for n in np.unique(count):
+        if 1 - 2 * stats.binom.cdf(0, n, 0.5) < level or n < 2:
+            continue
+        rows = count == n
+        k, share = _order_statistic(int(n), level)
+        values = ordered[rows]
+        low[rows] = (1 - share) * values[:, k - 1] + share * values[:, k]
+        high[rows] = (1 - share) * values[:, n - k] + share * values[:, n - k - 1]
+    return low, high
+
+
+def _order_statistic(n: int, level: float) -> tuple[int, float]:
+    """The rank k (from 1) that still reaches `level`, and the share of the next one to mix in."""
+    ranks = np.arange(1, n // 2 + 1)
+    covered = 1 - 2 * stats.binom.cdf(ranks - 1, n, 0.5)
+    k = int(ranks[covered >= level].max())
+    outer = float(covered[k - 1])
+    inner = float(1 - 2 * stats.binom.cdf(k, n, 0.5)) if k < n // 2 else 0.0
+    excess = (outer - level) / (outer - inner)
+    return k, (n - k) * excess / (k + (n - 2 * k) * excess)
+
+
+def bootstrap_interval(
+    grid: Floats, level: float = 0.95, *, resamples: int = 1999, seed: int = 0
+) -> Interval:
+    """Percentile bootstrap of the median over blocks (Efron 1979): for comparison only.
+
+    It is not what vdisklab shows: at n = 3 it covers 75 %, at n = 7 still only 88 %. Deterministic
+    for a seed, and a row's result does not depend on the other rows. Memory grows with
+    rows x resamples; callers with many rows cut them into pieces.
+    """
+    count = np.isfinite(grid).sum(axis=1)
+    low, high = np.full(len(grid), np.nan), np.full(len(grid), np.nan)
+    ordered = np.sort(grid, axis=1)
+    for n in np.unique(count[count >= 2]):
+        rows = count == n
+        draw = np.random.default_rng([seed, int(n)]).integers(0, n, (resamples, int(n)))
+        medians = np.median(ordered[rows][:, draw], axis=2)
+        tail = (1 - level) / 2
+        low[rows], high[rows] = np.quantile(medians, [tail, 1 - tail], axis=1)
+    return low, high

@@ -1,0 +1,225 @@
+"""What analysis works on: one number per cell, block and measure, as columns of numpy arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vdisklab.errors import PlanError
+from vdisklab.plan.segments import PageCache
+from vdisklab.result.model import METRICS, Better, Direction, Metric, Run
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int32]
+
+SCORE_METRICS: Mapping[str, Metric] = {
+    name: Metric(name, "B/s", Better.HIGHER)
+    for name in ("weighted_read", "weighted_write", "weighted_overall")
+}
+"""The scores of `analysis.score`: computed from measurements, then treated like any metric."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MeasureKey:
+    """One quantity of one measurement in one direction: `randread-4k-q1/read/iops`."""
+
+    name: str
+    direction: Direction
+    metric: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The key that `str` spells. Raises PlanError for anything else."""
+        parts = text.rsplit("/", 2)
+        if len(parts) != 3 or not parts[0] or parts[1] not in set(Direction):
+            raise PlanError(
+                f"{text!r} is not a measure",
+                hint="write MEASUREMENT/DIRECTION/METRIC, such as randread-4k-q1/read/iops",
+            )
+        return cls(parts[0], Direction(parts[1]), parts[2])
+
+    @property
+    def quantity(self) -> Metric:
+        """Unit and good direction. Raises PlanError for a metric that this version lacks."""
+        metric = METRICS.get(self.metric) or SCORE_METRICS.get(self.metric)
+        if metric is None:
+            raise PlanError(f"unknown metric {self.metric!r}", hint=f"known: {', '.join(METRICS)}")
+        return metric
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.direction}/{self.metric}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observations:
+    """Columns of equal length; the codes index the vocabularies. What is missing has no row.
+
+    `cells` are labels (`ext4/raw/none`, `raw/writeback (warm)`), `blocks` names that are unique
+    over campaigns: block 1 of two campaigns is two blocks. Values are in the metric's SI unit.
+    """
+
+    cell: Codes
+    block: Codes
+    measure: Codes
+    value: Floats
+    cells: tuple[str, ...]
+    blocks: tuple[str, ...]
+    measures: tuple[MeasureKey, ...]
+
+    def __post_init__(self) -> None:
+        if len({len(self.cell), len(self.block), len(self.measure), len(self.value)}) != 1:
+            raise ValueError("the columns differ in length")
+
+    def grid(self, measure: MeasureKey) -> Floats:
+        """Values as cells x blocks, NaN where nothing was measured.
+
+        Raises ValueError when a cell has two values in one block: the run is the unit of
+        replication, and which of the two would win must not hang on the order of the rows.
+        """
+        shape = (len(self.cells), len(self.blocks))
+        grid = np.full(shape, np.nan)
+        if measure not in self.measures:
+            return grid
+        rows = np.flatnonzero(self.measure == self.measures.index(measure))
+        place = self.cell[rows].astype(np.int64) * shape[1] + self.block[rows]
+        if np.bincount(place, minlength=1).max(initial=0) > 1:
+            raise ValueError(f"two values of {measure} for one cell in one block")
+        grid.ravel()[place] = self.value[rows]
+        return grid
+
+    def blocks_of(self) -> npt.NDArray[np.int64]:
+        """In how many blocks each cell was measured at all."""
+        pairs = np.unique(self.cell.astype(np.int64) * max(1, len(self.blocks)) + self.block)
+        return np.bincount(pairs // max(1, len(self.blocks)), minlength=len(self.cells))
+
+
+def cell_label(path: str, page_cache: str) -> str:
+    """The spelling of `plan.cell.Cell.label`, from the strings that a Run holds."""
+    return path if page_cache == PageCache.BYPASSED else f"{path} ({page_cache})"
+
+
+def split_label(label: str) -> tuple[str, str]:
+    """Disk path and page-cache state of a cell's label."""
+    path, opening, state = label.rpartition(" (")
+    if opening and state.endswith(")"):
+        return path, state[:-1]
+    return label, PageCache.BYPASSED.value
+
+
+def observe(runs: Iterable[Run]) -> Observations:
+    """The numbers of all runs that did not fail; of a repeated run, those of the later one.
+
+    A failed run may carry samples of the measurements before the failure. They are left out:
+    a cell whose state is in doubt has no numbers. Values that are not finite are left out too.
+    """
+    latest: dict[tuple[str, str, int], Run] = {}
+    for run in runs:
+        if run.failure is None:
+            key = (cell_label(run.path, run.page_cache), run.campaign, run.block)
+            known = latest.get(key)
+            if known is None or (known.started, known.id) < (run.started, run.id):
+                latest[key] = run
+    numbers: dict[tuple[str, str, MeasureKey], float] = {}
+    for (label, campaign, block), run in latest.items():
+        for measurement in run.measurements:
+            for sample in measurement.samples:
+                if math.isfinite(sample.value):
+                    measure = MeasureKey(measurement.name, sample.direction, sample.metric)
+                    numbers[label, f"{campaign}/{block:04d}", measure] = sample.value
+    return from_numbers(numbers)
+
+
+def from_numbers(numbers: Mapping[tuple[str, str, MeasureKey], float]) -> Observations:
+    """Observations of (cell label, block name, measure) -> value, with sorted vocabularies."""
+    cells = tuple(sorted({cell for cell, _, _ in numbers}))
+    blocks = tuple(sorted({block for _, block, _ in numbers}))
+    measures = tuple(sorted({measure for _, _, measure in numbers}))
+    cell_code = {cell: code for code, cell in enumerate(cells)}
+    block_code = {block: code for code, block in enumerate(blocks)}
+    measure_code = {measure: code for code, measure in enumerate(measures)}
+    return Observations(
+        cell=np.array([cell_code[cell] for cell, _, _ in numbers], dtype=np.int32),
+        block=np.array([block_code[block] for _, block, _ in numbers], dtype=np.int32),
+        measure=np.array([measure_code[measure] for _, _, measure in numbers], dtype=np.int32),
+        value=np.array(list(numbers.values()), dtype=np.float64),
+        cells=cells,
+        blocks=blocks,
+        measures=measures,
+    )
+
+
+class Columns(Protocol):
+    """What `result.store` gives for some campaigns; block numbers start anew in each campaign."""
+
+    @property
+    def campaigns(self) -> tuple[str, ...]:
+        """Ids that `campaign` indexes."""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Fingerprints that `cell` indexes."""
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Spelled `measurement/direction/metric`; `measure` indexes them."""
+
+    @property
+    def campaign(self) -> Codes:
+        """Codes of campaigns."""
+
+    @property
+    def cell(self) -> Codes:
+        """Codes of cells."""
+
+    @property
+    def block(self) -> Codes:
+        """Numbers from 1."""
+
+    @property
+    def measure(self) -> Codes:
+        """Codes of measures."""
+
+    @property
+    def value(self) -> Floats:
+        """Values in SI units."""
+
+
+def from_columns(columns: Columns, labels: Mapping[str, str]) -> Observations:
+    """The store's columns under the cells' labels, with sorted vocabularies.
+
+    `labels` maps a cell's fingerprint to its label. The order in which the database gave its
+    rows leaves no trace.
+    """
+    names = [labels[cell] for cell in columns.cells]
+    keys = [MeasureKey.parse(measure) for measure in columns.measures]
+    cells, measures = tuple(sorted(set(names))), tuple(sorted(set(keys)))
+    place_of = {name: place for place, name in enumerate(cells)}
+    width = int(columns.block.max(initial=0)) + 1
+    places, block = np.unique(
+        columns.campaign.astype(np.int64) * width + columns.block, return_inverse=True
+    )
+    finite = np.isfinite(columns.value)
+    return Observations(
+        cell=_recoded(columns.cell, [place_of[name] for name in names])[finite],
+        block=block.reshape(-1).astype(np.int32)[finite],
+        measure=_recoded(columns.measure, [measures.index(key) for key in keys])[finite],
+        value=columns.value[finite],
+        cells=cells,
+        blocks=tuple(f"{columns.campaigns[at // width]}/{at % width:04d}" for at in places),
+        measures=measures,
+    )
+
+
+def _recoded(codes: Codes, new: list[int]) -> Codes:
+    return np.array(new, dtype=np.int32)[codes] if new else codes
+
+
+def logarithms(grid: Floats) -> Floats:
+    """Natural logarithms; NaN for what is missing, and for zero, which has no ratio."""
+    positive = np.isfinite(grid) & (grid > 0)
+    return np.log(np.where(positive, grid, 1.0)) + np.where(positive, 0.0, np.nan)

@@ -1,0 +1,210 @@
+"""Ranks with ties: the range of places that each cell may have, all cells considered at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from vdisklab.analysis.additive import Fit, fit, usable
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
+from vdisklab.result.model import Better
+
+Counts = npt.NDArray[np.int64]
+
+GRADES = 48
+"""So many different standard errors are told apart; more cells than that share (rounded up)."""
+
+STEPS = 25
+"""Holm's procedure may stop early: it then keeps a difference back, never invents one."""
+
+
+class Unranked(StrEnum):
+    """Why a cell has no rank."""
+
+    TOO_FEW_BLOCKS = "too-few-blocks"
+    NO_COMMON_BLOCK = "no-common-block"
+    NOTHING_TO_COMPARE = "nothing-to-compare"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One cell's place: at best `best`, at worst `worst` (from 1), with joint confidence.
+
+    `effect` is the mean logarithm without the block's part, by which rows are ordered.
+    """
+
+    cell: str
+    blocks: int
+    best: int
+    worst: int
+    effect: float
+
+    @property
+    def tied(self) -> bool:
+        """True when at least one other cell may have the same place."""
+        return self.best != self.worst
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutRank:
+    """A cell that was measured but cannot be ranked."""
+
+    cell: str
+    blocks: int
+    reason: Unranked
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Best first. `separated` of `comparisons` pairs differ at family-wise error `alpha`."""
+
+    measure: MeasureKey
+    alpha: float
+    rows: tuple[Ranked, ...]
+    unranked: tuple[WithoutRank, ...]
+    comparisons: int
+    separated: int
+
+    @property
+    def inconclusive(self) -> bool:
+        """True when nothing is shown to differ from anything."""
+        return bool(self.rows) and self.separated == 0
+
+    @property
+    def winners(self) -> tuple[str, ...]:
+        """The cells that may be the best."""
+        return tuple(row.cell for row in self.rows if row.best == 1)
+
+
+def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -> Ranking:
+    """Ranks all cells that have the measure in three blocks or more.
+
+    Every pair of cells is compared by a t-test on the additive model of `additive.py`, at a
+    family-wise error of `alpha` after Holm. A cell's best place is one after all that are shown
+    to be better, its worst is before all that are shown to be worse: with a confidence of
+    1 - alpha all ranges are right at once (Mohamad, Goeman & van Zwet 2019; Klein, Wright &
+    Wieczorek, Journal of the Royal Statistical Society C 69, 2020).
+    """
+    grid = observations.grid(measure)
+    logs = logarithms(grid)
+    count = np.isfinite(logs).sum(axis=1)
+    chosen = usable(logs)
+    unranked = [(row, Unranked.TOO_FEW_BLOCKS) for row in chosen.few]
+    unranked += [(row, Unranked.NO_COMMON_BLOCK) for row in chosen.apart]
+    if not len(chosen.rows):
+        unranked = [(row, _alone(count, int(row))) for row, _ in unranked]
+    missing = tuple(
+        WithoutRank(observations.cells[row], int(count[row]), reason)
+        for row, reason in sorted(unranked, key=lambda pair: observations.cells[pair[0]])
+    )
+    if not len(chosen.rows):
+        return Ranking(measure, alpha, (), missing, 0, 0)
+    model = fit(logs, chosen)
+    sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
+    better, worse = separate(sign * model.effect, model, alpha)
+    cells = len(model.rows)
+    rows = [
+        Ranked(
+            cell=observations.cells[row],
+            blocks=int(count[row]),
+            best=1 + int(better[place]),
+            worst=cells - int(worse[place]),
+            effect=float(model.effect[place]),
+        )
+        for place, row in enumerate(model.rows)
+    ]
+    # Rounded, so that cells of equal values are ordered by name and not by the last bit.
+    rows.sort(key=lambda row: (-round(sign * row.effect, 12), row.best, row.worst, row.cell))
+    return Ranking(
+        measure=measure,
+        alpha=alpha,
+        rows=tuple(rows),
+        unranked=missing,
+        comparisons=cells * (cells - 1) // 2,
+        separated=int(better.sum()),
+    )
+
+
+def _alone(count: npt.NDArray[np.intp], row: int) -> Unranked:
+    """The reason when nothing at all could be ranked: too few blocks, or no second cell."""
+    others = int((count > 0).sum()) - 1
+    return Unranked.TOO_FEW_BLOCKS if others or count[row] < 3 else Unranked.NOTHING_TO_COMPARE
+
+
+def separate(goodness: Floats, model: Fit, alpha: float) -> tuple[Counts, Counts]:
+    """How many cells are shown to be better, and worse, than each: Holm over all pairs.
+
+    Holm's step-down procedure without a list of all pairs: count the pairs below the first
+    threshold alpha/m; with r of them rejected the threshold becomes alpha/(m-r); repeat until
+    nothing is added. Time is about proportional to the number of cells.
+    """
+    cells = len(goodness)
+    pairs = cells * (cells - 1) // 2
+    nothing = np.zeros(cells, dtype=np.int64)
+    if not pairs:
+        return nothing, nothing
+    grades = _grades(model)
+    better, worse, rejected = nothing, nothing, -1
+    for _ in range(STEPS):
+        done = int(better.sum())
+        if done in (rejected, pairs):
+            break
+        rejected = done
+        better, worse = _count(goodness, grades, alpha / (pairs - done))
+    return better, worse
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Grades:
+    """Cells sorted into a few classes of equal standard error and degrees of freedom."""
+
+    member: npt.NDArray[np.intp]
+    error: Floats
+    freedom: Floats
+
+
+def _grades(model: Fit) -> _Grades:
+    """Classes by standard error, rounded up, and by degrees of freedom, rounded down.
+
+    Both make a test stricter. Up to 48 cells each is its own class, and nothing is rounded.
+    """
+    if len(model.error) <= GRADES:
+        return _Grades(np.arange(len(model.error)), model.error, model.freedom)
+    floor = max(float(model.error.min()), float(np.median(model.error)) / 100)
+    edges = np.geomspace(floor, max(float(model.error.max()), floor) * (1 + 1e-9), GRADES)
+    raised = edges[np.searchsorted(edges, model.error)]
+    keys = np.stack([raised, np.floor(model.freedom)], axis=1)
+    unique, member = np.unique(keys, axis=0, return_inverse=True)
+    return _Grades(member.reshape(-1), unique[:, 0], np.maximum(unique[:, 1], 1.0))
+
+
+def _count(goodness: Floats, grades: _Grades, p: float) -> tuple[Counts, Counts]:
+    """Counts, for each cell, the others that differ with a two-sided p-value of at most `p`.
+
+    Within a class all cells need the same distance from a given cell, so a binary search in
+    the class's sorted values counts them. Cells are sorted by class, then by value, as searches
+    for rising values are several times faster.
+    """
+    order = np.lexsort((goodness, grades.member))
+    values, member = goodness[order], grades.member[order]
+    ends = np.searchsorted(member, np.arange(len(grades.error) + 1))
+    better = np.zeros(len(values), dtype=np.int64)
+    worse = np.zeros(len(values), dtype=np.int64)
+    freedom = grades.freedom
+    limit = {df: float(stats.t.isf(p / 2, df)) for df in np.unique(freedom)}
+    for grade in range(len(grades.error)):
+        inside = values[ends[grade] : ends[grade + 1]]
+        least = np.minimum(freedom, freedom[grade])
+        distance = np.array([limit[df] for df in least]) * np.hypot(
+            grades.error, grades.error[grade]
+        )
+        reach = distance[member]
+        better += len(inside) - np.searchsorted(inside, values + reach, side="right")
+        worse += np.searchsorted(inside, values - reach, side="left")
+    back_better, back_worse = np.empty_like(better), np.empty_like(worse)
+    back_better[order], back_worse[order] = better, worse
+    return back_better, back_worse

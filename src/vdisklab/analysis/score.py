@@ -1,0 +1,194 @@
+"""Jim Salter's weighted scores (jrs-s.net 2013, "Benchmarking Windows Guests on KVM").
+
+    weighted read  = (sequential read + k * 4 KiB random read) / 2
+    k              = sequential read / 4 KiB random read, of the baseline
+    overall        = (weighted read + weighted write) / 2
+
+so that on the baseline small random reads weigh as much as large sequential ones. Both are
+bandwidths in B/s, and so is the score. k is taken from the baseline in the same block: then the
+score is the baseline's sequential bandwidth times the mean of two ratios within a block, and drift
+cancels from it like from every other comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from vdisklab.analysis.observations import SCORE_METRICS, Floats, MeasureKey, Observations
+from vdisklab.result.model import Direction
+
+
+class Role(StrEnum):
+    """What a measurement stands for in a score."""
+
+    SEQUENTIAL_READ = "sequential read"
+    RANDOM_READ = "4 KiB random read"
+    SEQUENTIAL_WRITE = "sequential write"
+    RANDOM_WRITE = "4 KiB random write"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSet:
+    """Which measure plays which role; all of one set are comparable with one another."""
+
+    name: str
+    title: str
+    measures: Mapping[Role, MeasureKey]
+
+
+def _fio(depth: int) -> Mapping[Role, MeasureKey]:
+    read, write = Direction.READ, Direction.WRITE
+    return {
+        Role.SEQUENTIAL_READ: MeasureKey(f"seqread-1m-q{depth}", read, "bandwidth"),
+        Role.RANDOM_READ: MeasureKey(f"randread-4k-q{depth}", read, "bandwidth"),
+        Role.SEQUENTIAL_WRITE: MeasureKey(f"seqwrite-1m-q{depth}", write, "bandwidth"),
+        Role.RANDOM_WRITE: MeasureKey(f"randwrite-4k-q{depth}", write, "bandwidth"),
+    }
+
+
+ROLE_SETS: tuple[RoleSet, ...] = (
+    # One request at a time comes first: that is how the article's tool worked, and where the
+    # guest's own cost per request shows. A profile with other names adds its set here.
+    RoleSet("q1", "one request at a time", _fio(1)),
+    RoleSet("q32", "32 requests at a time", _fio(32)),
+)
+
+
+class Score(StrEnum):
+    """The three scores, by the names of their metrics."""
+
+    READ = "weighted_read"
+    WRITE = "weighted_write"
+    OVERALL = "weighted_overall"
+
+    @property
+    def key(self) -> MeasureKey:
+        """The measure under which the score stands among the observations."""
+        return MeasureKey("score", Direction.NONE, SCORE_METRICS[self.value].name)
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles that it is made of."""
+        return _ROLES[self]
+
+
+_READ = (Role.SEQUENTIAL_READ, Role.RANDOM_READ)
+_WRITE = (Role.SEQUENTIAL_WRITE, Role.RANDOM_WRITE)
+_ROLES: Mapping[Score, tuple[Role, ...]] = {
+    Score.READ: _READ,
+    Score.WRITE: _WRITE,
+    Score.OVERALL: _READ + _WRITE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NoScore:
+    """Why a cell lacks a score: roles that it, or the baseline, was never measured in.
+
+    Both empty: cell and baseline were never measured together in one block.
+    """
+
+    cell: str
+    score: Score
+    lacking: tuple[Role, ...]
+    baseline_lacking: tuple[Role, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    """The observations with the scores added to their measures, and the scores that are missing.
+
+    `roles` is None where no set of roles fits what was measured; then there are no scores.
+    """
+
+    observations: Observations
+    baseline: str
+    roles: RoleSet | None
+    missing: tuple[NoScore, ...]
+
+
+def role_set(observations: Observations, sets: tuple[RoleSet, ...] = ROLE_SETS) -> RoleSet | None:
+    """The set with the most roles measured; the first of equals. None when no role is."""
+    measured = set(observations.measures)
+    best = max(sets, key=lambda each: len(measured & set(each.measures.values())))
+    return best if measured & set(best.measures.values()) else None
+
+
+def add_scores(observations: Observations, baseline: str, roles: RoleSet | None = None) -> Scored:
+    """Adds the scores, per cell and block, as three more measures.
+
+    A score needs all its roles in the same block, of the cell and of the baseline; there is no
+    half score. A baseline that was not measured leaves all cells without one.
+    """
+    chosen = roles or role_set(observations)
+    if chosen is None:
+        return Scored(observations, baseline, None, ())
+    row = observations.cells.index(baseline) if baseline in observations.cells else None
+    grids = {role: observations.grid(key) for role, key in chosen.measures.items()}
+    found = {score: _score(grids, row, score) for score in (Score.READ, Score.WRITE)}
+    found[Score.OVERALL] = (found[Score.READ] + found[Score.WRITE]) / 2
+    return Scored(
+        observations=_with(observations, found),
+        baseline=baseline,
+        roles=chosen,
+        missing=tuple(_missing(observations.cells, grids, row, found)),
+    )
+
+
+def _score(grids: Mapping[Role, Floats], baseline: int | None, score: Score) -> Floats:
+    sequential, small = (grids[role] for role in score.roles)
+    if baseline is None:
+        return np.full_like(sequential, np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = sequential[baseline] / small[baseline]
+    usable = np.isfinite(factor) & (factor > 0)
+    answer: Floats = (sequential + small * np.where(usable, factor, np.nan)) / 2
+    return answer
+
+
+def _with(observations: Observations, found: Mapping[Score, Floats]) -> Observations:
+    cell, block = [observations.cell], [observations.block]
+    measure, value = [observations.measure], [observations.value]
+    for place, grid in enumerate(found.values()):
+        rows, columns = np.nonzero(np.isfinite(grid))
+        cell.append(rows.astype(np.int32))
+        block.append(columns.astype(np.int32))
+        measure.append(np.full(len(rows), len(observations.measures) + place, dtype=np.int32))
+        value.append(grid[rows, columns])
+    return Observations(
+        cell=np.concatenate(cell),
+        block=np.concatenate(block),
+        measure=np.concatenate(measure),
+        value=np.concatenate(value),
+        cells=observations.cells,
+        blocks=observations.blocks,
+        measures=(*observations.measures, *(score.key for score in found)),
+    )
+
+
+def _missing(
+    cells: tuple[str, ...],
+    grids: Mapping[Role, Floats],
+    baseline: int | None,
+    found: Mapping[Score, Floats],
+) -> list[NoScore]:
+    measured = {role: _any(grid) for role, grid in grids.items()}
+    missing: list[NoScore] = []
+    for score in Score:
+        at_baseline = tuple(
+            role for role in score.roles if baseline is None or not measured[role][baseline]
+        )
+        for row in np.flatnonzero(~_any(found[score])):
+            lacking = tuple(role for role in score.roles if not measured[role][row])
+            missing.append(NoScore(cells[row], score, lacking, at_baseline))
+    return missing
+
+
+def _any(grid: Floats) -> npt.NDArray[np.bool_]:
+    """For each cell: was it measured in any block?"""
+    return np.asarray(np.isfinite(grid).any(axis=1))

@@ -1,0 +1,119 @@
+"""Who counted what while a program ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vdisklab.guest.blockdev import AttachedNames
+from vdisklab.guest.machine import Machine
+from vdisklab.host.counters import (
+    DeviceCounters,
+    children_cpu_seconds,
+    process_cpu_seconds,
+    read_device,
+    steal_seconds,
+)
+from vdisklab.host.pagecache import residency
+from vdisklab.result.model import Counted, Evidence
+from vdisklab.storage.image import ImageFile
+
+QemuCounter = Callable[[], Counted | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """The observers of one measurement: QEMU if there is one, the host's device, its kernel."""
+
+    qemu: QemuCounter
+    device: tuple[int, int] | None
+    pid: int | None
+    image: ImageFile | None
+
+    def look(self) -> Glance:
+        """All counters at this moment."""
+        cpu = children_cpu_seconds() if self.pid is None else process_cpu_seconds(self.pid)
+        return Glance(
+            qemu=self.qemu(),
+            device=None if self.device is None else read_device(self.device),
+            cpu=cpu,
+            resident=None if self.image is None else residency(self.image.path),
+            allocated=None if self.image is None else self.image.allocated(),
+            steal=steal_seconds(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """Counters at one moment; None where nobody counts."""
+
+    qemu: Counted | None
+    device: DeviceCounters | None
+    cpu: float | None
+    resident: float | None
+    allocated: int | None
+    steal: float | None
+
+
+def evidence_between(before: Glance, after: Glance, guest: Counted | None) -> Evidence:
+    """What was counted between two glances, beside what the program says it moved."""
+    device = None
+    if before.device is not None and after.device is not None:
+        moved = after.device.since(before.device)
+        device = Counted(
+            moved.read_bytes,
+            moved.write_bytes,
+            moved.read_operations,
+            moved.write_operations,
+            moved.flush_operations,
+        )
+    return Evidence(
+        guest=guest,
+        qemu=_since(before.qemu, after.qemu),
+        device=device,
+        host_cpu_seconds=_difference(before.cpu, after.cpu),
+        resident_before=before.resident,
+        resident_after=after.resident,
+        allocated_before=before.allocated,
+        allocated_after=after.allocated,
+        steal_seconds=_difference(before.steal, after.steal),
+    )
+
+
+def block_stats(machine: Machine, serial: str) -> Counted | None:
+    """What QEMU counted for one disk since it was plugged (QMP query-blockstats)."""
+    device = AttachedNames(serial).device
+    for block in machine.query("query-blockstats"):
+        if device in str(block.get("qdev", "")).split("/"):
+            return _counted(block["stats"])
+    return None
+
+
+def _counted(stats: Mapping[str, Any]) -> Counted:
+    return Counted(
+        stats["rd_bytes"],
+        stats["wr_bytes"],
+        stats["rd_operations"],
+        stats["wr_operations"],
+        stats["flush_operations"],
+    )
+
+
+def _since(before: Counted | None, after: Counted | None) -> Counted | None:
+    if before is None or after is None:
+        return None
+    flushes = None
+    if before.flush_operations is not None and after.flush_operations is not None:
+        flushes = after.flush_operations - before.flush_operations
+    return Counted(
+        after.read_bytes - before.read_bytes,
+        after.write_bytes - before.write_bytes,
+        after.read_operations - before.read_operations,
+        after.write_operations - before.write_operations,
+        flushes,
+    )
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before

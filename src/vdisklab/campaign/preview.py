@@ -1,0 +1,113 @@
+"""The exact commands of a cell before anything is run; `RUN` stands for what a run makes up."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.campaign.cell import disk_for
+from vdisklab.campaign.estimate import image_key
+from vdisklab.campaign.survey import QEMU
+from vdisklab.guest.argv import BootFiles, Channels, GuestConfig, build_argv
+from vdisklab.guest.blockdev import attach_commands, spell_arguments, spell_commands
+from vdisklab.guest.disk import port_for
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.cell import Cell
+from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.path import DiskPath
+from vdisklab.plan.segments import Bus, ImageFormat, LayerKind
+from vdisklab.storage.filesystem import mkfs_command, mount_command
+from vdisklab.storage.image import ImageFile, create_command, fill_command
+from vdisklab.workload.base import Subject, Timing
+from vdisklab.workload.registry import workload_for
+
+_LOOP = Path("/dev/loopN")
+
+
+@dataclass(frozen=True, slots=True)
+class CellCommands:
+    """What a cell runs: on the host before, as QEMU and its monitor, and to measure."""
+
+    host: tuple[str, ...]
+    qemu: str | None
+    qmp: tuple[str, ...]
+    measurements: tuple[str, ...]
+
+
+def preview_cell(
+    plan: CampaignPlan, cell: Cell, boot: BootFiles, accelerator: Accelerator
+) -> CellCommands:
+    """All commands of one cell, as they will be run."""
+    directory = plan.directory / "vdisklab-RUN"
+    image = _image(plan, cell.path, directory)
+    device = str(image.path) if cell.path.on_host and image else _guest_device(cell.path)
+    subject = Subject(device, plan.size_bytes, not cell.path.on_host)
+    timing = Timing(plan.runtime, plan.ramp)
+    measurements = tuple(
+        shlex.join(workload_for(m).script(m, subject, timing).command)
+        for m in plan.profile.measurements
+    )
+    host = _host_commands(plan, cell.path, directory, image)
+    if cell.path.on_host:
+        return CellCommands(host, None, (), measurements)
+    disk = disk_for(cell.path, image, plan.size_bytes, "vdlRUN")
+    bus = cell.path.attachment.bus
+    config = GuestConfig(
+        QEMU,
+        "vdisklab-RUN",
+        bus.machine,
+        accelerator,
+        plan.guest,
+        boot,
+        usb=any(c.path.attachment.bus is Bus.USB for c in plan.cells),
+        cold_disks=() if bus.hot_pluggable else (disk,),
+    )
+    argv = build_argv(config, Channels(3, 4, directory / "vdisklab-RUN.console"))
+    plugging = attach_commands(disk, port_for(disk)) if bus.hot_pluggable else ()
+    return CellCommands(host, spell_arguments(argv), spell_commands(plugging), measurements)
+
+
+def _guest_device(path: DiskPath) -> str:
+    """The name that Linux gives to the second disk of a kind (the first is the guest's own)."""
+    match path.attachment.bus:
+        case Bus.VIRTIO:
+            return "/dev/vdb"
+        case Bus.NVME:
+            return "/dev/nvme0n1"
+        case _:
+            return "/dev/sda"
+
+
+def _image(plan: CampaignPlan, path: DiskPath, directory: Path) -> ImageFile | None:
+    image = image_key(path)
+    if image is not None and image.format is ImageFormat.NULL:
+        return None
+    top = directory / "stack" if path.layers else directory
+    if path.layers and not path.layers[-1].kind.is_directory:
+        top = _LOOP
+    if image is None:
+        return ImageFile(top, True, "raw", plan.size_bytes, {}, ())
+    file = top if top == _LOOP else top / f"image.{image.format}"
+    return ImageFile(file, top == _LOOP, image.format.value, plan.size_bytes, {}, ())
+
+
+def _host_commands(
+    plan: CampaignPlan, path: DiskPath, directory: Path, image: ImageFile | None
+) -> tuple[str, ...]:
+    commands: list[tuple[str, ...]] = []
+    for layer in path.layers:
+        if layer.kind is LayerKind.TMPFS:
+            commands.append(("mount", "-t", "tmpfs", "tmpfs", str(directory / "stack")))
+        elif layer.kind in (LayerKind.EXT4, LayerKind.XFS, LayerKind.BTRFS):
+            slice_file = str(directory / "stack.slice")
+            commands.append(("losetup", "--find", "--show", "--direct-io=on", slice_file))
+            commands.append(mkfs_command(layer, _LOOP))
+            commands.append(mount_command(layer, _LOOP, directory / "stack"))
+    made = image_key(path)
+    if image is not None and made is not None:
+        commands.append(create_command(made, image.path, plan.size_bytes))
+        if not made.is_thin:
+            source = directory / "random.source"
+            commands.append(fill_command(image.format, source, image.path))
+    return tuple(shlex.join(command) for command in commands)

@@ -1,0 +1,101 @@
+"""The campaign: slots in, runs out; a failed cell is a run too."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Collection, Generator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from vdisklab.campaign.cell import Bench, Observed, StateError, measure_cell
+from vdisklab.campaign.schedule import Slot, schedule
+from vdisklab.errors import DirtyHostError, GuestError, HostError, VdisklabError, WorkloadError
+from vdisklab.plan.cell import Cell
+from vdisklab.progress import RunFinished, RunStarted
+from vdisklab.result.model import Failure, FailureKind, Origin, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What every run of a campaign is marked with."""
+
+    campaign: str
+    medium: str | None
+
+
+def campaign_runs(
+    bench: Bench, identity: Identity, finished: Collection[tuple[int, str]] = ()
+) -> Generator[Run, None, None]:
+    """Measures what is not finished yet, and yields each run as soon as it is known.
+
+    Guests are booted anew for each block. A cell that fails becomes a run with its reason, and
+    the campaign goes on; only a host that cannot be cleaned (DirtyHostError) ends it.
+    """
+    block = 0
+    total = len(bench.plan.cells)
+    for slot in schedule(bench.plan, finished):
+        if slot.block != block:
+            bench.guests.renew()
+            block = slot.block
+        bench.progress(
+            RunStarted(slot.cell.label, slot.block, bench.plan.blocks, slot.position, total)
+        )
+        yield _run(bench, identity, slot)
+
+
+def _run(bench: Bench, identity: Identity, slot: Slot) -> Run:
+    started, begin = datetime.now(UTC), time.monotonic()
+    observed, failure = _observe(bench, slot.cell)
+    wall = time.monotonic() - begin
+    message = None if failure is None else failure.message
+    bench.progress(RunFinished(slot.cell.label, message, wall))
+    on_host = slot.cell.path.on_host
+    return Run(
+        id=secrets.token_hex(8),
+        campaign=identity.campaign,
+        cell=slot.cell.fingerprint,
+        path=slot.cell.path.canonical,
+        page_cache=slot.cell.page_cache.value,
+        block=slot.block,
+        position=slot.position,
+        origin=Origin.HOST if on_host else Origin.GUEST,
+        started=started,
+        wall_seconds=wall,
+        accelerator=None if on_host else bench.accelerator,
+        medium=identity.medium,
+        checks=observed.checks,
+        commands=observed.commands,
+        measurements=observed.measurements,
+        failure=failure,
+    )
+
+
+def _observe(bench: Bench, cell: Cell) -> tuple[Observed, Failure | None]:
+    nothing = Observed((), (), ())
+    try:
+        return measure_cell(bench, cell), None
+    except DirtyHostError:
+        raise
+    except StateError as error:
+        return Observed(error.checks, (), ()), Failure(FailureKind.STATE, str(error))
+    except VdisklabError as error:
+        return nothing, Failure(_kind(error), _sentence(error))
+    except Exception as error:  # noqa: BLE001 - one cell's bug must not cost the others
+        return nothing, Failure(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
+
+
+def _kind(error: VdisklabError) -> FailureKind:
+    match error:
+        case GuestError():
+            return FailureKind.GUEST
+        case WorkloadError():
+            return FailureKind.WORKLOAD
+        case HostError():
+            return FailureKind.STORAGE
+        case _:
+            return FailureKind.INTERNAL
+
+
+def _sentence(error: VdisklabError) -> str:
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])

@@ -1,0 +1,137 @@
+"""What this host can build and serve, found by trying each stack that was asked for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from vdisklab.errors import PlanError, VdisklabError
+from vdisklab.host.command import Host
+from vdisklab.host.ledger import Ledger
+from vdisklab.host.trials import try_io_uring
+from vdisklab.plan.capabilities import Capabilities, Missing
+from vdisklab.plan.path import DiskPath, Layer
+from vdisklab.plan.segments import Aio, Bus, ImageFormat, LayerKind
+from vdisklab.progress import Progress, Step
+from vdisklab.storage.direct import serves_direct_io
+from vdisklab.storage.site import Site, open_site
+from vdisklab.storage.stack import build_stack
+from vdisklab.units import MIB
+
+QEMU = "qemu-system-x86_64"
+
+_TRIAL_CAPACITY = 32 * MIB
+_DEVICES = {
+    Bus.VIRTIO: ("virtio-blk-pci",),
+    Bus.SCSI: ("virtio-scsi-pci", "scsi-hd"),
+    Bus.IDE: ("ide-hd",),
+    Bus.SATA: ("ide-hd", "ich9-ahci"),
+    Bus.NVME: ("nvme",),
+    Bus.USB: ("qemu-xhci", "usb-storage"),
+}
+_INSTALL_QEMU = "apt-get install qemu-system-x86 qemu-utils"
+
+
+def survey(
+    host: Host,
+    ledger: Ledger,
+    directory: Path,
+    paths: Iterable[DiskPath],
+    progress: Progress,
+) -> Capabilities:
+    """What of these paths cannot be had here. Each stack is built once, small and thin.
+
+    Without root no layer can be built, and only the work directory itself is tried. Raises
+    HostError when the work directory cannot be used at all.
+    """
+    wanted = tuple(paths)
+    layers: dict[LayerKind, Missing] = {}
+    direct: dict[str, bool | None] = {}
+    with open_site(host, ledger, directory) as site:
+        for number, stack in enumerate(dict.fromkeys(path.layers for path in wanted)):
+            spelled = "/".join(map(str, stack))
+            progress(Step(f"trying {spelled or 'the work directory'}"))
+            direct[spelled] = _try_stack(site, stack, f"trial{number}", layers)
+    guests = tuple(path for path in wanted if not path.on_host)
+    return Capabilities(
+        layers=layers,
+        formats=_missing_formats(host, guests),
+        buses=_missing_buses(host, guests),
+        aio=_missing_aio(guests),
+        guest=_missing_guest(host) if guests else None,
+        direct_io=direct,
+    )
+
+
+def _try_stack(
+    site: Site, layers: tuple[Layer, ...], name: str, missing: dict[LayerKind, Missing]
+) -> bool | None:
+    if layers and os.geteuid() != 0:
+        for layer in layers:
+            missing[layer.kind] = Missing("it takes root to build it", "run vdisklab as root")
+        return None
+    try:
+        with build_stack(site, layers, _TRIAL_CAPACITY, name, allocate=False) as target:
+            return serves_direct_io(target)
+    except VdisklabError as error:
+        if not layers:
+            raise
+        blamed = _blame(layers, error)
+        missing[blamed.kind] = Missing(str(error), error.hint or "leave it out")
+        return None
+
+
+def _blame(layers: tuple[Layer, ...], error: VdisklabError) -> Layer:
+    """The layer that an error names, else the top one."""
+    if isinstance(error, PlanError):
+        for layer in layers:
+            if str(layer.kind) in str(error):
+                return layer
+    return layers[-1]
+
+
+def _missing_guest(host: Host) -> Missing | None:
+    for program in (QEMU, "qemu-img"):
+        if host.which(program) is None:
+            return Missing(f"{program} is not installed", _INSTALL_QEMU)
+    return None
+
+
+def _missing_formats(host: Host, paths: tuple[DiskPath, ...]) -> dict[ImageFormat, Missing]:
+    wanted = {path.image.format for path in paths if path.image is not None}
+    wanted.discard(ImageFormat.NULL)
+    if not wanted or host.which("qemu-img") is None:
+        return {}
+    text = host.run("qemu-img", "--help", allowed=(0, 1)).stdout
+    listed = re.search(r"^Supported formats:(.*)$", text, re.MULTILINE)
+    known = set(listed[1].split()) if listed else set()
+    return {
+        form: Missing(f"qemu-img does not make {form}", "choose raw or qcow2")
+        for form in wanted
+        if known and form.value not in known
+    }
+
+
+def _missing_buses(host: Host, paths: tuple[DiskPath, ...]) -> dict[Bus, Missing]:
+    wanted = {path.attachment.bus for path in paths}
+    if not wanted or host.which(QEMU) is None:
+        return {}
+    text = host.run(QEMU, "-device", "help").stdout
+    known = set(re.findall(r'^name "([^"]+)"', text, re.MULTILINE))
+    return {
+        bus: Missing(f"this QEMU has no device {device}", "install a QEMU that has it")
+        for bus in wanted
+        for device in _DEVICES[bus]
+        if device not in known
+    }
+
+
+def _missing_aio(paths: tuple[DiskPath, ...]) -> dict[Aio, Missing]:
+    if all(path.attachment.aio is not Aio.IO_URING for path in paths):
+        return {}
+    reason = try_io_uring()
+    if reason is None:
+        return {}
+    return {Aio.IO_URING: Missing(reason, "choose aio=threads or aio=native")}

@@ -1,0 +1,197 @@
+"""What `run` and `plan` share: the options of a campaign, and the way from them to a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vdisklab.campaign.survey import survey
+from vdisklab.errors import HostError, PlanError
+from vdisklab.host.command import Host
+from vdisklab.host.ledger import Ledger
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.cell import PageCacheChoice
+from vdisklab.plan.guest import AcceleratorChoice
+from vdisklab.plan.load import parse_request
+from vdisklab.plan.matrix import expand_matrix
+from vdisklab.plan.path import DiskPath, parse_path
+from vdisklab.plan.profile import Profile
+from vdisklab.plan.profiles import parse_profile
+from vdisklab.plan.request import GuestRequest, Request, merge
+from vdisklab.plan.segments import HOST
+from vdisklab.progress import Progress
+from vdisklab.units import parse_duration, parse_size
+from vdisklab.workload.base import Subject, Timing
+from vdisklab.workload.registry import builtin_profile_text, workload_for
+
+DEFAULT_PROFILE = "quick"
+
+PathsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PATHS...",
+        help="Disk paths, such as ext4/qcow2/none; braces make a matrix: "
+        "{ext4,xfs}/{raw,qcow2}/{none,writeback}.",
+    ),
+]
+PlanFileOption = Annotated[
+    Path | None, typer.Option("--plan", metavar="FILE", help="A plan file in TOML.")
+]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile", metavar="NAME", help="What each cell runs.", show_default=DEFAULT_PROFILE
+    ),
+]
+BlocksOption = Annotated[
+    int | None,
+    typer.Option("--blocks", help="How often each cell is measured.", show_default="5"),
+]
+RuntimeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--runtime", metavar="SECONDS", help="How long each measurement runs.", show_default="5"
+    ),
+]
+RampOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ramp", metavar="SECONDS", help="Time before it that does not count.", show_default="0.5"
+    ),
+]
+SizeOption = Annotated[
+    str | None,
+    typer.Option("--size", metavar="SIZE", help="Size of the guest's disk.", show_default="1G"),
+]
+DirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", metavar="DIR", help="The work directory.", show_default="the current directory"
+    ),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option("--seed", help="Decides the order of cells.", show_default="from the plan"),
+]
+PageCacheOption = Annotated[
+    PageCacheChoice | None,
+    typer.Option(
+        "--page-cache",
+        help="State of the host's page cache before each measurement, where QEMU uses it.",
+        show_default="both",
+    ),
+]
+BaselineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--baseline",
+        metavar="PATH",
+        help="The path that scores relate to; `none` leaves it out.",
+        show_default="the first path on the host, else `host`",
+    ),
+]
+LabelOption = Annotated[str | None, typer.Option("--label", help="A name to find the campaign by.")]
+AcceleratorOption = Annotated[
+    AcceleratorChoice | None,
+    typer.Option("--accelerator", help="Who runs the guest.", show_default="auto: KVM if it works"),
+]
+CpusOption = Annotated[
+    int | None, typer.Option("--guest-cpus", help="Virtual CPUs.", show_default="2")
+]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option("--guest-memory", metavar="SIZE", help="The guest's memory.", show_default="1G"),
+]
+
+
+def ask(
+    *,
+    paths: list[str] | None,
+    plan_file: Path | None,
+    profile: str | None,
+    blocks: int | None,
+    runtime: str | None,
+    ramp: str | None,
+    size: str | None,
+    directory: Path | None,
+    seed: int | None,
+    page_cache: PageCacheChoice | None,
+    baseline: str | None,
+    label: str | None,
+    accelerator: AcceleratorChoice | None,
+    cpus: int | None,
+    memory: str | None,
+    db: str | None = None,
+) -> Request:
+    """The plan file's request, if there is one, under the command line's. Raises PlanError."""
+    said = Request(
+        paths=tuple(paths or ()),
+        profile=profile,
+        blocks=blocks,
+        runtime=None if runtime is None else parse_duration(runtime),
+        ramp=None if ramp is None else parse_duration(ramp),
+        size_bytes=None if size is None else parse_size(size),
+        directory=directory,
+        db=db,
+        seed=seed,
+        page_cache=page_cache,
+        baseline=baseline,
+        label=label,
+        guest=GuestRequest(
+            cpus=cpus,
+            memory_bytes=None if memory is None else parse_size(memory),
+            accelerator=accelerator,
+        ),
+    )
+    return said if plan_file is None else merge(_read_plan_file(plan_file), said)
+
+
+def _read_plan_file(file: Path) -> Request:
+    try:
+        return parse_request(file.read_text(encoding="utf-8"), str(file))
+    except OSError as error:
+        raise PlanError(f"the plan file {file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PlanError(f"the plan file {file} is not UTF-8 text") from error
+
+
+def load_profile(name: str) -> Profile:
+    """A built-in profile, or one in a TOML file, with every measurement's settings checked."""
+    if name.endswith(".toml"):
+        try:
+            text, origin = Path(name).read_text(encoding="utf-8"), name
+        except (OSError, UnicodeDecodeError) as error:
+            raise PlanError(f"the profile {name} cannot be read: {error}") from error
+    else:
+        text, origin = builtin_profile_text(name), f"profile {name}"
+    profile = parse_profile(text, origin)
+    for measurement in profile.measurements:
+        subject = Subject("/dev/null", 1 << 30, is_device=True)
+        workload_for(measurement).script(measurement, subject, Timing(1.0, 0.0))
+    return profile
+
+
+def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) -> CampaignPlan:
+    """The plan that a request stands for on this host, after trying what it asks for.
+
+    Raises PlanError for what cannot be, HostError for what cannot be had here.
+    """
+    profile = load_profile(request.profile or DEFAULT_PROFILE)
+    paths = asked_paths(request)
+    directory = (request.directory or Path()).absolute()
+    if not directory.is_dir():
+        raise HostError(
+            f"the work directory {directory} does not exist", hint=f"mkdir -p {directory}"
+        )
+    capabilities = survey(host, ledger, directory, paths, progress)
+    return build_plan(request, capabilities, profile)
+
+
+def asked_paths(request: Request) -> tuple[DiskPath, ...]:
+    """Every path that will have to be judged: the matrix's, and the host's as the baseline."""
+    cells = expand_matrix(request.paths).cells
+    paths = dict.fromkeys(cell.path for cell in cells)
+    return tuple(dict.fromkeys((*paths, parse_path(HOST))))

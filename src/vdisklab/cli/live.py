@@ -1,0 +1,120 @@
+"""Progress on the terminal: one line that lives, and lines that stay."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+
+from vdisklab.progress import (
+    CampaignStarted,
+    Event,
+    MeasurementStarted,
+    Note,
+    RunFinished,
+    RunStarted,
+    Step,
+    Throughput,
+)
+from vdisklab.units import format_duration
+
+_RUNS_FOR_A_PACE = 3
+
+
+class TerminalProgress:
+    """Shows cell, block, measurement, throughput and time left; plain lines without a terminal.
+
+    The time left is the estimate at first, then what the runs that are done suggest.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live("", console=console, transient=True, refresh_per_second=4)
+        self._runs = self._done = self._before = 0
+        self._seconds_estimated = 0.0
+        self._began = time.monotonic()
+        self._cell = self._doing = self._moving = ""
+
+    def __enter__(self) -> TerminalProgress:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def __call__(self, event: Event, /) -> None:
+        """Takes one event."""
+        match event:
+            case CampaignStarted():
+                self._start(event)
+            case RunStarted():
+                self._cell = (
+                    f"block {event.block}/{event.blocks}, "
+                    f"cell {event.position}/{event.runs}: {event.cell}"
+                )
+                self._doing = self._moving = ""
+            case MeasurementStarted():
+                self._doing, self._moving = event.name, ""
+            case Throughput():
+                self._moving = (
+                    f"{event.bytes_per_second / 1e6:.0f} MB/s, "
+                    f"{event.operations_per_second:.0f} IOPS"
+                )
+            case RunFinished():
+                self._finish(event)
+            case Step():
+                self._doing, self._moving = event.what, ""
+                if not self._console.is_terminal:
+                    self._say(event.what)
+            case Note():
+                self._say(f"[yellow]note:[/] {escape(event.text)}")
+        self._show()
+
+    def _start(self, event: CampaignStarted) -> None:
+        self._runs = event.runs
+        self._done = self._before = event.finished
+        self._seconds_estimated = event.seconds_estimated
+        self._began = time.monotonic()
+        if event.finished:
+            self._say(f"continuing: {event.finished} of {event.runs} runs are measured already")
+
+    def _finish(self, event: RunFinished) -> None:
+        self._done += 1
+        where = f"{self._done}/{self._runs}"
+        took = format_duration(event.seconds)
+        if event.failure is None:
+            self._say(f"[green]✓[/] {where} {escape(self._cell)} ({took})")
+        else:
+            first = event.failure.splitlines()[0]
+            self._say(f"[red]✗[/] {where} {escape(self._cell)}: {escape(first)}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True, highlight=False)
+
+    def _show(self) -> None:
+        if not self._console.is_terminal:
+            return
+        parts = [self._cell, self._doing, self._moving, self._time_left()]
+        self._live.update(Text(" · ".join(part for part in parts if part), overflow="ellipsis"))
+
+    def _time_left(self) -> str:
+        """The estimate at first; once some runs are done, their own pace counts in its place."""
+        if not self._runs or self._done >= self._runs:
+            return ""
+        elapsed = time.monotonic() - self._began
+        measured = self._done - self._before
+        left = self._seconds_estimated - elapsed
+        if measured >= _RUNS_FOR_A_PACE:
+            left = elapsed / measured * (self._runs - self._done)
+        return f"about {format_duration(max(left, 1.0))} left"

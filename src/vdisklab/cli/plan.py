@@ -1,0 +1,181 @@
+"""`vdisklab plan`: what `run` would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from vdisklab.campaign.estimate import campaign_seconds, room_needed, run_seconds
+from vdisklab.campaign.preview import CellCommands, preview_cell
+from vdisklab.campaign.schedule import block_order, schedule
+from vdisklab.campaign.session import boot_files, guest_buses
+from vdisklab.cli import asking
+from vdisklab.cli.asking import ask, make_plan
+from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.tables import Format, FormatOption, dumps
+from vdisklab.guest.argv import BootFiles
+from vdisklab.host.command import LocalHost
+from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.plan.campaign import CampaignPlan, Dropped
+from vdisklab.plan.cell import Cell
+from vdisklab.plan.guest import Accelerator
+from vdisklab.report.document import Json, document
+from vdisklab.report.tables import Column, Table, Value, as_csv, sanitise, show, text
+from vdisklab.units import format_bytes, format_duration
+
+CommandsOption = Annotated[
+    bool,
+    typer.Option(
+        "--commands", help="Print the exact qemu, QMP and measuring commands of each cell."
+    ),
+]
+
+
+def plan(
+    paths: asking.PathsArgument = None,
+    plan_file: asking.PlanFileOption = None,
+    profile: asking.ProfileOption = None,
+    blocks: asking.BlocksOption = None,
+    runtime: asking.RuntimeOption = None,
+    ramp: asking.RampOption = None,
+    size: asking.SizeOption = None,
+    directory: asking.DirOption = None,
+    seed: asking.SeedOption = None,
+    page_cache: asking.PageCacheOption = None,
+    baseline: asking.BaselineOption = None,
+    label: asking.LabelOption = None,
+    accelerator: asking.AcceleratorOption = None,
+    cpus: asking.CpusOption = None,
+    memory: asking.MemoryOption = None,
+    commands: CommandsOption = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Show the cells that `run` would measure, those dropped and why, the order, and how long.
+
+    Each host stack is built once, small, to find out what it can serve; nothing is measured.
+
+    Examples:
+
+        vdisklab plan '{ext4,xfs}/{raw,qcow2}/{none,writeback}'
+
+        vdisklab plan raw/none/nvme --commands
+    """
+    request = ask(
+        paths=paths, plan_file=plan_file, profile=profile, blocks=blocks, runtime=runtime,
+        ramp=ramp, size=size, directory=directory, seed=seed, page_cache=page_cache,
+        baseline=baseline, label=label, accelerator=accelerator, cpus=cpus, memory=memory,
+    )  # fmt: skip
+    host = LocalHost()
+    console = Console(stderr=True)
+    with open_ledger() as ledger, TerminalProgress(console) as progress:
+        planned = make_plan(host, ledger, request, progress)
+        spelled = _commands(host, planned) if commands else {}
+    if form is Format.JSON:
+        print(dumps(plan_document(planned, spelled)))
+    elif form is Format.CSV:
+        print(as_csv(_cell_table(planned)), end="")
+    else:
+        _print_plan(Console(), planned, spelled)
+
+
+def print_dropped(console: Console, dropped: Sequence[Dropped]) -> None:
+    """Lists the paths of a matrix that are not measured, each with its reason."""
+    for one in dropped:
+        line = f"dropped {one.path}: {one.reason}; {one.instead}"
+        console.print(Text(sanitise(line), style="yellow"), soft_wrap=True)
+
+
+def plan_document(planned: CampaignPlan, spelled: Mapping[Cell, CellCommands]) -> Json:
+    """The plan as JSON; see docs/json.md."""
+    slots = tuple(schedule(planned))
+    return document(
+        "plan",
+        1,
+        plan=planned.as_json() | {"blocks": planned.blocks, "label": planned.label},
+        fingerprint=planned.fingerprint,
+        seconds_estimated=campaign_seconds(planned, slots),
+        bytes_needed=room_needed(planned),
+        cells=[
+            {
+                "path": cell.path.canonical,
+                "page_cache": cell.page_cache.value,
+                "fingerprint": cell.fingerprint,
+                "seconds_estimated": run_seconds(planned, cell),
+                "commands": _commands_json(spelled.get(cell)),
+            }
+            for cell in planned.cells
+        ],
+        dropped=[asdict(one) for one in planned.dropped],
+        order=[
+            [cell.label for cell in block_order(planned, block)]
+            for block in range(1, planned.blocks + 1)
+        ],
+    )
+
+
+def _commands_json(commands: CellCommands | None) -> Json | None:
+    return None if commands is None else asdict(commands)
+
+
+def _commands(host: LocalHost, planned: CampaignPlan) -> dict[Cell, CellCommands]:
+    buses = guest_buses(planned)
+    if not buses:
+        boot = BootFiles(Path("-"), Path("-"), Path("-"), "")
+    else:
+        boot = boot_files(host, state_directory() / "cache", buses)
+    accelerator = planned.guest.accelerator or Accelerator.KVM
+    return {cell: preview_cell(planned, cell, boot, accelerator) for cell in planned.cells}
+
+
+def _cell_table(planned: CampaignPlan) -> Table:
+    slots = tuple(schedule(planned))
+    place = {slot.cell: slot.position for slot in reversed(slots) if slot.block == 1}
+    rows = tuple(
+        (
+            Value(number, str(number)),
+            text(cell.path.canonical),
+            text(cell.page_cache.value),
+            Value(place[cell], str(place[cell])),
+            Value(run_seconds(planned, cell), format_duration(run_seconds(planned, cell))),
+        )
+        for number, cell in enumerate(planned.cells, 1)
+    )
+    total = format_duration(campaign_seconds(planned, slots))
+    return Table(
+        title=f"{len(planned.cells)} cells × {planned.blocks} blocks, about {total}, "
+        f"{format_bytes(room_needed(planned))} in {planned.directory}",
+        columns=(
+            Column("number", "#", right=True),
+            Column("path", "disk path", folds=True),
+            Column("page_cache", "page cache"),
+            Column("position", "place in block 1", right=True),
+            Column("seconds", "per run", right=True),
+        ),
+        rows=rows,
+        notes=(
+            f"profile {planned.profile.name}: "
+            + ", ".join(measurement.name for measurement in planned.profile.measurements),
+            f"{planned.runtime:g} s each after {planned.ramp:g} s of ramp, "
+            f"disks of {format_bytes(planned.size_bytes)}, seed {planned.seed}",
+        ),
+    )
+
+
+def _print_plan(
+    console: Console, planned: CampaignPlan, spelled: Mapping[Cell, CellCommands]
+) -> None:
+    show(_cell_table(planned), console)
+    print_dropped(console, planned.dropped)
+    if spelled and planned.guest.accelerator is None:
+        console.print("the accelerator is tried when measuring; KVM is shown here")
+    for cell, commands in spelled.items():
+        console.print(Text(f"\n# {cell.label}", style="bold"))
+        qemu = () if commands.qemu is None else (commands.qemu,)
+        for line in (*commands.host, *qemu, *commands.qmp, *commands.measurements):
+            console.print(Text(sanitise(line)), soft_wrap=True)

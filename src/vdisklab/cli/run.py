@@ -1,0 +1,160 @@
+"""`vdisklab run`: measure."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from vdisklab.campaign.estimate import campaign_seconds
+from vdisklab.campaign.runner import Identity, campaign_runs
+from vdisklab.campaign.schedule import schedule
+from vdisklab.campaign.session import Surroundings, open_bench
+from vdisklab.cli import asking
+from vdisklab.cli.asking import ask, make_plan
+from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.plan import print_dropped
+from vdisklab.cli.rank import rank
+from vdisklab.cli.tables import DbOption, Format, FormatOption
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
+from vdisklab.host.command import Host, LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.host.medium import medium_of
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.request import Request
+from vdisklab.progress import CampaignStarted, Note, Progress
+from vdisklab.result.address import default_url
+from vdisklab.result.model import Campaign, HostFacts
+from vdisklab.result.store import Store, open_store
+
+
+def run(
+    paths: asking.PathsArgument = None,
+    plan_file: asking.PlanFileOption = None,
+    profile: asking.ProfileOption = None,
+    blocks: asking.BlocksOption = None,
+    runtime: asking.RuntimeOption = None,
+    ramp: asking.RampOption = None,
+    size: asking.SizeOption = None,
+    directory: asking.DirOption = None,
+    seed: asking.SeedOption = None,
+    page_cache: asking.PageCacheOption = None,
+    baseline: asking.BaselineOption = None,
+    label: asking.LabelOption = None,
+    accelerator: asking.AcceleratorOption = None,
+    cpus: asking.CpusOption = None,
+    memory: asking.MemoryOption = None,
+    db: DbOption = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Begin again, although this plan was measured before.")
+    ] = False,
+    form: FormatOption = Format.TABLE,
+) -> int:
+    """Measure disk paths in random blocks, and rank them.
+
+    The same command continues a campaign that was interrupted. Ends with 0, with 8 when cells
+    failed, with 130 when interrupted; what is measured is kept in each case.
+
+    Examples:
+
+        vdisklab run '{ext4,xfs}/{raw,qcow2}/{none,writeback}'
+
+        vdisklab run raw/none/{virtio,scsi,nvme} --blocks 10 --dir /srv/images
+    """
+    request = ask(
+        paths=paths, plan_file=plan_file, profile=profile, blocks=blocks, runtime=runtime,
+        ramp=ramp, size=size, directory=directory, seed=seed, page_cache=page_cache,
+        baseline=baseline, label=label, accelerator=accelerator, cpus=cpus, memory=memory, db=db,
+    )  # fmt: skip
+    console = Console(stderr=True)
+    url = request.db or default_url(state_directory())
+    with open_store(url) as store:
+        campaign, failed, interrupted = _measure(store, request, console, new=new)
+    if campaign is not None:
+        rank(campaign=[campaign], db=url, form=form)
+    if interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_CELLS_FAILED if failed else 0
+
+
+def _measure(
+    store: Store, request: Request, console: Console, *, new: bool
+) -> tuple[str | None, int, bool]:
+    """The campaign with anything measured in it, how many cells failed, whether it was cut off."""
+    host = LocalHost()
+    campaign: Campaign | None = None
+    done = failed = 0
+    try:
+        with open_ledger() as ledger, TerminalProgress(console) as progress:
+            plan = make_plan(host, ledger, request, progress)
+            print_dropped(console, plan.dropped)
+            campaign = _campaign(store, plan, host, progress, new=new)
+            finished = store.finished(campaign.id)
+            slots = tuple(schedule(plan, finished))
+            total = len(plan.cells) * plan.blocks
+            seconds = campaign_seconds(plan, slots)
+            progress(CampaignStarted(total, total - len(slots), seconds, plan.label))
+            done = total - len(slots)
+            if not slots:
+                console.print("every run of this plan is measured already; --new begins again")
+                return campaign.id, 0, False
+            around = Surroundings(host, ledger, cache_directory(), progress)
+            identity = Identity(campaign.id, medium_of(plan.directory))
+            with (
+                open_bench(around, plan) as bench,
+                closing(campaign_runs(bench, identity, finished)) as runs,
+            ):
+                for measured in runs:
+                    store.add_run(measured)
+                    done += 1
+                    failed += measured.failure is not None
+    except KeyboardInterrupt:
+        kept = f"{done} runs are kept" if done else "nothing was measured yet"
+        console.print(f"interrupted: {kept}; the same command continues")
+        return (campaign.id if campaign and done else None), failed, True
+    return campaign.id, failed, False
+
+
+def _campaign(
+    store: Store, plan: CampaignPlan, host: Host, progress: Progress, *, new: bool
+) -> Campaign:
+    """The campaign that this plan continues, or a new one.
+
+    A host that was changed since (another kernel, QEMU or fio) is another host: its numbers are
+    not put beside the old ones as if nothing had happened.
+    """
+    facts = collect_facts(host)
+    found = None if new else store.find_campaign(plan.fingerprint, facts.machine_id)
+    changed = [] if found is None else _differences(found.host, facts)
+    if found is not None and not changed:
+        return found
+    if changed:
+        progress(Note(f"a new campaign begins, as this host was changed: {', '.join(changed)}"))
+    campaign = Campaign(
+        id=secrets.token_hex(4),
+        fingerprint=plan.fingerprint,
+        plan=plan.as_json(),
+        host=facts,
+        started=datetime.now(UTC),
+        label=plan.label,
+    )
+    store.add_campaign(campaign)
+    return campaign
+
+
+def _differences(before: HostFacts, now: HostFacts) -> list[str]:
+    """What decides numbers and is not as it was."""
+    keys = ("kernel", "cpu", "cpus", "qemu", "fio")
+    pairs = ((key, getattr(before, key), getattr(now, key)) for key in keys)
+    return [f"{key} was {old} and is {new}" for key, old, new in pairs if old != new]
+
+
+def cache_directory() -> Path:
+    """Where kernels and guest images are kept between campaigns."""
+    return state_directory() / "cache"

@@ -1,0 +1,41 @@
+"""`vdisklab runs`: what the database holds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vdisklab.cli.tables import DbOption, Format, FormatOption, emit, open_results
+from vdisklab.report.campaigns import campaigns_table, list_document, runs_table
+
+
+def runs(
+    campaign: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CAMPAIGN",
+            help="A campaign's id or its first letters: list its runs.",
+            show_default="list the campaigns",
+        ),
+    ] = None,
+    db: DbOption = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """List the campaigns, or the runs of one.
+
+    Examples:
+
+      vdisklab runs
+
+      vdisklab runs 3f2a --format csv
+    """
+    with open_results(db) as results:
+        if campaign is None:
+            found = results.campaigns()
+            table = campaigns_table(found, results.outlines([each.id for each in found]))
+        else:
+            one = results.campaign(campaign)
+            table = runs_table(one, results.outlines([one.id]))
+    kind = "campaigns" if campaign is None else "runs"
+    emit(form, [table], lambda: list_document(table, kind))

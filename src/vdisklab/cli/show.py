@@ -1,0 +1,39 @@
+"""`vdisklab show`: everything that is known of one run."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from vdisklab.cli.tables import DbOption, Format, FormatOption, emit, open_results
+from vdisklab.report.run import run_document, run_tables, samples_table
+from vdisklab.report.tables import sanitise
+
+
+def show(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id or its first letters.")],
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Add what the programs printed, as it was.")
+    ] = False,
+    db: DbOption = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Show one run: states asked and seen, numbers, evidence, and the exact commands.
+
+    With --format csv: all its samples, one in a line. `vdisklab runs CAMPAIGN` lists the ids.
+
+    Examples:
+
+      vdisklab show 3f2a
+
+      vdisklab show 3f2a --raw --format json
+    """
+    with open_results(db) as results:
+        found = results.run(run)
+    tables = [samples_table(found)] if form is Format.CSV else list(run_tables(found))
+    emit(form, tables, lambda: run_document(found, raw=raw))
+    if raw and form is Format.TABLE:
+        for measurement in found.measurements:
+            sys.stdout.write(f"\n# {sanitise(measurement.name)}\n{sanitise(measurement.raw)}\n")

@@ -1,0 +1,246 @@
+"""What the verbs that answer from the database share: options, loading, and the three formats."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Protocol
+
+import typer
+from rich.console import Console
+
+from vdisklab.analysis.findings import FromPageCache, Outline, page_cache_findings
+from vdisklab.analysis.observations import (
+    Columns,
+    MeasureKey,
+    Observations,
+    cell_label,
+    from_columns,
+    split_label,
+)
+from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.host.ledger import state_directory
+from vdisklab.plan.path import parse_path
+from vdisklab.plan.segments import PageCache
+from vdisklab.report.document import Json
+from vdisklab.report.tables import Table, as_csv, show
+from vdisklab.result.address import default_url
+from vdisklab.result.model import Campaign, Run
+from vdisklab.result.store import open_store
+
+PIPE_WIDTH = 120
+"""Characters in a line where the output is no terminal and COLUMNS says nothing."""
+
+
+class Format(StrEnum):
+    """How an answer is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+DbOption = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        metavar="URL",
+        envvar="VDISKLAB_DB",
+        help="The database of results: a file, sqlite:///FILE or postgresql://…",
+        show_default="the file that `vdisklab run` uses",
+    ),
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print the answer.")]
+CampaignOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--campaign",
+        metavar="ID",
+        help="A campaign's id or its first letters; may be given again to join campaigns of "
+        "one machine.",
+        show_default="the newest",
+    ),
+]
+
+
+class RunOutline(Outline, Protocol):
+    """A listed run, with its cell's fingerprint."""
+
+    @property
+    def cell(self) -> str:
+        """The fingerprint that the columns of observations use."""
+
+
+class Results(Protocol):
+    """What the verbs need of `result.store.Store`."""
+
+    def campaigns(self) -> Sequence[Campaign]:
+        """All campaigns, the newest first."""
+
+    def campaign(self, name: str, /) -> Campaign:
+        """The one whose id begins so."""
+
+    def runs(self, campaign_id: str, /, *, measured_only: bool = False) -> Iterable[Run]:
+        """Whole runs, one after another."""
+
+    def run(self, name: str, /) -> Run:
+        """The one whose id begins so."""
+
+    def outlines(self, campaign_ids: Sequence[str], /) -> Sequence[RunOutline]:
+        """All runs without their numbers, failed ones too."""
+
+    def observations(self, campaign_ids: Sequence[str], /) -> Columns:
+        """All numbers of the measured runs."""
+
+
+@contextmanager
+def open_results(db: str | None) -> Iterator[Results]:
+    """The database that `--db` names, or the default one. Raises DatabaseError.
+
+    An answer does not make a database: a file that is missing is an error.
+    """
+    with open_store(db or default_url(state_directory()), create=False) as results:
+        yield results
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """The numbers of some campaigns of one machine."""
+
+    campaigns: tuple[Campaign, ...]
+    outlines: tuple[RunOutline, ...]
+    observations: Observations
+
+    @property
+    def blocks(self) -> int:
+        """In how many blocks anything was measured."""
+        return len({(run.campaign, run.block) for run in self.outlines if run.failure is None})
+
+
+def load(results: Results, names: Sequence[str] | None) -> Loaded:
+    """The named campaigns, or the newest. Raises PlanError for those that cannot be joined."""
+    campaigns = choose_campaigns(results, names)
+    ids = [campaign.id for campaign in campaigns]
+    outlines = tuple(results.outlines(ids))
+    labels = {run.cell: cell_label(run.path, run.page_cache) for run in outlines}
+    return Loaded(campaigns, outlines, from_columns(results.observations(ids), labels))
+
+
+def choose_campaigns(results: Results, names: Sequence[str] | None) -> tuple[Campaign, ...]:
+    """The named campaigns without repetition, or the newest one."""
+    if names:
+        found = {campaign.id: campaign for campaign in map(results.campaign, names)}
+        campaigns = tuple(found.values())
+        _must_agree(campaigns)
+        return campaigns
+    newest = results.campaigns()[:1]
+    if not newest:
+        raise DatabaseError(
+            "the database holds no campaign", hint="measure something: `vdisklab run PATHS…`"
+        )
+    return tuple(newest)
+
+
+_SAME_PLAN = ("size_bytes", "runtime", "ramp", "measurements", "guest")
+
+
+def _must_agree(campaigns: Sequence[Campaign]) -> None:
+    """Refuses to mix machines, or numbers of the same name that were measured differently."""
+    first = campaigns[0]
+    for other in campaigns[1:]:
+        if other.host.machine_id != first.host.machine_id:
+            raise PlanError(
+                f"campaigns {first.id} and {other.id} were measured on two machines "
+                f"({first.host.hostname}, {other.host.hostname})",
+                hint="numbers of two machines are not ranked together; name campaigns of one",
+            )
+        for key in _SAME_PLAN:
+            if first.plan.get(key) != other.plan.get(key):
+                raise PlanError(
+                    f"campaigns {first.id} and {other.id} differ in {key.replace('_', ' ')}",
+                    hint="only campaigns that measure alike can be joined",
+                )
+
+
+def cache_findings(results: Results, loaded: Loaded) -> tuple[FromPageCache, ...]:
+    """What of the campaigns' numbers came from the page cache; reads the runs one by one."""
+    return page_cache_findings(
+        run
+        for campaign in loaded.campaigns
+        for run in results.runs(campaign.id, measured_only=True)
+    )
+
+
+def find_cells(observations: Observations, name: str) -> tuple[str, ...]:
+    """The labels that a user's disk path or label means, all page-cache states of a path.
+
+    Raises PlanError when nothing of it was measured.
+    """
+    if name in observations.cells:
+        return (name,)
+    path, state = split_label(name)
+    try:
+        path = parse_path(path).canonical
+    except PlanError as error:
+        raise PlanError(f"{name!r} was not measured, and {error}", hint=error.hint) from None
+    bypassed = state == PageCache.BYPASSED
+    found = [
+        cell
+        for cell in observations.cells
+        if split_label(cell)[0] == path and (bypassed or split_label(cell)[1] == state)
+    ]
+    if not found:
+        near = difflib.get_close_matches(name, observations.cells, n=3, cutoff=0.3)
+        raise PlanError(
+            f"{name!r} was not measured in this campaign",
+            hint=f"measured were {', '.join(near)} …" if near else "see `vdisklab rank`",
+        )
+    order = [state.value for state in (PageCache.BYPASSED, PageCache.COLD, PageCache.WARM)]
+    return tuple(sorted(found, key=lambda cell: order.index(split_label(cell)[1])))
+
+
+def find_measure(observations: Observations, name: str) -> MeasureKey:
+    """The measure that is spelled so, or the only one with that text in it. Raises PlanError."""
+    spelled = {str(measure): measure for measure in sorted(observations.measures)}
+    if name in spelled:
+        return spelled[name]
+    found = [text for text in spelled if name in text]
+    if len(found) == 1:
+        return spelled[found[0]]
+    near = found or difflib.get_close_matches(name, spelled, n=6, cutoff=0.3) or list(spelled)
+    shown = ", ".join(near[:8]) + (" …" if len(near) > 8 else "")
+    problem = "may be any of several measures" if found else "was not measured"
+    raise PlanError(f"{name!r} {problem}", hint=f"write one of {shown}")
+
+
+def emit(form: Format, tables: Sequence[Table], document: Callable[[], Json]) -> None:
+    """Prints tables for people, one CSV (of tables with equal columns), or one JSON document."""
+    if form is Format.JSON:
+        print(dumps(document()))
+    elif form is Format.CSV:
+        for place, table in enumerate(tables):
+            text = as_csv(table)
+            sys.stdout.write(text if place == 0 else text.partition("\r\n")[2])
+    else:
+        screen = console()
+        for table in tables:
+            show(table, screen)
+
+
+def dumps(value: Json) -> str:
+    """JSON in UTF-8 with all control characters escaped; NaN is a bug, not a value."""
+    return json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False)
+
+
+def console() -> Console:
+    """Standard output, as wide as the terminal, without any reading of markup."""
+    width = None
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
+        width = PIPE_WIDTH
+    return Console(width=width, highlight=False, markup=False, emoji=False)

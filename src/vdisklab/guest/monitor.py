@@ -1,0 +1,116 @@
+"""QEMU's machine protocol and the guest agent's, spoken by qemu.qmp, with a synchronous face."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError, Runstate
+
+from vdisklab.errors import GuestError
+from vdisklab.guest.blockdev import QmpCommand
+
+T = TypeVar("T")
+
+_LOST_CONNECTION_POLL = 0.25
+_LINE_LIMIT = 64 << 20  # fio's JSON, in base64, comes as one line
+
+
+class Channel:
+    """One connection to QEMU or to the agent, driven by an event loop of its machine."""
+
+    def __init__(self, client: QMPClient, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        self._loop = loop
+
+    def execute(
+        self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout: float = 30.0
+    ) -> Any:  # noqa: ANN401 - QMP returns any JSON value
+        """The `return` of a command.
+
+        Raises GuestError when it is refused, or not answered within `timeout` seconds, or when
+        the other side is gone.
+        """
+        call = self._client.execute(command, dict(arguments) if arguments else None)
+        return self._wait(call, timeout, f"answer to {command}")
+
+    def perform(self, command: QmpCommand, *, timeout: float = 30.0) -> Any:  # noqa: ANN401
+        """The `return` of a prepared command; see `execute`."""
+        return self.execute(command.execute, command.arguments, timeout=timeout)
+
+    @contextmanager
+    def expecting(
+        self, event: str, matches: Callable[[Mapping[str, Any]], bool]
+    ) -> Iterator[Callable[[float], None]]:
+        """Listens for an event from now on; call what is yielded with a timeout to wait for it."""
+
+        def accept(message: Message) -> bool:
+            data = message.get("data", {})
+            return isinstance(data, dict) and matches(data)
+
+        listener = EventListener((event,), accept)
+
+        def wait(timeout: float) -> None:
+            self._wait(self._next_event(listener), timeout, f"event {event}")
+
+        with self._client.listen(listener):
+            yield wait
+
+    async def _next_event(self, listener: EventListener) -> Message:
+        """The next event; a connection that is lost meanwhile raises EOFError at once."""
+        while True:
+            try:
+                return await asyncio.wait_for(listener.get(), _LOST_CONNECTION_POLL)
+            except TimeoutError:
+                if self._client.runstate is not Runstate.RUNNING:
+                    raise EOFError from None
+
+    def pause(self, seconds: float) -> None:
+        """Lets time pass while messages are still received."""
+        self._loop.run_until_complete(asyncio.sleep(seconds))
+
+    def _wait(self, work: Coroutine[Any, Any, T], timeout: float, what: str) -> T:
+        try:
+            return self._loop.run_until_complete(asyncio.wait_for(work, timeout))
+        except TimeoutError as error:
+            raise GuestError(f"no {what} within {timeout:g} s") from error
+        except ExecuteError as error:
+            raise GuestError(f"QEMU refused: {error}") from error
+        except (QMPError, EOFError, OSError) as error:
+            raise GuestError(f"no {what}: the connection was lost") from error
+
+
+@contextmanager
+def open_channel(
+    loop: asyncio.AbstractEventLoop,
+    end: socket.socket,
+    name: str,
+    *,
+    negotiate: bool,
+    timeout: float,
+) -> Iterator[Channel]:
+    """A channel over one end of a socket pair; the agent's protocol has no greeting.
+
+    Raises GuestError when the other side does not greet within `timeout` seconds.
+    """
+    client = QMPClient(name)
+    client.readbuflen = _LINE_LIMIT
+    client.await_greeting = negotiate
+    client.negotiate = negotiate
+    client.logger.setLevel(logging.CRITICAL)  # what it logs we raise
+    try:
+        loop.run_until_complete(asyncio.wait_for(client.connect(end), timeout))
+    except TimeoutError as error:
+        raise GuestError(f"QEMU's {name} gave no greeting within {timeout:g} s") from error
+    except (QMPError, EOFError, OSError) as error:
+        raise GuestError(f"QEMU ended before its {name} could be used") from error
+    try:
+        yield Channel(client, loop)
+    finally:
+        with contextlib.suppress(QMPError, EOFError, OSError, TimeoutError):
+            loop.run_until_complete(asyncio.wait_for(client.disconnect(), 5))

@@ -1,0 +1,47 @@
+"""What is mounted, as the kernel tells it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of /proc/self/mountinfo; `options` are the mount's and the super block's."""
+
+    mountpoint: Path
+    filesystem: str
+    source: str
+    options: frozenset[str]
+
+
+def read_mounts(table: Path = Path("/proc/self/mountinfo")) -> tuple[Mount, ...]:
+    """All mounts in the order of mounting; the format is that of proc(5), `mountinfo`."""
+    return tuple(_parse(line) for line in table.read_text(errors="surrogateescape").splitlines())
+
+
+def mount_at(mountpoint: Path) -> Mount | None:
+    """The topmost mount at exactly this directory, or None."""
+    found = [mount for mount in read_mounts() if mount.mountpoint == mountpoint]
+    return found[-1] if found else None
+
+
+def mounts_below(directory: Path) -> tuple[Mount, ...]:
+    """Mounts strictly inside a directory."""
+    return tuple(mount for mount in read_mounts() if directory in mount.mountpoint.parents)
+
+
+def _parse(line: str) -> Mount:
+    fixed, _, rest = line.partition(" - ")
+    fields = fixed.split(" ")
+    filesystem, source, super_options = rest.split(" ", 2)
+    options = frozenset(fields[5].split(",")) | frozenset(super_options.split(","))
+    return Mount(Path(_unescape(fields[4])), filesystem, _unescape(source), options)
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)

@@ -1,0 +1,115 @@
+"""The host's page cache for one file or block device: emptied, filled, and always read back."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+from vdisklab.errors import HostError
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_CHUNK = 4 << 20
+
+# cachestat(2), since Linux 6.5: counts cached pages without touching them.
+_SYS_CACHESTAT = 451
+# ioctl of linux/fs.h: flushes and invalidates a block device's buffers.
+_BLKFLSBUF = 0x1261
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
+
+
+class _Cachestat(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in ("cached", "dirty", "writeback", "evicted", "recently_evicted")
+    )
+
+
+def evict(path: Path) -> None:
+    """Writes back what is dirty and drops the clean pages of a file or a block device.
+
+    POSIX_FADV_DONTNEED drops only clean pages (mm/fadvise.c), hence the sync first. What others
+    have mapped or locked stays: read `residency` back. Raises HostError.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+            if stat.S_ISBLK(os.fstat(descriptor).st_mode):
+                fcntl.ioctl(descriptor, _BLKFLSBUF, 0)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise HostError(f"the page cache of {path} cannot be emptied: {error.strerror}") from error
+
+
+def warm(path: Path) -> None:
+    """Reads the whole file or device once, so that its pages are in the page cache."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            buffer = bytearray(_CHUNK)
+            while file.readinto(buffer):
+                pass
+    except OSError as error:
+        raise HostError(f"{path} cannot be read into the page cache: {error.strerror}") from error
+
+
+def residency(path: Path) -> float:
+    """The share (0 to 1) of a file's or device's allocated-or-not pages that are in the page cache.
+
+    Uses cachestat(2), or mincore(2) on older kernels. Raises HostError.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.lseek(descriptor, 0, os.SEEK_END)
+            pages = -(-size // _PAGE)
+            if pages == 0:
+                return 0.0
+            return min(1.0, _cached_pages(descriptor, size) / pages)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise HostError(
+            f"the page cache of {path} cannot be read back: {os.strerror(error.errno or 0)}"
+        ) from error
+
+
+def _cached_pages(descriptor: int, size: int) -> int:
+    where = _Range(0, size)
+    seen = _Cachestat()
+    done = _libc.syscall(
+        ctypes.c_long(_SYS_CACHESTAT), descriptor, ctypes.byref(where), ctypes.byref(seen), 0
+    )
+    if done == 0:
+        return int(seen.cached)
+    if ctypes.get_errno() not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
+        raise OSError(ctypes.get_errno(), "cachestat")
+    return _mincore(descriptor, size)
+
+
+def _mincore(descriptor: int, size: int) -> int:
+    _libc.mmap.restype = ctypes.c_void_p
+    _libc.mmap.argtypes = (
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+    )  # fmt: skip
+    prot_none, map_shared = 0, 1
+    address = _libc.mmap(None, size, prot_none, map_shared, descriptor, 0)
+    if address in (None, ctypes.c_void_p(-1).value):
+        raise OSError(ctypes.get_errno(), "mmap")
+    try:
+        vector = (ctypes.c_ubyte * (-(-size // _PAGE)))()
+        if _libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), vector) != 0:
+            raise OSError(ctypes.get_errno(), "mincore")
+        return sum(byte & 1 for byte in vector)
+    finally:
+        _libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))

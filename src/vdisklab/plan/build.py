@@ -1,0 +1,191 @@
+"""From a request to a campaign plan: defaults, the baseline, and what must hold of the numbers.
+
+Where nothing was said:
+
+    blocks 5      a median with an interval; ask for more to settle small differences
+    runtime 5 s   long against the tenths of a second that a cell costs beside it
+    ramp 0.5 s    passes over the first I/O of a fresh attach, for a tenth of the time
+    size 1 GiB    written out in seconds; too small to fill the write cache of a large disk
+    seed          derived from the rest of the plan, so that the same plan continues
+    baseline      the first path on the host, else `host`, which is then measured as well
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from vdisklab.errors import PlanError
+from vdisklab.plan.braces import expand_segments
+from vdisklab.plan.campaign import CampaignPlan, Dropped
+from vdisklab.plan.capabilities import Capabilities, infeasible
+from vdisklab.plan.cell import Cell, PageCacheChoice
+from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
+from vdisklab.plan.matrix import Matrix, cells_of, expand_matrix, require_possible
+from vdisklab.plan.path import DiskPath, parse_path
+from vdisklab.plan.profile import Profile
+from vdisklab.plan.request import GuestRequest, Request
+from vdisklab.plan.segments import HOST
+from vdisklab.units import GIB, MIB, format_size
+
+DEFAULT_BLOCKS = 5
+DEFAULT_RUNTIME = 5.0
+DEFAULT_RAMP = 0.5
+DEFAULT_SIZE = 1 * GIB
+
+SMALLEST_SIZE = 16 * MIB
+LARGEST_SIZE = 1 << 50
+LONGEST_SECONDS = 86_400.0
+MOST_BLOCKS = 10_000
+SMALLEST_MEMORY = 128 * MIB
+MOST_CPUS = 255
+LARGEST_SEED = (1 << 63) - 1
+
+NO_BASELINE = "none"
+"""As a baseline this is the word for leaving it out; as a disk path it would not be possible."""
+
+_Value = TypeVar("_Value")
+
+
+def build_plan(request: Request, capabilities: Capabilities, profile: Profile) -> CampaignPlan:
+    """The plan that a request stands for on a host with these capabilities.
+
+    Raises PlanError for values or paths that cannot be, HostError for those not to be had here.
+    """
+    matrix = expand_matrix(
+        request.paths, _or(request.page_cache, PageCacheChoice.BOTH), capabilities
+    )
+    guest = _guest(request.guest)
+    matrix = _fitting(matrix, guest)
+    baseline, matrix = _with_baseline(request, matrix, capabilities)
+    plan = CampaignPlan(
+        cells=matrix.cells,
+        dropped=matrix.dropped,
+        profile=profile,
+        blocks=_or(request.blocks, DEFAULT_BLOCKS),
+        seed=_or(request.seed, 0),
+        size_bytes=_or(request.size_bytes, DEFAULT_SIZE),
+        runtime=float(_or(request.runtime, DEFAULT_RUNTIME)),
+        ramp=float(_or(request.ramp, DEFAULT_RAMP)),
+        directory=_or(request.directory, Path()).absolute(),
+        baseline=baseline,
+        guest=guest,
+        label=_or(request.label, ""),
+    )
+    _check(plan)
+    return plan if request.seed is not None else replace(plan, seed=_seed(plan))
+
+
+def _or(value: _Value | None, default: _Value) -> _Value:
+    return default if value is None else value
+
+
+def _guest(request: GuestRequest) -> GuestPlan:
+    usual = GuestPlan()
+    return GuestPlan(
+        cpus=_or(request.cpus, usual.cpus),
+        memory_bytes=_or(request.memory_bytes, usual.memory_bytes),
+        accelerator=_or(request.accelerator, AcceleratorChoice.AUTO).accelerator,
+        kernel=request.kernel,
+    )
+
+
+def _fitting(matrix: Matrix, guest: GuestPlan) -> Matrix:
+    """Drops paths with more queues than CPUs: Linux gives a disk at most one queue per CPU
+    (block/blk-mq.c, blk_mq_alloc_tag_set), so the rest would be asked for and not be there."""
+    kept: list[Cell] = []
+    dropped: dict[str, Dropped] = {}
+    for cell in matrix.cells:
+        queues = None if cell.path.on_host else cell.path.attachment.queues
+        if queues is None or queues <= guest.cpus:
+            kept.append(cell)
+            continue
+        name = cell.path.canonical
+        reason = f"queues={queues} is more than the guest's {guest.cpus} CPUs can use"
+        dropped[name] = Dropped(name, reason, f"add --guest-cpus {queues}")
+    if not kept:
+        first = next(iter(dropped.values()))
+        raise PlanError(f"{first.path} cannot exist: {first.reason}", hint=first.instead)
+    return replace(matrix, cells=tuple(kept), dropped=(*matrix.dropped, *dropped.values()))
+
+
+def _seed(plan: CampaignPlan) -> int:
+    """32 bits that hang on everything else in the plan but the number of blocks."""
+    return int(plan.fingerprint[:8], 16)
+
+
+def _with_baseline(
+    request: Request, matrix: Matrix, capabilities: Capabilities
+) -> tuple[DiskPath, Matrix]:
+    """The baseline, and the matrix with its cells; they come first when they were not in it."""
+    if request.baseline == NO_BASELINE:
+        return matrix.cells[0].path, matrix
+    if request.baseline is not None:
+        baseline = _one_path(request.baseline)
+        require_possible(baseline, capabilities)
+        return baseline, _including(baseline, request, matrix)
+    for cell in matrix.cells:
+        if cell.path.on_host:
+            return cell.path, matrix
+    host = parse_path(HOST)
+    verdict = infeasible(host, capabilities)
+    if verdict is not None:
+        dropped = Dropped(host.canonical, verdict.reason, verdict.instead)
+        if dropped not in matrix.dropped:
+            matrix = replace(matrix, dropped=(*matrix.dropped, dropped))
+        return matrix.cells[0].path, matrix
+    return host, _including(host, request, matrix)
+
+
+def _one_path(text: str) -> DiskPath:
+    paths = expand_segments(text) if text else [text]
+    if len(paths) != 1:
+        raise PlanError(
+            f"the baseline {text!r} stands for {len(paths)} paths", hint="write one path"
+        )
+    return parse_path(paths[0])
+
+
+def _including(path: DiskPath, request: Request, matrix: Matrix) -> Matrix:
+    if any(cell.path == path for cell in matrix.cells):
+        return matrix
+    added: list[Cell] = cells_of(path, _or(request.page_cache, PageCacheChoice.BOTH))
+    return replace(matrix, cells=(*added, *matrix.cells))
+
+
+def _check(plan: CampaignPlan) -> None:
+    """Raises PlanError for a number that no campaign can be run with."""
+    _check_between("blocks", plan.blocks, 1, MOST_BLOCKS)
+    _check_between("seed", plan.seed, 0, LARGEST_SEED)
+    _check_between("cpus of the guest", plan.guest.cpus, 1, MOST_CPUS)
+    _check_seconds(plan)
+    _check_size(plan.size_bytes)
+    if plan.guest.memory_bytes < SMALLEST_MEMORY:
+        raise PlanError(
+            f"the guest's memory is {format_size(plan.guest.memory_bytes)}, too little to boot in",
+            hint=f"give it at least {format_size(SMALLEST_MEMORY)}",
+        )
+
+
+def _check_between(what: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise PlanError(f"{what} is {value}", hint=f"write a whole number from {low} to {high}")
+
+
+def _check_seconds(plan: CampaignPlan) -> None:
+    longest = f"at most {LONGEST_SECONDS:.0f} seconds (a day)"
+    if not (math.isfinite(plan.runtime) and 0 < plan.runtime <= LONGEST_SECONDS):
+        raise PlanError(f"runtime is {plan.runtime:g} s", hint=f"write more than 0 and {longest}")
+    if not (math.isfinite(plan.ramp) and 0 <= plan.ramp <= LONGEST_SECONDS):
+        raise PlanError(f"ramp is {plan.ramp:g} s", hint=f"write 0 or more and {longest}")
+
+
+def _check_size(size: int) -> None:
+    if not SMALLEST_SIZE <= size <= LARGEST_SIZE or size % MIB:
+        raise PlanError(
+            f"size is {format_size(size)}",
+            hint=f"write a multiple of 1M from {format_size(SMALLEST_SIZE)} "
+            f"to {format_size(LARGEST_SIZE)}, such as 1G",
+        )

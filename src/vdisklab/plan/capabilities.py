@@ -1,0 +1,79 @@
+"""What the host at hand can build, as found out by the host side; here it only judges paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from vdisklab.plan.path import DiskPath
+from vdisklab.plan.rules import Impossible
+from vdisklab.plan.segments import Aio, Bus, ImageFormat, LayerKind
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why something cannot be had on this host, and what a user does to mend it."""
+
+    reason: str
+    mend: str
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What cannot be had on this host; what is not named can be had, as far as is known.
+
+    `guest` is set when no guest at all can be run (no QEMU, no kernel to boot). `direct_io` says
+    for a stack (`DiskPath.stack`, "" for the work directory) whether O_DIRECT works on top of it;
+    it is found by trying. None, or no entry, means that nobody has tried.
+    """
+
+    layers: Mapping[LayerKind, Missing] = field(default_factory=dict)
+    formats: Mapping[ImageFormat, Missing] = field(default_factory=dict)
+    buses: Mapping[Bus, Missing] = field(default_factory=dict)
+    aio: Mapping[Aio, Missing] = field(default_factory=dict)
+    guest: Missing | None = None
+    direct_io: Mapping[str, bool | None] = field(default_factory=dict)
+
+
+def infeasible(path: DiskPath, capabilities: Capabilities) -> Impossible | None:
+    """The first reason why this host cannot build a path that others could, or None."""
+    for layer in path.layers:
+        if layer.kind in capabilities.layers:
+            return _lacking(f"host layer {layer.kind}", capabilities.layers[layer.kind])
+    guest_side = None if path.on_host else _infeasible_for_guest(path, capabilities)
+    return guest_side or _without_direct_io(path, capabilities)
+
+
+def _infeasible_for_guest(path: DiskPath, capabilities: Capabilities) -> Impossible | None:
+    if capabilities.guest is not None:
+        return _lacking("a guest", capabilities.guest)
+    if path.image is not None and path.image.format in capabilities.formats:
+        form = path.image.format
+        return _lacking(f"image format {form}", capabilities.formats[form])
+    bus, aio = path.attachment.bus, path.attachment.aio
+    if bus in capabilities.buses:
+        return _lacking(f"bus {bus}", capabilities.buses[bus])
+    if aio in capabilities.aio:
+        return _lacking(f"aio={aio}", capabilities.aio[aio])
+    return None
+
+
+def _without_direct_io(path: DiskPath, capabilities: Capabilities) -> Impossible | None:
+    if not (path.cache.direct or path.on_host) or capabilities.direct_io.get(path.stack) in (
+        True, None,
+    ):  # fmt: skip
+        return None
+    where = path.stack or "the work directory"
+    if path.on_host:
+        return Impossible(
+            f"the workload on the host needs O_DIRECT, which {where} refuses here",
+            "choose a directory on another file system, or leave the host out",
+        )
+    return Impossible(
+        f"cache mode {path.cache} needs O_DIRECT, which {where} refuses here",
+        "choose writeback, writethrough or unsafe, or another file system",
+    )
+
+
+def _lacking(what: str, missing: Missing) -> Impossible:
+    return Impossible(f"{what} cannot be had on this host: {missing.reason}", missing.mend)

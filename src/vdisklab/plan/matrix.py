@@ -1,0 +1,100 @@
+"""Patterns of disk paths become cells; what cannot be measured is listed with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vdisklab.errors import HostError, PlanError
+from vdisklab.plan.braces import MAX_WORDS, expand_segments
+from vdisklab.plan.campaign import Dropped
+from vdisklab.plan.capabilities import Capabilities, infeasible
+from vdisklab.plan.cell import Cell, PageCacheChoice, page_cache_states
+from vdisklab.plan.path import DiskPath, parse_path
+from vdisklab.plan.rules import Impossible, impossible
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """The cells in the order asked for, and the paths that are not among them."""
+
+    cells: tuple[Cell, ...]
+    dropped: tuple[Dropped, ...]
+
+
+def expand_matrix(
+    patterns: Sequence[str],
+    page_cache: PageCacheChoice = PageCacheChoice.BOTH,
+    capabilities: Capabilities | None = None,
+) -> Matrix:
+    """All cells that the patterns stand for, each once, and what was dropped.
+
+    Raises PathSyntaxError for a path that cannot be read. Raises PlanError when no cell is left
+    because of what was asked, HostError when none is left because of this host.
+    """
+    capabilities = capabilities or Capabilities()
+    cells: list[Cell] = []
+    dropped: list[Dropped] = []
+    paths = _distinct_paths(patterns)
+    for path in paths:
+        verdict = impossible(path) or infeasible(path, capabilities)
+        if verdict is None:
+            cells += cells_of(path, page_cache)
+        else:
+            dropped.append(Dropped(path.canonical, verdict.reason, verdict.instead))
+    if not cells:
+        raise _nothing_left(paths, dropped)
+    return Matrix(tuple(cells), tuple(dropped))
+
+
+def cells_of(path: DiskPath, page_cache: PageCacheChoice) -> list[Cell]:
+    """The cells of one path: one for each state of the page cache that makes sense for it."""
+    states = page_cache_states(path)
+    return [Cell(path, state) for state in states if page_cache.admits(state)]
+
+
+def require_possible(path: DiskPath, capabilities: Capabilities) -> None:
+    """Raises PlanError for a path that cannot exist, HostError for one not to be had here."""
+    verdict = impossible(path)
+    if verdict is not None:
+        raise PlanError(_sentence(path, "cannot exist", verdict), hint=verdict.instead)
+    verdict = infeasible(path, capabilities)
+    if verdict is not None:
+        raise HostError(_sentence(path, "cannot be measured", verdict), hint=verdict.instead)
+
+
+def _sentence(path: DiskPath, what: str, verdict: Impossible) -> str:
+    return f"{path} {what}: {verdict.reason}"
+
+
+def _distinct_paths(patterns: Sequence[str]) -> list[DiskPath]:
+    """The paths in the order of their first mention; two spellings of one path are one."""
+    found: dict[str, DiskPath] = {}
+    for pattern in patterns:
+        # An empty argument is a mistake (an unset shell variable), not an empty alternative.
+        for text in expand_segments(pattern) if pattern else [pattern]:
+            path = parse_path(text)
+            found.setdefault(path.canonical, path)
+        if len(found) > MAX_WORDS:
+            raise PlanError(
+                f"the patterns stand for more than {MAX_WORDS} paths", hint="write fewer of them"
+            )
+    return list(found.values())
+
+
+def _nothing_left(paths: Sequence[DiskPath], dropped: Sequence[Dropped]) -> PlanError | HostError:
+    if not paths:
+        return PlanError(
+            "no disk path was asked for",
+            hint="write paths such as ext4/qcow2/none, or {ext4,xfs}/{raw,qcow2}/{none,writeback}",
+        )
+    first = dropped[0]
+    here = all(impossible(path) is not None for path in paths)
+    kind, what = (PlanError, "cannot exist") if here else (HostError, "cannot be measured")
+    if len(paths) == 1:
+        return kind(f"{first.path} {what}: {first.reason}", hint=first.instead)
+    return kind(
+        f"none of the {len(paths)} paths {what.replace('cannot', 'can')}; "
+        f"the first, {first.path}: {first.reason}",
+        hint=first.instead,
+    )

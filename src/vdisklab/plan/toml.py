@@ -1,0 +1,156 @@
+"""TOML text into a checked model; whatever is wrong with it becomes one sentence."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, time
+from typing import TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+
+from vdisklab.errors import PlanError
+
+Location = Sequence[str | int]
+
+
+class Table(BaseModel):
+    """A table of a TOML file: types are not converted, unknown keys are errors."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+Model = TypeVar("Model", bound=Table)
+
+
+def read_toml(text: str, origin: str, model: type[Model]) -> Model:
+    """The model that `text` fills. Raises PlanError naming `origin`, the table and the key."""
+    try:
+        values = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PlanError(
+            f"{origin} is not valid TOML: {error}", hint="strings stand in quotes, lists in [ ]"
+        ) from error
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        message, hint = _explain(error, origin, model)
+        raise PlanError(message, hint=hint) from error
+
+
+def _explain(error: ValidationError, origin: str, model: type[Table]) -> tuple[str, str | None]:
+    """The first thing that is wrong, and the way out."""
+    details = error.errors(include_url=False)
+    # An unknown key explains a missing one, so it is named first.
+    first = min(details, key=lambda detail: detail["type"] != "extra_forbidden")
+    location: Location = first["loc"]
+    where = _where(location, origin)
+    match first["type"]:
+        case "extra_forbidden":
+            known = _keys_at(model, location[:-1])
+            return f"{where} is unknown", _nearest(str(location[-1]), known)
+        case "missing":
+            return f"{where} is missing", _description(model, location)
+        case "value_error":
+            reason: BaseException = first["ctx"]["error"]
+            cause = reason.__cause__
+            hint = cause.hint if isinstance(cause, PlanError) else _description(model, location)
+            return f"{where}: {reason}", hint
+        case kind:
+            wanted = _WANTED.get(kind) or first["msg"].removeprefix("Input ")
+            shown = _shown(first["input"])
+            return f"{where} {wanted}, not {shown}", _description(model, location)
+
+
+# What pydantic says of Python's types, in the words of TOML.
+_WANTED: Mapping[str, str] = {
+    "int_type": "should be a whole number",
+    "float_type": "should be a number",
+    "bool_type": "should be true or false",
+    "string_type": "should be a text in quotes",
+    "list_type": "should be a list",
+    "model_type": "should be a table",
+    "string_too_short": "should say something",
+    "too_short": "should list something",
+    "greater_than_equal": "should be larger",
+    "string_pattern_mismatch": "should be small letters, digits, dots, dashes and underscores",
+}
+
+
+def _where(location: Location, origin: str) -> str:
+    """`key 'memory' in table [guest] of plan.toml`, `key 'bs' in the 2nd [[measurement]] of …`."""
+    match list(location):
+        case [str(key)]:
+            return f"key {key!r} of {origin}"
+        case [str(key), int(item)]:
+            return f"item {item + 1} of key {key!r} of {origin}"
+        case [str(table), str(key), *_]:
+            return f"key {key!r} in table [{table}] of {origin}"
+        case [str(table), int(item), str(key), *_]:
+            return f"key {key!r} in the {_ordinal(item + 1)} [[{table}]] of {origin}"
+        case _:
+            return origin
+
+
+def _ordinal(number: int) -> str:
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+
+
+def _keys_at(model: type[Table], location: Location) -> list[str]:
+    """The keys that the table at `location` may have."""
+    table: type[Table] | None = model
+    for field in _fields_along(model, location):
+        table = _table_in(field.annotation)
+    return list(table.model_fields) if table is not None else []
+
+
+def _description(model: type[Table], location: Location) -> str | None:
+    """What the documentation says of the innermost key that has any."""
+    described = [field.description for field in _fields_along(model, location)]
+    return next((text for text in reversed(described) if text), None)
+
+
+def _fields_along(model: type[Table], location: Location) -> Iterator[FieldInfo]:
+    """The fields that lead to `location`, outermost first; free keys of a table have none."""
+    table: type[Table] | None = model
+    for step in location:
+        if isinstance(step, int):
+            continue
+        field = table.model_fields.get(step) if table is not None else None
+        if field is None:
+            return
+        yield field
+        table = _table_in(field.annotation)
+
+
+def _table_in(annotation: object) -> type[Table] | None:
+    """The table that a field holds, also inside `list[...]` or `... | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        return annotation
+    inner = (_table_in(argument) for argument in get_args(annotation))
+    return next((table for table in inner if table is not None), None)
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
+    start = f"did you mean {close[0]}? " if close else ""
+    return f"{start}Possible here: {', '.join(known)}"
+
+
+def _shown(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case "" | [] | {}:
+            return "nothing"
+        case dict():
+            return "a table"
+        case date() | time():
+            text = value.isoformat()
+        case _:
+            text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"

@@ -1,0 +1,93 @@
+"""Numbers as people read them: three digits that count, a unit, an interval."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+MISSING = "–"
+"""What stands for a number that does not exist. It is never a zero."""
+
+_UP = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_DOWN = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A factor of the SI unit and how it is written, so that a column can share one."""
+
+    factor: float
+    suffix: str
+    glued: bool = False
+
+    def value(self, number: float | None) -> str:
+        """The number in this scale, without the unit."""
+        return MISSING if number is None else digits(number / self.factor)
+
+    def with_unit(self, number: float | None) -> str:
+        """The number with its unit: `1.23 GB/s`, `12.3k IOPS`."""
+        if number is None:
+            return MISSING
+        space = "" if self.glued or not self.suffix else " "
+        return f"{self.value(number)}{space}{self.suffix}"
+
+
+def digits(number: float) -> str:
+    """Three significant digits without an exponent: `0.0123`, `1.20`, `85.0`, `12300`."""
+    if not math.isfinite(number):
+        return MISSING
+    if number == 0:
+        return "0"
+    places = 2 - math.floor(math.log10(abs(number)))
+    rounded = round(number, places)
+    # 9.999 has become 10.00: one decimal less now.
+    places = 2 - math.floor(math.log10(abs(rounded)))
+    return f"{rounded:.{min(max(places, 0), 12)}f}"
+
+
+def scale(number: float | None, unit: str) -> Scale:
+    """The scale in which the number has one to three digits before the point."""
+    size = abs(number) if number is not None and math.isfinite(number) else 0.0
+    if unit == "s":
+        factor, suffix = next(((f, s) for f, s in _DOWN if size >= f * 0.9995), (1e-9, "ns"))
+        return Scale(factor, suffix) if size else Scale(1.0, "s")
+    if unit == "1":
+        return Scale(1.0, "")
+    factor, prefix = next(((f, p) for f, p in _UP if size >= f * 0.9995), (1.0, ""))
+    if unit == "1/s":
+        return Scale(factor, f"{prefix} IOPS", glued=True)
+    return Scale(factor, f"{prefix}{unit}")
+
+
+def value(number: float | None, unit: str) -> str:
+    """`1.23 GB/s`, `12.3k IOPS`, `85.0 µs`, or a dash for what was not measured."""
+    return scale(number, unit).with_unit(number)
+
+
+def interval(low: float | None, high: float | None, shared: Scale) -> str:
+    """`1.10–1.30` in a scale given by the value beside it; a dash when there is none."""
+    if low is None or high is None:
+        return MISSING
+    return f"{shared.value(low)}–{shared.value(high)}"
+
+
+def ratio(number: float | None) -> str:
+    """`×1.23`."""
+    return MISSING if number is None else f"×{digits(number)}"
+
+
+def ratio_interval(low: float | None, high: float | None) -> str:
+    """`1.10–1.37`."""
+    return interval(low, high, Scale(1.0, ""))
+
+
+def probability(p: float | None) -> str:
+    """`0.03`, `<0.001`."""
+    if p is None:
+        return MISSING
+    return "<0.001" if p < 0.001 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
+
+
+def place(best: int, worst: int) -> str:
+    """`1`, or `2–4` for a tie."""
+    return str(best) if best == worst else f"{best}–{worst}"

@@ -1,0 +1,77 @@
+"""Where a database is: `--db` as the user writes it, and as it may be shown to others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError
+
+from vdisklab.errors import DatabaseError
+
+_POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
+_FORMS = "give --db a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+
+
+def default_url(state_directory: Path) -> str:
+    """The database that is used when none is named."""
+    return f"sqlite:///{state_directory / 'vdisklab.sqlite'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A database that can be opened; `file` is None for PostgreSQL."""
+
+    url: sa.URL
+    file: Path | None
+
+    def __str__(self) -> str:
+        """The file, or `postgresql://user@host:port/database`; never a password."""
+        if self.file is not None:
+            return str(self.file)
+        url = self.url
+        # Rebuilt from its harmless parts: the query may hold a password as well.
+        public = sa.URL.create(
+            "postgresql",
+            username=url.username,
+            host=url.host,
+            port=url.port,
+            database=url.database,
+            query={"host": url.query["host"]} if "host" in url.query else {},
+        )
+        return public.render_as_string()
+
+    def without_secrets(self, text: str) -> str:
+        """The text of a driver's message, with the password struck out."""
+        secrets = [self.url.password, *self.url.normalized_query.get("password", ())]
+        for secret in secrets:
+            if secret:
+                text = text.replace(str(secret), "***")
+        return text
+
+
+def parse_address(text: str) -> Address:
+    """The database that a URL or the path of a file names; raises DatabaseError for others."""
+    if "://" not in text:
+        return _sqlite(sa.URL.create("sqlite", database=text))
+    try:
+        url = sa.make_url(text)
+    except (ArgumentError, ValueError):
+        # Not chained: the parser's message repeats the URL, password included.
+        raise DatabaseError("the address of the database is not understood", hint=_FORMS) from None
+    if url.drivername == "sqlite":
+        return _sqlite(url)
+    if url.drivername in _POSTGRESQL:
+        return Address(url.set(drivername="postgresql+psycopg"), file=None)
+    raise DatabaseError(f"{url.drivername} is not a database that vdisklab can use", hint=_FORMS)
+
+
+def _sqlite(url: sa.URL) -> Address:
+    # In memory nothing would survive the program, and each connection would see its own.
+    if not url.database or url.database == ":memory:":
+        raise DatabaseError("the address of the database names no file", hint=_FORMS)
+    if url.query:
+        raise DatabaseError("the address of an SQLite file takes no options", hint=_FORMS)
+    file = Path(url.database).expanduser()
+    return Address(url.set(database=str(file)), file)

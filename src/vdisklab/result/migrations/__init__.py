@@ -1,0 +1,68 @@
+"""Brings a database of results to the schema that this version knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from vdisklab.errors import DatabaseError
+
+LATEST = "0001"
+VERSION_TABLE = "vdisklab_schema"
+
+_SCRIPTS = Path(__file__).parent
+# Any number would do, as long as every vdisklab takes the same one.
+_POSTGRESQL_LOCK = 0x76646C62
+
+
+def schema_version(connection: sa.Connection) -> str | None:
+    """The version that a database is at, None for an empty one.
+
+    Raises DatabaseError for a database that holds other tables and none of ours.
+    """
+    tables = sa.inspect(connection).get_table_names()
+    if VERSION_TABLE in tables:
+        found = connection.execute(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
+        if found is not None:
+            return str(found)
+    elif not tables:
+        return None
+    raise DatabaseError(
+        "the database belongs to another program: it holds tables, but none of vdisklab's",
+        hint="give --db a new file, or an empty PostgreSQL database",
+    )
+
+
+def is_current(connection: sa.Connection, latest: str = LATEST) -> bool:
+    """False for an empty or older database; raises DatabaseError for a newer one."""
+    version = schema_version(connection)
+    if version is not None and version > latest:
+        raise DatabaseError(
+            f"the database was written by a newer vdisklab: schema {version}; "
+            f"this one knows up to {latest}",
+            hint="update vdisklab, or give --db another database",
+        )
+    return version == latest
+
+
+def upgrade(connection: sa.Connection, scripts: Path = _SCRIPTS, latest: str = LATEST) -> None:
+    """Runs the scripts that are missing, inside the caller's transaction.
+
+    The transaction must be a writing one: what another process migrated while we waited for
+    its lock is found out here, and not done twice.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_POSTGRESQL_LOCK)))
+    if is_current(connection, latest):
+        return
+    # Imported here: it takes longer than all the rest, and is needed once in a database's life.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    # Alembic's configuration is an ini file, where a per cent sign means something.
+    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, latest)

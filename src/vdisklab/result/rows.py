@@ -1,0 +1,242 @@
+"""Values of the result model as rows of the tables, and back; no SQL is run here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import sqlalchemy as sa
+
+from vdisklab.result.model import (
+    Campaign,
+    Check,
+    Counted,
+    Direction,
+    Evidence,
+    Failure,
+    FailureKind,
+    HostFacts,
+    Measurement,
+    Origin,
+    Run,
+    Sample,
+)
+
+Row = sa.RowMapping
+
+_OBSERVERS = ("guest", "qemu", "device")
+_EVIDENCE = (
+    "host_cpu_seconds",
+    "resident_before",
+    "resident_after",
+    "allocated_before",
+    "allocated_after",
+    "steal_seconds",
+)
+_COUNTED = (
+    "read_bytes",
+    "write_bytes",
+    "read_operations",
+    "write_operations",
+    "flush_operations",
+)
+
+
+def host_row(facts: HostFacts) -> dict[str, Any]:
+    """The row of a host; equal facts have an equal `fingerprint`."""
+    row = asdict(facts) | {"more": dict(facts.more)}
+    text = json.dumps(row, sort_keys=True)
+    return row | {"fingerprint": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def host_facts(row: Row) -> HostFacts:
+    """The facts in a row of `host`."""
+    return HostFacts(
+        hostname=row["hostname"],
+        machine_id=row["machine_id"],
+        kernel=row["kernel"],
+        cpu=row["cpu"],
+        cpus=row["cpus"],
+        memory_bytes=row["memory_bytes"],
+        qemu=row["qemu"],
+        fio=row["fio"],
+        more=row["more"],
+    )
+
+
+def campaign_row(campaign: Campaign, host_key: int) -> dict[str, Any]:
+    """The row of a campaign whose host has that key."""
+    return {
+        "id": campaign.id,
+        "fingerprint": campaign.fingerprint,
+        "plan": dict(campaign.plan),
+        "host": host_key,
+        "started": campaign.started,
+        "label": campaign.label,
+    }
+
+
+def campaign_value(row: Row, host: HostFacts) -> Campaign:
+    """The campaign in a row of `campaign`."""
+    return Campaign(
+        id=row["id"],
+        fingerprint=row["fingerprint"],
+        plan=row["plan"],
+        host=host,
+        started=row["started"],
+        label=row["label"],
+    )
+
+
+def run_row(run: Run, campaign_key: int) -> dict[str, Any]:
+    """The row of a run, without what hangs on it."""
+    return {
+        "id": run.id,
+        "campaign": campaign_key,
+        "cell": run.cell,
+        "path": run.path,
+        "page_cache": run.page_cache,
+        "block": run.block,
+        "position": run.position,
+        "origin": run.origin.value,
+        "started": run.started,
+        "wall_seconds": run.wall_seconds,
+        "accelerator": run.accelerator,
+        "medium": run.medium,
+        "commands": list(run.commands),
+        "failure_kind": run.failure.kind.value if run.failure else None,
+        "failure_message": run.failure.message if run.failure else None,
+    }
+
+
+def failure_value(row: Row) -> Failure | None:
+    """Why the run in a row of `run` failed, None when it did not."""
+    if row["failure_kind"] is None:
+        return None
+    return Failure(FailureKind(row["failure_kind"]), row["failure_message"])
+
+
+def run_value(
+    row: Row, campaign_id: str, checks: Iterable[Check], measurements: Iterable[Measurement]
+) -> Run:
+    """The run in a row of `run`, with what hangs on it."""
+    return Run(
+        id=row["id"],
+        campaign=campaign_id,
+        cell=row["cell"],
+        path=row["path"],
+        page_cache=row["page_cache"],
+        block=row["block"],
+        position=row["position"],
+        origin=Origin(row["origin"]),
+        started=row["started"],
+        wall_seconds=row["wall_seconds"],
+        accelerator=row["accelerator"],
+        medium=row["medium"],
+        checks=tuple(checks),
+        commands=tuple(row["commands"]),
+        measurements=tuple(measurements),
+        failure=failure_value(row),
+    )
+
+
+def check_rows(checks: Sequence[Check], run_key: int) -> list[dict[str, Any]]:
+    """The rows of a run's checks."""
+    return [
+        {"run": run_key, "ordinal": ordinal, **asdict(check)}
+        for ordinal, check in enumerate(checks)
+    ]
+
+
+def check_value(row: Row) -> Check:
+    """The check in a row of `state_check`."""
+    return Check(name=row["name"], asked=row["asked"], seen=row["seen"])
+
+
+def measurement_row(measurement: Measurement, run_key: int, ordinal: int) -> dict[str, Any]:
+    """The row of a measurement, without its samples and what was counted."""
+    return {
+        "run": run_key,
+        "ordinal": ordinal,
+        "name": measurement.name,
+        "program": measurement.program,
+        "command": measurement.command,
+        "started": measurement.started,
+        "wall_seconds": measurement.wall_seconds,
+        "measured_seconds": measurement.measured_seconds,
+        "raw": compress(measurement.raw),
+        **{name: getattr(measurement.evidence, name) for name in _EVIDENCE},
+    }
+
+
+def measurement_value(
+    row: Row, counted: Mapping[str, Counted], samples: Iterable[Sample]
+) -> Measurement:
+    """The measurement in a row of `measurement`, with what hangs on it."""
+    return Measurement(
+        name=row["name"],
+        program=row["program"],
+        command=row["command"],
+        samples=tuple(samples),
+        evidence=Evidence(
+            guest=counted.get("guest"),
+            qemu=counted.get("qemu"),
+            device=counted.get("device"),
+            **{name: row[name] for name in _EVIDENCE},
+        ),
+        started=row["started"],
+        wall_seconds=row["wall_seconds"],
+        measured_seconds=row["measured_seconds"],
+        raw=decompress(row["raw"]),
+    )
+
+
+def counted_rows(evidence: Evidence, measurement_key: int) -> list[dict[str, Any]]:
+    """One row for each observer who could count."""
+    seen = ((observer, getattr(evidence, observer)) for observer in _OBSERVERS)
+    return [
+        {"measurement": measurement_key, "observer": observer, **asdict(counts)}
+        for observer, counts in seen
+        if counts is not None
+    ]
+
+
+def counted_value(row: Row) -> Counted:
+    """The counts in a row of `counted`."""
+    return Counted(**{name: row[name] for name in _COUNTED})
+
+
+def sample_rows(samples: Sequence[Sample], measurement_key: int) -> list[dict[str, Any]]:
+    """The rows of a measurement's samples, in the order the program reported them."""
+    return [
+        {
+            "measurement": measurement_key,
+            "ordinal": ordinal,
+            "metric": sample.metric,
+            "direction": sample.direction.value,
+            "value": sample.value,
+        }
+        for ordinal, sample in enumerate(samples)
+    ]
+
+
+def sample_value(row: Row) -> Sample:
+    """The sample in a row of `sample`."""
+    return Sample(row["metric"], Direction(row["direction"]), row["value"])
+
+
+def compress(raw: str) -> bytes:
+    """A program's output as it is stored: UTF-8 under zlib, a tenth of fio's JSON.
+
+    Lone surrogates, Python's spelling of bytes that are no text, are kept.
+    """
+    return zlib.compress(raw.encode(errors="surrogatepass"))
+
+
+def decompress(stored: bytes) -> str:
+    """The output as the program wrote it."""
+    return zlib.decompress(stored).decode(errors="surrogatepass")

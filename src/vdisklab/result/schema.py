@@ -1,0 +1,272 @@
+"""The tables of the database of results; docs/database.md describes them for its readers.
+
+Rows are joined by small integer keys, which say nothing outside one database. The `id` columns
+are what users see and what survives an export.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from vdisklab.errors import DatabaseError
+
+# PostgreSQL stores no NUL in a text, and no encoding has a lone surrogate.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def storable(text: str) -> str:
+    """The text with U+FFFD in place of the characters that a database cannot hold."""
+    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+class Words(TypeDecorator[str]):
+    """Text of any origin; a name that is not UTF-8 must not cost a measured cell."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """What is stored."""
+        del dialect
+        return None if value is None else storable(value)
+
+
+class Finite(TypeDecorator[float]):
+    """A number that was measured: SQLite would turn NaN into NULL without a word."""
+
+    impl = sa.Double
+    cache_ok = True
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
+        """The value; raises DatabaseError for NaN and the infinities."""
+        del dialect
+        if value is not None and not math.isfinite(value):
+            raise DatabaseError(
+                f"{value} is not a measured number and is not stored",
+                hint="a quantity that was not measured has no sample",
+            )
+        return value
+
+
+class Whole(TypeDecorator[int]):
+    """A whole number of so many bits: Python's have no end, and SQLite checks no width."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+    def __init__(self, bits: int) -> None:
+        super().__init__()
+        self.bits = bits
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """What the column is called in every database."""
+        narrow: TypeEngine[Any] = sa.Integer()
+        return dialect.type_descriptor(narrow if self.bits <= 32 else sa.BigInteger())
+
+    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:
+        """The value; raises DatabaseError for one that does not fit."""
+        del dialect
+        if value is not None and not -(1 << self.bits - 1) <= value < 1 << self.bits - 1:
+            raise DatabaseError(f"{value} is too large a number and is not stored")
+        return value
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """A moment: `timestamp with time zone`, or in SQLite ISO 8601 text in UTC, which sorts."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """What the column is called in this database."""
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(sa.DateTime(timezone=True))
+        return dialect.type_descriptor(sa.Text())
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | datetime | None:
+        """What is stored; raises DatabaseError for a time without a zone."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise DatabaseError(f"{value} names no moment: it has no time zone")
+        moment = value.astimezone(UTC)
+        if dialect.name == "postgresql":
+            return moment
+        return moment.isoformat(timespec="microseconds")
+
+    def process_result_value(
+        self, value: str | datetime | None, dialect: Dialect
+    ) -> datetime | None:
+        """The moment, in UTC."""
+        del dialect
+        if value is None:
+            return None
+        return (datetime.fromisoformat(value) if isinstance(value, str) else value).astimezone(UTC)
+
+
+metadata = sa.MetaData()
+
+
+def _key() -> sa.Column[int]:
+    return sa.Column("key", sa.Integer, primary_key=True)
+
+
+def _parent(name: str, table: str, *, primary: bool = False) -> sa.Column[int]:
+    """The key of the row that this one belongs to, and is deleted with."""
+    reference = sa.ForeignKey(f"{table}.key", ondelete="CASCADE")
+    return sa.Column(name, sa.Integer, reference, primary_key=primary, nullable=False)
+
+
+def _words(name: str, *, optional: bool = False, unique: bool = False) -> sa.Column[str]:
+    return sa.Column(name, Words, nullable=optional, unique=unique or None)
+
+
+def _seconds(name: str, *, optional: bool = False) -> sa.Column[float]:
+    return sa.Column(name, Finite, nullable=optional)
+
+
+def _count(name: str, *, optional: bool = False) -> sa.Column[int]:
+    return sa.Column(name, Whole(64), nullable=optional)
+
+
+def _place(name: str) -> sa.Column[int]:
+    """A small number, as of a block."""
+    return sa.Column(name, Whole(32), nullable=False)
+
+
+metric = sa.Table(
+    "metric",
+    metadata,
+    sa.Column("name", Words, primary_key=True),
+    _words("unit"),
+    _words("better"),
+)
+
+# One row per distinct content: `fingerprint` is its hash, so a host whose kernel was upgraded
+# is another row, and ten campaigns on one unchanged host share theirs.
+host = sa.Table(
+    "host",
+    metadata,
+    _key(),
+    _words("fingerprint", unique=True),
+    _words("hostname"),
+    _words("machine_id"),
+    _words("kernel"),
+    _words("cpu"),
+    _place("cpus"),
+    _count("memory_bytes"),
+    _words("qemu", optional=True),
+    _words("fio", optional=True),
+    sa.Column("more", sa.JSON, nullable=False),
+)
+
+campaign = sa.Table(
+    "campaign",
+    metadata,
+    _key(),
+    _words("id", unique=True),
+    _words("fingerprint"),
+    sa.Column("plan", sa.JSON, nullable=False),
+    sa.Column("host", sa.Integer, sa.ForeignKey("host.key"), nullable=False),
+    sa.Column("started", UtcTime, nullable=False),
+    _words("label"),
+    sa.Index("campaign_by_plan", "fingerprint", "host"),
+)
+
+run = sa.Table(
+    "run",
+    metadata,
+    _key(),
+    _words("id", unique=True),
+    _parent("campaign", "campaign"),
+    _words("cell"),
+    _words("path"),
+    _words("page_cache"),
+    _place("block"),
+    _place("position"),
+    _words("origin"),
+    sa.Column("started", UtcTime, nullable=False),
+    _seconds("wall_seconds"),
+    _words("accelerator", optional=True),
+    _words("medium", optional=True),
+    sa.Column("commands", sa.JSON, nullable=False),
+    _words("failure_kind", optional=True),
+    _words("failure_message", optional=True),
+    sa.Index("run_by_cell", "campaign", "block", "cell"),
+)
+
+# Each repetition measures a cell once: a second measured run of it would count double. A cell
+# that failed may be tried again.
+sa.Index(
+    "run_measured_once",
+    run.c.campaign,
+    run.c.block,
+    run.c.cell,
+    unique=True,
+    sqlite_where=run.c.failure_kind.is_(None),
+    postgresql_where=run.c.failure_kind.is_(None),
+)
+
+# Not `check`, which every query would have to quote.
+state_check = sa.Table(
+    "state_check",
+    metadata,
+    _parent("run", "run", primary=True),
+    sa.Column("ordinal", sa.Integer, primary_key=True),
+    _words("name"),
+    _words("asked", optional=True),
+    _words("seen"),
+)
+
+measurement = sa.Table(
+    "measurement",
+    metadata,
+    _key(),
+    _parent("run", "run"),
+    sa.Column("ordinal", sa.Integer, nullable=False),
+    _words("name"),
+    _words("program"),
+    _words("command"),
+    sa.Column("started", UtcTime, nullable=False),
+    _seconds("wall_seconds"),
+    _seconds("measured_seconds", optional=True),
+    _seconds("host_cpu_seconds", optional=True),
+    _seconds("resident_before", optional=True),
+    _seconds("resident_after", optional=True),
+    _count("allocated_before", optional=True),
+    _count("allocated_after", optional=True),
+    _seconds("steal_seconds", optional=True),
+    sa.Column("raw", sa.LargeBinary, nullable=False),
+    sa.Index("measurement_by_run", "run", "ordinal", unique=True),
+)
+
+counted = sa.Table(
+    "counted",
+    metadata,
+    _parent("measurement", "measurement", primary=True),
+    sa.Column("observer", Words, primary_key=True),
+    _count("read_bytes"),
+    _count("write_bytes"),
+    _count("read_operations"),
+    _count("write_operations"),
+    _count("flush_operations", optional=True),
+)
+
+# By far the largest table. In SQLite it is its own index (no row ids), which halves it.
+sample = sa.Table(
+    "sample",
+    metadata,
+    _parent("measurement", "measurement", primary=True),
+    sa.Column("ordinal", sa.Integer, primary_key=True),
+    sa.Column("metric", Words, sa.ForeignKey("metric.name"), nullable=False),
+    _words("direction"),
+    _seconds("value"),
+    sqlite_with_rowid=False,
+)

@@ -1,0 +1,159 @@
+"""Disk images: made by qemu-img as users make them, filled where `full` is asked, read back."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vdisklab.errors import HostError
+from vdisklab.host.ledger import Kind
+from vdisklab.host.pagecache import evict
+from vdisklab.plan.options import FORMAT_OPTIONS
+from vdisklab.plan.path import Image
+from vdisklab.plan.segments import ImageFormat
+from vdisklab.storage.site import Site
+from vdisklab.storage.target import Target
+from vdisklab.units import MIB
+
+_CREATE_TIMEOUT = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """What QEMU opens: a file or a block device, and the format in it.
+
+    `format` is QEMU's driver name. `properties` were read back: `image.virtual_size`,
+    `image.mapped` (bytes that the format maps to data), `image.cluster_size` and so on.
+    `caches` are the files whose pages in the host's page cache hold its data.
+    """
+
+    path: Path
+    is_block: bool
+    format: str
+    size: int
+    properties: Mapping[str, str]
+    caches: tuple[Path, ...]
+
+    def allocated(self) -> int | None:
+        """Bytes that the image occupies now on the file system that holds it; None for a device."""
+        return None if self.is_block else os.stat(self.path).st_blocks * 512  # noqa: PTH116
+
+
+def create_command(image: Image, path: Path, size: int) -> tuple[str, ...]:
+    """The qemu-img command that makes an image; every option of the path is spelled out."""
+    names = FORMAT_OPTIONS[image.format]
+    settings = {
+        name: names[name].format(value)
+        for name in names
+        if (value := image.option(name)) is not None
+    }
+    options = ",".join(f"{name}={value}" for name, value in sorted(settings.items()))
+    flags = ("-o", options) if options else ()
+    return ("qemu-img", "create", "-q", "-f", image.format.value, *flags, str(path), str(size))
+
+
+def fill_command(image_format: str, source: Path, path: Path) -> tuple[str, ...]:
+    """Writes the bytes of `source` through the format into an image that is already there."""
+    return (
+        "qemu-img", "convert", "-q", "-n", "-W", "-m", "8",
+        "-f", "raw", "-O", image_format, str(source), str(path),
+    )  # fmt: skip
+
+
+@contextmanager
+def random_source(site: Site, size: int) -> Iterator[Path]:
+    """A file of `size` bytes that no file system can compress, to fill images with."""
+    file = site.directory / "random.source"
+    with site.made(Kind.FILE, file):
+        try:
+            with file.open("xb") as sink:
+                for _ in range(size // MIB):
+                    sink.write(os.urandom(MIB))
+                sink.write(os.urandom(size % MIB))
+        except OSError as error:
+            raise HostError(
+                f"{file} cannot be written: {error.strerror}",
+                hint="choose a smaller --size or another --dir",
+            ) from error
+        evict(file)
+        yield file
+
+
+@contextmanager
+def image_file(
+    site: Site, target: Target, image: Image | None, *, size: int, name: str, source: Path | None
+) -> Iterator[ImageFile]:
+    """An image of `size` bytes on a target; without a format, the block device itself.
+
+    `preallocation=full` writes the bytes of `source` into every block of the disk. Raises
+    HostError when the size or an allocation read back is not what was asked for.
+    """
+    if target.is_block:
+        yield _on_device(site, target, image, size, source)
+        return
+    if image is None:
+        raise HostError(f"{target.path} holds files, and no image format was given")
+    file = target.path / f"{name}.{image.format}"
+    with site.made(Kind.FILE, file):
+        yield _make(site, target, image, file, size=size, source=source)
+
+
+def _on_device(
+    site: Site, target: Target, image: Image | None, size: int, source: Path | None
+) -> ImageFile:
+    if image is not None:
+        return _make(site, target, image, target.path, size=size, source=source)
+    if source is not None:
+        site.host.run(*fill_command("raw", source, target.path), timeout=_CREATE_TIMEOUT)
+        evict(target.path)
+    caches = (target.path, *target.cached_below)
+    return ImageFile(target.path, True, "raw", size, target.properties, caches)
+
+
+def _make(
+    site: Site, target: Target, image: Image, path: Path, *, size: int, source: Path | None
+) -> ImageFile:
+    site.host.run(*create_command(image, path, size), timeout=_CREATE_TIMEOUT)
+    if not image.is_thin:
+        if source is None:
+            raise HostError(f"{path} is to be filled, and there is nothing to fill it with")
+        site.host.run(*fill_command(image.format.value, source, path), timeout=_CREATE_TIMEOUT)
+    evict(path)
+    seen = read_properties(site, path, image.format)
+    _require(seen, "image.virtual_size", size, path)
+    if not image.is_thin:
+        _require(seen, "image.mapped", size, path)
+    return ImageFile(
+        path, target.is_block, image.format.value, size, {**target.properties, **seen},
+        (path, *target.cached_below),
+    )  # fmt: skip
+
+
+def read_properties(site: Site, path: Path, image_format: ImageFormat) -> dict[str, str]:
+    """What qemu-img says of an image: sizes, mapped bytes, and the format's own settings."""
+    form = image_format.value
+    info = json.loads(site.host.run("qemu-img", "info", "-f", form, "--output=json", path).stdout)
+    extents = json.loads(
+        site.host.run("qemu-img", "map", "-f", form, "--output=json", path, timeout=600).stdout
+    )
+    mapped = sum(extent["length"] for extent in extents if extent["data"] and not extent["zero"])
+    seen = {"image.virtual_size": str(info["virtual-size"]), "image.mapped": str(mapped)}
+    if "cluster-size" in info:
+        seen["image.cluster_size"] = str(info["cluster-size"])
+    return seen | _format_specific(info)
+
+
+def _format_specific(info: Mapping[str, Any]) -> dict[str, str]:
+    data = info.get("format-specific", {}).get("data", {})
+    names = {"compat": "image.compat", "lazy-refcounts": "image.lazy_refcounts"}
+    return {names[key]: str(value) for key, value in data.items() if key in names}
+
+
+def _require(seen: Mapping[str, str], name: str, wanted: int, path: Path) -> None:
+    if seen[name] != str(wanted):
+        raise HostError(f"{name} of {path} is {seen[name]} instead of {wanted}")

@@ -1,0 +1,21 @@
+"""Which code builds which host layer: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+
+from vdisklab.plan.path import Layer
+from vdisklab.plan.segments import LayerKind
+from vdisklab.storage.filesystem import filesystem
+from vdisklab.storage.site import Site
+from vdisklab.storage.target import Target
+
+Builder = Callable[[Site, Target, Layer, str], AbstractContextManager[Target]]
+"""(site, target below, layer, a name that is free in the site) -> the target above, as a block."""
+
+BUILDERS: Mapping[LayerKind, Builder] = {
+    LayerKind.EXT4: filesystem,
+    LayerKind.XFS: filesystem,
+    LayerKind.BTRFS: filesystem,
+}

@@ -1,0 +1,51 @@
+"""Where a stack is built: the host, the ledger, and a private directory in the work directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.errors import HostError
+from vdisklab.host.command import Host
+from vdisklab.host.ledger import Entry, Kind, Ledger
+from vdisklab.storage.undo import UNDO
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything that a layer needs to build; `directory` is ours alone and removed at the end."""
+
+    host: Host
+    ledger: Ledger
+    directory: Path
+
+    @contextmanager
+    def made(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
+        """Holds a thing: noted before it is made in the block, undone however the block ends.
+
+        Raises DirtyHostError when it cannot be undone; then the ledger keeps it for `clean`.
+        """
+        with self.ledger.entry(kind, name, **detail) as entry:
+            try:
+                yield entry
+            finally:
+                UNDO[kind](self.host, entry)
+
+
+@contextmanager
+def open_site(host: Host, ledger: Ledger, work: Path) -> Iterator[Site]:
+    """A site in the work directory `work`, which must exist and be writable."""
+    directory = work / f"vdisklab-{ledger.run_id}"
+    site = Site(host, ledger, directory)
+    with site.made(Kind.DIRECTORY, directory):
+        try:
+            directory.mkdir(mode=0o700)
+        except OSError as error:
+            raise HostError(
+                f"the work directory {work} cannot be used: {error.strerror}",
+                hint="name another with --dir",
+            ) from error
+        yield site

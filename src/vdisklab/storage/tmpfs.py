@@ -1,0 +1,41 @@
+"""tmpfs: files in memory, the ceiling that no disk reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from vdisklab.errors import HostError
+from vdisklab.host.ledger import Kind
+from vdisklab.host.mounts import mount_at
+from vdisklab.storage.site import Site
+from vdisklab.storage.target import Target
+from vdisklab.units import format_bytes
+
+
+@contextmanager
+def tmpfs(site: Site, name: str, size: int) -> Iterator[Target]:
+    """A tmpfs that holds `size` bytes. Raises HostError when the memory is not there."""
+    available = _available_memory()
+    if size > available:
+        raise HostError(
+            f"tmpfs needs {format_bytes(size)} of memory, and {format_bytes(available)} are free",
+            hint="choose a smaller --size",
+        )
+    mountpoint = site.directory / name
+    with site.made(Kind.DIRECTORY, mountpoint):
+        mountpoint.mkdir()
+        with site.made(Kind.MOUNT, mountpoint):
+            site.host.run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", mountpoint)
+            mount = mount_at(mountpoint)
+            if mount is None or mount.filesystem != "tmpfs":
+                raise HostError(f"{mountpoint} is not a tmpfs although mount said so")
+            yield Target(mountpoint, False, {"tmpfs.mount": ",".join(sorted(mount.options))})
+
+
+def _available_memory() -> int:
+    with open("/proc/meminfo") as table:  # noqa: PTH123 - one line of many
+        for line in table:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    raise HostError("/proc/meminfo does not say how much memory is available")

@@ -1,0 +1,152 @@
+"""How each kind of thing that we make is taken down: by its layer in the end, by `clean` otherwise.
+
+Every function is idempotent: a thing that is already gone is no error. What cannot be removed
+raises DirtyHostError with the name of the thing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from vdisklab.errors import DirtyHostError, HostError
+from vdisklab.host.command import Host
+from vdisklab.host.deadline import wait_until
+from vdisklab.host.ledger import Entry, Kind
+from vdisklab.host.mounts import mount_at, mounts_below
+
+Undo = Callable[[Host, Entry], None]
+
+_BUSY_SECONDS = 15.0
+_KILL_SECONDS = 10.0
+
+
+def remove_file(_host: Host, entry: Entry) -> None:
+    """Unlinks one file."""
+    try:
+        Path(entry.name).unlink(missing_ok=True)
+    except OSError as error:
+        raise DirtyHostError(f"{entry.name} cannot be removed: {error.strerror}") from error
+
+
+def remove_directory(_host: Host, entry: Entry) -> None:
+    """Removes a directory of ours with what is in it, unless something is still mounted inside."""
+    directory = Path(entry.name)
+    if not directory.exists():
+        return
+    mounted = mounts_below(directory) or (() if mount_at(directory) is None else (directory,))
+    if mounted:
+        raise DirtyHostError(f"{directory} is not removed: something is still mounted in it")
+    try:
+        shutil.rmtree(directory)
+    except OSError as error:
+        raise DirtyHostError(f"{directory} cannot be removed: {error.strerror}") from error
+
+
+def loops_of(host: Host, backing: Path | str) -> list[str]:
+    """The loop devices that are attached to a file."""
+    text = host.run(
+        "losetup", "--json", "--list", "--output", "NAME,BACK-FILE", "--associated", backing
+    ).stdout
+    devices = json.loads(text)["loopdevices"] if text.strip() else []
+    return [str(device["name"]) for device in devices]
+
+
+def detach_loop(host: Host, entry: Entry) -> None:
+    """Detaches every loop device of a file, and waits: the kernel detaches with the last opener."""
+    if not Path(entry.name).exists():
+        return
+    try:
+        for device in loops_of(host, entry.name):
+            host.run("losetup", "--detach", device)
+        wait_until(
+            lambda: not loops_of(host, entry.name),
+            timeout=_BUSY_SECONDS,
+            what=f"release of the loop device on {entry.name}",
+        )
+    except HostError as error:
+        raise DirtyHostError(
+            f"the loop device on {entry.name} cannot be detached: {error}"
+        ) from error
+
+
+def unmount(host: Host, entry: Entry) -> None:
+    """Unmounts a directory. Never lazily: a busy mount means that a measurement still runs."""
+    mountpoint = Path(entry.name)
+
+    def gone() -> bool:
+        if mount_at(mountpoint) is None:
+            return True
+        host.run("umount", mountpoint, timeout=300, allowed=(0, 32))
+        return mount_at(mountpoint) is None
+
+    try:
+        wait_until(gone, timeout=_BUSY_SECONDS, what=f"unmounting of {mountpoint}", interval=0.05)
+    except HostError as error:
+        users = ", ".join(_users_of(mountpoint)) or "nobody that can be seen"
+        raise DirtyHostError(
+            f"{mountpoint} cannot be unmounted; it is in use by {users}",
+            hint="end what uses it, then run `vdisklab clean`",
+        ) from error
+
+
+def _users_of(mountpoint: Path) -> list[str]:
+    """Processes with their working directory or an open file below a mount point."""
+    found: list[str] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            links = [process / "cwd", *(process / "fd").iterdir()]
+            targets = [Path(os.readlink(link)) for link in links]  # noqa: PTH115
+            if any(mountpoint == target or mountpoint in target.parents for target in targets):
+                found.append(f"{(process / 'comm').read_text().strip()} ({process.name})")
+        except OSError:
+            continue  # it ended, or is not ours to look into
+    return found
+
+
+def kill_process(_host: Host, entry: Entry) -> None:
+    """Kills the processes that carry a unique word of ours among their arguments.
+
+    A process is looked for by that word, not by its number: the ledger is written before the
+    process exists, and numbers are used again.
+    """
+    marked = processes_marked(entry.name)
+    for pid in marked:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    wait_until(
+        lambda: not processes_marked(entry.name),
+        timeout=_KILL_SECONDS,
+        what=f"end of the processes {marked} ({entry.name})",
+        error=DirtyHostError,
+    )
+
+
+def processes_marked(word: str) -> list[int]:
+    """Processes, zombies left out, one of whose arguments contains `word`."""
+    found: list[int] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        if int(process.name) == os.getpid():
+            continue
+        try:
+            arguments = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if word.encode() in arguments:
+            found.append(int(process.name))
+    return found
+
+
+UNDO: Mapping[str, Undo] = {
+    Kind.PROCESS: kill_process,
+    Kind.FILE: remove_file,
+    Kind.DIRECTORY: remove_directory,
+    Kind.LOOP: detach_loop,
+    Kind.MOUNT: unmount,
+}

@@ -1,0 +1,144 @@
+"""What tests may need, and the proof that they leave nothing behind.
+
+A test marked `host` or `guest` is skipped where its needs are missing, and fails where they
+must not be: in continuous integration (CI=true or VDISKLAB_CI=1).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_ADMIN_PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
+_HOST_PROGRAMS = ("losetup", "mount", "umount", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs")
+_GUEST_PROGRAMS = ("qemu-system-x86_64", "qemu-img", "busybox", "qemu-ga", "mkfs.erofs", "fio")
+
+# Sockets and mount points of runs, also of other people's: watched where we are alone.
+_RUNTIME = Path("/run/vdisklab")
+
+
+def in_ci(environment: Mapping[str, str] = os.environ) -> bool:
+    """True where a test that cannot run is a failure."""
+    return any(
+        environment.get(name, "") not in ("", "0", "false") for name in ("CI", "VDISKLAB_CI")
+    )
+
+
+def lacking(marker: str) -> list[str]:
+    """What a test with this marker needs and this machine does not have."""
+    programs = _HOST_PROGRAMS if marker == "host" else _GUEST_PROGRAMS
+    lacks = [name for name in programs if shutil.which(name, path=_ADMIN_PATH) is None]
+    if marker == "host":
+        if os.geteuid() != 0:
+            lacks.append("root")
+        if not os.access("/dev/loop-control", os.R_OK | os.W_OK):
+            lacks.append("/dev/loop-control")
+    return lacks
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in ("host", "guest"):
+        if item.get_closest_marker(marker) is None:
+            continue
+        lacks = lacking(marker)
+        if lacks and in_ci():
+            pytest.fail(f"continuous integration lacks {', '.join(lacks)}", pytrace=False)
+        if lacks:
+            pytest.skip(f"needs {', '.join(lacks)}")
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What exists on this machine and may be of our making."""
+
+    loops: frozenset[str] = frozenset()
+    mounts: frozenset[str] = frozenset()
+    processes: frozenset[str] = frozenset()
+    ledgers: frozenset[str] = frozenset()
+    runtime: frozenset[str] = frozenset()
+
+    def beyond(self, before: Leftovers) -> list[str]:
+        """One line for each thing that was not there before."""
+        return [
+            f"{kind}: {thing}"
+            for kind in ("loops", "mounts", "processes", "ledgers", "runtime")
+            for thing in sorted(getattr(self, kind) - getattr(before, kind))
+        ]
+
+
+def look_around(state: Path, places: tuple[Path, ...]) -> Leftovers:
+    """Looks for our things: those in `places`, and processes that were told of `state`.
+
+    Other people make loop devices and mounts on the same machine, so only places tell whose
+    they are.
+    """
+
+    def ours(text: str) -> bool:
+        return any(str(place) in text for place in places)
+
+    loops = {
+        f"/dev/{entry.parent.parent.name}": _read(entry).strip()
+        for entry in Path("/sys/block").glob("loop*/loop/backing_file")
+        if ours(_read(entry))
+    }
+    mounts = {
+        line.split()[4]
+        for line in _read(Path("/proc/self/mountinfo")).splitlines()
+        if ours(line) or any(f" {loop} " in line for loop in loops)
+    }
+    return Leftovers(
+        frozenset(f"{device} on {file}" for device, file in loops.items()),
+        frozenset(mounts),
+        frozenset(_processes(state)),
+        frozenset(str(path) for path in (state / "ledger").glob("*.jsonl")),
+        frozenset(str(path) for path in _RUNTIME.glob("*")) if _RUNTIME in places else frozenset(),
+    )
+
+
+def _processes(state: Path) -> Iterator[str]:
+    """Processes started by us or by ours, told by the state directory in their environment."""
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        if f"VDISKLAB_STATE={state}\0" not in _read(file):
+            continue
+        name = _read(file.parent / "comm").strip()
+        # By name, too: pytest itself and what tests hold just now is nobody's leftover.
+        if re.match(r"qemu|fio|bonnie|sysbench|vdisklab|dd$", name):
+            yield f"{name} ({file.parent.name})"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""  # it ended while we looked
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keeps tests away from the real state, and proves at the end that they cleaned up."""
+    state = tmp_path_factory.mktemp("state")
+    # Not below pytest's own directory, which is closed to others: as root, tests run programs as
+    # another user (PostgreSQL refuses to be root), and those must get to their files.
+    scratch = Path(tempfile.mkdtemp(prefix="vdisklab-tests-"))
+    scratch.chmod(0o755)
+    places = (tmp_path_factory.getbasetemp(), scratch, *([_RUNTIME] if in_ci() else []))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VDISKLAB_STATE", str(state))
+        # What programs put into temporary directories then lies in a place of ours.
+        patch.setenv("TMPDIR", str(scratch))
+        patch.setattr("tempfile.tempdir", None)
+        before = look_around(state, places)
+        yield
+        left = look_around(state, places).beyond(before)
+        left += [f"temporary: {path}" for path in sorted(scratch.iterdir())]
+    if not left:
+        scratch.rmdir()
+    else:
+        pytest.fail("the tests left behind: " + "; ".join(left), pytrace=False)

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.made import IOPS, campaign_runs, observed
+from vdisklab.analysis.observations import (
+    MeasureKey,
+    Observations,
+    cell_label,
+    from_columns,
+    logarithms,
+    observe,
+    split_label,
+)
+from vdisklab.errors import PlanError
+from vdisklab.plan.cell import Cell
+from vdisklab.plan.path import parse_path
+from vdisklab.plan.segments import PageCache
+from vdisklab.result.model import Failure, FailureKind
+
+
+@pytest.mark.parametrize("state", list(PageCache))
+def test_labels_are_those_of_the_plan(state: PageCache) -> None:
+    path = parse_path("ext4/raw/writeback")
+    label = cell_label(path.canonical, state.value)
+    assert label == Cell(path, state).label
+    assert split_label(label) == (path.canonical, state.value)
+
+
+@given(st.sampled_from(["read", "write", "none"]), st.text(min_size=1), st.sampled_from(["iops"]))
+def test_measures_are_read_back(direction: str, name: str, metric: str) -> None:
+    key = MeasureKey.parse(f"{name}/{direction}/{metric}")
+    assert str(key) == f"{name}/{direction}/{metric}"
+    assert key.name == name
+
+
+@pytest.mark.parametrize("text", ["", "iops", "a/b", "a/sideways/iops", "/read/iops"])
+def test_what_is_no_measure_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="is not a measure"):
+        MeasureKey.parse(text)
+
+
+def test_an_unknown_metric_is_refused() -> None:
+    with pytest.raises(PlanError, match="unknown metric 'bogus'"):
+        _ = MeasureKey.parse("a/read/bogus").quantity
+
+
+def test_order_of_runs_leaves_no_trace() -> None:
+    runs = list(campaign_runs())
+    shuffled = list(runs)
+    random.Random(1).shuffle(shuffled)  # noqa: S311 - no secret
+    first, second = observe(runs), observe(shuffled)
+    assert first.cells == second.cells
+    assert first.measures == second.measures
+    for measure in first.measures:
+        np.testing.assert_array_equal(first.grid(measure), second.grid(measure))
+
+
+def test_failed_runs_have_no_numbers_and_the_later_of_two_wins() -> None:
+    runs = list(campaign_runs(blocks=1))
+    broken = dataclasses.replace(runs[1], failure=Failure(FailureKind.STATE, "no"))
+    assert runs[1].path not in observe([runs[0], broken]).cells
+    again = dataclasses.replace(runs[0], id="later", started=runs[3].started, measurements=())
+    assert len(observe([again, runs[0]]).value) == 0
+
+
+def test_two_values_for_one_place_are_refused() -> None:
+    data = observed({IOPS: np.ones((1, 1))})
+    codes = np.zeros(2, dtype=np.int32)
+    double = Observations(codes, codes, codes, np.ones(2), data.cells, data.blocks, data.measures)
+    with pytest.raises(ValueError, match="two values"):
+        double.grid(IOPS)
+
+
+def test_columns_must_be_equally_long() -> None:
+    one, two = np.zeros(1, dtype=np.int32), np.zeros(2, dtype=np.int32)
+    with pytest.raises(ValueError, match="differ in length"):
+        Observations(one, two, one, np.ones(1), ("a",), ("b",), (IOPS,))
+
+
+def test_blocks_of_two_campaigns_are_two_blocks() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Stored:
+        campaigns: tuple[str, ...] = ("z", "y")
+        cells: tuple[str, ...] = ("f2", "f1")
+        measures: tuple[str, ...] = ("m/read/iops",)
+        campaign = np.array([0, 1, 0, 1], dtype=np.int32)
+        cell = np.array([0, 0, 1, 1], dtype=np.int32)
+        block = np.array([1, 1, 1, 2], dtype=np.int32)
+        measure = np.zeros(4, dtype=np.int32)
+        value = np.array([1.0, 2.0, 3.0, np.inf])
+
+    data = from_columns(Stored(), {"f1": "a", "f2": "b"})
+    assert data.cells == ("a", "b")
+    assert sorted(data.blocks) == ["y/0001", "y/0002", "z/0001"]
+    grid = data.grid(MeasureKey.parse("m/read/iops"))
+    assert grid[0, data.blocks.index("z/0001")] == 3.0
+    assert grid[1, data.blocks.index("y/0001")] == 2.0
+    assert np.isfinite(grid).sum() == 3  # what is not finite was not measured
+    assert data.blocks_of().tolist() == [1, 2]
+
+
+def test_zero_has_no_logarithm() -> None:
+    logs = logarithms(np.array([[0.0, 1.0, np.nan, np.e]]))
+    assert np.isnan(logs[0, [0, 2]]).all()
+    np.testing.assert_allclose(logs[0, [1, 3]], [0.0, 1.0])

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from analysis.made import IOPS, P99, drifting, observed
+from vdisklab.analysis import rank as ranking
+from vdisklab.analysis.additive import Fit, fit, moderate, usable
+from vdisklab.analysis.observations import Floats, Observations, logarithms
+from vdisklab.analysis.rank import Unranked, rank, separate
+
+
+def places(data: Observations) -> dict[str, tuple[int, int]]:
+    return {row.cell: (row.best, row.worst) for row in rank(data, IOPS).rows}
+
+
+def test_clear_differences_are_ranked_and_ties_stay_ties() -> None:
+    grid = drifting(np.random.default_rng(1), [10, 10, 5, 1], 6, noise=0.01)
+    found = rank(observed({IOPS: grid}), IOPS)
+    assert {row.cell: (row.best, row.worst) for row in found.rows} == {
+        "c00": (1, 2),
+        "c01": (1, 2),
+        "c02": (3, 3),
+        "c03": (4, 4),
+    }
+    assert found.comparisons == 6
+    assert found.separated == 5
+    assert set(found.winners) == {"c00", "c01"}
+    assert not found.inconclusive
+
+
+def test_lower_is_better_for_latency() -> None:
+    grid = drifting(np.random.default_rng(1), [1, 10], 6, noise=0.01)
+    assert rank(observed({P99: grid}), P99).rows[0].cell == "c00"
+    assert rank(observed({IOPS: grid}), IOPS).rows[0].cell == "c01"
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=30, deadline=None)
+def test_the_order_of_rows_and_of_vocabularies_does_not_matter(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    grid = drifting(rng, rng.choice([1.0, 1.2, 3.0], 8).tolist(), 5)
+    grid[rng.random(grid.shape) < 0.1] = np.nan
+    data = observed({IOPS: grid})
+    rows = rng.permutation(len(data.value))
+    cells, blocks = rng.permutation(len(data.cells)), rng.permutation(len(data.blocks))
+    shuffled = Observations(
+        cell=np.argsort(cells).astype(np.int32)[data.cell[rows]],
+        block=np.argsort(blocks).astype(np.int32)[data.block[rows]],
+        measure=data.measure[rows],
+        value=data.value[rows],
+        cells=tuple(data.cells[code] for code in cells),
+        blocks=tuple(data.blocks[code] for code in blocks),
+        measures=data.measures,
+    )
+    first, second = rank(data, IOPS), rank(shuffled, IOPS)
+    assert [(r.cell, r.best, r.worst) for r in first.rows] == [
+        (r.cell, r.best, r.worst) for r in second.rows
+    ]
+    assert first.unranked == second.unranked
+
+
+def test_equal_samples_tie() -> None:
+    grid = np.tile([1.0, 1.5, 0.9, 1.2], (5, 1))
+    found = rank(observed({IOPS: grid}), IOPS)
+    assert all((row.best, row.worst) == (1, 5) for row in found.rows)
+    assert found.inconclusive
+    assert [row.cell for row in found.rows] == ["c00", "c01", "c02", "c03", "c04"]
+
+
+def test_two_cells_are_a_paired_t_test() -> None:
+    grid = drifting(np.random.default_rng(7), [1.0, 1.05], 6)
+    model = fit(logarithms(grid), usable(logarithms(grid)))
+    oracle = stats.ttest_rel(np.log(grid[0]), np.log(grid[1]))
+    statistic = (model.effect[0] - model.effect[1]) / np.hypot(*model.error)
+    assert statistic == pytest.approx(oracle.statistic)
+    assert model.freedom.tolist() == [5, 5]
+
+
+def test_too_few_blocks_are_listed_and_not_ranked() -> None:
+    grid = drifting(np.random.default_rng(2), [3.0, 2.0, 1.0], 4)
+    grid[2, 2:] = np.nan
+    found = rank(observed({IOPS: grid}), IOPS)
+    assert len(found.rows) == 2
+    (left,) = found.unranked
+    assert (left.cell, left.blocks, left.reason) == ("c02", 2, Unranked.TOO_FEW_BLOCKS)
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [((3, 2), Unranked.TOO_FEW_BLOCKS), ((1, 5), Unranked.NOTHING_TO_COMPARE)],
+)
+def test_without_enough_there_is_no_ranking(shape: tuple[int, int], reason: Unranked) -> None:
+    found = rank(observed({IOPS: np.ones(shape)}), IOPS)
+    assert found.rows == ()
+    assert {each.reason for each in found.unranked} == {reason}
+    assert not found.inconclusive
+
+
+def test_nothing_at_all() -> None:
+    found = rank(observed({}), IOPS)
+    assert (found.rows, found.unranked, found.comparisons) == ((), (), 0)
+
+
+def test_cells_that_never_met_are_not_compared() -> None:
+    grid = np.full((5, 8), np.nan)
+    grid[:3, :4] = drifting(np.random.default_rng(3), [1, 2, 3], 4)
+    grid[3:, 4:] = drifting(np.random.default_rng(4), [1, 2], 4)
+    found = rank(observed({IOPS: grid}), IOPS)
+    assert {row.cell for row in found.rows} == {"c00", "c01", "c02"}
+    assert {(each.cell, each.reason) for each in found.unranked} == {
+        ("c03", Unranked.NO_COMMON_BLOCK),
+        ("c04", Unranked.NO_COMMON_BLOCK),
+    }
+
+
+def test_missing_blocks_do_not_bias_the_effect() -> None:
+    # c01 is as fast as c00, but was measured only in the fast blocks.
+    drift = np.array([1.0, 1.0, 1.0, 4.0, 4.0, 4.0])
+    grid = np.outer([2.0, 2.0, 1.0], drift)
+    grid[1, :3] = np.nan
+    model = fit(logarithms(grid), usable(logarithms(grid)))
+    np.testing.assert_allclose(model.effect - model.effect[2], np.log([2, 2, 1]), atol=1e-12)
+
+
+def holm_by_definition(goodness: Floats, model: Fit, alpha: float) -> tuple[Floats, Floats]:
+    pairs = list(itertools.combinations(range(len(goodness)), 2))
+    p = np.array(
+        [
+            2
+            * stats.t.sf(
+                abs(goodness[i] - goodness[j]) / np.hypot(model.error[i], model.error[j]),
+                min(model.freedom[i], model.freedom[j]),
+            )
+            for i, j in pairs
+        ]
+    )
+    better, worse = np.zeros(len(goodness)), np.zeros(len(goodness))
+    for step, place in enumerate(np.argsort(p)):
+        if p[place] > alpha / (len(p) - step):
+            break
+        low, high = sorted(pairs[place], key=lambda cell: goodness[cell])
+        better[low] += 1
+        worse[high] += 1
+    return better, worse
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_fast_procedure_is_holm_over_all_pairs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cells = 20
+    goodness = rng.normal(0, 1, cells)
+    model = Fit(
+        np.arange(cells),
+        goodness,
+        rng.lognormal(-2, 0.5, cells),
+        rng.choice([2.0, 5.5, 20.0], cells),
+    )
+    better, worse = separate(goodness, model, 0.05)
+    oracle_better, oracle_worse = holm_by_definition(goodness, model, 0.05)
+    np.testing.assert_array_equal(better, oracle_better)
+    np.testing.assert_array_equal(worse, oracle_worse)
+
+
+def test_sharing_errors_among_many_cells_only_makes_the_test_stricter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(5)
+    cells = 200
+    goodness = rng.normal(0, 1, cells)
+    model = Fit(np.arange(cells), goodness, rng.lognormal(-3, 0.7, cells), np.full(cells, 12.0))
+    shared = separate(goodness, model, 0.05)
+    monkeypatch.setattr(ranking, "GRADES", cells)
+    exact = separate(goodness, model, 0.05)
+    assert (shared[0] <= exact[0]).all()
+    assert shared[0].sum() >= 0.95 * exact[0].sum()
+    assert shared[0].sum() == shared[1].sum()
+
+
+def test_moderation_never_lowers_a_variance() -> None:
+    variance = np.array([1.0, 1.1, 0.9, 50.0, 0.01])
+    moderated, freedom = moderate(variance, np.full(5, 2.0), 8.0)
+    assert (moderated >= variance).all()
+    assert moderated[4] > variance[4]
+    assert (freedom >= 2).all()
+    assert (freedom <= 8).all()
+
+
+NOISE = {
+    "alike": np.full(12, 0.03),
+    "one noisy": np.r_[0.3, np.full(11, 0.03)],
+    "half noisy": np.tile([0.03, 0.24], 6),
+}
+
+
+@pytest.mark.parametrize("blocks", [3, 10])
+@pytest.mark.parametrize("noise", NOISE)
+def test_family_wise_error_with_equal_means_and_drifting_blocks(noise: str, blocks: int) -> None:
+    rng = np.random.default_rng(17)
+    repeats = 250
+    wrong = 0
+    for _ in range(repeats):
+        logs = rng.normal(0, 1, (12, blocks)) * NOISE[noise][:, None]
+        logs += np.cumsum(rng.normal(0, 0.15, blocks))
+        model = fit(logs, usable(logs))
+        wrong += bool(separate(model.effect, model, 0.05)[0].any())
+    # 5 % and two standard errors of the simulation.
+    assert wrong / repeats <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / repeats)
+
+
+def test_a_known_difference_is_found() -> None:
+    rng = np.random.default_rng(19)
+    found = 0
+    for _ in range(100):
+        data = observed({IOPS: drifting(rng, [1.3] + [1.0] * 9, 4)})
+        found += places(data)["c00"] == (1, 1)
+    assert found >= 90

@@ -1,0 +1,102 @@
+"""A store in memory, in the place of `vdisklab.result.store`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from analysis.made import CAMPAIGN, campaign_runs
+
+from vdisklab.analysis.observations import Codes, Floats
+from vdisklab.cli import tables
+from vdisklab.errors import DatabaseError
+from vdisklab.result.model import Campaign, Run
+
+
+@dataclass(frozen=True)
+class FakeColumns:
+    campaigns: tuple[str, ...]
+    cells: tuple[str, ...]
+    measures: tuple[str, ...]
+    campaign: Codes
+    cell: Codes
+    block: Codes
+    measure: Codes
+    value: Floats
+
+
+@dataclass
+class FakeStore:
+    all_campaigns: tuple[Campaign, ...] = (CAMPAIGN,)
+    all_runs: list[Run] = field(default_factory=lambda: list(campaign_runs()))
+
+    def campaigns(self) -> tuple[Campaign, ...]:
+        return self.all_campaigns
+
+    def campaign(self, name: str) -> Campaign:
+        for campaign in self.all_campaigns:
+            if campaign.id.startswith(name):
+                return campaign
+        raise DatabaseError(f"there is no campaign {name!r}")
+
+    def runs(self, campaign_id: str, *, measured_only: bool = False) -> Iterator[Run]:
+        for run in self.all_runs:
+            if run.campaign == campaign_id and not (measured_only and run.failure):
+                yield run
+
+    def run(self, name: str) -> Run:
+        for run in self.all_runs:
+            if run.id.startswith(name):
+                return run
+        raise DatabaseError(f"there is no run {name!r}")
+
+    def outlines(self, campaign_ids: Sequence[str]) -> tuple[Run, ...]:
+        return tuple(run for run in self.all_runs if run.campaign in campaign_ids)
+
+    def observations(self, campaign_ids: Sequence[str]) -> FakeColumns:
+        rows = [
+            (run.campaign, run.cell, run.block, f"{m.name}/{s.direction}/{s.metric}", s.value)
+            for run in self.outlines(campaign_ids)
+            if run.failure is None
+            for m in run.measurements
+            for s in m.samples
+        ]
+        campaigns, cells, measures = (
+            tuple(dict.fromkeys(str(row[at]) for row in rows)) for at in (0, 1, 3)
+        )
+
+        def codes(values: list[int]) -> Codes:
+            return np.array(values, dtype=np.int32)
+
+        return FakeColumns(
+            campaigns,
+            cells,
+            measures,
+            codes([campaigns.index(row[0]) for row in rows]),
+            codes([cells.index(row[1]) for row in rows]),
+            codes([row[2] for row in rows]),
+            codes([measures.index(row[3]) for row in rows]),
+            np.array([row[4] for row in rows], dtype=np.float64),
+        )
+
+
+def install(monkeypatch: pytest.MonkeyPatch, store: FakeStore) -> list[str]:
+    """Puts the store where the verbs look for it; returns the list of URLs they will ask for."""
+    asked: list[str] = []
+
+    @contextmanager
+    def open_store(url: str, *, create: bool = True) -> Iterator[FakeStore]:
+        assert not create
+        asked.append(url)
+        yield store
+
+    monkeypatch.setattr(tables, "open_store", open_store)
+    monkeypatch.setattr(tables, "default_url", lambda directory: f"default:{directory}")
+    return asked
+
+
+GOLDEN = Path(__file__).parents[2] / "golden"

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import os
+from importlib.resources import files
+
+import jsonschema
+import pytest
+import typer
+from analysis.made import CAMPAIGN, campaign_runs
+from typer.testing import CliRunner
+
+from cli.fake_store import GOLDEN, FakeStore, install
+from vdisklab.cli.compare import compare
+from vdisklab.cli.rank import rank
+from vdisklab.cli.runs import runs
+from vdisklab.cli.show import show
+from vdisklab.errors import DatabaseError, PlanError, VdisklabError
+from vdisklab.report.document import Json
+
+
+def verbs() -> typer.Typer:
+    app = typer.Typer()
+    for verb in (rank, compare, show, runs):
+        app.command()(verb)
+    return app
+
+
+def call(*arguments: str, width: int = 100) -> str:
+    """What is printed; errors of ours are raised, as the edge sees them."""
+    result = CliRunner().invoke(verbs(), arguments, env={"COLUMNS": str(width)})
+    if isinstance(result.exception, VdisklabError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
+    fake = FakeStore()
+    install(monkeypatch, fake)
+    return fake
+
+
+def document(text: str, schema: str) -> Json:
+    """The JSON document, after holding it against its published schema."""
+    found: Json = json.loads(text)
+    form = json.loads((files("vdisklab.report") / "schemas" / f"{schema}.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(form)
+    jsonschema.validate(found, form)
+    return found
+
+
+def golden(name: str, text: str) -> None:
+    """Compares with a kept output; UPDATE_GOLDEN=1 writes it anew, for review in the diff."""
+    file = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_ranking_on_a_terminal(store: FakeStore, width: int) -> None:
+    text = call("rank", width=width)
+    assert max(map(len, text.splitlines())) <= width
+    golden(f"rank-{width}.txt", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("rank-latency.txt", ("rank", "--metric", "randread-4k-q1/read/latency_p99")),
+        ("compare.txt", ("compare", "raw/none", "host")),
+        ("compare-states.txt", ("compare", "raw/writeback (warm)", "raw/writeback (cold)")),
+        ("show.txt", ("show", "0104")),
+        ("show-failed.txt", ("show", "01ff")),
+        ("runs.txt", ("runs",)),
+        ("runs-of-campaign.txt", ("runs", "c0ff")),
+    ],
+)
+def test_golden(store: FakeStore, name: str, arguments: tuple[str, ...]) -> None:
+    golden(name, call(*arguments))
+
+
+def test_no_form_lets_an_escape_sequence_through(store: FakeStore) -> None:
+    for form in ("table", "json", "csv"):
+        for verb in (("rank",), ("show", "01ff"), ("runs", "c0ff")):
+            assert "\x1b" not in call(*verb, "--format", form)
+
+
+def test_rank_as_json(store: FakeStore) -> None:
+    found = document(call("rank", "--format", "json"), "rank")
+    assert found["emulation"] is True
+    assert found["baseline"] == "host"
+    assert found["measure"] == "score/none/weighted_overall"
+    best = found["cells"][0]
+    assert (best["path"], best["page_cache"]) == ("raw/writeback", "warm")
+    assert best["from_page_cache"] == "read"
+    assert best["weighted_overall_low"] < best["weighted_overall"]
+    kinds = {finding["kind"] for finding in found["findings"]}
+    assert {"emulated", "failed-cell", "from-page-cache"} <= kinds
+
+
+def test_rank_as_csv(store: FakeStore) -> None:
+    rows = list(csv.DictReader(io.StringIO(call("rank", "--format", "csv"))))
+    assert len(rows) == 5
+    assert float(rows[1]["ratio"]) == 1.0
+    assert rows[0]["rank"] == "1"
+
+
+def test_too_few_blocks_make_no_ranking(store: FakeStore) -> None:
+    store.all_runs = list(campaign_runs(blocks=2))
+    assert "no ranking is made" in call("rank")
+    found = document(call("rank", "--format", "json"), "rank")
+    assert {cell["unranked"] for cell in found["cells"]} == {"too-few-blocks"}
+    assert all(cell["rank"] is None for cell in found["cells"])
+    assert all(cell["weighted_overall_low"] is None for cell in found["cells"])
+
+
+def test_a_campaign_of_failures_says_so(store: FakeStore) -> None:
+    store.all_runs = [run for run in campaign_runs() if run.failure]
+    with pytest.raises(PlanError, match="no scores"):
+        call("rank")
+
+
+def test_a_baseline_that_was_not_measured(store: FakeStore) -> None:
+    store.all_runs = [run for run in campaign_runs() if run.path != "host"]
+    assert "No scores: the baseline host has no numbers" in call("rank")
+    text = call("rank", "--baseline", "raw/none")
+    assert "weighted by the baseline raw/none" in " ".join(text.split())
+    with pytest.raises(PlanError, match="was not measured"):
+        call("rank", "--baseline", "xfs/raw")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        (("rank", "--metric", "iops"), PlanError, "may be any of several measures"),
+        (("rank", "--metric", "randreed/read/iops"), PlanError, "was not measured"),
+        (("rank", "--campaign", "nope"), DatabaseError, "there is no campaign"),
+        (("compare", "raw/none", "raw/none"), PlanError, "the same cell"),
+        (("compare", "raw/none", "xfs/raw/none"), PlanError, "was not measured"),
+        (("compare", "raw/none", "bogus"), PlanError, "unknown segment 'bogus'"),
+        (("show", "nope"), DatabaseError, "there is no run"),
+    ],
+)
+def test_bad_input(
+    store: FakeStore, arguments: tuple[str, ...], error: type[VdisklabError], says: str
+) -> None:
+    with pytest.raises(error, match=says) as caught:
+        call(*arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_database(store: FakeStore) -> None:
+    store.all_campaigns, store.all_runs = (), []
+    with pytest.raises(DatabaseError, match="no campaign"):
+        call("rank")
+    assert "No campaign has been measured yet" in call("runs")
+    assert document(call("runs", "--format", "json"), "campaigns")["campaigns"] == []
+
+
+def test_compare_as_json_and_csv(store: FakeStore) -> None:
+    found = document(
+        call("compare", "raw/writeback", "qcow2/directsync", "--format", "json"), "compare"
+    )
+    assert [pair["a"] for pair in found["pairs"]] == [
+        "raw/writeback (cold)",
+        "raw/writeback (warm)",
+    ]
+    assert {row["verdict"] for row in found["pairs"][1]["measures"]} == {"a-better"}
+    text = call("compare", "raw/writeback", "qcow2/directsync", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == 2 * len(found["pairs"][0]["measures"])
+
+
+def test_show_as_json_csv_and_raw(store: FakeStore) -> None:
+    found = document(call("show", "0104", "--format", "json"), "run")
+    assert found["checks"][0]["confirmed"] is True
+    assert "raw" not in found["measurements"][0]
+    found = document(call("show", "0104", "--format", "json", "--raw"), "run")
+    assert "fio-3.33" in found["measurements"][0]["raw"]
+    assert "fio-3.33" in call("show", "0104", "--raw")
+    rows = list(csv.DictReader(io.StringIO(call("show", "0104", "--format", "csv"))))
+    assert {row["unit"] for row in rows} == {"B/s", "1/s", "s"}
+
+
+def test_runs_as_json(store: FakeStore) -> None:
+    found = document(call("runs", "--format", "json"), "campaigns")
+    assert found["campaigns"][0]["failed"] == 4
+    found = document(call("runs", "c0ff", "--format", "json"), "runs")
+    assert len(found["runs"]) == 24
+
+
+def test_campaigns_are_joined_only_when_they_measure_alike(store: FakeStore) -> None:
+    second = dataclasses.replace(CAMPAIGN, id="beef0002")
+    store.all_campaigns = (CAMPAIGN, second)
+    store.all_runs += list(campaign_runs(campaign=second.id, seed=6))
+    both = ("rank", "--campaign", "c0ff", "--campaign", "beef")
+    assert "5 cells in 8 blocks" in call(*both)
+    longer = dataclasses.replace(second, plan={**second.plan, "runtime": 9.0})
+    store.all_campaigns = (CAMPAIGN, longer)
+    with pytest.raises(PlanError, match="differ in runtime"):
+        call(*both)
+    elsewhere = dataclasses.replace(
+        second, host=dataclasses.replace(CAMPAIGN.host, machine_id="other", hostname="bench2")
+    )
+    store.all_campaigns = (CAMPAIGN, elsewhere)
+    with pytest.raises(PlanError, match="two machines"):
+        call(*both)
+
+
+def test_the_database_is_the_named_one_or_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = install(monkeypatch, FakeStore())
+    call("runs", "--db", "sqlite:///here.db")
+    call("runs")
+    assert asked[0] == "sqlite:///here.db"
+    assert asked[1].startswith("default:")
+
+
+@pytest.mark.parametrize("verb", ["rank", "compare", "show", "runs"])
+def test_help_has_examples(verb: str) -> None:
+    text = call(verb, "--help")
+    assert "Examples" in text
+    assert f"vdisklab {verb}" in text

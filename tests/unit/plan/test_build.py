@@ -1,0 +1,157 @@
+"""Requests become plans: defaults, baseline, seed, and the numbers that are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vdisklab.errors import HostError, PlanError, VdisklabError
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.capabilities import Capabilities, Missing
+from vdisklab.plan.cell import PageCacheChoice
+from vdisklab.plan.guest import Accelerator, AcceleratorChoice, GuestPlan
+from vdisklab.plan.profile import MeasurementPlan, Profile
+from vdisklab.plan.request import GuestRequest, Request
+from vdisklab.plan.segments import LayerKind
+
+PROFILE = Profile("tiny", "Tiny", (MeasurementPlan("one", "fio", {"rw": "read"}),))
+REQUEST = Request(paths=("raw/none",), directory=Path("/srv"))
+
+
+def build(request: Request, capabilities: Capabilities | None = None) -> CampaignPlan:
+    return build_plan(request, capabilities or Capabilities(), PROFILE)
+
+
+def labels(plan: CampaignPlan) -> list[str]:
+    return [cell.label for cell in plan.cells]
+
+
+def test_defaults() -> None:
+    plan = build(REQUEST)
+    assert (plan.blocks, plan.runtime, plan.ramp, plan.size_bytes) == (5, 5.0, 0.5, 1 << 30)
+    assert (plan.guest, plan.label, plan.directory) == (GuestPlan(), "", Path("/srv"))
+
+
+def test_what_was_asked_for_is_in_the_plan() -> None:
+    guest = GuestRequest(4, 256 << 20, AcceleratorChoice.KVM, "/boot/vmlinuz")
+    plan = build(
+        Request(
+            paths=("raw/writeback",), blocks=3, runtime=1, ramp=0, size_bytes=64 << 20, seed=7,
+            page_cache=PageCacheChoice.WARM, label="x", baseline="none", guest=guest,
+        )
+    )  # fmt: skip
+    assert (plan.blocks, plan.runtime, plan.ramp, plan.size_bytes) == (3, 1.0, 0.0, 64 << 20)
+    assert (plan.seed, plan.label, labels(plan)) == (7, "x", ["raw/writeback (warm)"])
+    assert plan.guest == GuestPlan(4, 256 << 20, Accelerator.KVM, "/boot/vmlinuz")
+    assert plan.directory.is_absolute()
+
+
+@pytest.mark.parametrize(
+    ("paths", "asked", "baseline", "cells"),
+    [
+        (("raw/none",), None, "host", ["host", "raw/none"]),
+        (("raw/none", "ext4/host", "host"), None, "ext4/host", ["raw/none", "ext4/host", "host"]),
+        (("raw/none", "host"), "none", "raw/none", ["raw/none", "host"]),
+        (("raw/none",), "none", "raw/none", ["raw/none"]),
+        (("raw/none",), "raw/none/virtio", "raw/none", ["raw/none"]),
+        (
+            ("raw/none",),
+            "raw/writeback",
+            "raw/writeback",
+            ["raw/writeback (cold)", "raw/writeback (warm)", "raw/none"],
+        ),
+    ],
+)
+def test_baseline(
+    paths: tuple[str, ...], asked: str | None, baseline: str, cells: list[str]
+) -> None:
+    plan = build(Request(paths=paths, baseline=asked))
+    assert plan.baseline.canonical == baseline
+    assert labels(plan) == cells
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "message"),
+    [
+        ("ext4/none", PlanError, "ext4/none cannot exist"),
+        ("zfs/host", HostError, "zfs/host cannot be measured"),
+        ("{raw,qcow2}/none", PlanError, "stands for 2 paths"),
+        ("ext9/host", PlanError, "unknown segment"),
+        ("", PlanError, "nothing is written"),
+    ],
+)
+def test_wrong_baseline(asked: str, error: type[VdisklabError], message: str) -> None:
+    capabilities = Capabilities(layers={LayerKind.ZFS: Missing("no zfs", "install it")})
+    with pytest.raises(error, match=message):
+        build(replace(REQUEST, baseline=asked), capabilities)
+
+
+def test_a_host_that_cannot_be_the_baseline_is_listed() -> None:
+    capabilities = Capabilities(direct_io={"": False})
+    plan = build(Request(paths=("raw/unsafe",), page_cache=PageCacheChoice.COLD), capabilities)
+    assert labels(plan) == ["raw/unsafe (cold)"]
+    assert plan.baseline.canonical == "raw/unsafe"
+    assert [dropped.path for dropped in plan.dropped] == ["host"]
+
+
+def test_the_same_plan_has_the_same_seed_and_fingerprint() -> None:
+    plan = build(REQUEST)
+    assert plan == build(REQUEST)
+    assert plan.fingerprint == build(replace(REQUEST, blocks=50, label="later")).fingerprint
+    assert 0 <= plan.seed < 1 << 32
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(REQUEST, paths=("qcow2/none",)),
+        replace(REQUEST, runtime=6.0),
+        replace(REQUEST, size_bytes=2 << 30),
+        replace(REQUEST, directory=Path("/mnt")),
+        replace(REQUEST, guest=GuestRequest(cpus=3)),
+        replace(REQUEST, baseline="none"),
+    ],
+)
+def test_another_plan_has_another_seed_and_fingerprint(other: Request) -> None:
+    assert build(REQUEST).seed != build(other).seed
+    assert build(REQUEST).fingerprint != build(other).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"blocks": 0}, "blocks is 0"),
+        ({"blocks": -1}, "blocks is -1"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 1 << 63}, "seed is"),
+        ({"runtime": 0}, "runtime is 0 s"),
+        ({"runtime": float("nan")}, "runtime is nan s"),
+        ({"runtime": float("inf")}, "runtime is inf s"),
+        ({"ramp": -1.0}, "ramp is -1 s"),
+        ({"size_bytes": 0}, "size is 0"),
+        ({"size_bytes": 8 << 20}, "size is 8M"),
+        ({"size_bytes": (16 << 20) + 1}, "size is 16777217"),
+        ({"size_bytes": 1 << 60}, "size is"),
+        ({"guest": GuestRequest(cpus=0)}, "cpus of the guest is 0"),
+        ({"guest": GuestRequest(memory_bytes=1 << 20)}, "memory is 1M"),
+    ],
+)
+def test_numbers_that_no_campaign_can_be_run_with(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(PlanError, match=message) as caught:
+        build(replace(REQUEST, **wrong))  # type: ignore[arg-type]
+    assert caught.value.hint
+
+
+def test_more_queues_than_cpus_are_dropped_with_the_way_out() -> None:
+    plan = build(Request(paths=("raw/none/{virtio,virtio:queues=4}",), baseline="none"))
+    assert [cell.label for cell in plan.cells] == ["raw/none"]
+    assert [one.instead for one in plan.dropped] == ["add --guest-cpus 4"]
+    with pytest.raises(PlanError, match="queues=4"):
+        build(Request(paths=("raw/none/virtio:queues=4",), baseline="none"))
+    request = Request(
+        paths=("raw/none/virtio:queues=4",), baseline="none", guest=GuestRequest(cpus=4)
+    )
+    assert build(request).dropped == ()

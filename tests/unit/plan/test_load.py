@@ -1,0 +1,138 @@
+"""Plan files, their JSON schema, and the command line on top of them."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from vdisklab.errors import PlanError
+from vdisklab.plan.cell import PageCacheChoice
+from vdisklab.plan.guest import AcceleratorChoice
+from vdisklab.plan.load import json_schema, parse_request
+from vdisklab.plan.request import GuestRequest, Request, merge
+
+SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "plan.schema.json"
+
+FULL = """
+paths = ["{ext4,xfs}/qcow2/{none,writeback}", "ext4/host"]
+profile = "quick"
+blocks = 7
+runtime = "500ms"
+ramp = 1
+size = "2G"
+dir = "/srv/images"
+db = "postgresql://lab/runs"
+seed = 42
+page_cache = "cold"
+baseline = "ext4/host"
+label = "new SSD"
+
+[guest]
+cpus = 4
+memory = 1073741824
+accelerator = "tcg"
+kernel = "/boot/vmlinuz"
+"""
+FULL_REQUEST = Request(
+    paths=("{ext4,xfs}/qcow2/{none,writeback}", "ext4/host"),
+    profile="quick",
+    blocks=7,
+    runtime=0.5,
+    ramp=1.0,
+    size_bytes=2 << 30,
+    directory=Path("/srv/images"),
+    db="postgresql://lab/runs",
+    seed=42,
+    page_cache=PageCacheChoice.COLD,
+    baseline="ext4/host",
+    label="new SSD",
+    guest=GuestRequest(
+        cpus=4, memory_bytes=1 << 30, accelerator=AcceleratorChoice.TCG, kernel="/boot/vmlinuz"
+    ),
+)
+
+
+def test_every_key_is_read() -> None:
+    assert parse_request(FULL, "plan.toml") == FULL_REQUEST
+    assert all(getattr(FULL_REQUEST, key.name) is not None for key in fields(Request))
+
+
+def test_nothing_said_is_nothing_asked() -> None:
+    assert parse_request("", "plan.toml") == Request()
+    assert parse_request("[guest]", "plan.toml") == Request()
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("blocks = 'x'", "key 'blocks' of plan.toml should be a whole number, not 'x'", "number"),
+        ("blocks = true", "should be a whole number, not true", "number"),
+        ("blocks = 2.5", "should be a whole number, not 2.5", "number"),
+        ("blocks = 0", "'blocks' of plan.toml should be larger, not 0", "from 1"),
+        ("block = 1", "key 'block' of plan.toml is unknown", "did you mean blocks?"),
+        ("[guest]\nmemroy = 1", r"key 'memroy' in table \[guest\] of plan.toml", "mean memory?"),
+        ("[geust]", "key 'geust' of plan.toml is unknown", "did you mean guest?"),
+        ("guest = 1", "key 'guest' of plan.toml should be a table, not 1", "virtual machine"),
+        ("paths = 'raw'", "key 'paths' of plan.toml should be a list", "disk paths"),
+        ("paths = ['raw', 1]", "item 2 of key 'paths' of plan.toml", "disk paths"),
+        ("size = '1Q'", "key 'size' of plan.toml: '1Q' is not a size", "512M"),
+        ("size = 1.5", "key 'size' of plan.toml should be a whole number", "512M"),
+        ("runtime = 'long'", "key 'runtime' of plan.toml: 'long' is not a duration", "500ms"),
+        ("runtime = inf", "key 'runtime' of plan.toml: inf is not a duration", "500ms"),
+        ("runtime = 2020-01-01", "should be a number, not 2020-01-01", "seconds"),
+        ("page_cache = 'hot'", "should be 'cold', 'warm' or 'both', not 'hot'", "page cache"),
+        ("[guest]\naccelerator = 'xen'", "should be 'auto', 'kvm' or 'tcg'", "kvm"),
+        ("dir = ''", "key 'dir' of plan.toml should say something", "work directory"),
+        ("blocks = 1\nblocks = 2\n", "plan.toml is not valid TOML: .*line 2", "quotes"),
+        ("paths = [", "plan.toml is not valid TOML", "quotes"),
+    ],
+)
+def test_errors_name_file_table_and_key(text: str, message: str, hint: str) -> None:
+    with pytest.raises(PlanError, match=message) as caught:
+        parse_request(text, "plan.toml")
+    assert "\n" not in str(caught.value)
+    assert hint in (caught.value.hint or "")
+
+
+def test_the_command_line_wins_key_by_key() -> None:
+    command_line = Request(
+        paths=("raw/none",), blocks=1, ramp=0.0, label="", guest=GuestRequest(cpus=1)
+    )
+    merged = merge(FULL_REQUEST, command_line)
+    assert merged.paths == ("raw/none",)
+    assert (merged.blocks, merged.ramp, merged.label) == (1, 0.0, "")
+    assert (merged.guest.cpus, merged.guest.memory_bytes) == (1, 1 << 30)
+    assert merged.seed == 42
+
+
+def test_nothing_on_either_side_changes_nothing() -> None:
+    assert merge(FULL_REQUEST, Request()) == FULL_REQUEST
+    assert merge(Request(), FULL_REQUEST) == FULL_REQUEST
+
+
+def test_committed_schema_is_current() -> None:
+    # When this fails: write json.dumps(json_schema(), indent=2) and a newline to the file.
+    assert SCHEMA_FILE.read_text() == json.dumps(json_schema(), indent=2) + "\n"
+
+
+@pytest.mark.parametrize("text", [FULL, "", "runtime = 2.5\nsize = '512MiB'\n[guest]\ncpus = 1"])
+def test_schema_accepts_what_we_read(text: str) -> None:
+    parse_request(text, "plan.toml")
+    jsonschema.validate(tomllib.loads(text), json_schema())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["block = 1", "blocks = 0", "blocks = 'x'", "size = '1Q'", "runtime = 'x'", "paths = [1]",
+     "page_cache = 'hot'", "[guest]\nx = 1", "[guest]\naccelerator = 'xen'"],
+)  # fmt: skip
+def test_schema_refuses_what_we_refuse(text: str) -> None:
+    with pytest.raises(PlanError):
+        parse_request(text, "plan.toml")
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(tomllib.loads(text), json_schema())

@@ -1,0 +1,143 @@
+"""From patterns to cells: order, duplicates, what is dropped, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from vdisklab.errors import HostError, PlanError, VdisklabError
+from vdisklab.plan.capabilities import Capabilities, Missing, infeasible
+from vdisklab.plan.cell import PageCacheChoice
+from vdisklab.plan.matrix import Matrix, expand_matrix
+from vdisklab.plan.path import PathSyntaxError, parse_path
+from vdisklab.plan.segments import Aio, Bus, ImageFormat, LayerKind
+
+
+def labels(matrix: Matrix) -> list[str]:
+    return [cell.label for cell in matrix.cells]
+
+
+def test_cells_stand_in_the_order_asked_for_each_once() -> None:
+    matrix = expand_matrix(["{raw,qcow2}/{none,writeback}", "raw/none/virtio", "host"])
+    assert labels(matrix) == [
+        "raw/none",
+        "raw/writeback (cold)",
+        "raw/writeback (warm)",
+        "qcow2/none",
+        "qcow2/writeback (cold)",
+        "qcow2/writeback (warm)",
+        "host",
+    ]
+    assert matrix.dropped == ()
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (PageCacheChoice.COLD, ["raw/none", "raw/unsafe (cold)"]),
+        (PageCacheChoice.WARM, ["raw/none", "raw/unsafe (warm)"]),
+        (PageCacheChoice.BOTH, ["raw/none", "raw/unsafe (cold)", "raw/unsafe (warm)"]),
+    ],
+)
+def test_page_cache_states(choice: PageCacheChoice, expected: list[str]) -> None:
+    assert labels(expand_matrix(["raw/{none,unsafe}"], choice)) == expected
+
+
+def test_an_empty_alternative_drops_its_segment() -> None:
+    assert labels(expand_matrix(["{,ext4/}raw/{none,directsync/}"])) == [
+        "raw/none",
+        "raw/directsync",
+        "ext4/raw/none",
+        "ext4/raw/directsync",
+    ]
+
+
+def test_what_cannot_exist_is_listed_with_its_reason() -> None:
+    matrix = expand_matrix(["{lvm,ext4}/raw/none"])
+    assert labels(matrix) == ["ext4/raw/none"]
+    (dropped,) = matrix.dropped
+    assert dropped.path == "lvm/raw/none"
+    assert "block device itself" in dropped.reason
+    assert dropped.instead == "leave the format out: lvm/none"
+
+
+def test_a_wrong_path_is_an_error_also_within_a_matrix() -> None:
+    with pytest.raises(PathSyntaxError, match="'qcow3' at character 6 of 'ext4/qcow3/none'"):
+        expand_matrix(["ext4/{raw,qcow3}/none"])
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message", "hint"),
+    [
+        ([], "no disk path", "write paths"),
+        (["{,}"], "no disk path", "write paths"),
+        ([""], "nothing is written", "ext4/qcow2/none"),
+        (["raw/", "host"], "an empty segment", "one name"),
+        (["ext4/none"], "ext4/none cannot exist: ext4 holds files", "ext4/raw/none"),
+        (["{ext4,xfs}/none"], "none of the 2 paths can exist; the first, ext4/none", "ext4/raw"),
+        (["{1..100001}"], "more than 100000 paths", "fewer"),
+    ],
+)
+def test_nothing_left_is_an_error(patterns: list[str], message: str, hint: str) -> None:
+    with pytest.raises(PlanError, match=message) as caught:
+        expand_matrix(patterns)
+    assert hint in (caught.value.hint or "")
+
+
+NO_ZFS = Missing("the kernel has no module zfs", "apt-get install zfs-dkms")
+CAPABILITIES = Capabilities(
+    layers={LayerKind.ZFS: NO_ZFS},
+    formats={ImageFormat.QED: Missing("qemu-img makes no qed", "install a QEMU with it")},
+    buses={Bus.NVME: Missing("QEMU has no nvme", "install qemu-system-x86")},
+    aio={Aio.IO_URING: Missing("the kernel forbids io_uring", "sysctl kernel.io_uring_disabled=0")},
+    direct_io={"": False, "tmpfs": False, "ext4": True, "xfs": None},
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "instead"),
+    [
+        ("zfs/raw/none", "host layer zfs cannot be had on this host: the kernel", "zfs-dkms"),
+        ("zfs/host", "host layer zfs", "zfs-dkms"),
+        ("ext4/qed/none", "image format qed", "install a QEMU"),
+        ("ext4/raw/none/nvme", "bus nvme", "qemu-system-x86"),
+        ("ext4/raw/none/virtio:aio=io_uring", "aio=io_uring", "sysctl"),
+        ("raw/none", "cache mode none needs O_DIRECT, which the work directory", "writeback"),
+        ("tmpfs/raw/directsync", "O_DIRECT, which tmpfs refuses here", "writeback"),
+        ("tmpfs/host", "the workload on the host needs O_DIRECT", "another file system"),
+    ],
+)
+def test_infeasible_here(text: str, reason: str, instead: str) -> None:
+    verdict = infeasible(parse_path(text), CAPABILITIES)
+    assert verdict is not None
+    assert reason in verdict.reason
+    assert instead in verdict.instead
+
+
+@pytest.mark.parametrize(
+    "text", ["raw/writeback", "tmpfs/raw/unsafe", "ext4/raw/none", "xfs/raw/none", "btrfs/host"]
+)
+def test_feasible_here(text: str) -> None:
+    assert infeasible(parse_path(text), CAPABILITIES) is None
+
+
+def test_without_qemu_the_host_can_still_be_measured() -> None:
+    capabilities = Capabilities(guest=Missing("QEMU is not installed", "apt-get install qemu"))
+    matrix = expand_matrix(["ext4/{raw/none,host}"], capabilities=capabilities)
+    assert labels(matrix) == ["ext4/host"]
+    assert matrix.dropped[0].instead == "apt-get install qemu"
+
+
+@pytest.mark.parametrize(
+    ("patterns", "error", "message"),
+    [
+        (["zfs/raw/none"], HostError, "zfs/raw/none cannot be measured: host layer zfs"),
+        (["zfs/{raw,qcow2}"], HostError, "none of the 2 paths can be measured; the first"),
+        (["{zfs/raw,ext4/none}"], HostError, "none of the 2 paths can be measured"),
+        (["zfs/none"], PlanError, "zfs/none cannot exist"),
+    ],
+)
+def test_nothing_left_on_this_host(
+    patterns: list[str], error: type[VdisklabError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        expand_matrix(patterns, capabilities=CAPABILITIES)

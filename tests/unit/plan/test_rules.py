@@ -1,0 +1,53 @@
+"""Paths that cannot exist say why, and what they propose instead can exist."""
+
+from __future__ import annotations
+
+import pytest
+
+from vdisklab.plan.path import parse_path
+from vdisklab.plan.rules import impossible
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "instead"),
+    [
+        ("ext4/tmpfs/raw", "stands on nothing", "put tmpfs first"),
+        ("ext4/lvm/none", "lvm needs a block device below", "put lvm first"),
+        ("tmpfs/xfs/raw", "tmpfs is a directory", "leave one of them out"),
+        ("none", "not a block device", "add a format: raw/none"),
+        ("virtio:queues=2", "not a block device", "raw/default/virtio:queues=2"),
+        ("ext4/none/ide", "ext4 holds files", "add a format: ext4/raw/none/ide"),
+        ("lvm/raw/none/scsi", "raw on lvm", "leave the format out: lvm/none/scsi"),
+        ("ext4/null", "no storage at all", "write null/default"),
+        ("null/none/usb", "no storage at all", "write null/default/usb"),
+        ("null/virtio:aio=io_uring", "no I/O that aio could change", "leave the aio"),
+        ("raw/writeback/virtio:aio=native", "aio=native needs O_DIRECT", "choose none"),
+        ("raw/virtio:aio=native", "cache mode default", "choose none"),
+        ("qcow2:compat=0.10:lazy_refcounts=on", "lazy_refcounts needs", "leave compat=0.10"),
+    ],
+)
+def test_impossible(text: str, reason: str, instead: str) -> None:
+    verdict = impossible(parse_path(text))
+    assert verdict is not None
+    assert reason in verdict.reason
+    assert instead in verdict.instead
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "raw", "qcow2/none", "ext4/raw/none/ide", "lvm/none", "zvol", "zvol/ext4/qcow2/writeback",
+        "md/lvm/xfs/raw", "lvm/qcow2/none", "tmpfs/qcow2/unsafe", "host", "ext4/host", "lvm/host",
+        "null", "null/default/nvme", "raw/directsync/virtio:aio=native",
+        "raw/writeback/virtio:aio=io_uring", "qcow2:lazy_refcounts=on", "zfs/raw/none",
+    ],
+)  # fmt: skip
+def test_possible(text: str) -> None:
+    assert impossible(parse_path(text)) is None
+
+
+@pytest.mark.parametrize("text", ["none/scsi", "xfs/unsafe", "md/raw/none/usb", "lvm/null/sata"])
+def test_the_path_proposed_is_possible(text: str) -> None:
+    verdict = impossible(parse_path(text))
+    assert verdict is not None
+    assert impossible(parse_path(verdict.instead.rsplit(" ", maxsplit=1)[-1])) is None

@@ -1,0 +1,105 @@
+"""A private PostgreSQL server in a temporary directory, for as long as a block lasts."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import psycopg
+
+PASSWORD = "only-for-this-test"  # noqa: S105 - of a server that lives for one test session
+
+
+class ServerMissing(Exception):  # noqa: N818 - a reason to skip, no failure
+    """PostgreSQL's server programs are not installed, or cannot be run by this user."""
+
+
+@dataclass(frozen=True)
+class Server:
+    socket_directory: Path
+    port: int
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def url(self, database: str) -> str:
+        return f"postgresql://vdisklab@/{database}?host={self.socket_directory}&port={self.port}"
+
+    def tcp_url(self, *, password: str, database: str = "postgres") -> str:
+        return f"postgresql://vdisklab:{password}@127.0.0.1:{self.port}/{database}"
+
+    def new_database(self) -> str:
+        """The URL of an empty database."""
+        name = f"lab{next(self._numbers)}"
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return self.url(name)
+
+
+@contextmanager
+def private_server() -> Iterator[Server]:
+    """Raises ServerMissing where it cannot be had."""
+    programs = _programs()
+    directory = Path(tempfile.mkdtemp(prefix="vdisklab-pg-"))  # short: a socket's path has a limit
+    as_user = _as_user(directory)
+    try:
+        port = _free_port()
+        _make(as_user, programs, directory)
+        control = [*as_user, os.fspath(programs / "pg_ctl"), "-D", os.fspath(directory / "data")]
+        options = f"-k {directory} -p {port} -c listen_addresses=127.0.0.1 -c fsync=off"
+        start = ["-w", "-l", os.fspath(directory / "log"), "-o", options, "start"]
+        subprocess.run([*control, *start], check=True, stdout=subprocess.DEVNULL, cwd=directory)
+        try:
+            yield Server(directory, port)
+        finally:
+            stop = [*control, "-m", "immediate", "stop"]
+            subprocess.run(stop, check=True, stdout=subprocess.DEVNULL, cwd=directory)
+    finally:
+        shutil.rmtree(directory)
+
+
+def _programs() -> Path:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found:
+        raise ServerMissing("no PostgreSQL server is installed (Debian package postgresql)")
+    return found[-1].parent
+
+
+def _as_user(directory: Path) -> list[str]:
+    """What to write before a command: PostgreSQL's server refuses to run as root."""
+    if os.geteuid() != 0:
+        return []
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise ServerMissing("PostgreSQL refuses to run as root, and setpriv is not installed")
+    user = pwd.getpwnam("nobody")
+    os.chown(directory, user.pw_uid, user.pw_gid)
+    return [setpriv, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+
+
+def _make(as_user: list[str], programs: Path, directory: Path) -> None:
+    password = directory / "password"
+    password.write_text(PASSWORD)
+    password.chmod(0o644)
+    subprocess.run(
+        [
+            *as_user, os.fspath(programs / "initdb"), "--pgdata", os.fspath(directory / "data"),
+            "--username", "vdisklab", "--pwfile", os.fspath(password), "--no-sync",
+            "--auth-local", "trust", "--auth-host", "scram-sha-256", "--encoding", "UTF8",
+        ],
+        check=True, stdout=subprocess.DEVNULL, cwd=directory,
+    )  # fmt: skip
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,137 @@
+"""The arrow: plan → storage → guest → workload → campaign → result → analysis → report → cli."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "vdisklab"
+SOURCE = Path(__file__).parents[2] / "src" / PACKAGE
+
+# Who may import whom. Whatever is not named here may not be imported; a stage may import itself.
+VOCABULARY = {"errors", "units", "progress", "plan", "result.model"}
+ALLOWED = {
+    "errors":   set(),
+    "units":    {"errors"},
+    "progress": set(),
+    "plan":     {"errors", "units"},
+    "host":     {"errors", "units", "progress", "plan", "result.model"},
+    "storage":  VOCABULARY | {"host"},
+    "guest":    VOCABULARY | {"host"},
+    "workload": VOCABULARY,  # pure: it renders commands and reads answers
+    "campaign": VOCABULARY | {"host", "storage", "guest", "workload"},
+    "powercut": VOCABULARY | {"host", "storage", "guest", "workload"},
+    "result":   VOCABULARY,  # a store of what was seen; it knows neither host nor campaign
+    "analysis": VOCABULARY,  # values of values: no I/O, so no database either
+    "report":   VOCABULARY | {"analysis", "result"},
+    "cli":      VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut",
+                              "result", "analysis", "report"},
+    "__init__": set(),
+    "__main__": {"cli"},
+}  # fmt: skip
+
+# The vocabulary of results imports nothing of ours, so that all may import it.
+ALLOWED_IN_MODULE = {"result.model": set[str]()}
+
+# Names that say nothing about their subject.
+NO_SUBJECT = {"util", "utils", "common", "helper", "helpers", "misc"}
+
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    """`plan.path` for src/vdisklab/plan/path.py, `plan` for its __init__."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+def stage_of(module: str) -> str:
+    return module.split(".", maxsplit=1)[0]
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """The modules of our package that a file imports, without the package's name."""
+    module = name_of(path)
+    package = module if path.stem == "__init__" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(), path)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = node.module or ""
+            if node.level:
+                parents = f"{PACKAGE}.{package}".rstrip(".").split(".")
+                kept = parents[: len(parents) - node.level + 1]
+                start = ".".join([*kept, *([start] if start else [])])
+            names = [f"{start}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (name.removeprefix(f"{PACKAGE}.") for name in names if is_ours(name))
+
+
+def is_ours(name: str) -> bool:
+    # `from vdisklab import __version__` is a fact about the package, not a stage.
+    return name.startswith(f"{PACKAGE}.") and not name.startswith(f"{PACKAGE}.__")
+
+
+def may_import(importer: str, imported: str) -> bool:
+    if importer in ALLOWED_IN_MODULE:
+        allowed = ALLOWED_IN_MODULE[importer]
+    else:
+        allowed = ALLOWED[stage_of(importer)] | {stage_of(importer)}
+    return any(imported == name or imported.startswith(f"{name}.") for name in allowed)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_left_never_imports_right(path: Path) -> None:
+    module = name_of(path)
+    assert stage_of(module) in ALLOWED, f"give {stage_of(module)} its place in the table"
+    wrong = [name for name in imports_of(path) if not may_import(module, name)]
+    assert not wrong, f"{module} must not import {', '.join(wrong)}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_says_its_job(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), f"{name_of(path)} has no docstring"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_has_a_subject(path: Path) -> None:
+    assert not NO_SUBJECT & set(name_of(path).split(".")), "name it by its subject"
+
+
+def test_every_directory_is_a_package() -> None:
+    bare = {path.parent for path in MODULES} - {path.parent for path in SOURCE.rglob("__init__.py")}
+    assert not bare
+
+
+@pytest.mark.parametrize(
+    ("importer", "text", "allowed"),
+    [
+        ("plan/x.py", "from vdisklab.storage.target import Target", False),
+        ("plan/x.py", "import vdisklab.cli.main", False),
+        ("plan/x.py", "from ..host import command", False),
+        ("plan/x.py", "from . import path", True),
+        ("storage/x.py", "from vdisklab.guest import argv", False),
+        ("storage/x.py", "from vdisklab.host.command import Host", True),
+        ("workload/x.py", "from vdisklab.host.command import Host", False),
+        ("guest/x.py", "from vdisklab.result.model import Sample", True),
+        ("guest/x.py", "from vdisklab.result import database", False),
+        ("campaign/x.py", "from vdisklab import guest, storage, workload", True),
+        ("result/model.py", "from vdisklab.plan.cell import Cell", False),
+        ("cli/x.py", "def late() -> None:\n    from vdisklab.campaign import runner", True),
+        ("analysis/x.py", "def late() -> None:\n    from vdisklab.report import page", False),
+    ],
+)
+def test_the_test_sees_each_form_of_import(
+    importer: str, text: str, allowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.SOURCE", tmp_path)
+    path = tmp_path / importer
+    path.parent.mkdir()
+    path.write_text(text)
+    imported = list(imports_of(path))
+    assert imported
+    assert all(may_import(name_of(path), name) for name in imported) is allowed

@@ -1,0 +1,188 @@
+"""The doctor finds what is lacking, says what it costs, and how to mend it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from vdisklab.cli.doctor import to_json
+from vdisklab.cli.main import main
+from vdisklab.errors import HostError
+from vdisklab.host import probe, trials
+from vdisklab.host.command import Completed, Host, PathArg
+from vdisklab.host.facts import QEMU
+from vdisklab.host.kvm import KvmTrial
+from vdisklab.host.probe import Finding, Inspection, State, can_do_main_job, examine
+
+PROGRAMS = {
+    QEMU: "QEMU emulator version 7.2.22",
+    "qemu-img": "qemu-img version 7.2.22",
+    "fio": "fio-3.33",
+    **dict.fromkeys(["busybox", "qemu-ga", "mkfs.erofs", "bonnie++", "sysbench", "sqlite3"], ""),
+    **dict.fromkeys(["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mount", "losetup"], ""),
+}
+SAID = {
+    f"{QEMU} -machine help": "pc  Standard PC\nq35  Standard PC\n",
+    f"{QEMU} -device help": "\n".join(f'name "{name}", bus PCI' for name in probe._DEVICES),
+    "qemu-img --help": "raw\nSupported formats: raw qcow2 vmdk vdi vhdx qed null-co\n",
+    "fio --enghelp": "Available IO engines:\n\tpsync\n\tlibaio\n\tio_uring\n",
+}
+
+
+class ScriptedHost:
+    """Has `programs`, each of which says what it is told to."""
+
+    def __init__(self, *lacking: str, said: dict[str, str] | None = None) -> None:
+        self.programs = {name: text for name, text in PROGRAMS.items() if name not in lacking}
+        self.said = {**SAID, **(said or {})}
+
+    def which(self, program: str) -> Path | None:
+        return Path("/usr/bin", program) if program in self.programs else None
+
+    def run(self, *argv: PathArg, **_options: object) -> Completed:
+        words = [str(word) for word in argv]
+        if words[0] not in self.programs:
+            raise HostError(f"{words[0]} is not installed")
+        default = self.programs[words[0]] if words[1:] == ["--version"] else ""
+        return Completed(tuple(words), 0, self.said.get(" ".join(words), default), "")
+
+
+def no_kvm(_host: Host) -> KvmTrial:
+    return KvmTrial(False, "/dev/kvm does not exist")
+
+
+def findings(tmp_path: Path, host: Host, euid: int = 0) -> dict[str, Finding]:
+    root = tmp_path / "root"
+    for name, text in {
+        "proc/filesystems": "ext4\nxfs\nbtrfs\ntmpfs\n",
+        "proc/devices": "7 loop\n",
+        "proc/meminfo": "MemTotal: 8000000 kB\nMemAvailable: 7000000 kB\n",
+        "dev/loop-control": "",
+        "dev/fuse": "",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    seen = examine(Inspection(host, tmp_path, root, no_kvm, euid))
+    return {finding.topic: finding for finding in seen}
+
+
+def test_a_good_machine_can_do_the_main_job_without_kvm(tmp_path: Path) -> None:
+    found = findings(tmp_path, ScriptedHost())
+    assert can_do_main_job(tuple(found.values()))
+    assert found["KVM"].state is State.LIMITED
+    assert "emulation" in (found["KVM"].costs or "")
+    assert found["QEMU devices"].state is State.OK
+    assert found["layer xfs"].state is State.OK
+
+
+def test_whatever_is_lacking_has_a_cost_and_a_remedy(tmp_path: Path) -> None:
+    found = findings(tmp_path, ScriptedHost(QEMU, "fio", "mkfs.xfs", "sqlite3", "busybox"), 1000)
+    for finding in found.values():
+        assert (finding.state is State.OK) == (finding.costs is None), finding
+        assert (finding.state is State.OK) == (finding.mend is None), finding
+
+
+@pytest.mark.parametrize(
+    ("program", "topic", "package"),
+    [
+        (QEMU, "QEMU", "qemu-system-x86"),
+        ("qemu-img", "qemu-img", "qemu-utils"),
+        ("fio", "fio", "fio"),
+        ("qemu-ga", "guest programs", "qemu-guest-agent"),
+    ],
+)
+def test_without_an_essential_program_the_job_cannot_be_done(
+    tmp_path: Path, program: str, topic: str, package: str
+) -> None:
+    found = findings(tmp_path, ScriptedHost(program))
+    assert not can_do_main_job(tuple(found.values()))
+    assert found[topic].state is State.MISSING
+    assert (found[topic].mend or "").endswith(f" {package}")
+
+
+def test_a_qemu_without_a_device_costs_its_bus_only(tmp_path: Path) -> None:
+    devices = SAID[f"{QEMU} -device help"].replace("nvme", "nvme-subsys")
+    found = findings(tmp_path, ScriptedHost(said={f"{QEMU} -device help": devices}))
+    assert found["QEMU devices"].state is State.LIMITED
+    assert found["QEMU devices"].seen == "lacks nvme"
+    assert found["QEMU devices"].costs == "cannot be measured: bus nvme"
+    assert can_do_main_job(tuple(found.values()))
+
+
+def test_a_layer_needs_kernel_and_programs(tmp_path: Path) -> None:
+    found = findings(tmp_path, ScriptedHost("mkfs.btrfs"))
+    assert found["layer btrfs"].seen == "not installed: mkfs.btrfs"
+    assert found["layer lvm"].seen == "not in this kernel; not installed: lvm"
+    assert "contrib" in (found["layer zfs"].mend or "")
+
+
+def test_a_directory_that_cannot_be_written_stops_everything(tmp_path: Path) -> None:
+    seen = tuple(examine(Inspection(ScriptedHost(), tmp_path / "absent", tmp_path, no_kvm, 0)))
+    assert not can_do_main_job(seen)
+    (finding,) = [each for each in seen if each.topic == "work directory"]
+    assert "No such file" in finding.seen
+
+
+def test_io_uring_that_is_refused_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "try_io_uring", lambda: "not allowed")
+    found = findings(tmp_path, ScriptedHost())
+    assert found["io_uring"].state is State.MISSING
+    assert "sysctl" in (found["io_uring"].mend or "")
+    assert "QEMU io_uring" not in found
+
+
+def test_o_direct_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "No such file" in (trials.try_o_direct(tmp_path / "absent") or "")
+
+    def refuse(*_arguments: object) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr("os.pwritev", refuse)
+    refused = trials.try_o_direct(tmp_path)
+    # Where even opening is refused (an old tmpfs) the reason is another, but it is refused.
+    assert refused is not None
+    assert "O_DIRECT: Invalid argument" in refused
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_is_stable(tmp_path: Path) -> None:
+    document = json.loads(to_json((Finding("KVM", State.LIMITED, "tried", "slow", "mend"),)))
+    assert document == {
+        "main_job": True,
+        "findings": [
+            {
+                "topic": "KVM",
+                "state": "limited",
+                "seen": "tried",
+                "costs": "slow",
+                "mend": "mend",
+                "essential": False,
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(("state", "status"), [(State.OK, 0), (State.MISSING, 3)])
+def test_the_verb_in_every_format(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    state: State,
+    status: int,
+) -> None:
+    finding = Finding("fio", state, "[bold]seen", "a cost", "a remedy", essential=True)
+    monkeypatch.setattr("vdisklab.cli.doctor.examine", lambda _inspection: iter([finding]))
+    assert main(["doctor"]) == status
+    table = capsys.readouterr().out
+    assert "[bold]seen" in table
+    assert ("a remedy" in table) == (state is State.MISSING)
+    assert main(["doctor", "--format", "json"]) == status
+    assert json.loads(capsys.readouterr().out)["main_job"] is (status == 0)
+    assert main(["doctor", "--format", "csv"]) == status
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert row["topic"] == "fio"
