@@ -8,8 +8,8 @@ import lzma
 import struct
 
 import pytest
-from synthetic import RELEASE, bzimage, kernel_elf, lz4_legacy, zstd_payload
 
+from guest.synthetic import RELEASE, bzimage, kernel_elf, lz4_legacy, zstd_payload
 from vdisklab.errors import HostError
 from vdisklab.guest.bootpayload import kernel_release, payload, zstd
 

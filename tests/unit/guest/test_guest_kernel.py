@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import APT_GET, FakeMachine
-from synthetic import write_kernel
 
+from guest.conftest import APT_GET, FakeMachine
+from guest.synthetic import write_kernel
 from vdisklab.errors import HostError
 from vdisklab.guest.kernel import Flavour, Kernel, find_kernel
 from vdisklab.host.command import LocalHost

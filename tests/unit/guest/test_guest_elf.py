@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from synthetic import elf_with_sections, kernel_elf, module, signed
 
+from guest.synthetic import elf_with_sections, kernel_elf, module, signed
 from vdisklab.errors import HostError
 from vdisklab.guest.elf import (
     has_pvh_entry,

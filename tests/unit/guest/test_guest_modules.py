@@ -7,8 +7,8 @@ import lzma
 from pathlib import Path
 
 import pytest
-from synthetic import module, write_kernel
 
+from guest.synthetic import module, write_kernel
 from vdisklab.errors import HostError
 from vdisklab.guest.modules import ModuleTree, module_content
 

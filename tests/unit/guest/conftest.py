@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from synthetic import write_kernel
+
+from guest.synthetic import write_kernel
 
 APT_CACHE = """
 echo "apt-cache $*" >>{log}

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import FakeMachine
-from synthetic import bzimage, kernel_elf, write_kernel
 
+from guest.conftest import FakeMachine
+from guest.synthetic import bzimage, kernel_elf, write_kernel
 from vdisklab.errors import HostError
 from vdisklab.guest.image import GuestImage, build_guest_image
 from vdisklab.guest.kernel import Flavour, Kernel
