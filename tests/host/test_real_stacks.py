@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -129,28 +130,40 @@ def test_what_a_block_writes_on_too_small_a_file_system_is_a_sentence(site: Site
         assert list(target.path.iterdir()) == []
 
 
+@contextmanager
+def held_open(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def test_a_busy_mount_is_named_kept_and_cleaned_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(undo, "_BUSY_SECONDS", 0.3)
     state = tmp_path / "state"
-    with (
-        pytest.raises(DirtyHostError, match=rf"in use by .* \({os.getpid()}\)"),
-        open_ledger(state) as ledger,
-        open_site(LocalHost(), ledger, tmp_path) as site,
-    ):
-        with build_stack(site, layers("ext4"), 16 * MIB, "s", allocate=False) as target:
-            busy = target.path
-            holder = os.open(busy, os.O_RDONLY)
-    assert mount_at(busy) is not None, "never lazily"
-    with pytest.raises(DirtyHostError, match="in use by"):
-        remove_leftovers(LocalHost(), undo.UNDO, say=print, directory=state)
-    assert (busy.parent / "s.slice").exists()
-    os.close(holder)
+    with ExitStack() as holding:
+
+        def build_and_hold() -> None:
+            with (
+                open_ledger(state) as ledger,
+                open_site(LocalHost(), ledger, tmp_path) as site,
+                build_stack(site, layers("ext4"), 16 * MIB, "s", allocate=False) as target,
+            ):
+                holding.enter_context(held_open(target.path))
+
+        with pytest.raises(DirtyHostError, match=rf"in use by .* \({os.getpid()}\)"):
+            build_and_hold()
+        (mount,) = mounts_below(tmp_path)  # never lazily
+        with pytest.raises(DirtyHostError, match="in use by"):
+            remove_leftovers(LocalHost(), undo.UNDO, say=print, directory=state)
+        assert (mount.mountpoint.parent / "s.slice").exists()
     said: list[str] = []
     remove_leftovers(LocalHost(), undo.UNDO, say=said.append, directory=state)
     assert any(line.startswith("removed mount") for line in said)
-    assert mount_at(busy) is None
+    assert not mounts_below(tmp_path)
     assert not loops_below(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
     assert not list((state / "ledger").iterdir())

@@ -38,7 +38,7 @@ class FakeMachine:
             raise GuestError("the guest is not ready")
         return Ended(argv, 0, "", "", 0.0)
 
-    def query(self, command: str) -> list[object]:
+    def query(self, _command: str) -> list[object]:
         return []
 
     def freeze(self) -> None:
@@ -57,7 +57,7 @@ class Stable:
         self._count = 0
 
     @contextmanager
-    def start(self, machine: str, disks: tuple[Disk, ...]) -> Iterator[Machine]:
+    def start(self, machine: str, _disks: tuple[Disk, ...]) -> Iterator[Machine]:
         self._count += 1
         name = f"{machine}-{self._count}"
         self.trace.append(f"start {name}")
@@ -112,11 +112,15 @@ def test_a_guest_that_never_gets_ready_is_ended(stable: Stable) -> None:
 
 
 def test_ctrl_c_ends_the_guest_in_use_and_those_in_waiting(stable: Stable) -> None:
-    with pytest.raises(KeyboardInterrupt), GuestPool(stable.start, silent) as pool:
-        with pool.guest(TWO):
-            pass
-        with pool.guest(ONE):
-            raise KeyboardInterrupt
+    def interrupted() -> None:
+        with GuestPool(stable.start, silent) as pool:
+            with pool.guest(TWO):
+                pass
+            with pool.guest(ONE):
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert sorted(line for line in stable.trace if line.startswith("end")) == [
         "end q35-1",
         "end q35-2",

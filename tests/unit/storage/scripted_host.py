@@ -27,9 +27,9 @@ class ScriptedHost:
     def run(
         self,
         *argv: PathArg,
-        timeout: float = 60.0,
-        allowed: Collection[int] = (0,),
-        stdin: str | None = None,
+        timeout: float = 60.0,  # noqa: ARG002 - the protocol's
+        allowed: Collection[int] = (0,),  # noqa: ARG002
+        stdin: str | None = None,  # noqa: ARG002
     ) -> Completed:
         command = tuple(os.fspath(word) for word in argv)
         line = " ".join(command)

@@ -77,7 +77,7 @@ def test_half_a_stack_is_taken_down(tmp_path: Path, fails: str, verbs: list[str]
 @pytest.mark.usefixtures("_mounted")
 def test_what_cannot_be_detached_stays_in_the_ledger(tmp_path: Path) -> None:
     host = ScriptedHost(fail_on="--detach")
-    with pytest.raises(DirtyHostError, match="loop device on .*s.slice cannot be detached"):
+    with pytest.raises(DirtyHostError, match=r"loop device on .*s\.slice cannot be detached"):
         build(host, tmp_path, "xfs")
     (ledger,) = (tmp_path / "state/ledger").glob("*.jsonl")
     kinds = [entry.kind for entry in pending(ledger)]
