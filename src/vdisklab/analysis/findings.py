@@ -15,7 +15,7 @@ from vdisklab.analysis.observations import cell_label
 from vdisklab.analysis.rank import Ranking, Unranked
 from vdisklab.analysis.score import NoScore
 from vdisklab.plan.guest import Accelerator
-from vdisklab.result.model import Counted, Direction, Failure, Run
+from vdisklab.result.model import Counted, Direction, Failure, Origin, Run
 
 FROM_CACHE_BELOW = 0.5
 """When less than this share of the bytes reached the device, the number is the page cache's."""
@@ -113,6 +113,9 @@ class Outline(Protocol):
 
     @property
     def block(self) -> int: ...  # noqa: D102
+
+    @property
+    def origin(self) -> Origin: ...  # noqa: D102
 
     @property
     def started(self) -> datetime: ...  # noqa: D102
