@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +11,12 @@ import typer
 from rich.console import Console
 
 from vdisklab.analysis.claimfile import Claim, ClaimFile, builtin_claims, parse_claims
-from vdisklab.analysis.claims import ClaimAnswer, ClaimVerdict, answer_claims
+from vdisklab.analysis.claims import ClaimVerdict, answer_claims
 from vdisklab.analysis.findings import Emulated, Finding, emulated
 from vdisklab.analysis.observations import from_numbers
 from vdisklab.cli import asking
 from vdisklab.cli.asking import ask, load_profile
+from vdisklab.cli.missing import missing_groups, request_for, spell
 from vdisklab.cli.run import measure
 from vdisklab.cli.tables import (
     CampaignOption,
@@ -39,14 +39,10 @@ from vdisklab.errors import (
 )
 from vdisklab.host.ledger import state_directory
 from vdisklab.plan.build import NO_BASELINE
-from vdisklab.plan.cell import PageCacheChoice
-from vdisklab.plan.guest import AcceleratorChoice
-from vdisklab.plan.request import GuestRequest, Request
+from vdisklab.plan.request import Request
 from vdisklab.report.claims import ClaimsAnswer, claims_document, claims_table, junit_xml
 from vdisklab.result.address import default_url
-from vdisklab.result.model import Campaign
 from vdisklab.result.store import open_store
-from vdisklab.units import format_size
 
 
 def claims(
@@ -127,7 +123,7 @@ def answer_all(
     answers = answer_claims(every, loaded.observations, loaded.outlines)
     like = loaded.campaigns[0] if loaded.campaigns else None
     commands = {
-        (answer.claim.article, answer.claim.name): spell(_request(group, asked, like))
+        (answer.claim.article, answer.claim.name): spell(request_for(group, asked, like))
         for answer in answers
         if answer.verdict is ClaimVerdict.NOT_MEASURED
         for group in missing_groups([answer])
@@ -208,74 +204,6 @@ def _chosen(files: Sequence[ClaimFile], only: Sequence[str]) -> tuple[ClaimFile,
     return tuple(file for file in kept if file.claims)
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Cells that one campaign can measure: of one profile and one state of the page cache."""
-
-    profile: str
-    page_cache: PageCacheChoice
-    paths: tuple[str, ...]
-
-
-def missing_groups(answers: Sequence[ClaimAnswer]) -> tuple[Group, ...]:
-    """What must be measured so that every claim can be answered, in as few campaigns as can be."""
-    paths: dict[tuple[str, PageCacheChoice], dict[str, None]] = {}
-    for answer in answers:
-        if answer.missing:
-            key = (answer.claim.profile, answer.claim.page_cache)
-            found = paths.setdefault(key, {})
-            found.update(dict.fromkeys(cell.path.canonical for cell in answer.missing))
-    return tuple(Group(*key, tuple(found)) for key, found in paths.items())
-
-
-def _request(group: Group, asked: Request, like: Campaign | None) -> Request:
-    """The campaign that measures a group, alike to what it will be joined with."""
-    plan = {} if like is None else dict(like.plan)
-    guest = dict(plan.get("guest") or {})
-    known = guest.get("accelerator")
-    return replace(
-        asked,
-        paths=group.paths,
-        profile=group.profile,
-        page_cache=group.page_cache,
-        baseline=NO_BASELINE,
-        runtime=asked.runtime or plan.get("runtime"),
-        ramp=plan.get("ramp") if asked.ramp is None else asked.ramp,
-        size_bytes=asked.size_bytes or plan.get("size_bytes"),
-        guest=GuestRequest(
-            cpus=guest.get("cpus"),
-            memory_bytes=guest.get("memory_bytes"),
-            accelerator=asked.guest.accelerator or (AcceleratorChoice(known) if known else None),
-            kernel=guest.get("kernel"),
-        ),
-    )
-
-
-def spell(request: Request) -> str:
-    """The `vdisklab run` command that a request stands for."""
-    said: list[tuple[str, object]] = [
-        ("--profile", request.profile),
-        ("--page-cache", request.page_cache.value if request.page_cache else None),
-        ("--baseline", request.baseline),
-        ("--blocks", request.blocks),
-        ("--runtime", None if request.runtime is None else f"{request.runtime:g}"),
-        ("--ramp", None if request.ramp is None else f"{request.ramp:g}"),
-        ("--size", None if request.size_bytes is None else format_size(request.size_bytes)),
-        ("--dir", request.directory),
-        ("--accelerator", request.guest.accelerator),
-        ("--guest-cpus", request.guest.cpus),
-        (
-            "--guest-memory",
-            None if request.guest.memory_bytes is None else format_size(request.guest.memory_bytes),
-        ),
-        ("--db", request.db),
-    ]
-    words = ["vdisklab", "run", *request.paths]
-    for option, value in said:
-        words += [] if value is None else [option, str(value)]
-    return shlex.join(words)
-
-
 def _measure_missing(files: Sequence[ClaimFile], asked: Request, names: list[str] | None) -> bool:
     """Measures what no campaign holds; True when interrupted. Paths not to be had are named."""
     console = Console(stderr=True)
@@ -286,7 +214,9 @@ def _measure_missing(files: Sequence[ClaimFile], asked: Request, names: list[str
         answers = answer_claims(every, loaded.observations, loaded.outlines)
         for group in missing_groups(answers):
             try:
-                _, _, interrupted = measure(store, _request(group, asked, like), console, new=False)
+                _, _, interrupted = measure(
+                    store, request_for(group, asked, like), console, new=False
+                )
             except HostError as error:
                 console.print(f"not measured: {error}", markup=False, soft_wrap=True)
                 continue
