@@ -53,8 +53,8 @@ def published_table(answer: PublishedAnswer) -> Table:
     comparison = answer.comparison
     first = comparison.tables[0]
     notes = [
-        f"Other hardware: {first.machine}; {first.program}, {first.statistic}. Only shapes compare: "
-        f"each number over {comparison.baseline.label} of its own machine.",
+        f"Other hardware: {first.machine}; {first.program}, {first.statistic}.",
+        f"Only shapes compare: each number over {comparison.baseline.label} of its own machine.",
         *(sentence(finding) for finding in answer.findings),
     ]
     if any(row.p_adjusted is not None for row in comparison.rows):
