@@ -15,7 +15,8 @@ from typing import Annotated, Protocol
 import typer
 from rich.console import Console
 
-from vdisklab.analysis.findings import FromPageCache, Outline, page_cache_findings
+from vdisklab.analysis.doubt import Doubt, FromPageCache, evidence_findings
+from vdisklab.analysis.findings import Outline
 from vdisklab.analysis.observations import (
     Columns,
     MeasureKey,
@@ -31,7 +32,7 @@ from vdisklab.plan.segments import PageCache
 from vdisklab.report.document import Json
 from vdisklab.report.tables import Table, as_csv, show
 from vdisklab.result.address import default_url
-from vdisklab.result.model import Campaign, Run
+from vdisklab.result.model import Campaign, Run, Witnessed
 from vdisklab.result.store import open_store
 
 PIPE_WIDTH = 120
@@ -94,6 +95,9 @@ class Results(Protocol):
 
     def outlines(self, campaign_ids: Sequence[str], /) -> Sequence[RunOutline]:
         """All runs without their numbers, failed ones too."""
+
+    def evidence(self, campaign_ids: Sequence[str], /) -> Iterable[Witnessed]:
+        """The evidence of each measurement of measured runs, without numbers and raw output."""
 
     def observations(self, campaign_ids: Sequence[str], /) -> Columns:
         """All numbers of the measured runs."""
@@ -206,13 +210,16 @@ def joinable_campaigns(
     return tuple(kept), tuple(left_out)
 
 
+def evidence_doubts(results: Results, loaded: Loaded) -> tuple[Doubt, ...]:
+    """What the evidence beside the campaigns' numbers gives away."""
+    witnessed = results.evidence([campaign.id for campaign in loaded.campaigns])
+    return evidence_findings(witnessed, max(1, loaded.campaigns[0].host.cpus))
+
+
 def cache_findings(results: Results, loaded: Loaded) -> tuple[FromPageCache, ...]:
-    """What of the campaigns' numbers came from the page cache; reads the runs one by one."""
-    return page_cache_findings(
-        run
-        for campaign in loaded.campaigns
-        for run in results.runs(campaign.id, measured_only=True)
-    )
+    """What of the campaigns' numbers came from the page cache."""
+    found = evidence_doubts(results, loaded)
+    return tuple(each for each in found if isinstance(each, FromPageCache))
 
 
 def find_cells(observations: Observations, name: str) -> tuple[str, ...]:
