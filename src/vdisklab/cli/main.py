@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from vdisklab import __version__
+from vdisklab.cli.claims import claims
 from vdisklab.cli.clean import clean_verb
 from vdisklab.cli.compare import compare
 from vdisklab.cli.doctor import doctor
@@ -59,7 +60,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for verb in (doctor, plan, run, rank, compare, show, runs):
+    for verb in (doctor, plan, run, rank, compare, claims, show, runs):
         app.command()(verb)
     app.command("clean")(clean_verb(UNDO))
     return app

@@ -82,7 +82,7 @@ def run(
     console = Console(stderr=True)
     url = request.db or default_url(state_directory())
     with open_store(url) as store:
-        campaign, failed, interrupted = _measure(store, request, console, new=new)
+        campaign, failed, interrupted = measure(store, request, console, new=new)
     if campaign is not None:
         rank(campaign=[campaign], db=url, form=form)
     if interrupted:
@@ -90,7 +90,7 @@ def run(
     return EXIT_CELLS_FAILED if failed else 0
 
 
-def _measure(
+def measure(
     store: Store, request: Request, console: Console, *, new: bool
 ) -> tuple[str | None, int, bool]:
     """The campaign with anything measured in it, how many cells failed, whether it was cut off."""

@@ -15,7 +15,7 @@ from vdisklab.errors import DatabaseError
 from vdisklab.result import rows, schema
 from vdisklab.result.address import default_url, parse_address
 from vdisklab.result.database import PATIENCE_SECONDS, Database, open_database
-from vdisklab.result.model import METRICS, Campaign, HostFacts, Origin, Run
+from vdisklab.result.model import METRICS, Campaign, HostFacts, Origin, Run, Witnessed
 from vdisklab.result.observations import Observations, RunOutline, collect
 
 __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
@@ -24,6 +24,7 @@ __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
 # works on them, however long a report takes or a pager waits.
 _RUNS_AT_ONCE = 64
 _SAMPLES_AT_ONCE = 50_000
+_MEASUREMENTS_AT_ONCE = 500
 _CANDIDATES_SHOWN = 4
 
 
@@ -192,6 +193,29 @@ class Store:
             )
             return collect(measurements, samples.partitions(_SAMPLES_AT_ONCE))
 
+    def evidence(self, campaign_ids: Collection[str]) -> Iterator[Witnessed]:
+        """The evidence beside each measurement of measured runs, without numbers and raw output.
+
+        Read in groups, each in its own short transaction.
+        """
+        run, measurement = schema.run, schema.measurement
+        with self._database.reading() as connection:
+            keys = self._campaign_keys(connection, campaign_ids)
+            query = (
+                sa.select(measurement.c.key)
+                .join(run)
+                .where(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
+                .order_by(measurement.c.key)
+            )
+            found = connection.scalars(query).all()
+        return self._evidence_by_key(found)
+
+    def _evidence_by_key(self, keys: Sequence[int]) -> Iterator[Witnessed]:
+        for first in range(0, len(keys), _MEASUREMENTS_AT_ONCE):
+            with self._database.reading() as connection:
+                group = _witnessed(connection, keys[first : first + _MEASUREMENTS_AT_ONCE])
+            yield from group
+
     def _campaign_keys(self, connection: sa.Connection, campaign_ids: Collection[str]) -> list[int]:
         keys = {name: _campaign_key(connection, name) for name in campaign_ids}
         for name, key in keys.items():
@@ -335,6 +359,31 @@ def _whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
         )
         for key in keys
         if key in by_key  # else someone deleted it while we read
+    ]
+
+
+def _witnessed(connection: sa.Connection, keys: Sequence[int]) -> list[Witnessed]:
+    """The evidence of the measurements with these keys; three queries, however many they are."""
+    run, measurement, sample = schema.run, schema.measurement, schema.sample
+    columns = [column for column in measurement.c if column.name != "raw"]
+    query = (
+        sa.select(*columns, run.c.path, run.c.page_cache)
+        .join(run)
+        .where(measurement.c.key.in_(keys))
+        .order_by(measurement.c.key)
+    )
+    counted = _children(connection, schema.counted, schema.counted.c.measurement, keys)
+    pairs = sa.select(sample.c.measurement, sample.c.direction).distinct()
+    directions: defaultdict[int, list[str]] = defaultdict(list)
+    for key, direction in connection.execute(pairs.where(sample.c.measurement.in_(keys))):
+        directions[key].append(direction)
+    return [
+        rows.witnessed_value(
+            row,
+            {seen["observer"]: rows.counted_value(seen) for seen in counted[row["key"]]},
+            directions[row["key"]],
+        )
+        for row in connection.execute(query).mappings()
     ]
 
 
