@@ -29,7 +29,7 @@ ALLOWED = {
     "export":   VOCABULARY | {"guest.blockdev", "storage.image"},
     "audit":    VOCABULARY | {"export", "guest.blockdev"},
     "analysis": VOCABULARY,  # values of values: no I/O, so no database either
-    "report":   VOCABULARY | {"analysis", "result"},
+    "report":   VOCABULARY | {"analysis", "result", "export", "audit"},
     "cli":      VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut",
                               "result", "analysis", "report", "export", "audit"},
     "__init__": set(),

@@ -15,6 +15,7 @@ from typing import Annotated, Protocol
 import typer
 from rich.console import Console
 
+from vdisklab.analysis.evidence import Tally
 from vdisklab.analysis.findings import FromPageCache, Outline, page_cache_findings
 from vdisklab.analysis.observations import (
     Columns,
@@ -32,6 +33,7 @@ from vdisklab.report.document import Json
 from vdisklab.report.tables import Table, as_csv, show
 from vdisklab.result.address import default_url
 from vdisklab.result.model import Campaign, Run
+from vdisklab.result.observations import Example
 from vdisklab.result.store import open_store
 
 PIPE_WIDTH = 120
@@ -97,6 +99,12 @@ class Results(Protocol):
 
     def observations(self, campaign_ids: Sequence[str], /) -> Columns:
         """All numbers of the measured runs."""
+
+    def tallies(self, campaign_ids: Sequence[str], /) -> Sequence[Tally]:
+        """What was counted, summed by cell and measurement."""
+
+    def examples(self, campaign_ids: Sequence[str], /) -> Sequence[Example]:
+        """One measured run of each cell."""
 
 
 @contextmanager
