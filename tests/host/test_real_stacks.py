@@ -89,7 +89,7 @@ def test_a_full_file_system_is_not_one_without_direct_io(site: Site) -> None:
         with contextlib.suppress(OSError), (target.path / "fill").open("wb", buffering=0) as fill:
             while True:
                 fill.write(bytes(MIB))
-        with pytest.raises(HostError, match="nothing can be written in .*No space left"):
+        with pytest.raises(HostError, match=r"nothing can be written in .*No space left"):
             serves_direct_io(target)
 
 
