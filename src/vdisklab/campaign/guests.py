@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from vdisklab.guest.blockdev import Disk
+from vdisklab.guest.disk import await_drivers
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.observe import QemuProcess, read_process
 from vdisklab.plan.segments import Aio, Bus
@@ -60,13 +61,14 @@ class GuestPool:
     @contextmanager
     def guest(self, key: GuestKey) -> Iterator[PooledGuest]:
         """A running guest for a hot-plugged disk; one that fails is ended and never used again."""
-        pooled = self._thawed(key)
         try:
+            pooled = self._thawed(key)
             yield pooled
             pooled.machine.freeze()
         except BaseException:
-            _, stack = self._guests.pop(key)
-            stack.close()
+            if key in self._guests:
+                _, stack = self._guests.pop(key)
+                stack.close()
             raise
 
     def _thawed(self, key: GuestKey) -> PooledGuest:
@@ -75,9 +77,11 @@ class GuestPool:
             pooled.machine.thaw()
             return pooled
         self._progress(Step(f"booting a {key.machine} guest"))
-        stack = ExitStack()
-        machine = stack.enter_context(self._start(key.machine, ()))
-        pooled = PooledGuest(machine, read_process(machine))
+        with ExitStack() as starting:
+            machine = starting.enter_context(self._start(key.machine, ()))
+            await_drivers(machine)
+            pooled = PooledGuest(machine, read_process(machine))
+            stack = starting.pop_all()
         self._guests[key] = (pooled, stack)
         return pooled
 
@@ -87,6 +91,7 @@ class GuestPool:
         before = self._before_any_disk(disk)
         self._progress(Step(f"booting a {bus.machine} guest with its {bus} disk"))
         with self._start(bus.machine, (disk,)) as machine:
+            await_drivers(machine)
             yield PooledGuest(machine, before or read_process(machine))
 
     def _before_any_disk(self, disk: Disk) -> QemuProcess | None:

@@ -88,13 +88,13 @@ def _try_stack(
             missing[layer.kind] = Missing("it takes root to build it", "run vdisklab as root")
         return None
     if not layers and ground.devices:
-        return serves_direct_io(site, Target(ground.devices[0], is_block=True))
+        return serves_direct_io(Target(ground.devices[0], is_block=True))
     trial = Ground(disks=ground.disks_for(layers))  # on slices: the user's devices are not touched
     try:
         with build_stack(
             site, layers, _TRIAL_CAPACITY, name, ground=trial, allocate=False
         ) as target:
-            return serves_direct_io(site, target)
+            return serves_direct_io(target)
     except VdisklabError as error:
         if not layers:
             raise

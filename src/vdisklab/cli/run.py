@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import Identity, campaign_runs
@@ -21,16 +22,16 @@ from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.plan import print_dropped
 from vdisklab.cli.rank import rank
 from vdisklab.cli.tables import DbOption, Format, FormatOption
-from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.medium import describe_device, medium_of
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.request import Request
-from vdisklab.progress import CampaignStarted
+from vdisklab.progress import CampaignStarted, Note, Progress
 from vdisklab.result.address import default_url
-from vdisklab.result.model import Campaign
+from vdisklab.result.model import Campaign, HostFacts
 from vdisklab.result.store import Store, open_store
 
 
@@ -82,15 +83,26 @@ def run(
     console = Console(stderr=True)
     url = request.db or default_url(state_directory())
     with open_store(url) as store:
-        campaign, failed, interrupted = _measure(store, request, console, new=new)
+        campaign, failed, interrupted = measure(store, request, console, new=new)
     if campaign is not None:
-        rank(campaign=[campaign], db=url, form=form)
+        _rank(console, campaign, url, form, failed)
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if failed else 0
 
 
-def _measure(
+def _rank(console: Console, campaign: str, url: str, form: Format, failed: int) -> None:
+    """Ranks what was measured. That nothing can be ranked is no failure of measuring."""
+    try:
+        rank(campaign=[campaign], db=url, form=form)
+    except PlanError as error:
+        if failed:
+            console.print(f"{failed} cells failed; `vdisklab runs {campaign}` lists them")
+        console.print(Text(f"no ranking: {error}"), soft_wrap=True)
+        console.print(Text(f"hint: {error.hint}"), soft_wrap=True)
+
+
+def measure(
     store: Store, request: Request, console: Console, *, new: bool
 ) -> tuple[str | None, int, bool]:
     """The campaign with anything measured in it, how many cells failed, whether it was cut off."""
@@ -101,7 +113,7 @@ def _measure(
         with open_ledger() as ledger, TerminalProgress(console) as progress:
             plan = make_plan(host, ledger, request, progress)
             print_dropped(console, plan.dropped)
-            campaign = _campaign(store, plan, host, new=new)
+            campaign = _campaign(store, plan, host, progress, new=new)
             finished = store.finished(campaign.id)
             slots = tuple(schedule(plan, finished))
             total = len(plan.cells) * plan.blocks
@@ -128,11 +140,21 @@ def _measure(
     return campaign.id, failed, False
 
 
-def _campaign(store: Store, plan: CampaignPlan, host: Host, *, new: bool) -> Campaign:
+def _campaign(
+    store: Store, plan: CampaignPlan, host: Host, progress: Progress, *, new: bool
+) -> Campaign:
+    """The campaign that this plan continues, or a new one.
+
+    A host that was changed since (another kernel, QEMU or fio) is another host: its numbers are
+    not put beside the old ones as if nothing had happened.
+    """
     facts = collect_facts(host)
     found = None if new else store.find_campaign(plan.fingerprint, facts.machine_id)
-    if found is not None:
+    changed = [] if found is None else _differences(found.host, facts)
+    if found is not None and not changed:
         return found
+    if changed:
+        progress(Note(f"a new campaign begins, as this host was changed: {', '.join(changed)}"))
     campaign = Campaign(
         id=secrets.token_hex(4),
         fingerprint=plan.fingerprint,
@@ -143,6 +165,13 @@ def _campaign(store: Store, plan: CampaignPlan, host: Host, *, new: bool) -> Cam
     )
     store.add_campaign(campaign)
     return campaign
+
+
+def _differences(before: HostFacts, now: HostFacts) -> list[str]:
+    """What decides numbers and is not as it was."""
+    keys = ("kernel", "cpu", "cpus", "qemu", "fio")
+    pairs = ((key, getattr(before, key), getattr(now, key)) for key in keys)
+    return [f"{key} was {old} and is {new}" for key, old, new in pairs if old != new]
 
 
 def _medium(plan: CampaignPlan) -> str | None:
