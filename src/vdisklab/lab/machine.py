@@ -106,7 +106,7 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, *, shell: bool) -> t
             for number in range(1, config.disks + 1)
             for argument in _disk(f"disk{number}", files.directory / f"disk{number}.raw", "raw")
         ),
-        *channel, *console,
+        *channel, "-serial", console,
     )  # fmt: skip
 
 
