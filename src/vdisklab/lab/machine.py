@@ -78,7 +78,7 @@ class LabFiles:
         return self.directory / "results.raw"
 
 
-def lab_argv(config: LabConfig, files: LabFiles, name: str, *, shell: bool) -> tuple[str, ...]:
+def lab_argv(config: LabConfig, files: LabFiles, name: str, purpose: Purpose) -> tuple[str, ...]:
     """The QEMU command line. The machine has no network card, and no disk of the user's."""
     cpu = "host" if config.accelerator is Accelerator.KVM else "max"
     append = "root=/dev/vda rw console=ttyS0 quiet panic=-1 init=/sbin/vdisklab-lab"
@@ -86,11 +86,7 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, *, shell: bool) -> t
         "-device", "virtio-serial-pci", "-chardev", f"file,id=job,path={files.stream}",
         "-device", "virtserialport,chardev=job,name=vdisklab",
     )  # fmt: skip
-    console = (
-        ("-serial", "mon:stdio")
-        if purpose is Purpose.SHELL
-        else ("-serial", f"file:{files.console}")
-    )
+    console = "mon:stdio" if purpose is Purpose.SHELL else f"file:{files.console}"
     return (
         QEMU, "-name", f"guest={name},debug-threads=on", "-nodefaults", "-display", "none",
         "-machine", f"q35,accel={config.accelerator}", "-cpu", cpu, "-smp", str(config.cpus),
