@@ -20,6 +20,7 @@ from vdisklab.cli.clean import clean_verb
 from vdisklab.cli.compare import compare
 from vdisklab.cli.doctor import doctor
 from vdisklab.cli.export import export
+from vdisklab.cli.lab import lab_verbs
 from vdisklab.cli.plan import plan
 from vdisklab.cli.rank import rank
 from vdisklab.cli.recommend import recommend
@@ -66,6 +67,7 @@ def build_app() -> typer.Typer:
     for verb in (doctor, plan, run, rank, compare, claims, show, runs, recommend, export, audit):
         app.command()(verb)
     app.command("clean")(clean_verb(UNDO))
+    app.add_typer(lab_verbs())
     return app
 
 

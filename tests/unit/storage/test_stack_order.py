@@ -85,6 +85,12 @@ def test_what_cannot_be_detached_stays_in_the_ledger(tmp_path: Path) -> None:
     assert Kind.MOUNT not in kinds
 
 
+@pytest.mark.usefixtures("_mounted")
+def test_a_layer_whose_programs_fail(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="ZFS does not run here"):
+        build(ScriptedHost(fail_on="zpool"), tmp_path, "zfs")
+
+
 def test_another_file_system_than_asked_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +147,9 @@ def test_the_slice_is_larger_than_what_it_must_hold(kind: str) -> None:
 )
 def test_every_option_reaches_mkfs_or_mount(text: str, mkfs: str, mount: str) -> None:
     (layer,) = layers(text)
-    assert " ".join(mkfs_command(layer, Path("/dev/x"), "vdl")).startswith(mkfs)
+    command = " ".join(mkfs_command(layer, Path("/dev/x"), "vdl-1"))
+    assert " -L vdl-1 " in command
+    assert command.replace(" -L vdl-1", "").startswith(mkfs)
     words = " ".join(mount_command(layer, Path("/dev/x"), Path("/m")))
     assert words == f"mount -t {layer.kind} {mount}/dev/x /m"
 
