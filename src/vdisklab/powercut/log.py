@@ -7,6 +7,7 @@ mark has its text in the header's sector. All numbers are little-endian.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ _SUPER = struct.Struct("<QQQI")
 _HEADER = struct.Struct("<QQQQ")
 _COUNT_AT = 16
 _MAX_SECTORS = 1 << 40
+_PAGE = 4096
 
 
 class Flag(IntFlag):
@@ -196,8 +198,18 @@ def _read_super(descriptor: int, path: Path) -> tuple[int, int]:
 
 
 def _is_hole(descriptor: int, at: int, length: int) -> bool:
-    """True when the file system says that nothing is stored there (lseek(2), SEEK_DATA)."""
+    """True when nothing is stored there (lseek(2), SEEK_DATA) but zeros at the two ends.
+
+    Files are stored by pages, and the ends share theirs with the headers before and after.
+    """
+    first, last = -(-at // _PAGE) * _PAGE, (at + length) // _PAGE * _PAGE
+    if first >= last:
+        return False  # too short to be worth it
     try:
-        return os.lseek(descriptor, at, os.SEEK_DATA) >= at + length
-    except OSError:  # ENXIO: no data up to the end
-        return True
+        if os.lseek(descriptor, first, os.SEEK_DATA) < last:
+            return False
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # ENXIO: no data up to the file's end
+            raise
+    ends = os.pread(descriptor, first - at, at) + os.pread(descriptor, at + length - last, last)
+    return not any(ends)
