@@ -8,7 +8,7 @@
     ├── GuestError           5   the virtual machine or its agent failed
     ├── WorkloadError        6   the measuring program failed or said something unexpected
     ├── DatabaseError        7   the results cannot be read or written
-    └── PowercutError        9   a power cut cannot be judged
+    └── PowercutError       11   a power cut cannot be judged
 
 A campaign that finished with failed cells ends with 8, an interrupted one with 130.
 """
@@ -93,4 +93,4 @@ class DatabaseError(VdisklabError):
 class PowercutError(VdisklabError):
     """A power cut cannot be judged: a log or case is damaged, or an instrument failed its test."""
 
-    exit_code = 9
+    exit_code = 11
