@@ -154,7 +154,7 @@ def forget_btrfs_devices() -> None:
     except FileNotFoundError:
         return
     try:
-        fcntl.ioctl(control, _BTRFS_IOC_FORGET_DEV, bytes(_BTRFS_VOLUME_BYTES))
+        fcntl.ioctl(control, _BTRFS_IOC_FORGET_DEV, bytearray(_BTRFS_VOLUME_BYTES))
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.EBUSY):
             raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -40,6 +42,17 @@ class Recording:
     def log(self) -> Path:
         """The log of writes, in dm-log-writes' format."""
         return self.directory / LOG_NAME
+
+    def forget(self) -> None:
+        """Removes it."""
+        shutil.rmtree(self.directory)
+
+    def keep(self, directory: Path) -> Recording:
+        """A copy of it in a new directory; holes of the log stay holes."""
+        directory.mkdir(parents=True)
+        _copy_sparse(self.log, directory / LOG_NAME)
+        shutil.copyfile(self.directory / TRACE_NAME, directory / TRACE_NAME)
+        return Recording(directory, self.trace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +119,18 @@ def open_recording(directory: Path) -> Recording:
     except OSError as error:
         raise PowercutError(f"{directory} holds no recording: {error.strerror}") from error
     return Recording(directory, trace_from_json(text))
+
+
+def _copy_sparse(source: Path, target: Path) -> None:
+    """Copies what is stored, and only that (lseek(2), SEEK_DATA and SEEK_HOLE)."""
+    with source.open("rb") as reading, target.open("xb") as writing:
+        size = os.fstat(reading.fileno()).st_size
+        os.truncate(writing.fileno(), size)
+        at = 0
+        while at < size:
+            try:
+                begin = os.lseek(reading.fileno(), at, os.SEEK_DATA)
+            except OSError:  # ENXIO: a hole up to the end
+                return
+            at = os.lseek(reading.fileno(), begin, os.SEEK_HOLE)
+            os.pwrite(writing.fileno(), os.pread(reading.fileno(), at - begin, begin), begin)

@@ -12,8 +12,8 @@ from vdisklab.errors import PlanError
 from vdisklab.host.syscalls import sync_filesystem
 from vdisklab.plan.path import DiskPath, Image, Layer
 from vdisklab.plan.segments import ImageFormat, LayerKind
-from vdisklab.powercut.logdisk import HONEST, LoggedDisk, logged_disk
 from vdisklab.powercut.diskserver import Lies
+from vdisklab.powercut.logdisk import HONEST, LoggedDisk, logged_disk
 from vdisklab.powercut.sectors import SECTOR, make_sectors
 from vdisklab.powercut.trace import FILLED
 from vdisklab.storage.filesystem import filesystem

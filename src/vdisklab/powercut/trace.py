@@ -1,4 +1,4 @@
-"""What a client did and was promised, in positions of the disk's log. Pure values and their JSON."""
+"""What a client did and was promised, by positions of the log. Pure values and their JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ClientKind(StrEnum):
         return {
             ClientKind.FLUSHES: "a write is durable once a later flush was acknowledged",
             ClientKind.FUA: "a write with FUA is durable once it was acknowledged",
-            ClientKind.NEVER: "a write is durable once it was acknowledged; nothing is ever flushed",
+            ClientKind.NEVER: "a write is durable once acknowledged; nothing is ever flushed",
         }[self]
 
 

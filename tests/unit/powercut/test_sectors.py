@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from vdisklab.powercut.sectors import SECTOR, Odd, extents_of, judge_sectors, ma
 
 def judge(content: bytes, first: int = 0) -> list[int]:
     numbers = np.arange(first, first + len(content) // SECTOR, dtype=np.int64)
-    return judge_sectors(np.frombuffer(content, dtype=np.uint8), numbers).tolist()
+    return [int(each) for each in judge_sectors(np.frombuffer(content, np.uint8), numbers)]
 
 
 @given(st.integers(0, 2**40), st.integers(1, 8), st.integers(1, 2**40))
@@ -47,5 +49,5 @@ def test_extents_cover_all_sectors_and_bridge_small_gaps(found: set[int], bridge
     extents = extents_of(numbers, bridge)
     covered = {n for each in extents for n in range(each.first, each.first + each.count)}
     assert found <= covered
-    for before, after in zip(extents, extents[1:], strict=False):
+    for before, after in itertools.pairwise(extents):
         assert after.first - (before.first + before.count) > bridge
