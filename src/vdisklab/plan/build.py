@@ -57,6 +57,8 @@ def build_plan(request: Request, capabilities: Capabilities, profile: Profile) -
     matrix = expand_matrix(
         request.paths, _or(request.page_cache, PageCacheChoice.BOTH), capabilities
     )
+    guest = _guest(request.guest)
+    matrix = _fitting(matrix, guest)
     baseline, matrix = _with_baseline(request, matrix, capabilities)
     plan = CampaignPlan(
         cells=matrix.cells,
@@ -69,7 +71,7 @@ def build_plan(request: Request, capabilities: Capabilities, profile: Profile) -
         ramp=float(_or(request.ramp, DEFAULT_RAMP)),
         directory=_or(request.directory, Path()).absolute(),
         baseline=baseline,
-        guest=_guest(request.guest),
+        guest=guest,
         label=_or(request.label, ""),
     )
     _check(plan)
@@ -88,6 +90,25 @@ def _guest(request: GuestRequest) -> GuestPlan:
         accelerator=_or(request.accelerator, AcceleratorChoice.AUTO).accelerator,
         kernel=request.kernel,
     )
+
+
+def _fitting(matrix: Matrix, guest: GuestPlan) -> Matrix:
+    """Drops paths with more queues than CPUs: Linux gives a disk at most one queue per CPU
+    (block/blk-mq.c, blk_mq_alloc_tag_set), so the rest would be asked for and not be there."""
+    kept: list[Cell] = []
+    dropped: dict[str, Dropped] = {}
+    for cell in matrix.cells:
+        queues = None if cell.path.on_host else cell.path.attachment.queues
+        if queues is None or queues <= guest.cpus:
+            kept.append(cell)
+            continue
+        name = cell.path.canonical
+        reason = f"queues={queues} is more than the guest's {guest.cpus} CPUs can use"
+        dropped[name] = Dropped(name, reason, f"add --guest-cpus {queues}")
+    if not kept:
+        first = next(iter(dropped.values()))
+        raise PlanError(f"{first.path} cannot exist: {first.reason}", hint=first.instead)
+    return replace(matrix, cells=tuple(kept), dropped=(*matrix.dropped, *dropped.values()))
 
 
 def _seed(plan: CampaignPlan) -> int:

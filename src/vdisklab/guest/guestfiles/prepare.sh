@@ -21,7 +21,8 @@ root=
 turns=0
 while [ -z "$root" ]; do
     for disk in /sys/block/vd*; do
-        # virtio_blk ends the number without a line feed, at which read fails and yet has read it.
+        # virtio_blk ends the number without a line feed, so `read` fails but has read it.
+        serial=
         read -r serial <"$disk/serial"
         [ "$serial" = vdisklab-image ] && root=/dev/${disk##*/}
     done 2>/dev/null
