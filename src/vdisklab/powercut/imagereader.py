@@ -27,7 +27,7 @@ class Contents:
 
 
 def read_image(path: Path, image_format: str, numbers: Numbers) -> Contents:
-    """The sectors with these sorted numbers. Raises OSError; BadImageError when it cannot be opened.
+    """The sectors with these sorted numbers. Raises OSError and BadImageError.
 
     What lies behind the end of the file reads as zeros, as QEMU does it.
     """

@@ -69,23 +69,20 @@ class Lab:
             exhaustive=selection.exhaustive,
             promises=recording.trace.promises,
         )
-        return Examined(recording, judged, verdict)
+        return Examined(recording, judged, verdict, count_flushes(recording))
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A recording, each state that was judged, and the verdict over them."""
+    """A recording, each state that was judged, and the verdict over them.
+
+    `flushes` reached the disk while the client ran, whoever sent them.
+    """
 
     recording: Recording
     judged: tuple[Judged, ...]
     verdict: Verdict
-
-    @property
-    def flushes(self) -> int:
-        """Flushes that reached the disk while the client ran, whoever sent them."""
-        trace = self.recording.trace
-        entries = read_log(self.recording.log).entries[trace.begin : trace.end]
-        return sum(entry.flushes for entry in entries)
+    flushes: int
 
 
 def choose(recording: Recording, wanted: Wanted) -> Selection:
@@ -93,6 +90,13 @@ def choose(recording: Recording, wanted: Wanted) -> Selection:
     entries = read_log(recording.log).entries
     trace = recording.trace
     return select_cuts(epochs_between(entries, trace.begin, trace.end), entries, wanted)
+
+
+def count_flushes(recording: Recording) -> int:
+    """Flushes in the log while the client ran."""
+    trace = recording.trace
+    entries = read_log(recording.log).entries[trace.begin : trace.end]
+    return sum(entry.flushes for entry in entries)
 
 
 def jobs_for(cuts: Sequence[Cut], afterlives: int) -> list[Job]:
