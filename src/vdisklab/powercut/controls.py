@@ -39,6 +39,7 @@ class Control:
     asked: Asked
     must_lose: bool
     forgets_syncs: bool = False
+    states: int = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ CONTROLS: Sequence[Control] = (
         _asked(f"{_THIN}/writeback", _LONG),
         must_lose=True,
         forgets_syncs=True,
+        states=160,  # every epoch's end must be among them
     ),
     Control("cache mode unsafe", _asked(f"{_THIN}/unsafe", _FLUSHING), must_lose=True),
     Control(
@@ -89,8 +91,6 @@ CONTROLS: Sequence[Control] = (
         must_lose=False,
     ),
 )
-
-_WANTED = Wanted(states=120, exhaustive_up_to=4)
 
 
 def run_controls(
@@ -135,8 +135,9 @@ def _examine(lab: Lab, control: Control, access: Access | None = None) -> Examin
         recording = lab.record(control.asked)
     else:
         recording = lab.record_through(control.asked, access)
+    wanted = Wanted(states=control.states, exhaustive_up_to=4)
     try:
-        return lab.examine(recording, _WANTED, afterlives=0)
+        return lab.examine(recording, wanted, afterlives=0)
     finally:
         recording.forget()
 

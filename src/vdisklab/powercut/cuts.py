@@ -26,7 +26,7 @@ _SHARES = (0.1, 0.5, 0.9)
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """What lies between two flushes: `changes` are indices of the log.
+    """What lies between two flushes, or a part of it: `changes` are indices of the log.
 
     Entries before `base` are durable, the cut is at `end`: before entry number `end`. `durable`
     are the bits of changes that had FUA and cannot be lost.
@@ -76,20 +76,22 @@ def parse_cut(text: str) -> Cut:
 def epochs_between(entries: Sequence[Entry], begin: int, end: int) -> tuple[Epoch, ...]:
     """The epochs in which a cut between two positions of the log may fall.
 
+    A write with FUA ends one, too: from then on it cannot be lost, before it could not be there.
     Raises PowercutError when the log is shorter than the run that is to be judged.
     """
     if not 0 <= begin <= end <= len(entries):
         raise PowercutError(
             f"the log has {len(entries)} entries, the run that was recorded in it ends at {end}"
         )
-    ends = [at for at in range(begin, end) if entries[at].flushes]
+    ends = [at for at in range(begin, end) if entries[at].flags & (Flag.FLUSH | Flag.FUA)]
     base = max((at for at in range(begin) if entries[at].flushes), default=0)
     found: list[Epoch] = []
     for stop in [*ends, end]:
         changes = tuple(at for at in range(base, stop) if entries[at].changes_disk)
         durable = sum(1 << bit for bit, at in enumerate(changes) if Flag.FUA in entries[at].flags)
         found.append(Epoch(len(found), base, stop, changes, durable))
-        base = stop
+        if stop < end and entries[stop].flushes:
+            base = stop
     return tuple(found)
 
 

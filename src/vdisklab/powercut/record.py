@@ -58,7 +58,7 @@ def places(load: Load, sectors: int) -> Iterator[Place]:
     The hot area makes overwrites, the rest makes a growing image grow.
     """
     rng = random.Random(load.seed)  # noqa: S311 - reproducible, not secret
-    slots = sectors // _ALIGNED
+    slots = max(1, sectors // _ALIGNED)
     for _ in range(load.writes):
         size = min(rng.choice(_SIZES), load.max_sectors, sectors)
         hot = rng.random() < 0.5
