@@ -20,7 +20,7 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.plan.matrix import expand_matrix
 from vdisklab.plan.path import DiskPath
-from vdisklab.powercut.campaign import Question, Settings, answers
+from vdisklab.powercut.campaign import AccessKind, Question, Settings, answers
 from vdisklab.powercut.controls import ControlResult, run_controls
 from vdisklab.powercut.cuts import TEAR_BYTES, Wanted
 from vdisklab.powercut.lab import open_lab
@@ -48,6 +48,14 @@ def powercut(
             show_default="each of them",
         ),
     ] = None,
+    access: Annotated[
+        AccessKind,
+        typer.Option(
+            "--access",
+            help="Through what the client writes: QEMU's block layer alone, or the BIOS of a "
+            "guest that never flushes (buses ide and virtio).",
+        ),
+    ] = AccessKind.NBD,
     states: Annotated[
         int | None,
         typer.Option(
@@ -107,7 +115,7 @@ def powercut(
         return _replay(work, replay)
     wanted = _wanted(states, exhaustive, tear, seed)
     settings = Settings(writes=writes, depth=depth, seed=seed, wanted=wanted)
-    questions = _questions(_paths(paths), client or list(ClientKind), settings)
+    questions = _questions(_paths(paths), _clients(client, access), settings, access)
     return _judge(questions, work, db, form, new=new)
 
 
@@ -130,10 +138,21 @@ def _paths(asked: list[str] | None) -> tuple[DiskPath, ...]:
     return paths
 
 
+def _clients(asked: list[ClientKind] | None, access: AccessKind) -> Sequence[ClientKind]:
+    if access is not AccessKind.BOOT_SECTOR:
+        return asked or list(ClientKind)
+    if asked and asked != [ClientKind.NEVER]:
+        raise PlanError("a boot sector never flushes", hint="ask with --client never")
+    return [ClientKind.NEVER]
+
+
 def _questions(
-    paths: Iterable[DiskPath], clients: Sequence[ClientKind], settings: Settings
+    paths: Iterable[DiskPath],
+    clients: Sequence[ClientKind],
+    settings: Settings,
+    access: AccessKind,
 ) -> tuple[Question, ...]:
-    return tuple(Question(path, kind, settings) for path in paths for kind in clients)
+    return tuple(Question(path, kind, settings, access) for path in paths for kind in clients)
 
 
 def _judge(

@@ -7,24 +7,34 @@ import json
 import secrets
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, VdisklabError
+from vdisklab.guest.blockdev import Disk
 from vdisklab.plan.path import DiskPath
+from vdisklab.powercut.bootsector import boot_sector_disk
 from vdisklab.powercut.controls import ControlError
 from vdisklab.powercut.cuts import Wanted
 from vdisklab.powercut.judge import FutureVersionError
 from vdisklab.powercut.lab import AFTERLIVES, Examined, Lab
-from vdisklab.powercut.record import Load
-from vdisklab.powercut.recording import IMAGE_BYTES, Asked
+from vdisklab.powercut.record import Load, PromisingDisk
+from vdisklab.powercut.recording import IMAGE_BYTES, Access, Asked
 from vdisklab.powercut.trace import ClientKind
 from vdisklab.progress import Progress, Step
 from vdisklab.result.model import HostFacts
 from vdisklab.result.powercut import Counterexample, PowerCut
 
-NBD = "nbd"
+
+class AccessKind(StrEnum):
+    """Through what the client writes."""
+
+    NBD = "nbd"
+    BOOT_SECTOR = "boot-sector"
+
 
 _FATAL = (DirtyHostError, FutureVersionError, ControlError)
 
@@ -50,11 +60,12 @@ class Question:
     path: DiskPath
     client: ClientKind
     settings: Settings
+    access: AccessKind = AccessKind.NBD
 
     @property
     def fingerprint(self) -> str:
         """Equal for equal questions, whoever asks them."""
-        asked = [self.path.canonical, self.client.value, NBD, asdict(self.settings)]
+        asked = [self.path.canonical, self.client.value, self.access.value, asdict(self.settings)]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -97,8 +108,12 @@ def _examine(lab: Lab, question: Question, keep_in: Path) -> Examined:
     load = Load(
         question.client, settings.writes, settings.flush_every, settings.depth, settings.seed
     )
-    asked = Asked(question.path, load, NBD, settings.size, direct_io=settings.direct_io)
-    recording = lab.record(asked)
+    if question.access is AccessKind.BOOT_SECTOR:
+        load = replace(load, depth=1, max_sectors=1)
+    asked = Asked(
+        question.path, load, question.access.value, settings.size, direct_io=settings.direct_io
+    )
+    recording = lab.record_through(asked, _access(lab, question.access))
     try:
         examined = lab.examine(recording, settings.wanted, afterlives=settings.afterlives)
         if examined.verdict.witness is not None:
@@ -106,6 +121,13 @@ def _examine(lab: Lab, question: Question, keep_in: Path) -> Examined:
         return examined
     finally:
         recording.forget()
+
+
+def _access(lab: Lab, kind: AccessKind) -> Access:
+    def boot(disk: Disk) -> AbstractContextManager[PromisingDisk]:
+        return boot_sector_disk(lab.site, disk)
+
+    return boot if kind is AccessKind.BOOT_SECTOR else lab.over_nbd
 
 
 def _power_cut(
@@ -125,7 +147,7 @@ def _power_cut(
         fingerprint=question.fingerprint,
         path=question.path.canonical,
         client=question.client.value,
-        access=NBD,
+        access=question.access.value,
         host=host,
         started=started,
         wall_seconds=seconds,
