@@ -13,8 +13,13 @@ check() { # NAME COMMAND...: runs it and tells
     [ "$verdict" = ok ] || sed 's/^/    /' /tmp/said | tail -8
 }
 clean_machine() {
-    left="$(vgs --noheadings -o vg_name; zpool list -H -o name; ls -d /dev/md/vdl_* /sys/block/md*;
-        losetup -a; ls -d /work/vdisklab-*; grep vdisklab- /proc/self/mountinfo)" 2>/dev/null
+    left="$({
+        vgs --noheadings -o vg_name
+        zpool list -H -o name
+        ls -d /dev/md/vdl_* /sys/block/md* /work/vdisklab-*
+        losetup -a
+        grep vdisklab- /proc/self/mountinfo
+    } 2>/dev/null)"
     [ -z "$left" ] || { echo "left: $left"; return 1; }
 }
 disks="$(ls /dev/disk/by-id/virtio-disk*)"
