@@ -1,0 +1,167 @@
+"""Finding the best path without measuring all of them as often: what to measure next, and when to stop.
+
+Block by block every surviving cell is measured. A cell leaves when it is shown that it cannot be
+better than the leader by more than the margin; the search ends when only the leader is left, or
+when time is. This is selection of the best with an indifference zone (Kim & Nelson, "A fully
+sequential procedure for indifference-zone selection in simulation", ACM TOMACS 11, 2001), with
+elimination as in Hoeffding races (Maron & Moore 1994) but by Student's t within blocks.
+
+Pure: values in, the next cells out. The same values give the same answer, so a search that was
+interrupted goes on from the database.
+
+All matrices here are logarithms of goodness (a latency with its sign turned), cells x blocks, NaN
+where nothing was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from scipy import stats
+
+from vdisklab.analysis.additive import block_effects, moderate
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
+from vdisklab.result.model import Better
+
+ASSUMED_NOISE = 0.2
+"""Standard deviation of a log value beside its block that is assumed before it can be estimated."""
+
+ASSUMED_FREEDOM = 20.0
+"""How firmly: as if that noise had been estimated with so many degrees of freedom.
+
+So one block puts out what is worse than the leader by a factor of about four, with 60 cells.
+"""
+
+WORTH = 3.0
+"""Degrees of freedom that the assumed noise keeps once there is data of our own."""
+
+
+class Ended(StrEnum):
+    """Why a search is over."""
+
+    SEPARATED = "separated"  # all others are shown to be worse
+    TIED = "tied"  # nothing is left that could be better by more than the margin
+    OUT_OF_BUDGET = "out-of-budget"
+    OUT_OF_BLOCKS = "out-of-blocks"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`margin` is a share (0.03): so much worse than the best is as good. `alpha` is the risk of
+
+    an answer that is worse than that, over the whole search.
+    """
+
+    margin: float = 0.03
+    alpha: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """After some blocks: the best cell so far, and those that may be better by more than margin.
+
+    Rows of the matrix, best first; the leader is the first survivor. `worse` are shown to be
+    worse than the leader, `near` are out because they cannot be better by more than the margin.
+    `gap` is how much better than the leader any survivor may be, as a share (0 for none).
+    """
+
+    survivors: tuple[int, ...]
+    worse: tuple[int, ...]
+    near: tuple[int, ...]
+    gap: float
+
+    @property
+    def leader(self) -> int:
+        """The row to name as the best."""
+        return self.survivors[0]
+
+    @property
+    def ended(self) -> Ended | None:
+        """Why nothing is left to measure; None while there is."""
+        if len(self.survivors) > 1:
+            return None
+        return Ended.TIED if self.near else Ended.SEPARATED
+
+
+def standing(logs: Floats, rules: Rules) -> Standing:
+    """Who is left after these blocks.
+
+    Looks are taken after each block, at levels alpha/(b(b+1)), which add up to alpha however
+    many there are; at each look a cell is compared with the leader at that level over the number
+    of other cells (Bonferroni), so that the best is kept whichever cell happens to lead.
+    Raises ValueError when nothing was measured.
+    """
+    seen = np.isfinite(logs)
+    blocks = int(seen.any(axis=0).sum())
+    rows = np.flatnonzero(seen.any(axis=1))
+    if not len(rows):
+        raise ValueError("nothing was measured yet")
+    table = logs[np.ix_(rows, np.flatnonzero(seen.any(axis=0)))]
+    effect, error, freedom = _estimates(table)
+    order = np.lexsort((rows, -effect))
+    leader = int(order[0])
+    level = rules.alpha / (blocks * (blocks + 1)) / max(1, len(rows) - 1)
+    limit = stats.t.isf(level, np.minimum(freedom, freedom[leader]))
+    reach = limit * np.hypot(error, error[leader])
+    behind = effect[leader] - effect
+    zone = math.log1p(rules.margin)
+    # A cell that missed the last block, although it was tried there or dropped, stays out.
+    current = np.isfinite(table[:, -1])
+    out = (behind > reach - zone) | ~current
+    out[leader] = False
+    survivors = [int(place) for place in order if not out[place]]
+    best = max((float(reach[p] - behind[p]) for p in survivors if p != leader), default=0.0)
+    return Standing(
+        survivors=tuple(int(rows[place]) for place in survivors),
+        worse=tuple(int(rows[p]) for p in order if out[p] and behind[p] > reach[p]),
+        near=tuple(int(rows[p]) for p in order if out[p] and behind[p] <= reach[p] and current[p]),
+        gap=math.expm1(max(best, 0.0)),
+    )
+
+
+def _estimates(table: Floats) -> tuple[Floats, Floats, Floats]:
+    """Effect, standard error and degrees of freedom of each cell, from one block on."""
+    seen = np.isfinite(table)
+    count = seen.sum(axis=1)
+    adjusted = np.where(seen, table - block_effects(table, seen), 0.0)
+    effect = adjusted.sum(axis=1) / count
+    residual = np.where(seen, adjusted - effect[:, None], 0.0)
+    own = np.maximum(count - 1.0, 0.0)
+    total = float(max(own.sum() - (seen.shape[1] - 1), 0.0))
+    squares = (residual**2).sum(axis=1)
+    prior = ASSUMED_NOISE**2
+    if total < 1:
+        variance = np.full(len(table), prior)
+        return effect, np.sqrt(variance / count), np.full(len(table), ASSUMED_FREEDOM)
+    common = (WORTH * prior + float(squares.sum())) / (WORTH + total)
+    variance = np.full(len(table), common)
+    freedom = np.full(len(table), WORTH + total)
+    several = own >= 1
+    if several.sum() >= 3:
+        # As if each cell had also shown the common noise once: zero residuals are luck.
+        noisy = (squares[several] + common) / (own[several] + 1)
+        variance[several], freedom[several] = moderate(noisy, own[several] + 1, total + WORTH)
+    return effect, np.sqrt(variance / count), freedom
+
+
+def next_cells(found: Standing, affordable: float) -> tuple[int, ...]:
+    """The rows to measure in the next block, best first; none when the search is over.
+
+    Normally every survivor. Where the rest of the budget (`affordable`, in runs) is too small
+    for that, half of it goes into this block, so that the best ones can be told apart by what
+    is left (successive halving); fewer than two cells cannot be compared.
+    """
+    if found.ended is not None or affordable < 2:
+        return ()
+    if 2 * len(found.survivors) <= affordable:
+        return found.survivors
+    return found.survivors[: max(2, int(affordable / 2))]
+
+
+def goodness(observations: Observations, measure: MeasureKey) -> Floats:
+    """Logarithms in which more is better, cells x blocks."""
+    logs = logarithms(observations.grid(measure))
+    return logs if measure.quantity.better is Better.HIGHER else -logs
