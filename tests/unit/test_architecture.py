@@ -25,10 +25,13 @@ ALLOWED = {
     "campaign": VOCABULARY | {"host", "storage", "guest", "workload"},
     "powercut": VOCABULARY | {"host", "storage", "guest", "workload"},
     "result":   VOCABULARY,  # a store of what was seen; it knows neither host nor campaign
+    # Paths to configuration and back, both pure; the disk in QEMU's own words is the guest's.
+    "export":   VOCABULARY | {"guest.blockdev", "storage.image"},
+    "audit":    VOCABULARY | {"export", "guest.blockdev"},
     "analysis": VOCABULARY,  # values of values: no I/O, so no database either
-    "report":   VOCABULARY | {"analysis", "result"},
+    "report":   VOCABULARY | {"analysis", "result", "export", "audit"},
     "cli":      VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut",
-                              "result", "analysis", "report"},
+                              "result", "analysis", "report", "export", "audit"},
     "__init__": set(),
     "__main__": {"cli"},
 }  # fmt: skip

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from vdisklab.guest.blockdev import Disk
+from vdisklab.guest.disk import await_drivers
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.observe import QemuProcess, read_process
 from vdisklab.plan.segments import Aio, Bus
@@ -75,9 +76,11 @@ class GuestPool:
             pooled.machine.thaw()
             return pooled
         self._progress(Step(f"booting a {key.machine} guest"))
-        stack = ExitStack()
-        machine = stack.enter_context(self._start(key.machine, ()))
-        pooled = PooledGuest(machine, read_process(machine))
+        with ExitStack() as starting:
+            machine = starting.enter_context(self._start(key.machine, ()))
+            await_drivers(machine)
+            pooled = PooledGuest(machine, read_process(machine))
+            stack = starting.pop_all()
         self._guests[key] = (pooled, stack)
         return pooled
 
@@ -87,6 +90,7 @@ class GuestPool:
         before = self._before_any_disk(disk)
         self._progress(Step(f"booting a {bus.machine} guest with its {bus} disk"))
         with self._start(bus.machine, (disk,)) as machine:
+            await_drivers(machine)
             yield PooledGuest(machine, before or read_process(machine))
 
     def _before_any_disk(self, disk: Disk) -> QemuProcess | None:

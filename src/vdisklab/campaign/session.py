@@ -12,7 +12,7 @@ from vdisklab.campaign.cell import Bench
 from vdisklab.campaign.guests import GuestPool, StartGuest
 from vdisklab.campaign.survey import QEMU
 from vdisklab.campaign.workshop import open_workshop
-from vdisklab.guest.accelerator import Verdict, choose_accelerator
+from vdisklab.guest.accelerator import Verdict, choose_accelerator, remembered, trial_key
 from vdisklab.guest.argv import BootFiles, GuestConfig
 from vdisklab.guest.blockdev import Disk
 from vdisklab.guest.image import build_guest_image
@@ -71,7 +71,10 @@ def prepare_guests(
         return start_machine(config, around.ledger, site.directory, timeout=timeout)
 
     verdict = _choose(
-        plan.guest, lambda seconds: start(Accelerator.KVM, Bus.VIRTIO.machine, timeout=seconds)
+        around,
+        plan.guest,
+        boot,
+        lambda seconds: start(Accelerator.KVM, Bus.VIRTIO.machine, timeout=seconds),
     )
     if verdict.accelerator.is_emulation:
         around.progress(Note(f"under emulation (TCG): {verdict.reason}"))
@@ -91,11 +94,21 @@ def boot_files(host: Host, cache: Path, buses: frozenset[Bus]) -> BootFiles:
 
 
 def _choose(
-    guest: GuestPlan, try_kvm: Callable[[float], AbstractContextManager[Machine]]
+    around: Surroundings,
+    guest: GuestPlan,
+    boot: BootFiles,
+    try_kvm: Callable[[float], AbstractContextManager[Machine]],
 ) -> Verdict:
     if guest.accelerator is not None:
         return Verdict(guest.accelerator, "it was asked for")
-    return choose_accelerator(try_kvm)
+
+    def decide() -> Verdict:
+        around.progress(Step("trying whether a guest runs under KVM"))
+        return choose_accelerator(try_kvm)
+
+    version = around.host.run(QEMU, "--version").stdout.splitlines()[0]
+    key = trial_key(version, f"{boot.kernel} {boot.root}")
+    return remembered(around.cache / "accelerator.json", key, decide)
 
 
 def _no_guest(_machine: str, _disks: tuple[Disk, ...]) -> AbstractContextManager[Machine]:

@@ -93,10 +93,15 @@ def claims(
     """
     chosen = _chosen(_read(files or ()), only or ())
     asked = ask(
-        paths=None, plan_file=None, profile=None, blocks=blocks, runtime=runtime, ramp=ramp,
-        size=size, directory=directory, seed=None, page_cache=None, baseline=NO_BASELINE,
-        label=None, accelerator=accelerator, cpus=None, memory=None, db=db,
-    )  # fmt: skip
+        blocks=blocks,
+        runtime=runtime,
+        ramp=ramp,
+        size=size,
+        directory=directory,
+        baseline=NO_BASELINE,
+        accelerator=accelerator,
+        db=db,
+    )
     interrupted = measure_missing and _measure_missing(chosen, asked, campaign)
     with open_results(db) as results:
         answer = answer_all(results, chosen, campaign, asked)

@@ -22,17 +22,19 @@ from vdisklab.progress import (
 )
 from vdisklab.units import format_duration
 
+_RUNS_FOR_A_PACE = 3
+
 
 class TerminalProgress:
     """Shows cell, block, measurement, throughput and time left; plain lines without a terminal.
 
-    The time left is the estimate at first, then the mean of the runs that are done.
+    The time left is the estimate at first, then what the runs that are done suggest.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live("", console=console, transient=True, refresh_per_second=4)
-        self._runs = self._done = 0
+        self._runs = self._done = self._before = 0
         self._seconds_estimated = 0.0
         self._began = time.monotonic()
         self._cell = self._doing = self._moving = ""
@@ -80,7 +82,8 @@ class TerminalProgress:
         self._show()
 
     def _start(self, event: CampaignStarted) -> None:
-        self._runs, self._done = event.runs, event.finished
+        self._runs = event.runs
+        self._done = self._before = event.finished
         self._seconds_estimated = event.seconds_estimated
         self._began = time.monotonic()
         if event.finished:
@@ -106,7 +109,12 @@ class TerminalProgress:
         self._live.update(Text(" · ".join(part for part in parts if part), overflow="ellipsis"))
 
     def _time_left(self) -> str:
-        if not self._seconds_estimated:
+        """The estimate at first; once some runs are done, their own pace counts in its place."""
+        if not self._runs or self._done >= self._runs:
             return ""
-        left = self._seconds_estimated - (time.monotonic() - self._began)
+        elapsed = time.monotonic() - self._began
+        measured = self._done - self._before
+        left = self._seconds_estimated - elapsed
+        if measured >= _RUNS_FOR_A_PACE:
+            left = elapsed / measured * (self._runs - self._done)
         return f"about {format_duration(max(left, 1.0))} left"

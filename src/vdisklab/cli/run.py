@@ -25,12 +25,12 @@ from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
-from vdisklab.host.medium import medium_of
+from vdisklab.host.medium import describe_device, medium_of
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.request import Request
-from vdisklab.progress import CampaignStarted
+from vdisklab.progress import CampaignStarted, Note, Progress
 from vdisklab.result.address import default_url
-from vdisklab.result.model import Campaign
+from vdisklab.result.model import Campaign, HostFacts
 from vdisklab.result.store import Store, open_store
 
 
@@ -43,6 +43,10 @@ def run(
     ramp: asking.RampOption = None,
     size: asking.SizeOption = None,
     directory: asking.DirOption = None,
+    on: asking.OnOption = None,
+    destroy: asking.DestroyOption = None,
+    disks: asking.DisksOption = None,
+    arc: asking.ArcOption = None,
     seed: asking.SeedOption = None,
     page_cache: asking.PageCacheOption = None,
     baseline: asking.BaselineOption = None,
@@ -66,11 +70,14 @@ def run(
         vdisklab run '{ext4,xfs}/{raw,qcow2}/{none,writeback}'
 
         vdisklab run raw/none/{virtio,scsi,nvme} --blocks 10 --dir /srv/images
+
+        vdisklab run {none,ext4/raw/none,zvol/none} --on /dev/sdb
     """
     request = ask(
         paths=paths, plan_file=plan_file, profile=profile, blocks=blocks, runtime=runtime,
-        ramp=ramp, size=size, directory=directory, seed=seed, page_cache=page_cache,
-        baseline=baseline, label=label, accelerator=accelerator, cpus=cpus, memory=memory, db=db,
+        ramp=ramp, size=size, directory=directory, on=on, destroy=destroy, disks=disks, arc=arc,
+        seed=seed, page_cache=page_cache, baseline=baseline, label=label,
+        accelerator=accelerator, cpus=cpus, memory=memory, db=db,
     )  # fmt: skip
     console = Console(stderr=True)
     url = request.db or default_url(state_directory())
@@ -94,7 +101,7 @@ def measure(
         with open_ledger() as ledger, TerminalProgress(console) as progress:
             plan = make_plan(host, ledger, request, progress)
             print_dropped(console, plan.dropped)
-            campaign = _campaign(store, plan, host, new=new)
+            campaign = _campaign(store, plan, host, progress, new=new)
             finished = store.finished(campaign.id)
             slots = tuple(schedule(plan, finished))
             total = len(plan.cells) * plan.blocks
@@ -105,7 +112,7 @@ def measure(
                 console.print("every run of this plan is measured already; --new begins again")
                 return campaign.id, 0, False
             around = Surroundings(host, ledger, cache_directory(), progress)
-            identity = Identity(campaign.id, medium_of(plan.directory))
+            identity = Identity(campaign.id, _medium(plan))
             with (
                 open_bench(around, plan) as bench,
                 closing(campaign_runs(bench, identity, finished)) as runs,
@@ -121,11 +128,21 @@ def measure(
     return campaign.id, failed, False
 
 
-def _campaign(store: Store, plan: CampaignPlan, host: Host, *, new: bool) -> Campaign:
+def _campaign(
+    store: Store, plan: CampaignPlan, host: Host, progress: Progress, *, new: bool
+) -> Campaign:
+    """The campaign that this plan continues, or a new one.
+
+    A host that was changed since (another kernel, QEMU or fio) is another host: its numbers are
+    not put beside the old ones as if nothing had happened.
+    """
     facts = collect_facts(host)
     found = None if new else store.find_campaign(plan.fingerprint, facts.machine_id)
-    if found is not None:
+    changed = [] if found is None else _differences(found.host, facts)
+    if found is not None and not changed:
         return found
+    if changed:
+        progress(Note(f"a new campaign begins, as this host was changed: {', '.join(changed)}"))
     campaign = Campaign(
         id=secrets.token_hex(4),
         fingerprint=plan.fingerprint,
@@ -136,6 +153,21 @@ def _campaign(store: Store, plan: CampaignPlan, host: Host, *, new: bool) -> Cam
     )
     store.add_campaign(campaign)
     return campaign
+
+
+def _differences(before: HostFacts, now: HostFacts) -> list[str]:
+    """What decides numbers and is not as it was."""
+    keys = ("kernel", "cpu", "cpus", "qemu", "fio")
+    pairs = ((key, getattr(before, key), getattr(now, key)) for key in keys)
+    return [f"{key} was {old} and is {new}" for key, old, new in pairs if old != new]
+
+
+def _medium(plan: CampaignPlan) -> str | None:
+    """The device below the work directory, or those that stacks stand on instead."""
+    if not plan.ground.devices:
+        return medium_of(plan.directory)
+    known = [describe_device(device) or str(device) for device in plan.ground.devices]
+    return " + ".join(known)
 
 
 def cache_directory() -> Path:

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from vdisklab.analysis.doubt import Doubt, FromPageCache, evidence_findings
+from vdisklab.analysis.evidence import Tally
 from vdisklab.analysis.findings import Outline
 from vdisklab.analysis.observations import (
     Columns,
@@ -33,6 +34,7 @@ from vdisklab.report.document import Json
 from vdisklab.report.tables import Table, as_csv, show
 from vdisklab.result.address import default_url
 from vdisklab.result.model import Campaign, Run, Witnessed
+from vdisklab.result.observations import Example
 from vdisklab.result.store import open_store
 
 PIPE_WIDTH = 120
@@ -101,6 +103,12 @@ class Results(Protocol):
 
     def observations(self, campaign_ids: Sequence[str], /) -> Columns:
         """All numbers of the measured runs."""
+
+    def tallies(self, campaign_ids: Sequence[str], /) -> Sequence[Tally]:
+        """What was counted, summed by cell and measurement."""
+
+    def examples(self, campaign_ids: Sequence[str], /) -> Sequence[Example]:
+        """One measured run of each cell."""
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -14,6 +16,8 @@ from vdisklab.plan.guest import Accelerator
 
 TRIAL_SECONDS = 12.0
 """A micro guest under KVM answers in one or two seconds; a hanging one never does."""
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +49,30 @@ def choose_accelerator(
             f"{device} opens, but a guest did not boot under KVM within {TRIAL_SECONDS:.0f} s "
             f"({error})",
         )
+
+
+def remembered(file: Path, key: str, decide: Callable[[], Verdict]) -> Verdict:
+    """The verdict of an earlier trial with the same key, else a new one, which is written down.
+
+    The key must change with everything that could change the answer: the boot of this machine,
+    QEMU, the guest's kernel. A file that cannot be read or written only costs a new trial.
+    """
+    try:
+        known = json.loads(file.read_text())
+        if known["key"] == key:
+            return Verdict(Accelerator(known["accelerator"]), str(known["reason"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    verdict = decide()
+    text = json.dumps(
+        {"key": key, "accelerator": verdict.accelerator.value, "reason": verdict.reason}
+    )
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return verdict
+
+
+def trial_key(qemu_version: str, image: str, boot_id: Path = _BOOT_ID) -> str:
+    """What a verdict holds for: this boot of the machine, this QEMU, this guest image."""
+    return f"{boot_id.read_text().strip()} {qemu_version} {image}"

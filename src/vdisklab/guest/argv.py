@@ -78,7 +78,7 @@ def _boot(boot: BootFiles) -> tuple[str, ...]:
         "-initrd", str(boot.initrd),
         "-append", boot.append,
         "-blockdev", f"driver=file,filename={_escape(boot.root)},node-name=system,read-only=on",
-        "-device", "virtio-blk-pci,drive=system,serial=system,romfile=",
+        "-device", "virtio-blk-pci,drive=system,serial=vdisklab-image,romfile=",
     )  # fmt: skip
 
 

@@ -13,8 +13,10 @@ from vdisklab.guest.machine import Machine
 from vdisklab.plan.segments import Bus
 
 FIND_DISK = "/usr/lib/vdisklab/find-disk"
+LOAD_DRIVERS = "/usr/lib/vdisklab/load-drivers"
 
 _FIND_SECONDS = 15
+_DRIVER_SECONDS = 60
 _UNPLUG_SECONDS = 30.0
 
 
@@ -29,6 +31,17 @@ class GuestDisk:
 def port_for(disk: Disk) -> str | None:
     """The PCI bus that a disk is plugged into, or None where the bus is another one."""
     return HOTPLUG_PORTS[0] if disk.attachment.bus in (Bus.VIRTIO, Bus.SCSI, Bus.NVME) else None
+
+
+def await_drivers(machine: Machine) -> None:
+    """Waits until the guest has loaded every driver, which it does after its agent has answered.
+
+    Until then its second processor is busy, and a measurement would be disturbed.
+    """
+    command = (LOAD_DRIVERS, str(_DRIVER_SECONDS))
+    ended = machine.agent.run(command, timeout=_DRIVER_SECONDS + 15.0, allowed=(0, 1))
+    if ended.status != 0:
+        raise GuestError(ended.stderr.strip() or "the guest did not load its drivers")
 
 
 @contextmanager

@@ -22,6 +22,15 @@ class Site:
     ledger: Ledger
     directory: Path
 
+    @property
+    def label(self) -> str:
+        """What our file systems are called: 12 characters, the most that XFS takes."""
+        return f"vdl-{self.ledger.run_id}"
+
+    def unique(self, name: str) -> str:
+        """A name for a group, pool or array that nobody else has: it carries the run's id."""
+        return f"vdl_{self.ledger.run_id}_{name.replace('-', '_')}"
+
     @contextmanager
     def made(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
         """Holds a thing: noted before it is made in the block, undone however the block ends.

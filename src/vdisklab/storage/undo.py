@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError
+from vdisklab.host.blockdevice import is_same, open_device, signatures, usage
 from vdisklab.host.command import Host
 from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import Entry, Kind
@@ -143,10 +144,38 @@ def processes_marked(word: str) -> list[int]:
     return found
 
 
+def wipe_device(host: Host, entry: Entry) -> None:
+    """Removes our signatures from a device of the user's, and nothing that is not ours.
+
+    A device that is another one now, by size or serial number, is left alone.
+    """
+    path = Path(entry.name)
+    if not path.is_block_device():
+        return
+    try:
+        device = open_device(path)
+        if not is_same(device, entry.detail):
+            return
+        found = signatures(host, path)
+        if not found:
+            return
+        strange = [each for each in found if each.label != entry.detail["label"]]
+        user = usage(device)
+        if strange or user:
+            raise DirtyHostError(
+                f"{path} is not wiped: {user or f'it carries {strange[0]}, which is not ours'}",
+                hint=f"look at it, and `wipefs --all {path}` if nothing on it is needed",
+            )
+        host.run("wipefs", "--all", "--quiet", path)
+    except HostError as error:
+        raise DirtyHostError(f"{path} cannot be wiped: {error}") from error
+
+
 UNDO: Mapping[str, Undo] = {
     Kind.PROCESS: kill_process,
     Kind.FILE: remove_file,
     Kind.DIRECTORY: remove_directory,
     Kind.LOOP: detach_loop,
     Kind.MOUNT: unmount,
+    Kind.DEVICE: wipe_device,
 }

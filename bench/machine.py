@@ -1,0 +1,34 @@
+"""What every benchmark says of the machine that it ran on."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from vdisklab import __version__
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.host.medium import medium_of
+
+
+def machine_facts(directory: Path) -> dict[str, Any]:
+    """The host's facts, the medium below a directory, and when this was."""
+    facts = asdict(collect_facts(LocalHost()))
+    facts.pop("machine_id")
+    return {
+        "vdisklab": __version__,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": facts,
+        "medium": medium_of(directory),
+        "load_before": Path("/proc/loadavg").read_text().split()[0],
+    }
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """The result as JSON on standard output."""
+    json.dump(result, sys.stdout, indent=2)
+    print()

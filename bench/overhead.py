@@ -1,0 +1,109 @@
+"""What a campaign costs beside measuring: seconds per hot-plugged cell, share of time measured.
+
+Runs real campaigns through the command line into a database of their own and reads them back:
+
+    python bench/overhead.py [--dir DIR] > bench/results/overhead.json
+
+`outside_program` is a run's wall time less the wall time of its fio processes. `measuring_share`
+is the time that fio measured (its own runtime, ramp and start-up left out) over the wall time
+of the blocks, guests' boots included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from machine import machine_facts, print_result
+from vdisklab.cli.main import main as vdisklab
+from vdisklab.result.model import Origin, Run
+from vdisklab.result.store import open_store
+
+PATHS = "raw/{none,writeback}/{virtio,scsi,nvme}"
+
+
+def campaign(directory: Path, runtime: float, blocks: int) -> tuple[list[Run], float]:
+    """All runs of a new campaign, and the wall seconds of the whole command."""
+    with tempfile.TemporaryDirectory() as place:
+        database = Path(place) / "bench.sqlite"
+        begin = time.monotonic()
+        with contextlib.redirect_stdout(io.StringIO()):
+            status = vdisklab(
+                ["run", PATHS, "--blocks", str(blocks), "--runtime", str(runtime), "--ramp", "0",
+                 "--size", "128M", "--page-cache", "cold", "--baseline", "none",
+                 "--dir", str(directory), "--db", str(database)]
+            )  # fmt: skip
+        wall = time.monotonic() - begin
+        if status != 0:
+            raise SystemExit(f"the campaign ended with {status}")
+        with open_store(str(database)) as store:
+            return list(store.runs()), wall
+
+
+def outside_program(run: Run) -> float:
+    """Seconds of a run in which no fio process was alive."""
+    return run.wall_seconds - sum(m.wall_seconds for m in run.measurements)
+
+
+def measured(runs: Iterable[Run]) -> float:
+    """Seconds that fio measured."""
+    return sum(m.measured_seconds or 0.0 for run in runs for m in run.measurements)
+
+
+def span(runs: Sequence[Run]) -> float:
+    """Seconds from the first run's begin to the last one's end: the blocks with their boots."""
+    first = min(run.started for run in runs)
+    last = max(runs, key=lambda run: run.started)
+    return (last.started - first).total_seconds() + last.wall_seconds
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median and range, in seconds."""
+    return {
+        "median": round(statistics.median(values), 4),
+        "lowest": round(min(values), 4),
+        "highest": round(max(values), 4),
+        "n": len(values),
+    }
+
+
+def report(directory: Path) -> dict[str, Any]:
+    """Everything that is claimed of the overhead, with the facts of the machine."""
+    facts = machine_facts(directory)
+    short, _ = campaign(directory, runtime=0.5, blocks=3)
+    long, wall = campaign(directory, runtime=5, blocks=1)
+    plugged = [run for run in (*short, *long) if run.origin is Origin.GUEST]
+    starts = [
+        m.wall_seconds - m.measured_seconds
+        for run in plugged
+        for m in run.measurements
+        if m.measured_seconds is not None
+    ]
+    return {
+        "benchmark": "overhead",
+        "machine": facts,
+        "accelerator": plugged[0].accelerator,
+        "paths": PATHS,
+        "measurements_per_run": len(plugged[0].measurements),
+        "outside_program_seconds_per_run": spread([outside_program(run) for run in plugged]),
+        "program_start_and_end_seconds": spread(starts),
+        "measuring_share": {
+            "seconds_per_measurement": 5,
+            "of_blocks": round(measured(long) / span(long), 4),
+            "of_command": round(measured(long) / wall, 4),
+        },
+        "goals": {"outside_program_median": 0.4, "measuring_share": 0.85},
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--dir", type=Path, default=Path.cwd())
+    print_result(report(parser.parse_args().dir.absolute()))

@@ -1,0 +1,161 @@
+"""fio's command line, and its report read from recordings of fio 3.33."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vdisklab.errors import PlanError, WorkloadError
+from vdisklab.plan.profile import MeasurementPlan, Setting
+from vdisklab.result.model import METRICS, Direction
+from vdisklab.workload.base import Subject, Timing
+from vdisklab.workload.fio import Fio
+
+DATA = Path(__file__).parents[2] / "data" / "fio"
+READ = (DATA / "read-fio-3.33.json").read_text()
+MIXED = (DATA / "randrw-fio-3.33.json").read_text()
+SUBJECT = Subject("/dev/vdb", 32 << 20, is_device=True)
+
+
+def measurement(**settings: Setting) -> MeasurementPlan:
+    return MeasurementPlan("m", "fio", settings)
+
+
+def damaged(change: Any) -> str:  # noqa: ANN401 - a function that edits any JSON value
+    report = json.loads(READ)
+    change(report)
+    return json.dumps(report)
+
+
+def test_the_whole_command() -> None:
+    script = Fio().script(
+        measurement(rw="randrw", bs="4k", iodepth=8, numjobs=2, rwmixread=70, fsync=1),
+        SUBJECT,
+        Timing(0.2, 0.05),
+    )
+    assert script.command == (
+        "fio", "--name=m", "--filename=/dev/vdb", "--size=33554432", "--rw=randrw", "--bs=4096",
+        "--iodepth=8", "--ioengine=libaio", "--direct=1", "--time_based=1", "--runtime=200ms",
+        "--ramp_time=50ms", "--group_reporting=1", "--randrepeat=0", "--norandommap=1",
+        "--output-format=json+", "--eta=never", "--numjobs=2", "--rwmixread=70", "--fsync=1",
+    )  # fmt: skip
+    assert script.expected == 0.25
+    assert script.timeout > script.expected
+
+
+def test_what_was_not_asked_for_is_left_to_fio() -> None:
+    command = Fio().script(measurement(rw="read", bs="1M"), SUBJECT, Timing(5.0, 0.0)).command
+    assert not [word for word in command if word.startswith(("--numjobs", "--rwmix", "--fsync"))]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"rw": "readwrite?", "bs": "4k"}, "'rw'"),
+        ({"rw": "read"}, "'bs'"),
+        ({"rw": "read", "bs": "4k", "iodepth": 0}, "'iodepth'"),
+        ({"rw": "read", "bs": "4k", "iodepth": "8"}, "'iodepth'"),
+        ({"rw": "read", "bs": "4k", "io_depth": 8}, "'io_depth'"),
+        ({"rw": "read", "bs": "4 parsecs"}, "4 parsecs"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings: dict[str, Setting], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        Fio().script(measurement(**settings), SUBJECT, Timing(1.0, 0.0))
+
+
+class TestRecordings:
+    def test_a_read(self) -> None:
+        side = json.loads(READ)["jobs"][0]["read"]
+        outcome = Fio().parse(READ)
+        found = {sample.metric: sample.value for sample in outcome.samples}
+        assert {sample.direction for sample in outcome.samples} == {Direction.READ}
+        assert found["bandwidth"] == side["bw_bytes"]
+        assert found["iops"] == pytest.approx(side["iops"])
+        assert found["latency_mean"] == pytest.approx(side["lat_ns"]["mean"] / 1e9)
+        assert found["latency_p99"] == pytest.approx(
+            side["clat_ns"]["percentile"]["99.000000"] / 1e9
+        )
+        assert outcome.counted is not None
+        assert outcome.counted.read_bytes == side["io_bytes"]
+        assert outcome.counted.write_operations == 0
+        assert outcome.measured_seconds == side["runtime"] / 1000
+
+    def test_both_directions_of_a_mix(self) -> None:
+        outcome = Fio().parse(MIXED)
+        kinds = {(sample.direction, sample.metric) for sample in outcome.samples}
+        metrics = set(METRICS) - {"duration"}
+        assert kinds == {(d, m) for d in (Direction.READ, Direction.WRITE) for m in metrics}
+
+    def test_notes_before_and_after_the_report_do_no_harm(self) -> None:
+        assert Fio().parse(f"note: a pipe {'is'} full\n{READ}\nfio: bye\n") == Fio().parse(READ)
+
+    def test_an_error_of_a_job_is_an_error(self) -> None:
+        with pytest.raises(WorkloadError, match="errno 28"):
+            Fio().parse((DATA / "enospc-fio-3.33.txt").read_text())
+
+
+class TestMutilated:
+    @pytest.mark.parametrize("text", ["", "fio: cannot open /dev/vdb\n", "\n\n"])
+    def test_no_report(self, text: str) -> None:
+        with pytest.raises(WorkloadError, match="no JSON"):
+            Fio().parse(text)
+
+    def test_a_missing_number_is_not_a_zero(self) -> None:
+        def drop(report: Any) -> None:  # noqa: ANN401
+            del report["jobs"][0]["read"]["iops"]
+
+        with pytest.raises(WorkloadError, match=r"jobs\.0\.read\.iops"):
+            Fio().parse(damaged(drop))
+
+    def test_a_missing_percentile_is_no_sample(self) -> None:
+        def drop(report: Any) -> None:  # noqa: ANN401
+            del report["jobs"][0]["read"]["clat_ns"]["percentile"]["99.900000"]
+
+        found = {sample.metric for sample in Fio().parse(damaged(drop)).samples}
+        assert "latency_p99" in found
+        assert "latency_p99.9" not in found
+
+    def test_no_jobs(self) -> None:
+        with pytest.raises(WorkloadError, match="no job"):
+            Fio().parse(damaged(lambda report: report["jobs"].clear()))
+
+    def test_no_operations(self) -> None:
+        with pytest.raises(WorkloadError, match="single operation"):
+            Fio().parse(damaged(lambda report: report["jobs"][0]["read"].update(total_ios=0)))
+
+    @given(st.integers(min_value=0, max_value=READ.rindex("}") - 1))
+    def test_a_report_that_was_cut_off_is_refused(self, length: int) -> None:
+        with pytest.raises(WorkloadError):
+            Fio().parse(READ[:length])
+
+    @given(st.text())
+    def test_any_text_gives_a_sentence(self, text: str) -> None:
+        with pytest.raises(WorkloadError):
+            Fio().parse(text)
+
+    @given(
+        st.sampled_from(["error", "read", "write", "jobname"]),
+        st.none() | st.text() | st.lists(st.integers()) | st.floats() | st.just({}),
+    )
+    def test_any_other_value_gives_a_sentence_or_finite_samples(
+        self, key: str, value: object
+    ) -> None:
+        try:
+            outcome = Fio().parse(damaged(lambda report: report["jobs"][0].update({key: value})))
+        except WorkloadError:
+            return
+        assert all(sample.value == sample.value for sample in outcome.samples)
+
+    @given(
+        st.sampled_from(["iops", "bw_bytes"]), st.sampled_from(["NaN", "Infinity", "-1", "-0.5"])
+    )
+    def test_a_number_that_cannot_be_is_refused(self, key: str, number: str) -> None:
+        text = damaged(lambda report: report["jobs"][0]["read"].update({key: "HERE"}))
+        with pytest.raises(WorkloadError):
+            Fio().parse(text.replace('"HERE"', number))
