@@ -15,28 +15,32 @@ import gzip
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vdisklab.analysis.observations import Floats, MeasureKey, observe
+from vdisklab.analysis.observations import Floats, MeasureKey, cell_label, observe
 from vdisklab.analysis.search import Rules, goodness, next_cells, standing
 from vdisklab.result.export import read_export
+from vdisklab.result.model import Run
 
 RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """`logs` are goodness by cells x blocks without holes, `truth` by cell, `cost` in seconds."""
+    """`draw` gives, for one replay, goodness by cells x blocks (logarithms) and the true goodness.
+
+    `cost` is the seconds of one run, by cell.
+    """
 
     name: str
-    logs: Floats
-    truth: Floats
+    draw: Callable[[np.random.Generator], tuple[Floats, Floats]]
     cost: Floats
+    blocks: int
 
 
 @dataclass(frozen=True)
@@ -115,24 +119,27 @@ def replay(
     campaign: Campaign, replays: int, budget_share: float | None, rules: Rules, seed: int
 ) -> dict[str, Any]:
     """Share of right answers and of the exhaustive time, for each method."""
-    cells, blocks = campaign.logs.shape
+    cells, blocks = len(campaign.cost), campaign.blocks
     exhaustive = float(campaign.cost.sum()) * blocks
     budget = math.inf if budget_share is None else budget_share * exhaustive
     zone = math.log1p(rules.margin)
     methods: dict[str, Any] = {}
     for name, method in METHODS.items():
         rng = np.random.default_rng(seed)
-        right, shares, losses = 0, [], []
+        right, as_good = 0, 0
+        shares: list[float] = []
+        losses: list[float] = []
         for _ in range(replays):
-            order = rng.permutation(blocks)
-            limit = 0.25 * exhaustive if name != "adaptive" else budget
-            answer = method(campaign, campaign.logs[:, order], limit, rules, rng)
-            loss = float(campaign.truth.max() - campaign.truth[answer.row])
+            logs, truth = campaign.draw(rng)
+            answer = method(campaign, logs, budget, rules, rng)
+            loss = float(truth.max() - truth[answer.row])
+            as_good += int((truth.max() - truth <= zone).sum())
             right += loss <= zone
             shares.append(answer.seconds / exhaustive)
             losses.append(math.expm1(loss))
         methods[name] = {
             "within_margin": right / replays,
+            "as_good_mean": as_good / replays,
             "time_mean": float(np.mean(shares)),
             "time_p95": float(np.quantile(shares, 0.95)),
             "loss_mean": float(np.mean(losses)),
@@ -143,17 +150,13 @@ def replay(
         "cells": cells,
         "blocks": blocks,
         "budget": budget_share,
-        "as_good": int((campaign.truth.max() - campaign.truth <= zone).sum()),
         "methods": methods,
     }
 
 
 def recorded(file: Path, measure: MeasureKey) -> Campaign:
     """A recorded campaign, its cells with every block only. Raises ValueError for what has none."""
-    opener = gzip.open if file.suffix == ".gz" else open
-    with opener(file, "rt", encoding="utf-8") as stream:
-        ((_, runs),) = read_export(json.load(stream), name=str(file))
-    candidates = [run for run in runs if run.path.split("/")[-1] != "host"]
+    candidates = _runs(file)
     observations = observe(candidates)
     logs = goodness(observations, measure)
     whole = np.isfinite(logs).all(axis=1)
@@ -161,35 +164,74 @@ def recorded(file: Path, measure: MeasureKey) -> Campaign:
         raise ValueError(f"{file} has no cell with {measure} in every block")
     seconds: dict[str, list[float]] = {}
     for run in candidates:
-        label = run.path if run.page_cache == "bypassed" else f"{run.path} ({run.page_cache})"
+        label = cell_label(run.path, run.page_cache)
         seconds.setdefault(label, []).append(run.wall_seconds)
     cost = np.array([float(np.mean(seconds[cell])) for cell in observations.cells])
     kept = logs[whole]
-    return Campaign(f"{file.name} {measure}", kept, kept.mean(axis=1), cost[whole])
+    blocks = kept.shape[1]
+    return Campaign(
+        f"{file.name} {measure}",
+        lambda rng: (kept[:, rng.permutation(blocks)], kept.mean(axis=1)),
+        cost[whole],
+        blocks,
+    )
 
 
-def simulated(seed: int) -> Iterator[Campaign]:
-    """Campaigns with a known truth: how far cells are apart, how noisy, and how they drift."""
-    rng = np.random.default_rng(seed)
-    for name, cells, blocks, spread, noise, heavy in (
-        ("spread like cache modes, quiet", 60, 8, 0.8, 0.03, False),
-        ("spread like cache modes, noisy", 60, 8, 0.8, 0.10, False),
-        ("spread, heavy tails", 60, 8, 0.8, 0.05, True),
-        ("spread, many cells", 200, 10, 0.8, 0.05, False),
-        ("close together", 60, 10, 0.2, 0.05, False),
-    ):
-        truth = rng.normal(0, spread, cells)
-        drift = np.cumsum(rng.normal(0, 0.15, blocks))
-        raw = rng.standard_t(4, (cells, blocks)) / 2**0.5 if heavy else rng.normal(
-            0, 1, (cells, blocks)
-        )
-        logs = truth[:, None] + drift + noise * raw
-        yield Campaign(f"simulated: {name}", logs, truth, np.ones(cells))
+@dataclass(frozen=True)
+class Kind:
+    """How a simulated campaign is made; standard deviations are of logarithms.
+
+    `twins`: every second cell is the same as the one before (default and writeback are).
+    `unequal`: by how much the cells' own noise differs.
+    """
+
+    name: str
+    cells: int
+    blocks: int
+    spread: float
+    noise: float
+    heavy: bool = False
+    twins: bool = False
+    unequal: float = 0.0
+
+    def draw(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Cells, noise and a random walk of 15 % per block that touches all cells, all anew."""
+        truth = rng.normal(0, self.spread, self.cells)
+        if self.twins:
+            truth[1::2] = truth[: self.cells // 2 * 2 : 2]
+        noise = self.noise * np.exp(rng.normal(0, self.unequal, self.cells))
+        shape = (self.cells, self.blocks)
+        # Student's t with 4 degrees of freedom has variance 2.
+        raw = rng.standard_t(4, shape) / math.sqrt(2) if self.heavy else rng.normal(0, 1, shape)
+        drift = np.cumsum(rng.normal(0, 0.15, self.blocks))
+        logs: Floats = truth[:, None] + drift + noise[:, None] * raw
+        return logs, truth
 
 
-def fresh(campaign: Campaign, replays: int, rules: Rules, seed: int) -> dict[str, Any]:
-    """Like `replay`, with noise drawn anew each time, where the truth is known."""
-    raise NotImplementedError
+KINDS = (
+    Kind("as cache modes differ, quiet", 60, 8, 0.8, 0.03),
+    Kind("as cache modes differ, noisy", 60, 8, 0.8, 0.10),
+    Kind("heavy tails", 60, 8, 0.8, 0.05, heavy=True),
+    Kind("unequal noise", 60, 8, 0.8, 0.05, unequal=0.7),
+    Kind("twins", 60, 8, 0.8, 0.05, twins=True),
+    Kind("many cells", 200, 10, 0.8, 0.05),
+    Kind("close together", 60, 10, 0.2, 0.05),
+    Kind("close together and noisy", 60, 10, 0.2, 0.10),
+)
+
+
+def measures_of(file: Path) -> list[MeasureKey]:
+    """The IOPS and bandwidth that a recorded campaign holds of its guests."""
+    observations = observe(_runs(file))
+    return [key for key in observations.measures if key.metric in ("iops", "bandwidth")][:4]
+
+
+def _runs(file: Path) -> list[Run]:
+    """The runs of a recorded campaign without those on the host: the search is for guests."""
+    opener = gzip.open if file.suffix == ".gz" else open
+    with opener(file, "rt", encoding="utf-8") as stream:
+        exported = read_export(json.load(stream), name=str(file))
+    return [run for _, runs in exported for run in runs if run.path.split("/")[-1] != "host"]
 
 
 def main() -> int:
@@ -203,7 +245,10 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     rules = Rules(margin=asked.within)
-    campaigns = list(simulated(asked.seed))
+    campaigns = [
+        Campaign(f"simulated: {kind.name}", kind.draw, np.ones(kind.cells), kind.blocks)
+        for kind in KINDS
+    ]
     for file in asked.files or sorted(RESULTS.glob("*.json.gz")):
         for measure in asked.measure or measures_of(file):
             campaigns.append(recorded(file, measure))

@@ -1,4 +1,4 @@
-"""Finding the best path without measuring all of them as often: what to measure next, and when to stop.
+"""Finding the best path without measuring all of them as often: what is next, when to stop.
 
 Block by block every surviving cell is measured. A cell leaves when it is shown that it cannot be
 better than the leader by more than the margin; the search ends when only the leader is left, or
@@ -50,9 +50,9 @@ class Ended(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`margin` is a share (0.03): so much worse than the best is as good. `alpha` is the risk of
+    """`margin` is a share (0.03): what is so much worse than the best counts as good.
 
-    an answer that is worse than that, over the whole search.
+    `alpha` is the risk, over the whole search, of an answer that is worse than that.
     """
 
     margin: float = 0.03
