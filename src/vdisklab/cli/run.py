@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import Identity, campaign_runs
@@ -21,7 +22,7 @@ from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.plan import print_dropped
 from vdisklab.cli.rank import rank
 from vdisklab.cli.tables import DbOption, Format, FormatOption
-from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
@@ -84,10 +85,21 @@ def run(
     with open_store(url) as store:
         campaign, failed, interrupted = measure(store, request, console, new=new)
     if campaign is not None:
-        rank(campaign=[campaign], db=url, form=form)
+        _rank(console, campaign, url, form, failed)
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if failed else 0
+
+
+def _rank(console: Console, campaign: str, url: str, form: Format, failed: int) -> None:
+    """Ranks what was measured. That nothing can be ranked is no failure of measuring."""
+    try:
+        rank(campaign=[campaign], db=url, form=form)
+    except PlanError as error:
+        if failed:
+            console.print(f"{failed} cells failed; `vdisklab runs {campaign}` lists them")
+        console.print(Text(f"no ranking: {error}"), soft_wrap=True)
+        console.print(Text(f"hint: {error.hint}"), soft_wrap=True)
 
 
 def measure(

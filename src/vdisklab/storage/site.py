@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.errors import HostError
+from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Entry, Kind, Ledger
 from vdisklab.storage.undo import UNDO
@@ -35,13 +35,19 @@ class Site:
     def made(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
         """Holds a thing: noted before it is made in the block, undone however the block ends.
 
-        Raises DirtyHostError when it cannot be undone; then the ledger keeps it for `clean`.
+        Raises DirtyHostError when it cannot be undone; then the ledger keeps it for `clean`. It
+        also stays, in the ledger too, when something inside the block could not be undone, because
+        that may stand on it: the file of a device that is still mounted must not be removed.
         """
         with self.ledger.entry(kind, name, **detail) as entry:
             try:
                 yield entry
-            finally:
+            except DirtyHostError:
+                raise
+            except BaseException:
                 UNDO[kind](self.host, entry)
+                raise
+            UNDO[kind](self.host, entry)
 
 
 @contextmanager
