@@ -300,7 +300,7 @@ def ceiling_findings(
     """
     found: list[GuestCeiling | DeviceCeiling] = []
     nulls = [cell for cell in observations.cells if is_null(cell)]
-    hosts = [cell for cell in observations.cells if _on_host(cell)]
+    hosts = [cell for cell in observations.cells if is_on_host(cell)]
     for ceiling in nulls:
         bus = ceiling.split("/")[2:]
         others = [
@@ -332,7 +332,8 @@ def is_null(label: str) -> bool:
     return any(segment.partition(":")[0] == "null" for segment in label.split("/"))
 
 
-def _on_host(label: str) -> bool:
+def is_on_host(label: str) -> bool:
+    """True for a cell that is measured without a guest."""
     return label.rsplit("/", maxsplit=1)[-1] == "host"
 
 

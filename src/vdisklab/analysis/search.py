@@ -22,7 +22,8 @@ from enum import StrEnum
 import numpy as np
 from scipy import stats
 
-from vdisklab.analysis.additive import block_effects, moderate
+from vdisklab.analysis.additive import PRECISION, block_effects, moderate
+from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
 from vdisklab.result.model import Better
 
@@ -36,7 +37,8 @@ So one block puts out what is worse than the leader by a factor of about four, w
 """
 
 WORTH = 3.0
-"""Degrees of freedom that the assumed noise keeps once there is data of our own."""
+ENOUGH = 10.0
+"""The assumed noise still counts as WORTH degrees of freedom until the data have ENOUGH."""
 
 
 class Ended(StrEnum):
@@ -86,6 +88,22 @@ class Standing:
         return Ended.TIED if self.near else Ended.SEPARATED
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a search found. `as_good` cannot be better than `best` by more than `margin`.
+
+    `unsettled` may be, by up to `gap`; there are some only when time or blocks ran out.
+    """
+
+    best: str
+    as_good: tuple[str, ...]
+    unsettled: tuple[str, ...]
+    ended: Ended
+    blocks: int
+    margin: float
+    gap: float
+
+
 def standing(logs: Floats, rules: Rules) -> Standing:
     """Who is left after these blocks.
 
@@ -112,6 +130,10 @@ def standing(logs: Floats, rules: Rules) -> Standing:
     current = np.isfinite(table[:, -1])
     out = (behind > reach - zone) | ~current
     out[leader] = False
+    if blocks < MIN_BLOCKS:
+        # Below three blocks there is no verdict: the second best stays to be compared with.
+        second = next((place for place in order if place != leader and current[place]), leader)
+        out[second] = False
     survivors = [int(place) for place in order if not out[place]]
     best = max((float(reach[p] - behind[p]) for p in survivors if p != leader), default=0.0)
     return Standing(
@@ -136,14 +158,15 @@ def _estimates(table: Floats) -> tuple[Floats, Floats, Floats]:
     if total < 1:
         variance = np.full(len(table), prior)
         return effect, np.sqrt(variance / count), np.full(len(table), ASSUMED_FREEDOM)
-    common = (WORTH * prior + float(squares.sum())) / (WORTH + total)
+    worth = WORTH if total < ENOUGH else 0.0
+    common = max((worth * prior + float(squares.sum())) / (worth + total), PRECISION**2)
     variance = np.full(len(table), common)
-    freedom = np.full(len(table), WORTH + total)
+    freedom = np.full(len(table), worth + total)
     several = own >= 1
     if several.sum() >= 3:
         # As if each cell had also shown the common noise once: zero residuals are luck.
         noisy = (squares[several] + common) / (own[several] + 1)
-        variance[several], freedom[several] = moderate(noisy, own[several] + 1, total + WORTH)
+        variance[several], freedom[several] = moderate(noisy, own[several] + 1, total + worth)
     return effect, np.sqrt(variance / count), freedom
 
 
