@@ -20,6 +20,7 @@ from vdisklab.cli.clean import clean_verb
 from vdisklab.cli.compare import compare
 from vdisklab.cli.doctor import doctor
 from vdisklab.cli.export import export
+from vdisklab.cli.method import method
 from vdisklab.cli.plan import plan
 from vdisklab.cli.rank import rank
 from vdisklab.cli.recommend import recommend
@@ -63,7 +64,20 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for verb in (doctor, plan, run, rank, compare, claims, show, runs, recommend, export, audit):
+    for verb in (
+        doctor,
+        plan,
+        run,
+        rank,
+        compare,
+        claims,
+        show,
+        runs,
+        recommend,
+        export,
+        audit,
+        method,
+    ):
         app.command()(verb)
     app.command("clean")(clean_verb(UNDO))
     return app

@@ -1,6 +1,6 @@
 """How long the analysis takes: 10,000 cells × 10 blocks × 12 measures, at three sizes.
 
-    bench/analysis.py [--cells 2500 5000 10000] [--json FILE]
+    bench/analyse.py [--cells 2500 5000 10000] [--json FILE]
 
 Each size runs in a process of its own, so that its peak memory is its own. Measured are ranking,
 summaries (intervals), ratios to a baseline, the doubts of the values and forty claims, for every
