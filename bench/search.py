@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from vdisklab.analysis.observations import Floats, MeasureKey, cell_label, observe
-from vdisklab.analysis.search import Rules, goodness, next_cells, standing
+from vdisklab.analysis.search import Rules, Standing, goodness, look, next_cells
 from vdisklab.result.export import read_export
 from vdisklab.result.model import Run
 
@@ -60,12 +60,13 @@ def adaptive(
     """The search of `analysis.search`, with the blocks in the order of `logs`."""
     seen = np.full_like(logs, np.nan)
     cells: Sequence[int] = range(len(logs))
+    found: Standing | None = None
     spent, leader = 0.0, 0
     mean_cost = float(campaign.cost.mean())
     for block in range(logs.shape[1]):
         seen[list(cells), block] = logs[list(cells), block]
         spent += float(campaign.cost[list(cells)].sum())
-        found = standing(seen[:, : block + 1], rules)
+        found = look(seen[:, : block + 1], rules, found)
         leader = found.leader
         cells = next_cells(found, (budget - spent) / mean_cost)
         if not cells:

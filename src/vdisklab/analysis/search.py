@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 from vdisklab.analysis.additive import PRECISION, block_effects, moderate
@@ -46,6 +47,7 @@ class Ended(StrEnum):
 
     SEPARATED = "separated"  # all others are shown to be worse
     TIED = "tied"  # nothing is left that could be better by more than the margin
+    UNSETTLED = "unsettled"  # others may be better, and are no longer measured (they failed)
     OUT_OF_BUDGET = "out-of-budget"
     OUT_OF_BLOCKS = "out-of-blocks"
 
@@ -63,17 +65,18 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """After some blocks: the best cell so far, and those that may be better by more than margin.
+    """After some blocks, as rows of the matrix: who may be the best, best first.
 
-    Rows of the matrix, best first; the leader is the first survivor. `worse` are shown to be
-    worse than the leader, `near` are out because they cannot be better by more than the margin.
+    The leader is the first survivor. `worse` were shown to be worse than the leader of their
+    day, `near` to be better by no more than the margin; `dropped` missed a block without either.
     `gap` is how much better than the leader any survivor may be, as a share (0 for none).
     """
 
     survivors: tuple[int, ...]
-    worse: tuple[int, ...]
-    near: tuple[int, ...]
-    gap: float
+    worse: frozenset[int] = frozenset()
+    near: frozenset[int] = frozenset()
+    dropped: frozenset[int] = frozenset()
+    gap: float = 0.0
 
     @property
     def leader(self) -> int:
@@ -85,6 +88,8 @@ class Standing:
         """Why nothing is left to measure; None while there is."""
         if len(self.survivors) > 1:
             return None
+        if self.dropped:
+            return Ended.UNSETTLED
         return Ended.TIED if self.near else Ended.SEPARATED
 
 
@@ -105,43 +110,58 @@ class Outcome:
 
 
 def standing(logs: Floats, rules: Rules) -> Standing:
-    """Who is left after these blocks.
+    """Who is left after these blocks, looked at one after another.
+
+    Raises ValueError when nothing was measured.
+    """
+    columns = np.flatnonzero(np.isfinite(logs).any(axis=0))
+    found: Standing | None = None
+    for place in range(len(columns)):
+        found = look(logs[:, columns[: place + 1]], rules, found)
+    if found is None:
+        raise ValueError("nothing was measured yet")
+    return found
+
+
+def look(logs: Floats, rules: Rules, before: Standing | None) -> Standing:
+    """Who is left after one more block, which is the last column.
 
     Looks are taken after each block, at levels alpha/(b(b+1)), which add up to alpha however
     many there are; at each look a cell is compared with the leader at that level over the number
     of other cells (Bonferroni), so that the best is kept whichever cell happens to lead.
-    Raises ValueError when nothing was measured.
     """
-    seen = np.isfinite(logs)
-    blocks = int(seen.any(axis=0).sum())
-    rows = np.flatnonzero(seen.any(axis=1))
-    if not len(rows):
-        raise ValueError("nothing was measured yet")
-    table = logs[np.ix_(rows, np.flatnonzero(seen.any(axis=0)))]
-    effect, error, freedom = _estimates(table)
-    order = np.lexsort((rows, -effect))
-    leader = int(order[0])
+    rows = np.flatnonzero(np.isfinite(logs).any(axis=1))
+    known = set(rows.tolist()) if before is None else set(before.survivors)
+    before = before or Standing(())
+    current = [row for row in rows.tolist() if row in known and np.isfinite(logs[row, -1])]
+    if not current:
+        return before
+    effect, error, freedom = _estimates(logs[rows])
+    at = {int(row): place for place, row in enumerate(rows)}
+    order = sorted(current, key=lambda row: (-effect[at[row]], row))
+    places = np.array([at[row] for row in order])
+    blocks = logs.shape[1]
     level = rules.alpha / (blocks * (blocks + 1)) / max(1, len(rows) - 1)
-    limit = stats.t.isf(level, np.minimum(freedom, freedom[leader]))
-    reach = limit * np.hypot(error, error[leader])
-    behind = effect[leader] - effect
-    zone = math.log1p(rules.margin)
-    # A cell that missed the last block, although it was tried there or dropped, stays out.
-    current = np.isfinite(table[:, -1])
-    out = (behind > reach - zone) | ~current
-    out[leader] = False
-    if blocks < MIN_BLOCKS:
+    limit = stats.t.isf(level, np.minimum(freedom[places], freedom[places[0]]))
+    reach = limit * np.hypot(error[places], error[places[0]])
+    behind = effect[places[0]] - effect[places]
+    out = behind > reach - math.log1p(rules.margin)
+    out[0] = False
+    if blocks < MIN_BLOCKS and len(order) > 1:
         # Below three blocks there is no verdict: the second best stays to be compared with.
-        second = next((place for place in order if place != leader and current[place]), leader)
-        out[second] = False
-    survivors = [int(place) for place in order if not out[place]]
-    best = max((float(reach[p] - behind[p]) for p in survivors if p != leader), default=0.0)
+        out[1] = False
+    ahead = (reach - behind)[1:][~out[1:]]
     return Standing(
-        survivors=tuple(int(rows[place]) for place in survivors),
-        worse=tuple(int(rows[p]) for p in order if out[p] and behind[p] > reach[p]),
-        near=tuple(int(rows[p]) for p in order if out[p] and behind[p] <= reach[p] and current[p]),
-        gap=math.expm1(max(best, 0.0)),
+        survivors=tuple(row for row, gone in zip(order, out, strict=True) if not gone),
+        worse=before.worse | _rows(order, out & (behind > reach)),
+        near=before.near | _rows(order, out & (behind <= reach)),
+        dropped=before.dropped | (known - set(current)),
+        gap=math.expm1(max(float(ahead.max(initial=0.0)), 0.0)),
     )
+
+
+def _rows(order: list[int], which: npt.NDArray[np.bool_]) -> set[int]:
+    return {row for row, chosen in zip(order, which, strict=True) if chosen}
 
 
 def _estimates(table: Floats) -> tuple[Floats, Floats, Floats]:

@@ -134,8 +134,8 @@ def run(
     url = request.db or default_url(state_directory())
     with open_store(url) as store:
         campaign, failed, interrupted = measure(store, request, console, new=new, search=search)
-        if search is not None and campaign is not None:
-            outcome = search.outcome(store, campaign)
+        if search is not None and campaign is not None and not interrupted:
+            outcome = search.outcome(store, campaign, request.blocks or SEARCH_BLOCKS)
             if outcome is not None:
                 said = search_sentence(outcome)
                 console.print(said, soft_wrap=True, markup=False, highlight=False)

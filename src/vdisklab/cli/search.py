@@ -86,7 +86,7 @@ class BestSearch:
 
         return choose
 
-    def outcome(self, results: Results, campaign: str) -> Outcome | None:
+    def outcome(self, results: Results, campaign: str, most_blocks: int) -> Outcome | None:
         """Who is best after all blocks that were measured, and why the search ended.
 
         None when nothing of a guest was measured.
@@ -96,13 +96,16 @@ class BestSearch:
             return None
         found = standing(logs, self.rules)
         blocks = int(np.isfinite(logs).any(axis=0).sum())
-        spent = sum(run.wall_seconds for run in results.outlines([campaign]))
-        stopped = Ended.OUT_OF_BUDGET if spent >= 0.5 * self.budget else Ended.OUT_OF_BLOCKS
+        ended = found.ended
+        if ended is None:
+            ended = Ended.OUT_OF_BLOCKS if blocks >= most_blocks else Ended.OUT_OF_BUDGET
+        elif ended is Ended.UNSETTLED and math.isfinite(self.budget):
+            ended = Ended.OUT_OF_BUDGET
         return Outcome(
             best=cells[found.leader],
-            as_good=tuple(cells[row] for row in found.near),
-            unsettled=tuple(cells[row] for row in found.survivors[1:]),
-            ended=found.ended or stopped,
+            as_good=tuple(cells[row] for row in sorted(found.near)),
+            unsettled=tuple(cells[row] for row in (*found.survivors[1:], *sorted(found.dropped))),
+            ended=ended,
             blocks=blocks,
             margin=self.rules.margin,
             gap=found.gap,

@@ -223,6 +223,8 @@ def search_sentence(found: Outcome) -> str:
             return f"{head} All others are shown to be worse."
         case Ended.TIED:
             return f"{head}{tie} The search ended because no other can be better by more."
+        case Ended.UNSETTLED:
+            return f"{head}{tie} Others missed a block (they failed): {_unsettled(found)}"
         case Ended.OUT_OF_BUDGET:
             return f"{head}{tie} The budget ended first: {_unsettled(found)}"
         case Ended.OUT_OF_BLOCKS:
@@ -232,4 +234,5 @@ def search_sentence(found: Outcome) -> str:
 
 
 def _unsettled(found: Outcome) -> str:
-    return f"{_names(found.unsettled)} may still be better, by up to {found.gap:.0%}."
+    by = f", by up to {found.gap:.0%}" if found.gap > 0 else ""
+    return f"{_names(found.unsettled)} may still be better{by}."

@@ -5,7 +5,7 @@ import pytest
 
 from analysis.made import IOPS, P99, observed
 from vdisklab.analysis.observations import Floats
-from vdisklab.analysis.search import Ended, Rules, goodness, next_cells, standing
+from vdisklab.analysis.search import Ended, Rules, Standing, goodness, look, next_cells, standing
 
 RULES = Rules()
 
@@ -20,11 +20,12 @@ def searched(logs: Floats, rules: Rules = RULES, runs: float = np.inf) -> tuple[
     """The row that is found, and in how many runs."""
     seen = np.full_like(logs, np.nan)
     cells: tuple[int, ...] = tuple(range(len(logs)))
+    found: Standing | None = None
     spent, leader = 0, 0
     for block in range(logs.shape[1]):
         seen[list(cells), block] = logs[list(cells), block]
         spent += len(cells)
-        found = standing(seen[:, : block + 1], rules)
+        found = look(seen[:, : block + 1], rules, found)
         leader, cells = found.leader, next_cells(found, runs - spent)
         if not cells:
             break
@@ -36,7 +37,7 @@ def test_one_block_puts_out_only_what_is_far_behind() -> None:
     found = standing(logs, RULES)
     assert found.leader == 0
     assert found.survivors == (0, 1)
-    assert found.worse == (2, 3)
+    assert found.worse == {2, 3}
     assert found.ended is None
     assert found.gap > 0
 
@@ -60,7 +61,19 @@ def test_a_clear_best_ends_alone() -> None:
 def test_what_was_not_measured_in_the_last_block_does_not_come_back() -> None:
     logs = np.zeros((3, 2))
     logs[2, 1] = np.nan
-    assert 2 not in standing(logs, RULES).survivors
+    found = standing(logs, RULES)
+    assert 2 not in found.survivors
+    assert found.dropped == {2}
+    again = np.column_stack([logs, np.zeros(3)])
+    assert 2 not in standing(again, RULES).survivors
+
+
+def test_a_cell_that_was_dropped_leaves_the_end_open() -> None:
+    logs = campaign(np.random.default_rng(2), np.array([1.0, 0.99, -1.0]), 5, 0.02)
+    logs[1, 1:] = np.nan
+    found = standing(logs, RULES)
+    assert (found.survivors, found.ended) == ((0,), Ended.UNSETTLED)
+    assert found.dropped == {1}
 
 
 def test_a_lonely_cell_is_the_best_and_nothing_is_an_error() -> None:
@@ -111,9 +124,10 @@ def test_without_a_budget_the_best_is_hardly_ever_put_out() -> None:
         logs = campaign(rng, truth, 10, 0.05)
         seen = np.full_like(logs, np.nan)
         cells: tuple[int, ...] = tuple(range(12))
+        found: Standing | None = None
         for block in range(10):
             seen[list(cells), block] = logs[list(cells), block]
-            found = standing(seen[:, : block + 1], RULES)
+            found = look(seen[:, : block + 1], RULES, found)
             if 0 not in found.survivors:
                 lost += 1
                 break

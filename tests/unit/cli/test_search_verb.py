@@ -69,16 +69,16 @@ def test_no_budget_ends_it(plan: CampaignPlan) -> None:
 
 
 def test_the_outcome_is_put_into_words(plan: CampaignPlan) -> None:
-    found = search().outcome(stored(plan, 4), CAMPAIGN.id)
+    found = search().outcome(stored(plan, 4), CAMPAIGN.id, 20)
     assert found is not None
     assert found.best == "raw/writeback (warm)"
     assert found.ended is Ended.SEPARATED
     assert "All others are shown to be worse" in search_sentence(found)
-    early = search(budget=1.0).outcome(stored(plan, 1), CAMPAIGN.id)
+    early = search(budget=1.0).outcome(stored(plan, 1), CAMPAIGN.id, 20)
     assert early is not None
-    if early.ended is Ended.OUT_OF_BUDGET:
-        assert "may still be better" in search_sentence(early)
-    assert search().outcome(FakeStore(all_runs=[]), CAMPAIGN.id) is None
+    assert early.ended is Ended.OUT_OF_BUDGET
+    assert "may still be better" in search_sentence(early)
+    assert search().outcome(FakeStore(all_runs=[]), CAMPAIGN.id, 20) is None
 
 
 def test_needs_leave_paths_out_and_list_them(plan: CampaignPlan) -> None:
