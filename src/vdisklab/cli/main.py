@@ -22,6 +22,7 @@ from vdisklab.cli.export import export
 from vdisklab.cli.plan import plan
 from vdisklab.cli.rank import rank
 from vdisklab.cli.recommend import recommend
+from vdisklab.cli.report import report
 from vdisklab.cli.run import run
 from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
@@ -62,7 +63,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for verb in (doctor, plan, run, rank, compare, show, runs, recommend, export, audit):
+    for verb in (doctor, plan, run, rank, compare, show, runs, recommend, report, export, audit):
         app.command()(verb)
     app.command("clean")(clean_verb(UNDO))
     return app
