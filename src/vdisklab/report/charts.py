@@ -16,6 +16,8 @@ import altair as alt
 import vl_convert
 from defusedxml.ElementTree import fromstring
 
+from vdisklab.report.tables import sanitise_line
+
 Spec = dict[str, Any]
 
 _WIDTH = 560
@@ -79,6 +81,7 @@ def bars(rows: Sequence[Bar], unit: str, palette: Palette, *, caution: str | Non
         chart = chart.facet(
             row=alt.Row("group:N", sort=None, title=None,
                         header=alt.Header(labelAngle=0, labelAlign="left", labelOrient="top",
+                                          labelAnchor="start",
                                           labelFontWeight="bold", labelColor=palette.ink)),
             spacing=12,
         ).resolve_scale(y="independent")  # fmt: skip
@@ -105,7 +108,7 @@ def plane(
             "label": point.label if point.front else "", "safety": point.safety,
             "value": point.value, "colour": palette.highlight if point.front else palette.muted,
         }
-        for point in points
+        for point in sorted(points, key=lambda point: point.front)  # the front is drawn last
     ]  # fmt: skip
     base = alt.Chart(alt.InlineData(values=values)).encode(
         x=alt.X("value:Q", title=unit, scale=alt.Scale(zero=True)),
@@ -140,7 +143,8 @@ def percentiles(rows: Sequence[Step], unit: str, palette: Palette, *, caution: s
         .mark_line(point=True)
         .encode(
             x=alt.X("percentile:N", sort=order, title="percentile", axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("value:Q", title=unit, scale=alt.Scale(type="log")),
+            y=alt.Y("value:Q", title=unit, scale=alt.Scale(type="log"),
+                    axis=alt.Axis(tickCount=4)),
             color=alt.Color("label:N", scale=alt.Scale(domain=names, range=colours),
                             legend=alt.Legend(title=None, orient="bottom", columns=1,
                                               labelLimit=500)),
@@ -158,6 +162,8 @@ def _labels() -> alt.Axis:
 
 def _finished(chart: Any, palette: Palette, caution: str | None) -> Spec:  # noqa: ANN401
     """The specification as JSON, with the palette and the caution applied."""
+    # Fonts differ from screen to screen: labels get room for a wider one than was measured with.
+    room = {"left": 44, "right": 16, "top": 4, "bottom": 4}
     title = alt.Title(
         caution or "", anchor="start", fontSize=11, fontWeight="normal", color=palette.highlight
     )
@@ -165,7 +171,7 @@ def _finished(chart: Any, palette: Palette, caution: str | None) -> Spec:  # noq
             "titleFont": "sans-serif", "titleFontWeight": "normal"}  # fmt: skip
     spec: Spec = (
         (chart.properties(title=title) if caution else chart)
-        .configure(background=palette.paper or "transparent", font="sans-serif")
+        .configure(background=palette.paper or "transparent", font="sans-serif", padding=room)
         .configure_view(stroke=None)
         .configure_axis(
             gridColor=palette.grid, domainColor=palette.grid, tickColor=palette.grid, **text
@@ -178,12 +184,24 @@ def _finished(chart: Any, palette: Palette, caution: str | None) -> Spec:  # noq
 
 def to_svg(spec: Spec) -> str:
     """The chart as an SVG document."""
-    return vl_convert.vegalite_to_svg(spec)
+    return vl_convert.vegalite_to_svg(_harmless(spec))
 
 
 def to_png(spec: Spec, scale: float = 2.0) -> bytes:
     """The chart as a PNG image; `scale` 2 is for screens of today."""
-    return vl_convert.vegalite_to_png(spec, scale=scale)
+    return vl_convert.vegalite_to_png(_harmless(spec), scale=scale)
+
+
+def _harmless(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """The specification with control characters made visible: XML cannot hold them.
+
+    vl-convert 1.9 ends the whole process when one is in a label.
+    """
+    if isinstance(value, str):
+        return sanitise_line(value)
+    if isinstance(value, dict):
+        return {key: _harmless(each) for key, each in value.items()}
+    return [_harmless(each) for each in value] if isinstance(value, list) else value
 
 
 _SVG = "{http://www.w3.org/2000/svg}"

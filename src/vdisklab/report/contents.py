@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from vdisklab.analysis.compare import Ratio
@@ -12,7 +12,6 @@ from vdisklab.analysis.observations import MeasureKey, split_label
 from vdisklab.analysis.rank import Ranking
 from vdisklab.analysis.score import RoleSet, Score
 from vdisklab.analysis.summary import Summary
-from vdisklab.report import numbers
 from vdisklab.report.recommending import RecommendationAnswer, sentences
 from vdisklab.report.tables import Column, Table, Value, text
 from vdisklab.report.wording import EMULATION, sentence
@@ -90,16 +89,7 @@ def answer_sentences(contents: Contents) -> tuple[str, ...]:
     """The answer, the runner-up, how sure it is, what is lost in a power cut, what is gained."""
     if contents.recommendation is None:
         return (contents.why_none,)
-    return tuple(_answer(contents.recommendation))
-
-
-def _answer(answer: RecommendationAnswer) -> Iterator[str]:
-    yield from sentences(answer)
-    if len(answer.order) > 1:
-        runner = answer.order[1]
-        ratio = answer.ratios.get(runner)
-        how = "" if ratio is None else f", {numbers.ratio(ratio.ratio)} as good"
-        yield f"Runner-up: {runner}{how}."
+    return tuple(sentences(contents.recommendation))
 
 
 def doubt_sentences(contents: Contents) -> tuple[str, ...]:

@@ -93,8 +93,10 @@ def test_each_need_narrows_the_choice(
 def test_the_table_says_why(store: FakeStore, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recommend", "--need", "durable"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Use raw/none: the best by weighted overall of 5 paths that qualify, of 6." in out
-    assert "Against QEMU's default (raw/default (cold)) it is ×1." in out
+    assert (
+        "Use raw/none: the best by weighted overall of 5 paths that qualify, of 6 measured." in out
+    )
+    assert "Beside QEMU's default (raw/default (cold)) it is ×1." in out
     assert "under emulation" in out
 
 

@@ -64,7 +64,7 @@ EVIL = (
     "=cmd|'/C calc'!A1",
     "\x1b]0;owned\x07\x1b[31m",
     "<!--",
-    "‮evil",
+    "\u202eevil",
 )
 
 

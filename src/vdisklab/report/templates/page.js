@@ -188,4 +188,5 @@
   by("metric").value = data.ranked;
   by("search").value = "";
   show();
+  performance.mark("vdisklab-table");
 })();
