@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 
 from vdisklab.analysis.durability import Keeping, durability
 from vdisklab.analysis.observations import MeasureKey, split_label
@@ -20,6 +20,9 @@ from vdisklab.result.model import Better, Direction
 
 MOST_BARS = 14
 """A figure shows the best so many; the table has them all."""
+
+MOST_POINTS = 300
+"""More points cover one another; those of the front always stay."""
 
 MOST_GROUPS = 4
 """So many groups of bars stand below one another."""
@@ -75,7 +78,7 @@ def _told(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -> str
     return f"Bar chart, {title}, in {unit}: {shown}.{caution}"
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def _path(cell: str) -> DiskPath:
     return parse_path(split_label(cell)[0])
 
@@ -259,8 +262,10 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
         if value > best_so_far:
             front.add(cell)
             best_so_far = value
+    placed.sort(key=lambda each: (each[0] not in front, -each[2]))
     points = [
-        Point(cell, safety, value / scale.factor, cell in front) for cell, safety, value in placed
+        Point(cell, safety, value / scale.factor, cell in front)
+        for cell, safety, value in placed[:MOST_POINTS]
     ]
     order = [each for each in _SAFETIES if any(point.safety == each for point in points)]
     told = "; ".join(f"{p.label}: {numbers.digits(p.value)}, {p.safety}" for p in points if p.front)

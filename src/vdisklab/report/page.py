@@ -11,6 +11,7 @@ import base64
 import gzip
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib import resources
@@ -103,7 +104,7 @@ def _json(value: object) -> Markup:
 def _packed(value: object) -> str:
     """JSON, compressed: commands of ten thousand cells are much alike."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=4, mtime=0)).decode()
 
 
 def _figures(contents: Contents) -> list[dict[str, Any]]:
@@ -182,13 +183,16 @@ def _ratio(contents: Contents, cell: str) -> float | None:
     return None if found is None else _short(found.ratio)
 
 
-def _columns(found: dict[str, Summary] | Any, order: tuple[str, ...]) -> list[list[float | None]]:  # noqa: ANN401
+def _columns(
+    found: Mapping[str, Summary], order: tuple[str, ...]
+) -> tuple[list[float | None], ...]:
     """Median, low and high of each cell, in the order of the cells."""
     summaries = [found.get(cell) for cell in order]
-    return [
-        [None if each is None else _short(getattr(each, part)) for each in summaries]
-        for part in ("median", "low", "high")
-    ]
+    return (
+        [None if each is None else _short(each.median) for each in summaries],
+        [None if each is None else _short(each.low) for each in summaries],
+        [None if each is None else _short(each.high) for each in summaries],
+    )
 
 
 def _short(value: float | None) -> float | None:

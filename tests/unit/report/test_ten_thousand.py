@@ -13,7 +13,8 @@ import pytest
 from analysis.made import CAMPAIGN, START
 from cli.fake_store import FakeColumns
 
-from report.test_browser import _CHROMIUM, Browser, browser, watch
+from playwright.sync_api import Browser, Page
+from report.test_browser import _CHROMIUM, browser, watch
 from vdisklab.cli.report import gather
 from vdisklab.plan.path import parse_path
 from vdisklab.report.page import FIRST_PAGE, render_page
@@ -61,16 +62,16 @@ class LargeStore:
     def campaigns(self) -> tuple[Campaign, ...]:
         return (CAMPAIGN,)
 
-    def campaign(self, name: str) -> Campaign:
+    def campaign(self, _name: str) -> Campaign:
         return CAMPAIGN
 
-    def runs(self, campaign_id: str, *, measured_only: bool = False) -> Iterator[Run]:
+    def runs(self, _id: str, *, measured_only: bool = False) -> Iterator[Run]:  # noqa: ARG002
         raise AssertionError("a report does not read ten thousand whole runs")
 
-    def run(self, name: str) -> Run:
+    def run(self, _name: str) -> Run:
         raise AssertionError
 
-    def outlines(self, campaign_ids: Sequence[str]) -> tuple[RunOutline, ...]:
+    def outlines(self, _ids: Sequence[str]) -> tuple[RunOutline, ...]:
         return tuple(
             RunOutline(f"{block}-{path}", CAMPAIGN.id, path, path, "bypassed", block, 1,
                        Origin.GUEST, START, "kvm", "disk", None)
@@ -78,7 +79,7 @@ class LargeStore:
             for path in self.paths
         )  # fmt: skip
 
-    def observations(self, campaign_ids: Sequence[str]) -> FakeColumns:
+    def observations(self, _ids: Sequence[str]) -> FakeColumns:
         rng = np.random.default_rng(1)
         measures = tuple(
             f"{name}/{'write' if 'write' in name else 'read'}/{metric}"
@@ -93,14 +94,14 @@ class LargeStore:
             (block + 1).astype(np.int32), measure, np.exp(level).ravel(),
         )  # fmt: skip
 
-    def tallies(self, campaign_ids: Sequence[str]) -> tuple[CellTally, ...]:
+    def tallies(self, _ids: Sequence[str]) -> tuple[CellTally, ...]:
         return tuple(
             CellTally(path, name, 1000, 3, 3, 4096000, 4096000, 0.02)
             for path in self.paths
             for name in NAMES
         )
 
-    def examples(self, campaign_ids: Sequence[str]) -> tuple[Example, ...]:
+    def examples(self, _ids: Sequence[str]) -> tuple[Example, ...]:
         return tuple(
             Example(
                 path, f"{number:06x}", 3, START, "kvm", "disk",
@@ -110,6 +111,12 @@ class LargeStore:
             )
             for number, path in enumerate(self.paths)
         )  # fmt: skip
+
+
+def first_table(page: Page) -> float:
+    """Milliseconds from the beginning of loading until the table stood."""
+    script = "performance.getEntriesByName('vdisklab-table')[0].startTime"
+    return float(page.evaluate(script))
 
 
 @pytest.mark.skipif(_CHROMIUM is None, reason="chromium is not installed")
@@ -123,12 +130,15 @@ def test_size_building_and_first_page(browser: Browser, tmp_path: Path) -> None:
     file.write_text(page, encoding="utf-8")
     size = file.stat().st_size
     seen = watch(browser, file)
-    shown = seen.page.evaluate("performance.getEntriesByName('vdisklab-table')[0].startTime")
+    times = [first_table(seen.page)]
+    for _ in range(2):  # the best of three, as other programs share this machine
+        seen.page.reload()
+        times.append(first_table(seen.page))
+    shown = min(times)
     print(f"{size / 1e6:.1f} MB, built in {built:.1f} s, table after {shown:.0f} ms")
     assert seen.page.locator("#table tbody tr").count() == FIRST_PAGE
     assert seen.complaints == []
     assert size <= 15 << 20
-    # Processor time and some slack, as other programs may share this machine.
-    assert built <= 10
-    assert shown <= 1000 * 2
+    assert built <= 10  # processor time
+    assert shown <= 1000
     seen.page.close()
