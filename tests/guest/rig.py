@@ -24,7 +24,7 @@ class Agent:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
 
-    def ask(self, command: str, **arguments: object) -> Any:
+    def ask(self, command: str, **arguments: object) -> Any:  # noqa: ANN401
         request = {"execute": command, "arguments": arguments}
         self._channel.sendall(json.dumps(request).encode() + b"\n")
         answer = b""

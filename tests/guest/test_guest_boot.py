@@ -156,7 +156,7 @@ def test_file_systems_can_be_made_and_mounted(q35: Agent, kind: str) -> None:
         ("sysbench", "--version"),
         ("sqlite3", ":memory:", "select 1"),
         ("/usr/bin/dd", "if=/dev/zero", "of=/dev/null", "count=1", "oflag=nocache"),
-        ("bonnie++", "-d", "/tmp", "-u", "root", "-s", "0", "-n", "1", "-r", "1"),
+        ("bonnie++", "-d", "/run", "-u", "root", "-s", "0", "-n", "1", "-r", "1"),
         ("blkid", "/dev/vda"),
     ],
 )

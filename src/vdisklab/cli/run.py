@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import Identity, campaign_runs
@@ -21,11 +22,11 @@ from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.plan import print_dropped
 from vdisklab.cli.rank import rank
 from vdisklab.cli.tables import DbOption, Format, FormatOption
-from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
-from vdisklab.host.medium import medium_of
+from vdisklab.host.medium import describe_device, medium_of
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.request import Request
 from vdisklab.progress import CampaignStarted, Note, Progress
@@ -43,6 +44,10 @@ def run(
     ramp: asking.RampOption = None,
     size: asking.SizeOption = None,
     directory: asking.DirOption = None,
+    on: asking.OnOption = None,
+    destroy: asking.DestroyOption = None,
+    disks: asking.DisksOption = None,
+    arc: asking.ArcOption = None,
     seed: asking.SeedOption = None,
     page_cache: asking.PageCacheOption = None,
     baseline: asking.BaselineOption = None,
@@ -66,24 +71,38 @@ def run(
         vdisklab run '{ext4,xfs}/{raw,qcow2}/{none,writeback}'
 
         vdisklab run raw/none/{virtio,scsi,nvme} --blocks 10 --dir /srv/images
+
+        vdisklab run {none,ext4/raw/none,zvol/none} --on /dev/sdb
     """
     request = ask(
         paths=paths, plan_file=plan_file, profile=profile, blocks=blocks, runtime=runtime,
-        ramp=ramp, size=size, directory=directory, seed=seed, page_cache=page_cache,
-        baseline=baseline, label=label, accelerator=accelerator, cpus=cpus, memory=memory, db=db,
+        ramp=ramp, size=size, directory=directory, on=on, destroy=destroy, disks=disks, arc=arc,
+        seed=seed, page_cache=page_cache, baseline=baseline, label=label,
+        accelerator=accelerator, cpus=cpus, memory=memory, db=db,
     )  # fmt: skip
     console = Console(stderr=True)
     url = request.db or default_url(state_directory())
     with open_store(url) as store:
-        campaign, failed, interrupted = _measure(store, request, console, new=new)
+        campaign, failed, interrupted = measure(store, request, console, new=new)
     if campaign is not None:
-        rank(campaign=[campaign], db=url, form=form)
+        _rank(console, campaign, url, form, failed)
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if failed else 0
 
 
-def _measure(
+def _rank(console: Console, campaign: str, url: str, form: Format, failed: int) -> None:
+    """Ranks what was measured. That nothing can be ranked is no failure of measuring."""
+    try:
+        rank(campaign=[campaign], db=url, form=form)
+    except PlanError as error:
+        if failed:
+            console.print(f"{failed} cells failed; `vdisklab runs {campaign}` lists them")
+        console.print(Text(f"no ranking: {error}"), soft_wrap=True)
+        console.print(Text(f"hint: {error.hint}"), soft_wrap=True)
+
+
+def measure(
     store: Store, request: Request, console: Console, *, new: bool
 ) -> tuple[str | None, int, bool]:
     """The campaign with anything measured in it, how many cells failed, whether it was cut off."""
@@ -105,7 +124,7 @@ def _measure(
                 console.print("every run of this plan is measured already; --new begins again")
                 return campaign.id, 0, False
             around = Surroundings(host, ledger, cache_directory(), progress)
-            identity = Identity(campaign.id, medium_of(plan.directory))
+            identity = Identity(campaign.id, _medium(plan))
             with (
                 open_bench(around, plan) as bench,
                 closing(campaign_runs(bench, identity, finished)) as runs,
@@ -153,6 +172,14 @@ def _differences(before: HostFacts, now: HostFacts) -> list[str]:
     keys = ("kernel", "cpu", "cpus", "qemu", "fio")
     pairs = ((key, getattr(before, key), getattr(now, key)) for key in keys)
     return [f"{key} was {old} and is {new}" for key, old, new in pairs if old != new]
+
+
+def _medium(plan: CampaignPlan) -> str | None:
+    """The device below the work directory, or those that stacks stand on instead."""
+    if not plan.ground.devices:
+        return medium_of(plan.directory)
+    known = [describe_device(device) or str(device) for device in plan.ground.devices]
+    return " + ".join(known)
 
 
 def cache_directory() -> Path:

@@ -99,6 +99,15 @@ _RECIPE = 1
 _KEPT_IMAGES = 4
 _KEPT_SECONDS = 24 * 3600.0
 
+# One `mount -a` costs the start of one program.
+_FSTAB = b"""\
+dev /dev devtmpfs defaults 0 0
+proc /proc proc defaults 0 0
+sys /sys sysfs defaults 0 0
+run /run tmpfs mode=755 0 0
+tmp /tmp tmpfs mode=1777 0 0
+"""
+
 # Any fixed number does; this one is random.
 _UUID = "5b0c6ee4-3d3c-4f6e-9d0e-6a1f4f5b7a10"
 
@@ -182,7 +191,7 @@ def _stamp(path: Path) -> list[int]:
 
 def _kept(directory: Path, request: Mapping[str, Any]) -> GuestImage | None:
     """The image in the cache that was asked for so and whose sources are as they were."""
-    for manifest in directory.glob("*/manifest.json"):
+    for manifest in sorted(directory.glob("[!.]*/manifest.json")):
         try:
             known = json.loads(manifest.read_text())
             if known["request"] != request or known["sources"] != _stamps(known["sources"]):
@@ -271,7 +280,7 @@ class _Content:
             self.early.link(name, f"usr/{name}")
         scripts = _scripts()
         self.early.file("init", scripts["init.sh"], executable=True)
-        self.early.file("etc/fstab", scripts["fstab"])
+        self.early.file("etc/fstab", _FSTAB)
         for name in ("prepare", "load-drivers", "find-disk", "facts"):
             path = f"usr/lib/vdisklab/{name}"
             self.early.file(path, scripts[f"{name}.sh"], executable=True)
@@ -419,7 +428,8 @@ def _write_root(host: Host, tree: FileTree, work: Path) -> None:
 
 def _prune(directory: Path) -> None:
     """Removes old images, but never one used today: a guest of another process may need it."""
-    manifests = sorted(directory.glob("*/manifest.json"), key=lambda path: -path.stat().st_mtime)
+    manifests = list(directory.glob("[!.]*/manifest.json"))
+    manifests.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     for manifest in manifests[_KEPT_IMAGES:]:
         if time.time() - manifest.stat().st_mtime > _KEPT_SECONDS:
             shutil.rmtree(manifest.parent, ignore_errors=True)

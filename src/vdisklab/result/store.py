@@ -15,7 +15,7 @@ from vdisklab.errors import DatabaseError
 from vdisklab.result import rows, schema
 from vdisklab.result.address import default_url, parse_address
 from vdisklab.result.database import PATIENCE_SECONDS, Database, open_database
-from vdisklab.result.model import METRICS, Campaign, HostFacts, Origin, Run
+from vdisklab.result.model import METRICS, Campaign, HostFacts, Origin, Run, Witnessed
 from vdisklab.result.observations import (
     CellTally,
     Example,
@@ -23,6 +23,7 @@ from vdisklab.result.observations import (
     RunOutline,
     collect,
 )
+from vdisklab.result.powercut import PowerCut
 
 __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
 
@@ -30,6 +31,7 @@ __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
 # works on them, however long a report takes or a pager waits.
 _RUNS_AT_ONCE = 64
 _SAMPLES_AT_ONCE = 50_000
+_MEASUREMENTS_AT_ONCE = 500
 _CANDIDATES_SHOWN = 4
 
 
@@ -198,6 +200,29 @@ class Store:
             )
             return collect(measurements, samples.partitions(_SAMPLES_AT_ONCE))
 
+    def evidence(self, campaign_ids: Collection[str]) -> Iterator[Witnessed]:
+        """The evidence beside each measurement of measured runs, without numbers and raw output.
+
+        Read in groups, each in its own short transaction.
+        """
+        run, measurement = schema.run, schema.measurement
+        with self._database.reading() as connection:
+            keys = self._campaign_keys(connection, campaign_ids)
+            query = (
+                sa.select(measurement.c.key)
+                .join(run)
+                .where(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
+                .order_by(measurement.c.key)
+            )
+            found = connection.scalars(query).all()
+        return self._evidence_by_key(found)
+
+    def _evidence_by_key(self, keys: Sequence[int]) -> Iterator[Witnessed]:
+        for first in range(0, len(keys), _MEASUREMENTS_AT_ONCE):
+            with self._database.reading() as connection:
+                group = _witnessed(connection, keys[first : first + _MEASUREMENTS_AT_ONCE])
+            yield from group
+
     def tallies(self, campaign_ids: Collection[str]) -> tuple[CellTally, ...]:
         """What was counted, summed by cell and measurement: for reports on many cells."""
         run, measurement, counted = schema.run, schema.measurement, schema.counted
@@ -263,6 +288,31 @@ class Store:
             )
             for row in runs
         )  # fmt: skip
+
+    def add_power_cut(self, found: PowerCut) -> None:
+        """Stores a verdict, and the facts of its host unless they are known."""
+        table = schema.power_cut
+        with self._database.writing() as connection:
+            if connection.scalar(sa.select(table.c.key).where(table.c.id == found.id)) is not None:
+                raise DatabaseError(f"the verdict {found.id} is in {self} already")
+            row = rows.power_cut_row(found, _stored_host(connection, found.host))
+            connection.execute(sa.insert(table), [row])
+
+    def power_cuts(self, machine_id: str | None = None) -> tuple[PowerCut, ...]:
+        """The verdicts on one machine, or all, in the order in which they were stored."""
+        table = schema.power_cut
+        query = sa.select(table).join(schema.host).order_by(table.c.key)
+        if machine_id is not None:
+            query = query.where(schema.host.c.machine_id == machine_id)
+        with self._database.reading() as connection:
+            found = connection.execute(query).mappings().all()
+            wanted = sa.select(schema.host).where(
+                schema.host.c.key.in_({row["host"] for row in found})
+            )
+            hosts = {
+                row["key"]: rows.host_facts(row) for row in connection.execute(wanted).mappings()
+            }
+        return tuple(rows.power_cut_value(row, hosts[row["host"]]) for row in found)
 
     def _campaign_keys(self, connection: sa.Connection, campaign_ids: Collection[str]) -> list[int]:
         keys = {name: _campaign_key(connection, name) for name in campaign_ids}
@@ -407,6 +457,31 @@ def _whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
         )
         for key in keys
         if key in by_key  # else someone deleted it while we read
+    ]
+
+
+def _witnessed(connection: sa.Connection, keys: Sequence[int]) -> list[Witnessed]:
+    """The evidence of the measurements with these keys; three queries, however many they are."""
+    run, measurement, sample = schema.run, schema.measurement, schema.sample
+    columns = [column for column in measurement.c if column.name != "raw"]
+    query = (
+        sa.select(*columns, run.c.path, run.c.page_cache)
+        .join(run)
+        .where(measurement.c.key.in_(keys))
+        .order_by(measurement.c.key)
+    )
+    counted = _children(connection, schema.counted, schema.counted.c.measurement, keys)
+    pairs = sa.select(sample.c.measurement, sample.c.direction).distinct()
+    directions: defaultdict[int, list[str]] = defaultdict(list)
+    for key, direction in connection.execute(pairs.where(sample.c.measurement.in_(keys))):
+        directions[key].append(direction)
+    return [
+        rows.witnessed_value(
+            row,
+            {seen["observer"]: rows.counted_value(seen) for seen in counted[row["key"]]},
+            directions[row["key"]],
+        )
+        for row in connection.execute(query).mappings()
     ]
 
 

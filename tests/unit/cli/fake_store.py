@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from analysis.made import CAMPAIGN, campaign_runs
 
+from vdisklab.analysis.doubt import witnessed
 from vdisklab.analysis.observations import Codes, Floats
 from vdisklab.cli import tables
 from vdisklab.errors import DatabaseError
-from vdisklab.result.model import Campaign, Measurement, Run
+from vdisklab.result.model import Campaign, Measurement, Run, Witnessed
 from vdisklab.result.observations import CellTally, Example
 
 
@@ -57,6 +58,9 @@ class FakeStore:
 
     def outlines(self, campaign_ids: Sequence[str]) -> tuple[Run, ...]:
         return tuple(run for run in self.all_runs if run.campaign in campaign_ids)
+
+    def evidence(self, campaign_ids: Sequence[str]) -> Iterator[Witnessed]:
+        return (each for run in self.outlines(campaign_ids) for each in witnessed(run))
 
     def tallies(self, campaign_ids: Sequence[str]) -> tuple[CellTally, ...]:
         """Like the store's SQL, in Python."""

@@ -78,7 +78,9 @@ class TestRecordings:
         assert found["bandwidth"] == side["bw_bytes"]
         assert found["iops"] == pytest.approx(side["iops"])
         assert found["latency_mean"] == pytest.approx(side["lat_ns"]["mean"] / 1e9)
-        assert found["latency_p99"] == pytest.approx(side["clat_ns"]["percentile"]["99.000000"] / 1e9)
+        assert found["latency_p99"] == pytest.approx(
+            side["clat_ns"]["percentile"]["99.000000"] / 1e9
+        )
         assert outcome.counted is not None
         assert outcome.counted.read_bytes == side["io_bytes"]
         assert outcome.counted.write_operations == 0
@@ -150,7 +152,9 @@ class TestMutilated:
             return
         assert all(sample.value == sample.value for sample in outcome.samples)
 
-    @given(st.sampled_from(["iops", "bw_bytes"]), st.sampled_from(["NaN", "Infinity", "-1", "-0.5"]))
+    @given(
+        st.sampled_from(["iops", "bw_bytes"]), st.sampled_from(["NaN", "Infinity", "-1", "-0.5"])
+    )
     def test_a_number_that_cannot_be_is_refused(self, key: str, number: str) -> None:
         text = damaged(lambda report: report["jobs"][0]["read"].update({key: "HERE"}))
         with pytest.raises(WorkloadError):
