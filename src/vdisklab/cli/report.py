@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vdisklab.analysis.compare import against_baseline
+from vdisklab.analysis.doubt import FromPageCache, host_findings
 from vdisklab.analysis.evidence import workings
 from vdisklab.analysis.findings import (
     Emulated,
@@ -32,6 +34,7 @@ from vdisklab.cli.tables import (
     DbOption,
     Loaded,
     Results,
+    evidence_doubts,
     find_cells,
     load,
     open_results,
@@ -43,6 +46,10 @@ from vdisklab.result.model import Origin
 
 if TYPE_CHECKING:
     from vdisklab.report.files import Files
+
+
+DOUBTED_CELLS = 1000
+"""Up to so many cells the evidence of every single run is read."""
 
 
 class Written(StrEnum):
@@ -172,8 +179,22 @@ def gather(results: Results, names: list[str] | None) -> Contents:
             labels.get(each.cell, each.cell): each for each in results.examples(ids)
         },
         failed=failed_cells(loaded.outlines),
-        findings=(*found, *findings, *ranking_findings(ranking, MIN_BLOCKS)),
+        findings=(
+            *found, *findings, *_doubts(results, loaded), *ranking_findings(ranking, MIN_BLOCKS),
+        ),
     )  # fmt: skip
+
+
+def _doubts(results: Results, loaded: Loaded) -> Iterator[Finding]:
+    """What evidence and host give away; that of too many cells is left to `vdisklab rank`.
+
+    What came from the page cache stands in the table, cell by cell.
+    """
+    yield from host_findings(loaded.campaigns, loaded.observations)
+    if len(loaded.observations.cells) <= DOUBTED_CELLS:
+        for each in evidence_doubts(results, loaded):
+            if not isinstance(each, FromPageCache):
+                yield each
 
 
 def _baseline(loaded: Loaded) -> tuple[str, tuple[Finding, ...]]:
@@ -202,7 +223,7 @@ def _recommendation(results: Results, loaded: Loaded) -> tuple[RecommendationAns
     """What is recommended to somebody who wants to keep data; else why nothing is."""
     try:
         needs = (Need(NeedKind.DURABLE),)
-        return recommendation_of(results, loaded, needs, None, {}), ""
+        return recommendation_of(results, loaded, needs, None), ""
     except PlanError as error:
         hint = f" ({error.hint})" if error.hint else ""
         return None, f"Nothing can be recommended yet: {error}{hint}."

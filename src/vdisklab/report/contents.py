@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from vdisklab.analysis.compare import Ratio
+from vdisklab.analysis.doubt import FROM_CACHE_BELOW
 from vdisklab.analysis.evidence import Tally, Workings
-from vdisklab.analysis.findings import FROM_CACHE_BELOW, FailedCell, Finding
+from vdisklab.analysis.findings import FailedCell, Finding
 from vdisklab.analysis.observations import MeasureKey, split_label
 from vdisklab.analysis.rank import Ranking
 from vdisklab.analysis.score import RoleSet, Score

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from analysis.made import CAMPAIGN, START
 from cli.fake_store import FakeColumns
-
 from playwright.sync_api import Browser, Page
+
 from report.test_browser import _CHROMIUM, browser, watch
 from vdisklab.cli.report import gather
 from vdisklab.plan.path import parse_path
 from vdisklab.report.page import FIRST_PAGE, render_page
-from vdisklab.result.model import Campaign, Origin, Run
+from vdisklab.result.model import Campaign, Origin, Run, Witnessed
 from vdisklab.result.observations import CellTally, Example, RunOutline
+from vdisklab.result.powercut import PowerCut
 
 __all__ = ["browser"]
 
@@ -93,6 +94,12 @@ class LargeStore:
             (CAMPAIGN.id,), tuple(self.paths), measures, np.zeros_like(cell), cell,
             (block + 1).astype(np.int32), measure, np.exp(level).ravel(),
         )  # fmt: skip
+
+    def power_cuts(self, _machine: str | None = None) -> tuple[PowerCut, ...]:
+        return ()
+
+    def evidence(self, _ids: Sequence[str]) -> Iterator[Witnessed]:
+        raise AssertionError("a report on ten thousand cells has the sums only")
 
     def tallies(self, _ids: Sequence[str]) -> tuple[CellTally, ...]:
         return tuple(
