@@ -26,6 +26,7 @@ from vdisklab.cli.plan import plan
 from vdisklab.cli.powercut import powercut
 from vdisklab.cli.rank import rank
 from vdisklab.cli.recommend import recommend
+from vdisklab.cli.report import report
 from vdisklab.cli.run import run
 from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
@@ -76,6 +77,7 @@ def build_app() -> typer.Typer:
         show,
         runs,
         recommend,
+        report,
         export,
         audit,
         powercut,

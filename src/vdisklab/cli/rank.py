@@ -44,7 +44,7 @@ from vdisklab.cli.tables import (
     open_results,
 )
 from vdisklab.errors import PlanError
-from vdisklab.report.ranking import RankingAnswer, ranking_document, ranking_table
+from vdisklab.report.ranking import RankingAnswer, ranking_bars, ranking_document, ranking_table
 
 SCORES = {"overall": Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
 
@@ -68,6 +68,7 @@ def rank(
             show_default="the campaign's",
         ),
     ] = None,
+    bars: Annotated[bool, typer.Option("--bars", help="Draw the ranked numbers as bars.")] = False,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -80,13 +81,17 @@ def rank(
 
       vdisklab rank
 
+      vdisklab rank --bars
+
       vdisklab rank --metric write --baseline ext4/host
 
       vdisklab rank --metric randread-4k-q1/read/latency_p99 --format csv
     """
     with open_results(db) as results:
         answer = answer_ranking(results, metric, campaign, baseline)
-    emit(form, [ranking_table(answer)], lambda: ranking_document(answer))
+    drawn = bars and form is Format.TABLE
+    table = ranking_bars(answer) if drawn else ranking_table(answer)
+    emit(form, [table], lambda: ranking_document(answer))
 
 
 def answer_ranking(
