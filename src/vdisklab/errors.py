@@ -10,7 +10,8 @@
     ├── DatabaseError        7   the results cannot be read or written
     └── PowercutError       11   a power cut cannot be judged
 
-A campaign that finished with failed cells ends with 8, an interrupted one with 130.
+A campaign that finished with failed cells ends with 8, an interrupted one with 130. `claims` ends
+with 9 when a claim fails, with 10 when none fails but not every one is shown to hold.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 EXIT_CELLS_FAILED = 8
+EXIT_CLAIM_FAILS = 9
+EXIT_CLAIM_OPEN = 10
 EXIT_INTERRUPTED = 130
 
 

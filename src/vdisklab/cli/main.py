@@ -14,12 +14,19 @@ from typing import Annotated
 import typer
 
 from vdisklab import __version__
+from vdisklab.cli.audit import audit
+from vdisklab.cli.claims import claims
 from vdisklab.cli.clean import clean_verb
 from vdisklab.cli.compare import compare
 from vdisklab.cli.doctor import doctor
+from vdisklab.cli.export import export
+from vdisklab.cli.lab import lab_verbs
+from vdisklab.cli.method import method
 from vdisklab.cli.plan import plan
 from vdisklab.cli.powercut import powercut
 from vdisklab.cli.rank import rank
+from vdisklab.cli.recommend import recommend
+from vdisklab.cli.report import report
 from vdisklab.cli.run import run
 from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
@@ -60,9 +67,25 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for verb in (doctor, plan, run, powercut, rank, compare, show, runs):
+    for verb in (
+        doctor,
+        plan,
+        run,
+        rank,
+        compare,
+        claims,
+        show,
+        runs,
+        recommend,
+        report,
+        export,
+        audit,
+        powercut,
+        method,
+    ):
         app.command()(verb)
     app.command("clean")(clean_verb(UNDO))
+    app.add_typer(lab_verbs())
     return app
 
 

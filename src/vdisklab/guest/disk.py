@@ -10,6 +10,7 @@ from vdisklab.errors import GuestError
 from vdisklab.guest.argv import HOTPLUG_PORTS
 from vdisklab.guest.blockdev import Disk, QmpCommand, attach_commands, detach_commands
 from vdisklab.guest.machine import Machine
+from vdisklab.host.deadline import patience
 from vdisklab.plan.segments import Bus
 
 FIND_DISK = "/usr/lib/vdisklab/find-disk"
@@ -48,22 +49,28 @@ def await_drivers(machine: Machine) -> None:
 def attached_disk(machine: Machine, disk: Disk) -> Iterator[GuestDisk]:
     """Plugs a disk into a running guest, and unplugs it at the end.
 
-    Whatever part of it was added is removed again, also when a later part is refused. Raises
-    GuestError.
+    Raises GuestError. After any error the disk stays plugged: that guest is not used again, and
+    a second error on the way back would hide the first.
     """
     port = port_for(disk)
-    undoing = list(reversed(detach_commands(disk, port)))
     with ExitStack() as plugged:
-        for command, undo in zip(attach_commands(disk, port), undoing, strict=True):
-            machine.monitor.perform(command)
-            plugged.callback(_undo, machine, undo)
-        yield find_disk(machine, disk.serial)
+        undoing = reversed(detach_commands(disk, port))
+        try:
+            for command, undo in zip(attach_commands(disk, port), undoing, strict=True):
+                machine.monitor.perform(command)
+                plugged.callback(_undo, machine, undo)
+            yield find_disk(machine, disk.serial)
+        except BaseException:
+            plugged.pop_all()
+            raise
 
 
 def find_disk(machine: Machine, serial: str) -> GuestDisk:
     """Waits until the guest's kernel shows a disk with this serial number, and reads its facts."""
     ended = machine.agent.run(
-        (FIND_DISK, serial, str(_FIND_SECONDS)), timeout=_FIND_SECONDS + 15.0, allowed=(0, 1)
+        (FIND_DISK, serial, f"{_FIND_SECONDS * patience():.0f}"),
+        timeout=_FIND_SECONDS + 15.0,
+        allowed=(0, 1),
     )
     facts = dict(line.split("=", 1) for line in ended.stdout.splitlines() if "=" in line)
     if ended.status != 0 or "device" not in facts:

@@ -28,6 +28,12 @@ class Kind(StrEnum):
     DIRECTORY = "directory"
     LOOP = "loop"
     MOUNT = "mount"
+    DEVICE = "device"  # a whole device of the user's that we write on
+    GROUP = "volume group"
+    VOLUME = "logical volume"
+    ARRAY = "md array"
+    POOL = "pool"
+    ARC = "limit of ZFS's cache"
 
 
 @dataclass(frozen=True, slots=True)

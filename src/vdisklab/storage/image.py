@@ -112,7 +112,16 @@ def _on_device(
         site.host.run(*fill_command("raw", source, target.path), timeout=_CREATE_TIMEOUT)
         evict(target.path)
     caches = (target.path, *target.cached_below)
-    return ImageFile(target.path, True, "raw", size, target.properties, caches)
+    whole = _device_size(target.path)
+    if whole < size:
+        raise HostError(f"{target.path} has {whole} bytes, and {size} are to be used")
+    return ImageFile(target.path, True, "raw", whole, target.properties, caches)
+
+
+def _device_size(device: Path) -> int:
+    """Bytes of a block device, which may be more than were asked for."""
+    with device.open("rb") as opened:
+        return opened.seek(0, os.SEEK_END)
 
 
 def _make(
