@@ -21,9 +21,9 @@ from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from vdisklab.analysis.additive import PRECISION, block_effects, moderate
+from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
 from vdisklab.result.model import Better
@@ -142,7 +142,7 @@ def look(logs: Floats, rules: Rules, before: Standing | None) -> Standing:
     places = np.array([at[row] for row in order])
     blocks = logs.shape[1]
     level = rules.alpha / (blocks * (blocks + 1)) / max(1, len(rows) - 1)
-    limit = stats.t.isf(level, np.minimum(freedom[places], freedom[places[0]]))
+    limit = t_isf(level, np.minimum(freedom[places], freedom[places[0]]))
     reach = limit * np.hypot(error[places], error[places[0]])
     behind = effect[places[0]] - effect[places]
     out = behind > reach - math.log1p(rules.margin)
