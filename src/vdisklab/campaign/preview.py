@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vdisklab.campaign.cell import disk_for
 from vdisklab.campaign.estimate import image_key
+from vdisklab.campaign.stack_commands import Commands, planned_stack
 from vdisklab.campaign.survey import QEMU
 from vdisklab.guest.argv import BootFiles, Channels, GuestConfig, build_argv
 from vdisklab.guest.blockdev import attach_commands, spell_arguments, spell_commands
@@ -16,13 +17,10 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.cell import Cell
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.path import DiskPath
-from vdisklab.plan.segments import Bus, ImageFormat, LayerKind
-from vdisklab.storage.filesystem import mkfs_command, mount_command
+from vdisklab.plan.segments import Bus, ImageFormat
 from vdisklab.storage.image import ImageFile, create_command, fill_command
 from vdisklab.workload.base import Subject, Timing
 from vdisklab.workload.registry import workload_for
-
-_LOOP = Path("/dev/loopN")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,8 @@ def preview_cell(
 ) -> CellCommands:
     """All commands of one cell, as they will be run."""
     directory = plan.directory / "vdisklab-RUN"
-    image = _image(plan, cell.path, directory)
+    stack = planned_stack(plan, cell.path, directory)
+    image = _image(plan, cell.path, stack.top)
     device = str(image.path) if cell.path.on_host and image else _guest_device(cell.path)
     subject = Subject(device, plan.size_bytes, not cell.path.on_host)
     timing = Timing(plan.runtime, plan.ramp)
@@ -48,7 +47,7 @@ def preview_cell(
         shlex.join(workload_for(m).script(m, subject, timing).command)
         for m in plan.profile.measurements
     )
-    host = _host_commands(plan, cell.path, directory, image)
+    host = _host_commands(plan, cell.path, stack.commands, directory, image)
     if cell.path.on_host:
         return CellCommands(host, None, (), measurements)
     disk = disk_for(cell.path, image, plan.size_bytes, "vdlRUN")
@@ -79,13 +78,10 @@ def _guest_device(path: DiskPath) -> str:
             return "/dev/sda"
 
 
-def _image(plan: CampaignPlan, path: DiskPath, directory: Path) -> ImageFile | None:
+def _image(plan: CampaignPlan, path: DiskPath, top: Path) -> ImageFile | None:
     image = image_key(path, plan.ground)
     if image is not None and image.format is ImageFormat.NULL:
         return None
-    top = directory / "stack" if path.layers else directory
-    if plan.ground.is_block(path.layers):
-        top = plan.ground.devices[0] if plan.ground.on_devices(path.layers) else _LOOP
     if image is None:
         return ImageFile(top, True, "raw", plan.size_bytes, {}, ())
     block = plan.ground.is_block(path.layers)
@@ -94,23 +90,12 @@ def _image(plan: CampaignPlan, path: DiskPath, directory: Path) -> ImageFile | N
 
 
 def _host_commands(
-    plan: CampaignPlan, path: DiskPath, directory: Path, image: ImageFile | None
+    plan: CampaignPlan, path: DiskPath, stack: Commands, directory: Path, image: ImageFile | None
 ) -> tuple[str, ...]:
-    commands: list[tuple[str, ...]] = []
-    bottom = plan.ground.devices[0] if plan.ground.on_devices(path.layers) else _LOOP
-    for layer in path.layers:
-        if layer.kind is LayerKind.TMPFS:
-            commands.append(("mount", "-t", "tmpfs", "tmpfs", str(directory / "stack")))
-        elif layer.kind in (LayerKind.EXT4, LayerKind.XFS, LayerKind.BTRFS):
-            slice_file = str(directory / "stack.slice")
-            if bottom == _LOOP:
-                commands.append(("losetup", "--find", "--show", "--direct-io=on", slice_file))
-            commands.append(mkfs_command(layer, bottom, "vdl-RUN"))
-            commands.append(mount_command(layer, bottom, directory / "stack"))
+    commands = list(stack)
     made = image_key(path, plan.ground)
     if image is not None and made is not None:
         commands.append(create_command(made, image.path, plan.size_bytes))
-        if not made.is_thin:
-            source = directory / "random.source"
-            commands.append(fill_command(image.format, source, image.path))
+    if image is not None and (made is None or not made.is_thin):
+        commands.append(fill_command(image.format, directory / "random.source", image.path))
     return tuple(shlex.join(command) for command in commands)

@@ -72,6 +72,7 @@ def lab_verbs() -> typer.Typer:
     verbs.command(
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )(run)
+    verbs.command()(job)
     verbs.command()(shell)
     return verbs
 
@@ -138,6 +139,37 @@ def run(
     print(f"in the lab: {LABEL}" if config.accelerator is Accelerator.TCG else "in the lab")
     rank(campaign=campaigns, db=url)
     return end.status
+
+
+def job(
+    script: Annotated[Path, typer.Argument(metavar="FILE", help="A script for /bin/sh.")],
+    directory: DirOption = None,
+    lab_disks: DisksOption = 4,
+    lab_disk_size: DiskSizeOption = "2G",
+    lab_memory: MemoryOption = "4G",
+    lab_accelerator: LabAcceleratorOption = AcceleratorChoice.AUTO,
+) -> int:
+    """Run a script in the lab, print what it prints, and end with its status.
+
+    `vdisklab` is there as `python3 -m vdisklab`, a work directory as /work.
+
+    Example: vdisklab lab job check-pools.sh
+    """
+    try:
+        text = script.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HostError(f"the script {script} cannot be read: {error}") from error
+    with _lab_site(Console(stderr=True), directory) as (site, image, progress):
+        accelerator = _accelerator(site.host, lab_accelerator, progress)
+        config = LabConfig(
+            accelerator,
+            memory_bytes=parse_size(lab_memory),
+            disks=lab_disks,
+            disk_bytes=parse_size(lab_disk_size),
+        )
+        code = payload_disk(site.host, site.directory, text)
+        with lab_files(site, image, code, config) as files:
+            return run_job(site, config, files, lambda line: print(line) if line else None).status
 
 
 def shell(

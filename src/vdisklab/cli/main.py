@@ -21,6 +21,7 @@ from vdisklab.cli.compare import compare
 from vdisklab.cli.doctor import doctor
 from vdisklab.cli.export import export
 from vdisklab.cli.lab import lab_verbs
+from vdisklab.cli.method import method
 from vdisklab.cli.plan import plan
 from vdisklab.cli.powercut import powercut
 from vdisklab.cli.rank import rank
@@ -80,6 +81,7 @@ def build_app() -> typer.Typer:
         export,
         audit,
         powercut,
+        method,
     ):
         app.command()(verb)
     app.command("clean")(clean_verb(UNDO))

@@ -46,7 +46,7 @@ from vdisklab.cli.tables import (
 from vdisklab.errors import PlanError
 from vdisklab.report.ranking import RankingAnswer, ranking_bars, ranking_document, ranking_table
 
-_SCORES = {"overall": Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
+SCORES = {"overall": Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
 
 
 def rank(
@@ -166,7 +166,7 @@ def _missing_scores(scored: Scored, measure: MeasureKey) -> list[NoScore]:
 
 def _measures(scored: Scored, metric: str) -> tuple[MeasureKey, tuple[MeasureKey, ...]]:
     """What to rank by, and the columns of numbers to show."""
-    if metric not in _SCORES:
+    if metric not in SCORES:
         measure = find_measure(scored.observations, metric)
         return measure, (measure,)
     if scored.roles is None:
@@ -174,7 +174,7 @@ def _measures(scored: Scored, metric: str) -> tuple[MeasureKey, tuple[MeasureKey
             "this campaign's profile has no scores",
             hint="name a measure: `vdisklab rank --metric MEASUREMENT/DIRECTION/METRIC`",
         )
-    return _SCORES[metric].key, (Score.READ.key, Score.WRITE.key, Score.OVERALL.key)
+    return SCORES[metric].key, (Score.READ.key, Score.WRITE.key, Score.OVERALL.key)
 
 
 def _used(scored: Scored, measure: MeasureKey) -> set[str]:

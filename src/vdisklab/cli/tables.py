@@ -80,6 +80,10 @@ class RunOutline(Outline, Protocol):
     def cell(self) -> str:
         """The fingerprint that the columns of observations use."""
 
+    @property
+    def wall_seconds(self) -> float:
+        """How long the run took, everything included."""
+
 
 class Results(Protocol):
     """What the verbs need of `result.store.Store`."""

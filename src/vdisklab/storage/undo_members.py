@@ -20,9 +20,13 @@ from vdisklab.host.ledger import Entry
 _BUSY_SECONDS = 20.0
 
 
-def lvm_on(devices: tuple[Path, ...]) -> tuple[str, str]:
-    """Makes an LVM command see these devices and no others (lvm(8), --devices)."""
-    return ("--devices", ",".join(map(str, devices)))
+def lvm_on(devices: tuple[Path, ...]) -> tuple[str, ...]:
+    """Makes an LVM command see these devices and no others (lvm(8), --devices).
+
+    Nothing is archived in /etc/lvm either: `clean` is to leave no trace.
+    """
+    quiet = "backup/backup=0 backup/archive=0"
+    return ("--devices", ",".join(map(str, devices)), "--config", quiet)
 
 
 def lvm_report(host: Host, program: str, devices: tuple[Path, ...], fields: str) -> list[

@@ -93,7 +93,7 @@ def test_clean_after_sigkill_at_each_step(stack: str, tmp_path: Path) -> None:
 
 
 def test_clean_after_sigkill_at_steps_of_zfs(tmp_path: Path, zfs: LocalHost) -> None:
-    die_everywhere(tmp_path, "zfs:raid=raidz1", WORK_DIRECTORY, stride=3)
+    die_everywhere(tmp_path, "zfs:raid=raidz1", WORK_DIRECTORY, stride=5)
     assert "vdl_" not in zfs.run("zpool", "list", "-H", "-o", "name", allowed=(0, 1)).stdout
 
 

@@ -57,7 +57,7 @@ def test_the_host_needs_no_guest() -> None:
     assert shown.qemu is None
     assert shown.qmp == ()
     (measurement,) = shown.measurements
-    assert "--filename=/w/vdisklab-RUN/stack/image.raw" in measurement
+    assert "--filename=/w/vdisklab-RUN/stack-0/image.raw" in measurement
 
 
 def test_a_thin_image_is_not_filled() -> None:

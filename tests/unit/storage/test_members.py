@@ -47,7 +47,7 @@ def layer(text: str) -> Layer:
 
 
 def test_commands_of_lvm() -> None:
-    only = "--devices /dev/x,/dev/y --quiet --yes"
+    only = "--devices /dev/x,/dev/y --config backup/backup=0 backup/archive=0 --quiet --yes"
     assert " ".join(group_command("vdl_1", DEVICES)) == (
         f"vgcreate {only} --zero y vdl_1 /dev/x /dev/y"
     )
