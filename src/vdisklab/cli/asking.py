@@ -203,8 +203,10 @@ def load_profile(name: str) -> Profile:
     if name.endswith(".toml"):
         try:
             text, origin = Path(name).read_text(encoding="utf-8"), name
-        except (OSError, UnicodeDecodeError) as error:
-            raise PlanError(f"the profile {name} cannot be read: {error}") from error
+        except OSError as error:
+            raise PlanError(f"the profile {name} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise PlanError(f"the profile {name} is not UTF-8 text") from error
     else:
         text, origin = builtin_profile_text(name), f"profile {name}"
     profile = parse_profile(text, origin)
@@ -223,6 +225,8 @@ def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) 
     ground = ground_of(request)
     paths = asked_paths(request)
     directory = (request.directory or Path()).absolute()
+    if directory.exists() and not directory.is_dir():
+        raise HostError(f"the work directory {directory} is no directory", hint="name another one")
     if not directory.is_dir():
         raise HostError(
             f"the work directory {directory} does not exist", hint=f"mkdir -p {directory}"

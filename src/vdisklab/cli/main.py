@@ -22,6 +22,7 @@ from vdisklab.cli.doctor import doctor
 from vdisklab.cli.export import export
 from vdisklab.cli.lab import lab_verbs
 from vdisklab.cli.plan import plan
+from vdisklab.cli.powercut import powercut
 from vdisklab.cli.rank import rank
 from vdisklab.cli.recommend import recommend
 from vdisklab.cli.run import run
@@ -64,7 +65,20 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for verb in (doctor, plan, run, rank, compare, claims, show, runs, recommend, export, audit):
+    for verb in (
+        doctor,
+        plan,
+        run,
+        rank,
+        compare,
+        claims,
+        show,
+        runs,
+        recommend,
+        export,
+        audit,
+        powercut,
+    ):
         app.command()(verb)
     app.command("clean")(clean_verb(UNDO))
     app.add_typer(lab_verbs())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,9 +23,28 @@ _TRIAL = 4 << 20
 def serves_direct_io(target: Target) -> bool:
     """True when O_DIRECT works there: a file is written and read back, a device only read.
 
-    Raises HostError when a device cannot be opened for another reason.
+    Raises HostError when a device cannot be opened, or nothing be written, for another reason.
     """
-    return _reads_directly(target.path) if target.is_block else try_o_direct(target.path) is None
+    if target.is_block:
+        return _reads_directly(target.path)
+    if try_o_direct(target.path) is None:
+        return True
+    _require_writable(target.path)
+    return False
+
+
+def _require_writable(directory: Path) -> None:
+    """A full file system must not be taken for one without O_DIRECT."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(bytes(_BLOCK))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise HostError(
+            f"nothing can be written in {directory}: {error.strerror}",
+            hint="make room there, or name another directory with --dir",
+        ) from error
 
 
 def _reads_directly(device: Path) -> bool:
