@@ -18,6 +18,7 @@ from vdisklab.cli.clean import clean_verb
 from vdisklab.cli.compare import compare
 from vdisklab.cli.doctor import doctor
 from vdisklab.cli.plan import plan
+from vdisklab.cli.profiles import profiles
 from vdisklab.cli.rank import rank
 from vdisklab.cli.run import run
 from vdisklab.cli.runs import runs
@@ -59,7 +60,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for verb in (doctor, plan, run, rank, compare, show, runs):
+    for verb in (doctor, profiles, plan, run, rank, compare, show, runs):
         app.command()(verb)
     app.command("clean")(clean_verb(UNDO))
     return app

@@ -50,6 +50,7 @@ def run(
     accelerator: asking.AcceleratorOption = None,
     cpus: asking.CpusOption = None,
     memory: asking.MemoryOption = None,
+    scale: asking.ScaleOption = None,
     db: DbOption = None,
     new: Annotated[
         bool, typer.Option("--new", help="Begin again, although this plan was measured before.")
@@ -70,7 +71,8 @@ def run(
     request = ask(
         paths=paths, plan_file=plan_file, profile=profile, blocks=blocks, runtime=runtime,
         ramp=ramp, size=size, directory=directory, seed=seed, page_cache=page_cache,
-        baseline=baseline, label=label, accelerator=accelerator, cpus=cpus, memory=memory, db=db,
+        baseline=baseline, label=label, accelerator=accelerator, cpus=cpus, memory=memory,
+        scale=scale, db=db,
     )  # fmt: skip
     console = Console(stderr=True)
     url = request.db or default_url(state_directory())

@@ -28,7 +28,8 @@ class CampaignPlan:
     """Everything that decides what is measured, and nothing that is found out while measuring.
 
     `size_bytes` is the size of the disk that the guest sees, `runtime` and `ramp` are seconds
-    for each timed measurement, `baseline` the path that scores are related to.
+    for each timed measurement, `scale` the share of the totals of those that are not timed,
+    `baseline` the path that scores are related to.
     """
 
     cells: tuple[Cell, ...]
@@ -43,6 +44,7 @@ class CampaignPlan:
     baseline: DiskPath
     guest: GuestPlan = field(default_factory=GuestPlan)
     label: str = ""
+    scale: float = 1.0
 
     def as_json(self) -> dict[str, Any]:
         """What identifies the plan, as plain JSON values; the dropped paths are left out.
@@ -54,6 +56,7 @@ class CampaignPlan:
             "profile": self.profile.name,
             "measurements": [
                 {"name": m.name, "program": m.program, "settings": dict(m.settings)}
+                | ({"filesystem": m.filesystem} if m.filesystem else {})
                 for m in self.profile.measurements
             ],
             "seed": self.seed,
@@ -62,6 +65,7 @@ class CampaignPlan:
             "ramp": self.ramp,
             "directory": str(self.directory),
             "baseline": self.baseline.canonical,
+            **({"scale": self.scale} if self.scale != 1.0 else {}),
             "guest": {
                 "cpus": self.guest.cpus,
                 "memory_bytes": self.guest.memory_bytes,

@@ -51,6 +51,21 @@ METRICS: Mapping[str, Metric] = {
         Metric("latency_p99.9", "s", Better.LOWER),
         Metric("latency_max", "s", Better.LOWER),
         Metric("duration", "s", Better.LOWER),
+        # The smallest bandwidth of a whole second, and the longest time without a completion.
+        Metric("worst_second", "B/s", Better.HIGHER),
+        Metric("longest_stall", "s", Better.LOWER),
+        Metric("latency_p95", "s", Better.LOWER),
+        Metric("transactions", "1/s", Better.HIGHER),
+        # bonnie++'s own tests, beside its block writes and reads (bandwidth)
+        Metric("per_char", "B/s", Better.HIGHER),
+        Metric("rewrite", "B/s", Better.HIGHER),
+        Metric("seeks", "1/s", Better.HIGHER),
+        Metric("seq_create", "1/s", Better.HIGHER),
+        Metric("seq_stat", "1/s", Better.HIGHER),
+        Metric("seq_delete", "1/s", Better.HIGHER),
+        Metric("random_create", "1/s", Better.HIGHER),
+        Metric("random_stat", "1/s", Better.HIGHER),
+        Metric("random_delete", "1/s", Better.HIGHER),
     )
 }
 
@@ -62,6 +77,16 @@ class Sample:
     metric: str
     direction: Direction
     value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A metric over time: its mean in each interval of `interval` seconds from the start."""
+
+    metric: str
+    direction: Direction
+    interval: float
+    values: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +134,7 @@ class Measurement:
     wall_seconds: float
     measured_seconds: float | None
     raw: str
+    series: tuple[Series, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

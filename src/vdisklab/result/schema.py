@@ -270,3 +270,15 @@ sample = sa.Table(
     _seconds("value"),
     sqlite_with_rowid=False,
 )
+
+# A metric over time, one row for each direction: `points` holds the mean of each interval.
+series = sa.Table(
+    "series",
+    metadata,
+    _parent("measurement", "measurement", primary=True),
+    sa.Column("ordinal", sa.Integer, primary_key=True),
+    sa.Column("metric", Words, sa.ForeignKey("metric.name"), nullable=False),
+    _words("direction"),
+    _seconds("interval_seconds"),
+    sa.Column("points", sa.JSON, nullable=False),
+)
