@@ -23,6 +23,7 @@ from vdisklab.cli.rank import rank
 from vdisklab.cli.run import run
 from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
+from vdisklab.cli.table import table
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, VdisklabError
 from vdisklab.storage.undo import UNDO
 
@@ -60,7 +61,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for verb in (doctor, profiles, plan, run, rank, compare, show, runs):
+    for verb in (doctor, profiles, plan, run, rank, compare, table, show, runs):
         app.command()(verb)
     app.command("clean")(clean_verb(UNDO))
     return app

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vdisklab.analysis.score import role_set
 from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import Identity, campaign_runs
 from vdisklab.campaign.schedule import schedule
@@ -20,7 +21,8 @@ from vdisklab.cli.asking import ask, make_plan
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.plan import print_dropped
 from vdisklab.cli.rank import rank
-from vdisklab.cli.tables import DbOption, Format, FormatOption
+from vdisklab.cli.table import table
+from vdisklab.cli.tables import DbOption, Format, FormatOption, load, open_results
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
@@ -79,10 +81,20 @@ def run(
     with open_store(url) as store:
         campaign, failed, interrupted = _measure(store, request, console, new=new)
     if campaign is not None:
-        rank(campaign=[campaign], db=url, form=form)
+        _answer(campaign, url, form)
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if failed else 0
+
+
+def _answer(campaign: str, url: str, form: Format) -> None:
+    """The ranking, or for a profile that has no scores all its numbers."""
+    with open_results(url) as results:
+        loaded = load(results, [campaign])
+    if role_set(loaded.observations) is not None:
+        rank(campaign=[campaign], db=url, form=form)
+    else:
+        table(campaign=[campaign], db=url, form=form)
 
 
 def _measure(

@@ -50,7 +50,8 @@ def read_log(text: str, window: float, seconds: float, totals: Mapping[Direction
     if series:
         one = series[0].direction if len(series) == 1 else Direction.NONE
         every = [piece for pieces in moved.values() for piece in pieces]
-        samples.append(Sample("longest_stall", one, longest_gap(every, seconds)))
+        gap = longest_gap(every, seconds)
+        samples.append(Sample("longest_stall", one, gap if gap >= window else 0.0))
     return Course(tuple(series), tuple(samples))
 
 

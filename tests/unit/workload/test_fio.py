@@ -8,7 +8,6 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.workload.recorded import recorded
 
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
@@ -19,6 +18,7 @@ from vdisklab.workload.fio import Fio, parse_report
 from vdisklab.workload.fiojob import groups
 from vdisklab.workload.fiolog import read_log
 from vdisklab.workload.jobprofile import job_profile
+from workload.recorded import recorded
 
 READ, WRITE, NONE = Direction.READ, Direction.WRITE, Direction.NONE
 DISK = Subject("/dev/vdb", GIB, is_device=True)
