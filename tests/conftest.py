@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,8 +123,12 @@ def _read(path: Path) -> str:
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keeps tests away from the real state, and proves at the end that they cleaned up."""
-    state, scratch = tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("tmp")
-    places = (tmp_path_factory.getbasetemp(), *([_RUNTIME] if in_ci() else []))
+    state = tmp_path_factory.mktemp("state")
+    # Not below pytest's own directory, which is closed to others: as root, tests run programs as
+    # another user (PostgreSQL refuses to be root), and those must get to their files.
+    scratch = Path(tempfile.mkdtemp(prefix="vdisklab-tests-"))
+    scratch.chmod(0o755)
+    places = (tmp_path_factory.getbasetemp(), scratch, *([_RUNTIME] if in_ci() else []))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VDISKLAB_STATE", str(state))
         # What programs put into temporary directories then lies in a place of ours.
@@ -133,5 +138,7 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
         left = look_around(state, places).beyond(before)
         left += [f"temporary: {path}" for path in sorted(scratch.iterdir())]
-    if left:
+    if not left:
+        scratch.rmdir()
+    else:
         pytest.fail("the tests left behind: " + "; ".join(left), pytrace=False)

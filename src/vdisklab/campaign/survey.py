@@ -74,7 +74,7 @@ def _try_stack(
         return None
     try:
         with build_stack(site, layers, _TRIAL_CAPACITY, name, allocate=False) as target:
-            return serves_direct_io(site, target)
+            return serves_direct_io(target)
     except VdisklabError as error:
         if not layers:
             raise

@@ -72,7 +72,7 @@ def open_workshop(site: Site, plan: CampaignPlan, progress: Progress) -> Iterato
                 progress(Step(f"building {'/'.join(map(str, layers))}"))
             stack = build_stack(site, layers, capacity, f"stack{number}")
             workshop.targets[layers] = built.enter_context(stack)
-            workshop.direct[layers] = serves_direct_io(site, workshop.targets[layers])
+            workshop.direct[layers] = serves_direct_io(workshop.targets[layers])
         for number, (layers, image) in enumerate(_allocated_images(plan)):
             progress(Step(f"filling {_spell(layers, image)}"))
             made = workshop.make_image(layers, image, f"image{number}")

@@ -30,9 +30,9 @@ from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.medium import medium_of
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.request import Request
-from vdisklab.progress import CampaignStarted
+from vdisklab.progress import CampaignStarted, Note, Progress
 from vdisklab.result.address import default_url
-from vdisklab.result.model import Campaign
+from vdisklab.result.model import Campaign, HostFacts
 from vdisklab.result.store import Store, open_store
 
 
@@ -108,7 +108,7 @@ def _measure(
         with open_ledger() as ledger, TerminalProgress(console) as progress:
             plan = make_plan(host, ledger, request, progress)
             print_dropped(console, plan.dropped)
-            campaign = _campaign(store, plan, host, new=new)
+            campaign = _campaign(store, plan, host, progress, new=new)
             finished = store.finished(campaign.id)
             slots = tuple(schedule(plan, finished))
             total = len(plan.cells) * plan.blocks
@@ -135,11 +135,21 @@ def _measure(
     return campaign.id, failed, False
 
 
-def _campaign(store: Store, plan: CampaignPlan, host: Host, *, new: bool) -> Campaign:
+def _campaign(
+    store: Store, plan: CampaignPlan, host: Host, progress: Progress, *, new: bool
+) -> Campaign:
+    """The campaign that this plan continues, or a new one.
+
+    A host that was changed since (another kernel, QEMU or fio) is another host: its numbers are
+    not put beside the old ones as if nothing had happened.
+    """
     facts = collect_facts(host)
     found = None if new else store.find_campaign(plan.fingerprint, facts.machine_id)
-    if found is not None:
+    changed = [] if found is None else _differences(found.host, facts)
+    if found is not None and not changed:
         return found
+    if changed:
+        progress(Note(f"a new campaign begins, as this host was changed: {', '.join(changed)}"))
     campaign = Campaign(
         id=secrets.token_hex(4),
         fingerprint=plan.fingerprint,
@@ -150,6 +160,13 @@ def _campaign(store: Store, plan: CampaignPlan, host: Host, *, new: bool) -> Cam
     )
     store.add_campaign(campaign)
     return campaign
+
+
+def _differences(before: HostFacts, now: HostFacts) -> list[str]:
+    """What decides numbers and is not as it was."""
+    keys = ("kernel", "cpu", "cpus", "qemu", "fio")
+    pairs = ((key, getattr(before, key), getattr(now, key)) for key in keys)
+    return [f"{key} was {old} and is {new}" for key, old, new in pairs if old != new]
 
 
 def cache_directory() -> Path:

@@ -177,7 +177,7 @@ def _kept_kernel(directory: Path, flavour: Flavour) -> Kernel | None:
     for root in sorted(
         directory.glob(f"{flavour}-*"), key=lambda path: _version(path.name), reverse=True
     ):
-        for image in root.glob("boot/vmlinuz-*"):
+        for image in sorted(root.glob("boot/vmlinuz-*")):
             kernel = _read_kernel(image, (root,), flavour)
             if kernel is not None:
                 return kernel
@@ -210,7 +210,7 @@ def _room(directory: Path) -> Iterator[None]:
 
 
 def _only_kernel(root: Path, flavour: Flavour, package: str) -> Kernel:
-    for image in root.glob("boot/vmlinuz-*"):
+    for image in sorted(root.glob("boot/vmlinuz-*")):
         kernel = _read_kernel(image, (root,), flavour)
         if kernel is not None:
             return kernel

@@ -38,8 +38,15 @@ BUS_MODULES: Mapping[Bus, tuple[str, ...]] = {
 OPTIONAL_MODULES = ("xfs", "btrfs", "ext2", "loop", "virtio_rng")
 """For file systems on the measured disk; taken when the kernel has them."""
 
-# crypto_alloc_shash("crc32c") at run time is no symbol dependency; `softdep` names the alias.
-_SOFT = {"crc32c": ("crc32c_generic", "crc32c_intel")}
+# What asks for a checksum by name at run time (crypto_alloc_shash) does not depend on its module by
+# symbol, but says so in `softdep`, by an alias.
+_CHECKSUMS = {
+    "crc32c": ("crc32c_generic", "crc32c_intel"),
+    "crct10dif": ("crct10dif_generic",),
+    "blake2b_256": ("blake2b_generic",),
+    "sha256": ("sha256_generic",),
+    "xxhash64": ("xxhash_generic",),
+}
 
 _SUFFIXES = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
 # No module of ours is larger, xfs and btrfs with debugging data included.
@@ -132,7 +139,8 @@ def _read(name: str, path: Path) -> Module:
     for rule in info.get("softdep", []):
         kind, _, targets = rule.partition(":")
         if kind == "pre":
-            needs += [soft for target in targets.split() for soft in _SOFT.get(target, ())]
+            aliases = (_normal(target.removeprefix("crypto-")) for target in targets.split())
+            needs += [soft for alias in aliases for soft in _CHECKSUMS.get(alias, ())]
     return Module(name, path, tuple(needs), tuple(info.get("alias", [])))
 
 

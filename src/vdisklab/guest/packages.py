@@ -57,7 +57,7 @@ def unpack_package(host: Host, package: str, into: Path) -> None:
                 "-o", "APT::Sandbox::User=root", package,
                 timeout=_DOWNLOAD_SECONDS,
             )  # fmt: skip
-            (archive,) = directory.glob("*.deb")
+            (archive,) = sorted(directory.glob("*.deb"))
             host.run("dpkg-deb", "-x", archive, into, timeout=300)
         except CommandError as error:
             raise _explain(package, error) from error

@@ -58,6 +58,8 @@ def build_plan(request: Request, capabilities: Capabilities, profile: Profile) -
     matrix = expand_matrix(
         request.paths, _or(request.page_cache, PageCacheChoice.BOTH), capabilities
     )
+    guest = _guest(request.guest)
+    matrix = _fitting(matrix, guest)
     baseline, matrix = _with_baseline(request, matrix, capabilities)
     usual = profile.usual
     plan = CampaignPlan(
@@ -71,7 +73,7 @@ def build_plan(request: Request, capabilities: Capabilities, profile: Profile) -
         ramp=float(_or(request.ramp, _or(usual.ramp, DEFAULT_RAMP))),
         directory=_or(request.directory, Path()).absolute(),
         baseline=baseline,
-        guest=_guest(request.guest),
+        guest=guest,
         label=_or(request.label, ""),
         scale=_or(request.scale, 1.0),
     )
@@ -91,6 +93,25 @@ def _guest(request: GuestRequest) -> GuestPlan:
         accelerator=_or(request.accelerator, AcceleratorChoice.AUTO).accelerator,
         kernel=request.kernel,
     )
+
+
+def _fitting(matrix: Matrix, guest: GuestPlan) -> Matrix:
+    """Drops paths with more queues than CPUs: Linux gives a disk at most one queue per CPU
+    (block/blk-mq.c, blk_mq_alloc_tag_set), so the rest would be asked for and not be there."""
+    kept: list[Cell] = []
+    dropped: dict[str, Dropped] = {}
+    for cell in matrix.cells:
+        queues = None if cell.path.on_host else cell.path.attachment.queues
+        if queues is None or queues <= guest.cpus:
+            kept.append(cell)
+            continue
+        name = cell.path.canonical
+        reason = f"queues={queues} is more than the guest's {guest.cpus} CPUs can use"
+        dropped[name] = Dropped(name, reason, f"add --guest-cpus {queues}")
+    if not kept:
+        first = next(iter(dropped.values()))
+        raise PlanError(f"{first.path} cannot exist: {first.reason}", hint=first.instead)
+    return replace(matrix, cells=tuple(kept), dropped=(*matrix.dropped, *dropped.values()))
 
 
 def _seed(plan: CampaignPlan) -> int:

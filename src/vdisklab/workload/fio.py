@@ -55,18 +55,23 @@ class FioSettings(Settings):
     sections: tuple[str, ...] = ()
 
 
+# Python's JSON reader takes NaN and Infinity, which are no measurement.
+_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=0)]
+
+
 class _Latency(BaseModel):
-    mean: float
-    max: float
-    percentile: dict[str, float] = {}
+    mean: _Number
+    max: _Number
+    percentile: dict[str, _Number] = {}
 
 
 class _Side(BaseModel):
-    io_bytes: int
-    bw_bytes: float
-    iops: float
-    runtime: int  # milliseconds
-    total_ios: int
+    io_bytes: _Count
+    bw_bytes: _Number
+    iops: _Number
+    runtime: _Count  # milliseconds
+    total_ios: _Count
     lat_ns: _Latency
     clat_ns: _Latency
 

@@ -143,3 +143,15 @@ def test_numbers_that_no_campaign_can_be_run_with(wrong: dict[str, object], mess
     with pytest.raises(PlanError, match=message) as caught:
         build(replace(REQUEST, **wrong))  # type: ignore[arg-type]
     assert caught.value.hint
+
+
+def test_more_queues_than_cpus_are_dropped_with_the_way_out() -> None:
+    plan = build(Request(paths=("raw/none/{virtio,virtio:queues=4}",), baseline="none"))
+    assert [cell.label for cell in plan.cells] == ["raw/none"]
+    assert [one.instead for one in plan.dropped] == ["add --guest-cpus 4"]
+    with pytest.raises(PlanError, match="queues=4"):
+        build(Request(paths=("raw/none/virtio:queues=4",), baseline="none"))
+    request = Request(
+        paths=("raw/none/virtio:queues=4",), baseline="none", guest=GuestRequest(cpus=4)
+    )
+    assert build(request).dropped == ()

@@ -15,6 +15,7 @@ now() {
 has_serial() {
     for file in "$1/serial" "$1/device/serial" "$1/device/../../../../serial"; do
         if [ -e "$file" ]; then
+            found=
             read -r found <"$file"
             [ "$found" = "$serial" ] && return 0
         fi

@@ -21,7 +21,10 @@ root=
 turns=0
 while [ -z "$root" ]; do
     for disk in /sys/block/vd*; do
-        read -r serial <"$disk/serial" && [ "$serial" = vdisklab-image ] && root=/dev/${disk##*/}
+        # virtio_blk ends the number without a line feed, so `read` fails but has read it.
+        serial=
+        read -r serial <"$disk/serial"
+        [ "$serial" = vdisklab-image ] && root=/dev/${disk##*/}
     done 2>/dev/null
     turns=$((turns + 1))
     [ $turns -lt 2000 ] || fail "the disk with the guest's programs (vdisklab-image) is missing"

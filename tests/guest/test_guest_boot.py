@@ -1,0 +1,182 @@
+"""The real image in a real guest: what its scripts find on every bus, and that its programs run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rig import Agent, disk, running
+
+from vdisklab.guest.image import GuestImage, build_guest_image
+from vdisklab.guest.kernel import Flavour, find_kernel
+from vdisklab.host.command import LocalHost
+from vdisklab.plan.segments import Bus
+
+pytestmark = pytest.mark.guest
+
+SIZE = 16 << 20
+FIND = "/usr/lib/vdisklab/find-disk"
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def image_for(cache: Path, buses: frozenset[Bus]) -> GuestImage:
+    kernel = find_kernel(LocalHost(), cache, buses)
+    assert buses <= kernel.buses
+    return build_guest_image(LocalHost(), cache, kernel)
+
+
+def make_disk(directory: Path, name: str) -> Path:
+    path = directory / f"{name}.raw"
+    with path.open("wb") as file:
+        file.truncate(SIZE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def q35(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """A guest with one disk on each bus that q35 has."""
+    directory = tmp_path_factory.mktemp("q35")
+    devices = [
+        *disk(0, make_disk(directory, "v"), "virtio-blk-pci,serial=on-virtio"),
+        "-device", "virtio-scsi-pci,id=scsi",
+        *disk(1, make_disk(directory, "s"), "scsi-hd,bus=scsi.0,serial=on-scsi"),
+        *disk(2, make_disk(directory, "t"), "scsi-hd,bus=scsi.0,serial=ten-digits"),
+        *disk(3, make_disk(directory, "n"), "nvme,serial=on-nvme"),
+        "-device", "qemu-xhci,id=xhci",
+        *disk(4, make_disk(directory, "u"), "usb-storage,bus=xhci.0,serial=on-usb"),
+        *disk(5, make_disk(directory, "a"), "ide-hd,bus=ide.0,serial=on-sata"),
+    ]  # fmt: skip
+    with running(image_for(cache, frozenset(Bus)), directory / "console", *devices) as agent:
+        yield agent
+
+
+def facts(agent: Agent, *command: str) -> dict[str, str]:
+    status, out, err = agent.run(*command)
+    assert status == 0, err
+    return dict(line.split("=", 1) for line in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("serial", "device", "driver"),
+    [
+        ("on-virtio", "/dev/vd", "virtio_blk"),
+        ("on-scsi", "/dev/sd", "virtio_scsi"),
+        ("ten-digits", "/dev/sd", "virtio_scsi"),
+        ("on-nvme", "/dev/nvme0n1", "nvme"),
+        ("on-usb", "/dev/sd", "usb-storage"),
+        ("on-sata", "/dev/sd", "ahci"),
+    ],
+)
+def test_each_bus_of_q35_gives_its_disk(q35: Agent, serial: str, device: str, driver: str) -> None:
+    found = facts(q35, FIND, serial, "60")
+    assert found["device"].startswith(device)
+    assert found["driver"] == driver
+    assert found["size_bytes"] == str(SIZE)
+    assert found["logical_block_size"] == "512"
+    assert found["write_cache"] in ("write back", "write through")
+    assert int(found["nr_hw_queues"]) >= 1
+    assert " " not in found["scheduler"]
+    keys = {"physical_block_size", "fua", "rotational", "nr_requests", "discard_max_bytes"}
+    assert keys <= found.keys()
+
+
+def test_ide_of_pc_gives_its_disk(cache: Path, tmp_path: Path) -> None:
+    image = image_for(cache, frozenset({Bus.IDE}))
+    devices = disk(0, make_disk(tmp_path, "i"), "ide-hd,bus=ide.0,serial=on-ide")
+    with running(image, tmp_path / "console", *devices, machine="pc") as agent:
+        found = facts(agent, FIND, "on-ide", "60")
+    assert found["driver"] == "ata_piix"
+    assert found["size_bytes"] == str(SIZE)
+
+
+def test_a_number_is_not_found_by_its_end(q35: Agent) -> None:
+    q35.run("/usr/lib/vdisklab/load-drivers")
+    for wrong in ("scsi", "n-scsi", "igits", "on-scsi2", "sata"):
+        status, out, err = q35.run(FIND, wrong, "0")
+        assert (status, out) == (1, "")
+        assert wrong in err
+
+
+def test_a_disk_that_never_comes_is_a_sentence(q35: Agent) -> None:
+    status, _, err = q35.run(FIND, "nowhere", "1")
+    assert status == 1
+    assert err == "no disk with serial number nowhere within 1 s\n"
+
+
+def test_facts(q35: Agent) -> None:
+    found = facts(q35, "/usr/lib/vdisklab/facts")
+    assert found["cpus"] == "2"
+    assert 900 << 20 < int(found["memory_bytes"]) <= 1 << 30
+    assert found["kernel"].startswith(("5.", "6.", "7."))
+
+
+def test_drivers_and_programs_are_there_after_load_drivers(q35: Agent) -> None:
+    status, _, err = q35.run("/usr/lib/vdisklab/load-drivers", "60")
+    assert status == 0, err
+    loaded = q35.run("/usr/bin/lsmod")[1]
+    for name in ("virtio_blk", "virtio_scsi", "ahci", "usb_storage", "ata_piix", "nvme"):
+        assert name in loaded
+
+
+@pytest.mark.parametrize("engine", ["psync", "libaio", "io_uring"])
+def test_fio_measures_with_each_engine(q35: Agent, engine: str) -> None:
+    device = facts(q35, FIND, "on-virtio", "60")["device"]
+    status, out, err = q35.run(
+        "/usr/bin/fio", "--name=try", f"--filename={device}", f"--ioengine={engine}", "--direct=1",
+        "--rw=randwrite", "--bs=4k", "--size=1M", "--output-format=json+",
+    )  # fmt: skip
+    assert status == 0, err
+    (job,) = json.loads(out)["jobs"]
+    assert job["error"] == 0
+    assert job["write"]["total_ios"] == 256
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
+def test_file_systems_can_be_made_and_mounted(q35: Agent, kind: str) -> None:
+    facts(q35, FIND, "on-virtio", "60")
+    script = f"""
+        /usr/lib/vdisklab/load-drivers && truncate -s 400M /tmp/{kind}.img &&
+        mkfs.{kind} /tmp/{kind}.img && mount -t {kind} -o loop /tmp/{kind}.img /mnt &&
+        echo held >/mnt/file && umount /mnt; status=$?; rm -f /tmp/{kind}.img; exit $status
+    """
+    q35.run("/usr/bin/busybox", "mkdir", "-p", "/mnt")
+    status, out, err = q35.run("/usr/bin/busybox", "sh", "-c", script)
+    assert status == 0, out + err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("sysbench", "--version"),
+        ("sqlite3", ":memory:", "select 1"),
+        ("/usr/bin/dd", "if=/dev/zero", "of=/dev/null", "count=1", "oflag=nocache"),
+        ("bonnie++", "-d", "/run", "-u", "root", "-s", "0", "-n", "1", "-r", "1"),
+        ("blkid", "/dev/vda"),
+    ],
+)
+def test_programs_of_the_disk_run(q35: Agent, command: tuple[str, ...]) -> None:
+    q35.run("/usr/lib/vdisklab/load-drivers")
+    status, out, err = q35.run("/usr/bin/busybox", "env", *command)
+    assert status == 0, out + err
+
+
+def test_cloud_kernel_serves_what_it_can_hot_plug(cache: Path, tmp_path: Path) -> None:
+    buses = frozenset({Bus.VIRTIO, Bus.SCSI, Bus.NVME})
+    image = image_for(cache, buses)
+    kernel = find_kernel(LocalHost(), cache, buses)
+    assert kernel.flavour in (Flavour.CLOUD, Flavour.HOST)
+    devices = [
+        *disk(0, make_disk(tmp_path, "v"), "virtio-blk-pci,serial=on-virtio"),
+        "-device", "virtio-scsi-pci,id=scsi",
+        *disk(1, make_disk(tmp_path, "s"), "scsi-hd,bus=scsi.0,serial=on-scsi"),
+        *disk(2, make_disk(tmp_path, "n"), "nvme,serial=on-nvme"),
+    ]  # fmt: skip
+    with running(image, tmp_path / "console", *devices) as agent:
+        for serial in ("on-virtio", "on-scsi", "on-nvme"):
+            assert facts(agent, FIND, serial, "60")["size_bytes"] == str(SIZE)
