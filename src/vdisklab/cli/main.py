@@ -17,6 +17,7 @@ from vdisklab import __version__
 from vdisklab.cli.clean import clean_verb
 from vdisklab.cli.compare import compare
 from vdisklab.cli.doctor import doctor
+from vdisklab.cli.importing import import_files
 from vdisklab.cli.plan import plan
 from vdisklab.cli.profiles import profiles
 from vdisklab.cli.rank import rank
@@ -63,6 +64,7 @@ def build_app() -> typer.Typer:
     app.callback()(_root)
     for verb in (doctor, profiles, plan, run, rank, compare, table, show, runs):
         app.command()(verb)
+    app.command("import")(import_files)
     app.command("clean")(clean_verb(UNDO))
     return app
 

@@ -123,7 +123,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One program's run: what it was told, what it said, what that means."""
+    """One program's run: what it was told, what it said, what that means.
+
+    An imported one has no `wall_seconds`, and `started` is the time of its file.
+    """
 
     name: str
     program: str
@@ -131,7 +134,7 @@ class Measurement:
     samples: tuple[Sample, ...]
     evidence: Evidence
     started: datetime
-    wall_seconds: float
+    wall_seconds: float | None
     measured_seconds: float | None
     raw: str
     series: tuple[Series, ...] = ()
@@ -174,14 +177,17 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """The machine, as far as it decides numbers. What is unknown is absent from `more`."""
+    """The machine, as far as it decides numbers. What is unknown is absent from `more`.
+
+    Of a machine whose results were imported nothing else is known: texts are empty, numbers None.
+    """
 
     hostname: str
     machine_id: str
     kernel: str
     cpu: str
-    cpus: int
-    memory_bytes: int
+    cpus: int | None
+    memory_bytes: int | None
     qemu: str | None
     fio: str | None
     more: Mapping[str, str] = field(default_factory=dict)
@@ -226,7 +232,7 @@ class Run:
     position: int
     origin: Origin
     started: datetime
-    wall_seconds: float
+    wall_seconds: float | None
     accelerator: str | None
     medium: str | None
     checks: tuple[Check, ...] = ()

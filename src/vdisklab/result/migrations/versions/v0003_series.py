@@ -1,6 +1,8 @@
-"""How a run went: a metric second by second."""
+"""How a run went, second by second; and what is not known of imported results."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +14,14 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Makes the table of series."""
+    """Makes the table of series, and lets go of four columns' NOT NULL."""
+    for table, column, kind in (
+        ("host", "cpus", sa.Integer()),
+        ("host", "memory_bytes", sa.BigInteger()),
+        ("run", "wall_seconds", sa.Double()),
+        ("measurement", "wall_seconds", sa.Double()),
+    ):
+        _allow_null(table, column, kind)
     owner = sa.ForeignKey("measurement.key", ondelete="CASCADE")
     op.create_table(
         "series",
@@ -23,3 +32,14 @@ def upgrade() -> None:
         sa.Column("interval_seconds", sa.Double, nullable=False),
         sa.Column("points", sa.JSON, nullable=False),
     )
+
+
+def _allow_null(table: str, column: str, kind: sa.types.TypeEngine[Any]) -> None:
+    """SQLite cannot change a column, and to copy the table would cascade into all below it."""
+    if op.get_bind().dialect.name == "postgresql":
+        op.alter_column(table, column, existing_type=kind, nullable=True)
+        return
+    op.add_column(table, sa.Column(f"{column}_or_null", kind, nullable=True))
+    op.execute(f"UPDATE {table} SET {column}_or_null = {column}")  # noqa: S608 - constants
+    op.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    op.execute(f"ALTER TABLE {table} RENAME COLUMN {column}_or_null TO {column}")
