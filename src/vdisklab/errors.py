@@ -9,7 +9,8 @@
     ├── WorkloadError        6   the measuring program failed or said something unexpected
     └── DatabaseError        7   the results cannot be read or written
 
-A campaign that finished with failed cells ends with 8, an interrupted one with 130.
+A campaign that finished with failed cells ends with 8, an interrupted one with 130. `claims` ends
+with 9 when a claim fails, with 10 when none fails but not every one is shown to hold.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 EXIT_CELLS_FAILED = 8
+EXIT_CLAIM_FAILS = 9
+EXIT_CLAIM_OPEN = 10
 EXIT_INTERRUPTED = 130
 
 

@@ -23,12 +23,16 @@ ALLOWED = {
     "guest":    VOCABULARY | {"host"},
     "workload": VOCABULARY,  # pure: it renders commands and reads answers
     "campaign": VOCABULARY | {"host", "storage", "guest", "workload"},
+    "lab":      VOCABULARY | {"host", "storage", "guest"},
     "powercut": VOCABULARY | {"host", "storage", "guest", "workload"},
     "result":   VOCABULARY,  # a store of what was seen; it knows neither host nor campaign
+    # Paths to configuration and back, both pure; the disk in QEMU's own words is the guest's.
+    "export":   VOCABULARY | {"guest.blockdev", "storage.image"},
+    "audit":    VOCABULARY | {"export", "guest.blockdev"},
     "analysis": VOCABULARY,  # values of values: no I/O, so no database either
-    "report":   VOCABULARY | {"analysis", "result"},
-    "cli":      VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut",
-                              "result", "analysis", "report"},
+    "report":   VOCABULARY | {"analysis", "result", "export", "audit"},
+    "cli":      VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut", "lab",
+                              "result", "analysis", "report", "export", "audit"},
     "__init__": set(),
     "__main__": {"cli"},
 }  # fmt: skip

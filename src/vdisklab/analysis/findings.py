@@ -6,19 +6,17 @@ A new kind of doubt is one more class in this file, one function that finds it, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from vdisklab.analysis.doubt import Doubt
 from vdisklab.analysis.observations import cell_label
 from vdisklab.analysis.rank import Ranking, Unranked
 from vdisklab.analysis.score import NoScore
 from vdisklab.plan.guest import Accelerator
-from vdisklab.result.model import Counted, Direction, Failure, Run
-
-FROM_CACHE_BELOW = 0.5
-"""When less than this share of the bytes reached the device, the number is the page cache's."""
+from vdisklab.result.model import Failure, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +55,6 @@ class Emulated:
 
 
 @dataclass(frozen=True, slots=True)
-class FromPageCache:
-    """Few of the bytes that were read or written reached the device meanwhile (`share` 0 to 1)."""
-
-    cell: str
-    measurement: str
-    direction: Direction
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
 class FailedCell:
     """A cell that failed in `blocks` blocks; `reason` is the last one's."""
 
@@ -89,7 +77,7 @@ Finding = (
     | NothingToCompare
     | Inconclusive
     | Emulated
-    | FromPageCache
+    | Doubt
     | FailedCell
     | NoBaseline
     | NoScore
@@ -113,6 +101,9 @@ class Outline(Protocol):
 
     @property
     def block(self) -> int: ...  # noqa: D102
+
+    @property
+    def origin(self) -> Origin: ...  # noqa: D102
 
     @property
     def started(self) -> datetime: ...  # noqa: D102
@@ -148,49 +139,6 @@ def failed_cells(runs: Iterable[Outline]) -> tuple[FailedCell, ...]:
         blocks = sum(1 for each in counted if each[0] == label)
         found[label] = FailedCell(label, blocks, run.failure.kind.value, run.failure.message)
     return tuple(found[label] for label in sorted(found))
-
-
-def page_cache_findings(runs: Iterable[Run]) -> tuple[FromPageCache, ...]:
-    """Measurements, over all blocks of a cell, whose bytes mostly did not touch the device."""
-    totals: dict[tuple[str, str, Direction], list[int]] = {}
-    for run in runs:
-        if run.failure is None and not _is_null(run.path):
-            for key, (asked, reached) in _bytes(run):
-                total = totals.setdefault(key, [0, 0])
-                total[0] += asked
-                total[1] += reached
-    return tuple(
-        FromPageCache(*key, share=reached / asked)
-        for key, (asked, reached) in sorted(totals.items())
-        if asked and reached < FROM_CACHE_BELOW * asked
-    )
-
-
-def _bytes(run: Run) -> Iterator[tuple[tuple[str, str, Direction], tuple[int, int]]]:
-    """For each measurement and direction: the bytes asked of the host, and those at the device."""
-    label = cell_label(run.path, run.page_cache)
-    for measurement in run.measurements:
-        evidence = measurement.evidence
-        above = evidence.qemu or evidence.guest
-        if above is None or evidence.device is None:
-            continue
-        for direction in {sample.direction for sample in measurement.samples}:
-            asked, reached = _side(above, direction), _side(evidence.device, direction)
-            if asked:
-                yield (label, measurement.name, direction), (asked, reached)
-
-
-def _side(counted: Counted, direction: Direction) -> int:
-    bytes_by_direction: Mapping[Direction, int] = {
-        Direction.READ: counted.read_bytes,
-        Direction.WRITE: counted.write_bytes,
-    }
-    return bytes_by_direction.get(direction, 0)
-
-
-def _is_null(path: str) -> bool:
-    """A null-co disk has no device below; nothing can reach it."""
-    return any(segment.partition(":")[0] == "null" for segment in path.split("/"))
 
 
 def ranking_findings(ranking: Ranking, want: int) -> tuple[Finding, ...]:

@@ -20,7 +20,7 @@ Codes = npt.NDArray[np.int32]
 SCORE_METRICS: Mapping[str, Metric] = {
     name: Metric(name, "B/s", Better.HIGHER)
     for name in ("weighted_read", "weighted_write", "weighted_overall")
-}
+} | {"weighted_mix": Metric("weighted_mix", "1", Better.HIGHER)}
 """The scores of `analysis.score`: computed from measurements, then treated like any metric."""
 
 
@@ -150,6 +150,24 @@ def from_numbers(numbers: Mapping[tuple[str, str, MeasureKey], float]) -> Observ
         cells=cells,
         blocks=blocks,
         measures=measures,
+    )
+
+
+def narrowed(observations: Observations, cells: Iterable[str]) -> Observations:
+    """The observations of some cells alone; names that were not measured are passed over."""
+    wanted = set(cells)
+    kept = [place for place, cell in enumerate(observations.cells) if cell in wanted]
+    new = np.full(len(observations.cells), -1, dtype=np.int32)
+    new[kept] = np.arange(len(kept), dtype=np.int32)
+    rows = new[observations.cell] >= 0
+    return Observations(
+        cell=new[observations.cell][rows],
+        block=observations.block[rows],
+        measure=observations.measure[rows],
+        value=observations.value[rows],
+        cells=tuple(observations.cells[place] for place in kept),
+        blocks=observations.blocks,
+        measures=observations.measures,
     )
 
 

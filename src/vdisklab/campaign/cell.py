@@ -24,7 +24,6 @@ from vdisklab.guest.blockdev import (
 from vdisklab.guest.disk import GuestDisk, attached_disk, find_disk, port_for
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.observe import check_state
-from vdisklab.host.counters import device_below
 from vdisklab.host.pagecache import evict, residency, warm
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.cell import Cell
@@ -110,7 +109,7 @@ def _on_host(bench: Bench, cell: Cell) -> Iterator[Ready]:
         plan, site = bench.plan, bench.workshop.site
         memory, block = plan.guest.memory_bytes, image.is_block
         subject = host_subject(site, image.path, plan.size_bytes, memory, is_device=block)
-        witness = Witness(lambda: None, device_below(bench.workshop.site.directory), None, image)
+        witness = Witness(lambda: None, bench.workshop.devices_for(cell.path), None, image)
         place = HostPlace(site, subject, None if block else image.path.parent)
         yield Ready(place, witness, image, None, _storage_checks(cell.path, image), ())
 
@@ -127,7 +126,7 @@ def _in_guest(bench: Bench, cell: Cell) -> Iterator[Ready]:
             stored = () if image is None else _storage_checks(cell.path, image)
             witness = Witness(
                 lambda: block_stats(machine, disk.serial),
-                device_below(bench.workshop.site.directory),
+                bench.workshop.devices_for(cell.path),
                 machine.pid,
                 image,
             )
@@ -160,7 +159,13 @@ def disk_for(path: DiskPath, image: ImageFile | None, size: int, serial: str) ->
     if image is None:
         return Disk(serial, size, None, False, "null-co", path.cache, path.attachment)
     return Disk(
-        serial, size, str(image.path), image.is_block, image.format, path.cache, path.attachment
+        serial,
+        image.size,
+        str(image.path),
+        image.is_block,
+        image.format,
+        path.cache,
+        path.attachment,
     )
 
 

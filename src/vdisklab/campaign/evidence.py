@@ -12,7 +12,7 @@ from vdisklab.host.counters import (
     DeviceCounters,
     children_cpu_seconds,
     process_cpu_seconds,
-    read_device,
+    read_devices,
     steal_seconds,
 )
 from vdisklab.host.pagecache import residency
@@ -27,7 +27,7 @@ class Witness:
     """The observers of one measurement: QEMU if there is one, the host's device, its kernel."""
 
     qemu: QemuCounter
-    device: tuple[int, int] | None
+    devices: tuple[tuple[int, int], ...]
     pid: int | None
     image: ImageFile | None
 
@@ -36,7 +36,7 @@ class Witness:
         cpu = children_cpu_seconds() if self.pid is None else process_cpu_seconds(self.pid)
         return Glance(
             qemu=self.qemu(),
-            device=None if self.device is None else read_device(self.device),
+            device=read_devices(self.devices),
             cpu=cpu,
             resident=None if self.image is None else residency(self.image.path),
             allocated=None if self.image is None else self.image.allocated(),

@@ -61,13 +61,14 @@ class GuestPool:
     @contextmanager
     def guest(self, key: GuestKey) -> Iterator[PooledGuest]:
         """A running guest for a hot-plugged disk; one that fails is ended and never used again."""
-        pooled = self._thawed(key)
         try:
+            pooled = self._thawed(key)
             yield pooled
             pooled.machine.freeze()
         except BaseException:
-            _, stack = self._guests.pop(key)
-            stack.close()
+            if key in self._guests:
+                _, stack = self._guests.pop(key)
+                stack.close()
             raise
 
     def _thawed(self, key: GuestKey) -> PooledGuest:

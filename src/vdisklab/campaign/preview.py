@@ -102,31 +102,34 @@ def _guest_device(path: DiskPath) -> str:
 
 
 def _image(plan: CampaignPlan, path: DiskPath, directory: Path) -> ImageFile | None:
-    image = image_key(path)
+    image = image_key(path, plan.ground)
     if image is not None and image.format is ImageFormat.NULL:
         return None
     top = directory / "stack" if path.layers else directory
-    if path.layers and not path.layers[-1].kind.is_directory:
-        top = _LOOP
+    if plan.ground.is_block(path.layers):
+        top = plan.ground.devices[0] if plan.ground.on_devices(path.layers) else _LOOP
     if image is None:
         return ImageFile(top, True, "raw", plan.size_bytes, {}, ())
-    file = top if top == _LOOP else top / f"image.{image.format}"
-    return ImageFile(file, top == _LOOP, image.format.value, plan.size_bytes, {}, ())
+    block = plan.ground.is_block(path.layers)
+    file = top if block else top / f"image.{image.format}"
+    return ImageFile(file, block, image.format.value, plan.size_bytes, {}, ())
 
 
 def _host_commands(
     plan: CampaignPlan, path: DiskPath, directory: Path, image: ImageFile | None
 ) -> tuple[str, ...]:
     commands: list[tuple[str, ...]] = []
+    bottom = plan.ground.devices[0] if plan.ground.on_devices(path.layers) else _LOOP
     for layer in path.layers:
         if layer.kind is LayerKind.TMPFS:
             commands.append(("mount", "-t", "tmpfs", "tmpfs", str(directory / "stack")))
         elif layer.kind in (LayerKind.EXT4, LayerKind.XFS, LayerKind.BTRFS):
             slice_file = str(directory / "stack.slice")
-            commands.append(("losetup", "--find", "--show", "--direct-io=on", slice_file))
-            commands.append(mkfs_command(layer, _LOOP))
-            commands.append(mount_command(layer, _LOOP, directory / "stack"))
-    made = image_key(path)
+            if bottom == _LOOP:
+                commands.append(("losetup", "--find", "--show", "--direct-io=on", slice_file))
+            commands.append(mkfs_command(layer, bottom, "vdl-RUN"))
+            commands.append(mount_command(layer, bottom, directory / "stack"))
+    made = image_key(path, plan.ground)
     if image is not None and made is not None:
         commands.append(create_command(made, image.path, plan.size_bytes))
         if not made.is_thin:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.cell import Cell
+from vdisklab.plan.path import Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +21,24 @@ class Slot:
 
 
 def block_order(plan: CampaignPlan, block: int) -> tuple[Cell, ...]:
-    """The cells of one block in their order: a function of seed, block and cells alone."""
+    """The cells of one block in their order: a function of the plan and the block alone.
+
+    Where stacks take turns on the user's devices, each is built once in a block: the cells of one
+    stack stand together, in random order, and so do the stacks.
+    """
     cells = list(plan.cells)
     random.Random(f"{plan.seed}/{block}").shuffle(cells)  # noqa: S311 - no secret
-    return tuple(cells)
+    if not plan.rebuilds:
+        return tuple(cells)
+    # the place of a stack is that of its first cell; sorting keeps the order within a stack
+    turns = list(dict.fromkeys(_tenant(plan, cell) for cell in cells))
+    return tuple(sorted(cells, key=lambda cell: turns.index(_tenant(plan, cell))))
+
+
+def _tenant(plan: CampaignPlan, cell: Cell) -> tuple[Layer, ...] | None:
+    """The stack that must be standing on the devices for a cell; None when it needs none."""
+    layers = cell.path.layers
+    return layers if cell.path.has_storage and plan.ground.on_devices(layers) else None
 
 
 def schedule(plan: CampaignPlan, finished: Collection[tuple[int, str]] = ()) -> Iterator[Slot]:

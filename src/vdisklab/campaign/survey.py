@@ -12,12 +12,16 @@ from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.trials import try_io_uring
 from vdisklab.plan.capabilities import Capabilities, Missing
+from vdisklab.plan.ground import WORK_DIRECTORY, Ground
 from vdisklab.plan.path import DiskPath, Layer
+from vdisklab.plan.rules import impossible
 from vdisklab.plan.segments import Aio, Bus, ImageFormat, LayerKind
 from vdisklab.progress import Progress, Step
+from vdisklab.storage.device import require_usable
 from vdisklab.storage.direct import serves_direct_io
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.stack import build_stack
+from vdisklab.storage.target import Target
 from vdisklab.units import MIB
 
 QEMU = "qemu-system-x86_64"
@@ -40,8 +44,11 @@ def survey(
     directory: Path,
     paths: Iterable[DiskPath],
     progress: Progress,
+    *,
+    ground: Ground = WORK_DIRECTORY,
 ) -> Capabilities:
-    """What of these paths cannot be had here. Each stack is built once, small and thin.
+    """What of these paths cannot be had here. Each stack is built once, small and thin, on
+    slices of the work directory; the devices of `ground` are only looked at.
 
     Without root no layer can be built, and only the work directory itself is tried. Raises
     HostError when the work directory cannot be used at all.
@@ -50,10 +57,14 @@ def survey(
     layers: dict[LayerKind, Missing] = {}
     direct: dict[str, bool | None] = {}
     with open_site(host, ledger, directory) as site:
-        for number, stack in enumerate(dict.fromkeys(path.layers for path in wanted)):
+        stored = [path for path in wanted if path.has_storage and not impossible(path, ground)]
+        if ground.devices:
+            require_usable(host, ground)
+        for number, stack in enumerate(dict.fromkeys(path.layers for path in stored)):
             spelled = "/".join(map(str, stack))
-            progress(Step(f"trying {spelled or 'the work directory'}"))
-            direct[spelled] = _try_stack(site, stack, f"trial{number}", layers)
+            bottom = "the device as it is" if ground.devices else "the work directory"
+            progress(Step(f"trying {spelled or bottom}"))
+            direct[spelled] = _try_stack(site, stack, f"trial{number}", layers, ground)
     guests = tuple(path for path in wanted if not path.on_host)
     return Capabilities(
         layers=layers,
@@ -66,14 +77,23 @@ def survey(
 
 
 def _try_stack(
-    site: Site, layers: tuple[Layer, ...], name: str, missing: dict[LayerKind, Missing]
+    site: Site,
+    layers: tuple[Layer, ...],
+    name: str,
+    missing: dict[LayerKind, Missing],
+    ground: Ground,
 ) -> bool | None:
     if layers and os.geteuid() != 0:
         for layer in layers:
             missing[layer.kind] = Missing("it takes root to build it", "run vdisklab as root")
         return None
+    if not layers and ground.devices:
+        return serves_direct_io(Target(ground.devices[0], is_block=True))
+    trial = Ground(disks=ground.disks_for(layers))  # on slices: the user's devices are not touched
     try:
-        with build_stack(site, layers, _TRIAL_CAPACITY, name, allocate=False) as target:
+        with build_stack(
+            site, layers, _TRIAL_CAPACITY, name, ground=trial, allocate=False
+        ) as target:
             return serves_direct_io(target)
     except VdisklabError as error:
         if not layers:

@@ -1,18 +1,22 @@
-"""The host side of a campaign: every stack and every allocated image, side by side."""
+"""The host side of a campaign: every stack and every allocated image.
+
+Stacks on slices of the work directory stand side by side for the whole campaign. Stacks on the
+user's devices take turns: the next one is built when a cell asks for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vdisklab.campaign.estimate import image_key, room_needed, stacks_of
+from vdisklab.errors import HostError
+from vdisklab.host.counters import device_below
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.path import DiskPath, Image, Layer
-from vdisklab.plan.segments import ImageFormat
 from vdisklab.progress import Progress, Step
-from vdisklab.storage.direct import serves_direct_io
 from vdisklab.storage.image import ImageFile, image_file, random_source
 from vdisklab.storage.room import require_room
 from vdisklab.storage.site import Site
@@ -22,8 +26,16 @@ from vdisklab.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """A stack that is up, with its allocated images."""
+
+    target: Target
+    images: dict[Image | None, ImageFile]
+
+
+@dataclass(slots=True)
 class Workshop:
-    """Stacks and images that live as long as the campaign.
+    """Stacks and images that live as long as the campaign, or as long as their turn.
 
     Allocated images are shared by all cells of one stack and format, so that two cache modes are
     compared on the very same blocks. Thin images are made anew for each run, because a
@@ -31,63 +43,95 @@ class Workshop:
     """
 
     site: Site
-    size: int
+    plan: CampaignPlan
     source: Path
-    targets: dict[tuple[Layer, ...], Target]
-    images: dict[tuple[tuple[Layer, ...], Image | None], ImageFile]
-    direct: dict[tuple[Layer, ...], bool]
+    progress: Progress
+    standing: dict[tuple[Layer, ...], Standing] = field(default_factory=dict)
+    _tenant: ExitStack = field(default_factory=ExitStack)
 
     @contextmanager
     def image_for(self, path: DiskPath) -> Iterator[ImageFile | None]:
-        """The image of a path; None for the null device."""
-        image = image_key(path)
-        if image is not None and image.format is ImageFormat.NULL:
+        """The image of a path; None for the null device. May build the path's stack first."""
+        if not path.has_storage:
             yield None
-        elif image is not None and image.is_thin:
-            with self.make_image(path.layers, image, f"thin-{path.fingerprint}") as made:
-                yield made
-        else:
-            yield self.images[path.layers, image]
+            return
+        stack = self._stack(path.layers)
+        image = image_key(path, self.plan.ground)
+        if image in stack.images:
+            yield stack.images[image]
+            return
+        name = f"thin-{path.fingerprint}"
+        with image_file(
+            self.site, stack.target, image, size=self.plan.size_bytes, name=name, source=None
+        ) as made:
+            yield made
 
-    def make_image(
-        self, layers: tuple[Layer, ...], image: Image | None, name: str
-    ) -> AbstractContextManager[ImageFile]:
-        """A new image on a stack, filled when it is to be allocated in full."""
-        source = None if image is not None and image.is_thin else self.source
-        return image_file(
-            self.site, self.targets[layers], image, size=self.size, name=name, source=source
-        )
+    def devices_for(self, path: DiskPath) -> tuple[tuple[int, int], ...]:
+        """The devices whose counters tell what a path's cell really moved."""
+        if path.has_storage and self.plan.ground.on_devices(path.layers):
+            count = self.plan.ground.disks_for(path.layers)
+            places = self.plan.ground.devices[:count]
+        else:
+            places = (self.site.directory,)
+        return tuple(number for place in places if (number := device_below(place)) is not None)
+
+    def close_tenant(self) -> None:
+        """Takes down the stack on the user's devices, if one is up."""
+        for layers in [each for each in self.standing if self.plan.ground.on_devices(each)]:
+            del self.standing[layers]
+        self._tenant.close()
+
+    def _stack(self, layers: tuple[Layer, ...]) -> Standing:
+        if layers not in self.standing:
+            if not self.plan.ground.on_devices(layers):
+                raise HostError(f"the stack {'/'.join(map(str, layers))} was not built")
+            self.close_tenant()
+            with ExitStack() as built:
+                self.standing[layers] = self.build(built, layers, "tenant")
+                self._tenant = built.pop_all()
+        return self.standing[layers]
+
+    def build(self, built: ExitStack, layers: tuple[Layer, ...], name: str) -> Standing:
+        """A stack of the plan with its allocated images, which `built` takes down."""
+        if layers:
+            self.progress(Step(f"building {'/'.join(map(str, layers))}"))
+        capacity = stacks_of(self.plan)[layers]
+        stack = build_stack(self.site, layers, capacity, name, ground=self.plan.ground)
+        standing = Standing(built.enter_context(stack), {})
+        for number, image in enumerate(_allocated_images(self.plan, layers)):
+            self.progress(Step(f"filling {_spell(layers, image)}"))
+            made = image_file(
+                self.site,
+                standing.target,
+                image,
+                size=self.plan.size_bytes,
+                name=f"image{number}",
+                source=self.source,
+            )
+            standing.images[image] = built.enter_context(made)
+        return standing
 
 
 @contextmanager
 def open_workshop(site: Site, plan: CampaignPlan, progress: Progress) -> Iterator[Workshop]:
-    """Builds everything that the plan's cells need on the host; HostError when there is no room."""
+    """Builds what can stand side by side; HostError when there is no room."""
     require_room(site.directory, room_needed(plan), "the campaign")
     with ExitStack() as built:
         progress(Step(f"writing {format_bytes(plan.size_bytes)} of random data"))
         source = built.enter_context(random_source(site, plan.size_bytes))
-        workshop = Workshop(site, plan.size_bytes, source, {}, {}, {})
-        for number, (layers, capacity) in enumerate(stacks_of(plan).items()):
-            if layers:
-                progress(Step(f"building {'/'.join(map(str, layers))}"))
-            stack = build_stack(site, layers, capacity, f"stack{number}")
-            workshop.targets[layers] = built.enter_context(stack)
-            workshop.direct[layers] = serves_direct_io(workshop.targets[layers])
-        for number, (layers, image) in enumerate(_allocated_images(plan)):
-            progress(Step(f"filling {_spell(layers, image)}"))
-            made = workshop.make_image(layers, image, f"image{number}")
-            workshop.images[layers, image] = built.enter_context(made)
+        workshop = Workshop(site, plan, source, progress)
+        built.callback(workshop.close_tenant)
+        for number, layers in enumerate(stacks_of(plan)):
+            if not plan.ground.on_devices(layers):
+                workshop.standing[layers] = workshop.build(built, layers, f"stack{number}")
         yield workshop
 
 
-def _allocated_images(plan: CampaignPlan) -> list[tuple[tuple[Layer, ...], Image | None]]:
-    """The images that are made once: not the null device, and no thin ones."""
-    wanted = dict.fromkeys((cell.path.layers, image_key(cell.path)) for cell in plan.cells)
-    return [
-        (layers, image)
-        for layers, image in wanted
-        if image is None or (image.format is not ImageFormat.NULL and not image.is_thin)
-    ]
+def _allocated_images(plan: CampaignPlan, layers: tuple[Layer, ...]) -> list[Image | None]:
+    """The images of a stack that are made once: no thin ones."""
+    paths = [c.path for c in plan.cells if c.path.layers == layers and c.path.has_storage]
+    wanted = dict.fromkeys(image_key(path, plan.ground) for path in paths)
+    return [image for image in wanted if image is None or not image.is_thin]
 
 
 def _spell(layers: tuple[Layer, ...], image: Image | None) -> str:

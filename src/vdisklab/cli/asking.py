@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.campaign.estimate import device_bytes_needed
 from vdisklab.campaign.survey import survey
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
-from vdisklab.plan.build import build_plan
+from vdisklab.plan.build import build_plan, ground_of
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.cell import PageCacheChoice
 from vdisklab.plan.guest import AcceleratorChoice
@@ -23,6 +24,7 @@ from vdisklab.plan.profiles import parse_profile
 from vdisklab.plan.request import GuestRequest, Request, merge
 from vdisklab.plan.segments import HOST
 from vdisklab.progress import Progress
+from vdisklab.storage.device import require_usable
 from vdisklab.units import parse_duration, parse_size
 from vdisklab.workload.base import Subject, Timing
 from vdisklab.workload.jobprofile import job_profile
@@ -77,6 +79,36 @@ DirOption = Annotated[
         "--dir", metavar="DIR", help="The work directory.", show_default="the current directory"
     ),
 ]
+OnOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--on",
+        metavar="DEVICE",
+        help="Build on this whole block device instead of the work directory; several for lvm, "
+        "md and ZFS, others take the first. It must be idle and empty, and is left empty.",
+    ),
+]
+DestroyOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--destroy", metavar="DEVICE", help="What is on this device, named by --on, may be lost."
+    ),
+]
+DisksOption = Annotated[
+    int | None,
+    typer.Option(
+        "--disks",
+        metavar="N",
+        help="How many disks lvm, md and ZFS get.",
+        show_default="as few as they need, or all of --on",
+    ),
+]
+ArcOption = Annotated[
+    str | None,
+    typer.Option(
+        "--arc", metavar="SIZE", help="Limit ZFS's cache while measuring.", show_default="as it is"
+    ),
+]
 SeedOption = Annotated[
     int | None,
     typer.Option("--seed", help="Decides the order of cells.", show_default="from the plan"),
@@ -123,21 +155,25 @@ MemoryOption = Annotated[
 
 def ask(
     *,
-    paths: list[str] | None,
-    plan_file: Path | None,
-    profile: str | None,
-    blocks: int | None,
-    runtime: str | None,
-    ramp: str | None,
-    size: str | None,
-    directory: Path | None,
-    seed: int | None,
-    page_cache: PageCacheChoice | None,
-    baseline: str | None,
-    label: str | None,
-    accelerator: AcceleratorChoice | None,
-    cpus: int | None,
-    memory: str | None,
+    paths: list[str] | None = None,
+    plan_file: Path | None = None,
+    profile: str | None = None,
+    blocks: int | None = None,
+    runtime: str | None = None,
+    ramp: str | None = None,
+    size: str | None = None,
+    directory: Path | None = None,
+    on: list[Path] | None = None,
+    destroy: list[Path] | None = None,
+    disks: int | None = None,
+    arc: str | None = None,
+    seed: int | None = None,
+    page_cache: PageCacheChoice | None = None,
+    baseline: str | None = None,
+    label: str | None = None,
+    accelerator: AcceleratorChoice | None = None,
+    cpus: int | None = None,
+    memory: str | None = None,
     scale: float | None = None,
     db: str | None = None,
 ) -> Request:
@@ -150,6 +186,10 @@ def ask(
         ramp=None if ramp is None else parse_duration(ramp),
         size_bytes=None if size is None else parse_size(size),
         directory=directory,
+        devices=tuple(on or ()),
+        destroy=tuple(destroy or ()),
+        disks=disks,
+        arc_bytes=None if arc is None else parse_size(arc),
         db=db,
         seed=seed,
         page_cache=page_cache,
@@ -213,20 +253,22 @@ def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) 
     Raises PlanError for what cannot be, HostError for what cannot be had here.
     """
     profile = load_profile(request.profile or DEFAULT_PROFILE)
+    ground = ground_of(request)
     paths = asked_paths(request)
     directory = (request.directory or Path()).absolute()
     if not directory.is_dir():
         raise HostError(
             f"the work directory {directory} does not exist", hint=f"mkdir -p {directory}"
         )
-    capabilities = survey(host, ledger, directory, paths, progress)
+    capabilities = survey(host, ledger, directory, paths, progress, ground=ground)
     plan = build_plan(request, capabilities, profile)
+    require_usable(host, plan.ground, device_bytes_needed(plan))
     check_measurements(plan)
     return plan
 
 
 def asked_paths(request: Request) -> tuple[DiskPath, ...]:
     """Every path that will have to be judged: the matrix's, and the host's as the baseline."""
-    cells = expand_matrix(request.paths).cells
+    cells = expand_matrix(request.paths, ground=ground_of(request)).cells
     paths = dict.fromkeys(cell.path for cell in cells)
     return tuple(dict.fromkeys((*paths, parse_path(HOST))))

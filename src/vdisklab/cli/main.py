@@ -14,13 +14,17 @@ from typing import Annotated
 import typer
 
 from vdisklab import __version__
+from vdisklab.cli.audit import audit
+from vdisklab.cli.claims import claims
 from vdisklab.cli.clean import clean_verb
 from vdisklab.cli.compare import compare
 from vdisklab.cli.doctor import doctor
+from vdisklab.cli.export import export
 from vdisklab.cli.importing import import_files
 from vdisklab.cli.plan import plan
 from vdisklab.cli.profiles import profiles
 from vdisklab.cli.rank import rank
+from vdisklab.cli.recommend import recommend
 from vdisklab.cli.run import run
 from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
@@ -62,7 +66,11 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for verb in (doctor, profiles, plan, run, rank, compare, table, show, runs):
+    verbs = (
+        doctor, profiles, plan, run, rank, compare, table, claims, show, runs, recommend, export,
+        audit,
+    )  # fmt: skip
+    for verb in verbs:
         app.command()(verb)
     app.command("import")(import_files)
     app.command("clean")(clean_verb(UNDO))

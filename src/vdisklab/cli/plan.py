@@ -11,9 +11,15 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from vdisklab.campaign.estimate import campaign_seconds, room_needed, run_seconds
+from vdisklab.campaign.estimate import (
+    build_seconds,
+    builds,
+    campaign_seconds,
+    room_needed,
+    run_seconds,
+)
 from vdisklab.campaign.preview import CellCommands, preview_cell
-from vdisklab.campaign.schedule import block_order, schedule
+from vdisklab.campaign.schedule import Slot, block_order, schedule
 from vdisklab.campaign.session import boot_files, guest_buses
 from vdisklab.cli import asking
 from vdisklab.cli.asking import ask, make_plan
@@ -46,6 +52,10 @@ def plan(
     ramp: asking.RampOption = None,
     size: asking.SizeOption = None,
     directory: asking.DirOption = None,
+    on: asking.OnOption = None,
+    destroy: asking.DestroyOption = None,
+    disks: asking.DisksOption = None,
+    arc: asking.ArcOption = None,
     seed: asking.SeedOption = None,
     page_cache: asking.PageCacheOption = None,
     baseline: asking.BaselineOption = None,
@@ -69,9 +79,9 @@ def plan(
     """
     request = ask(
         paths=paths, plan_file=plan_file, profile=profile, blocks=blocks, runtime=runtime,
-        ramp=ramp, size=size, directory=directory, seed=seed, page_cache=page_cache,
-        baseline=baseline, label=label, accelerator=accelerator, cpus=cpus, memory=memory,
-        scale=scale,
+        ramp=ramp, size=size, directory=directory, on=on, destroy=destroy, disks=disks, arc=arc,
+        seed=seed, page_cache=page_cache, baseline=baseline, label=label,
+        accelerator=accelerator, cpus=cpus, memory=memory, scale=scale,
     )  # fmt: skip
     host = LocalHost()
     console = Console(stderr=True)
@@ -163,9 +173,24 @@ def _cell_table(planned: CampaignPlan) -> Table:
         notes=(
             f"profile {planned.profile.name}: "
             + ", ".join(measurement.name for measurement in planned.profile.measurements),
+            *_rebuilding(planned, slots),
             f"{planned.runtime:g} s each after {planned.ramp:g} s of ramp, "
             f"disks of {format_bytes(planned.size_bytes)}, seed {planned.seed}",
         ),
+    )
+
+
+def _rebuilding(planned: CampaignPlan, slots: Sequence[Slot]) -> tuple[str, ...]:
+    """What it costs that stacks take turns on the user's devices."""
+    if not planned.ground.devices:
+        return ()
+    names = ", ".join(map(str, planned.ground.devices))
+    if not planned.rebuilds:
+        return (f"one stack on {names}: built once",)
+    seconds = format_duration(build_seconds(planned, slots))
+    return (
+        f"the stacks take turns on {names}: {builds(planned, slots)} builds, about {seconds} of "
+        "the time; cells of one stack follow each other within a block",
     )
 
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
 
 from vdisklab.analysis.compare import against_baseline
+from vdisklab.analysis.doubt import (
+    FromPageCache,
+    bimodal_findings,
+    ceiling_findings,
+    drift_findings,
+    first_block_findings,
+    host_findings,
+)
 from vdisklab.analysis.findings import (
     Emulated,
     Finding,
@@ -16,7 +25,7 @@ from vdisklab.analysis.findings import (
     ranking_findings,
 )
 from vdisklab.analysis.intervals import MIN_BLOCKS
-from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.rank import rank as rank_cells
 from vdisklab.analysis.score import NoScore, Score, Scored, add_scores
 from vdisklab.analysis.summary import summarise
@@ -27,8 +36,8 @@ from vdisklab.cli.tables import (
     FormatOption,
     Loaded,
     Results,
-    cache_findings,
     emit,
+    evidence_doubts,
     find_cells,
     find_measure,
     load,
@@ -93,6 +102,11 @@ def answer_ranking(
     used = _used(scored, measure)
     findings: list[Finding] = [Emulated()] if emulated(loaded.outlines) else []
     findings += base_finding
+    evidence = evidence_doubts(results, loaded)
+    cached = [each for each in evidence if isinstance(each, FromPageCache)]
+    findings += [each for each in evidence if not isinstance(each, FromPageCache)]
+    findings += host_findings(loaded.campaigns, loaded.observations)
+    findings += _value_doubts(observations, shown, measure, cached)
     findings += ranking_findings(ranking, MIN_BLOCKS)
     if not base_finding and measure.name == "score":
         findings += _missing_scores(scored, measure)
@@ -104,11 +118,26 @@ def answer_ranking(
         roles=scored.roles if measure.name == "score" else None,
         summaries={key: summarise(observations, key) for key in shown},
         ratios=against_baseline(observations, measure, base),
-        cached=tuple(each for each in cache_findings(results, loaded) if each.measurement in used),
+        cached=tuple(each for each in cached if each.measurement in used),
         failed=failed_cells(loaded.outlines),
         findings=tuple(findings),
         blocks=loaded.blocks,
     )
+
+
+def _value_doubts(
+    observations: Observations,
+    shown: Sequence[MeasureKey],
+    measure: MeasureKey,
+    cached: Sequence[FromPageCache],
+) -> Iterator[Finding]:
+    """What the values of the blocks give away, of the ranked measure and of what it is made of."""
+    yield from drift_findings(observations, measure)
+    yield from first_block_findings(observations, measure)
+    for key in shown:
+        yield from bimodal_findings(observations, key)
+    memory = {each.cell for each in cached}
+    yield from ceiling_findings(observations, measure, memory)
 
 
 def _baseline(loaded: Loaded, asked: str | None) -> tuple[str, list[Finding]]:

@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
+from vdisklab.analysis.observations import Observations
 from vdisklab.analysis.score import role_set
 from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import Identity, campaign_runs
@@ -23,13 +25,15 @@ from vdisklab.cli.plan import print_dropped
 from vdisklab.cli.rank import rank
 from vdisklab.cli.table import table
 from vdisklab.cli.tables import DbOption, Format, FormatOption, load, open_results
-from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
-from vdisklab.host.medium import medium_of
+from vdisklab.host.medium import describe_device, medium_of
+from vdisklab.plan.build import NO_BASELINE
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.request import Request
+from vdisklab.plan.segments import HOST
 from vdisklab.progress import CampaignStarted, Note, Progress
 from vdisklab.result.address import default_url
 from vdisklab.result.model import Campaign, HostFacts
@@ -45,6 +49,10 @@ def run(
     ramp: asking.RampOption = None,
     size: asking.SizeOption = None,
     directory: asking.DirOption = None,
+    on: asking.OnOption = None,
+    destroy: asking.DestroyOption = None,
+    disks: asking.DisksOption = None,
+    arc: asking.ArcOption = None,
     seed: asking.SeedOption = None,
     page_cache: asking.PageCacheOption = None,
     baseline: asking.BaselineOption = None,
@@ -53,6 +61,14 @@ def run(
     cpus: asking.CpusOption = None,
     memory: asking.MemoryOption = None,
     scale: asking.ScaleOption = None,
+    here: Annotated[
+        bool,
+        typer.Option(
+            "--here",
+            help="Measure in this machine itself, on files in --dir: no hypervisor and no root "
+            "needed. Takes no PATHS.",
+        ),
+    ] = False,
     db: DbOption = None,
     new: Annotated[
         bool, typer.Option("--new", help="Begin again, although this plan was measured before.")
@@ -69,35 +85,63 @@ def run(
         vdisklab run '{ext4,xfs}/{raw,qcow2}/{none,writeback}'
 
         vdisklab run raw/none/{virtio,scsi,nvme} --blocks 10 --dir /srv/images
+
+        vdisklab run --here --dir /mnt/block-storage --profile sysbench-fileio
+
+        vdisklab run {none,ext4/raw/none,zvol/none} --on /dev/sdb
     """
+    if here:
+        paths, baseline = _here(paths, plan_file, baseline)
     request = ask(
         paths=paths, plan_file=plan_file, profile=profile, blocks=blocks, runtime=runtime,
-        ramp=ramp, size=size, directory=directory, seed=seed, page_cache=page_cache,
-        baseline=baseline, label=label, accelerator=accelerator, cpus=cpus, memory=memory,
-        scale=scale, db=db,
+        ramp=ramp, size=size, directory=directory, on=on, destroy=destroy, disks=disks, arc=arc,
+        seed=seed, page_cache=page_cache, baseline=baseline, label=label,
+        accelerator=accelerator, cpus=cpus, memory=memory, scale=scale, db=db,
     )  # fmt: skip
     console = Console(stderr=True)
     url = request.db or default_url(state_directory())
     with open_store(url) as store:
-        campaign, failed, interrupted = _measure(store, request, console, new=new)
+        campaign, failed, interrupted = measure(store, request, console, new=new)
     if campaign is not None:
-        _answer(campaign, url, form)
+        _rank(console, campaign, url, form, failed)
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if failed else 0
 
 
-def _answer(campaign: str, url: str, form: Format) -> None:
-    """The ranking, or for a profile that has no scores all its numbers."""
+def _here(
+    paths: list[str] | None, plan_file: Path | None, baseline: str | None
+) -> tuple[list[str], str]:
+    """The one path, and no baseline. Raises PlanError when more was asked for."""
+    if paths or plan_file is not None or baseline is not None:
+        raise PlanError(
+            "--here measures the directory --dir as it is and takes no PATHS, --plan or --baseline",
+            hint="name the directory with --dir, and the run with --label",
+        )
+    return [HOST], NO_BASELINE
+
+
+def _rank(console: Console, campaign: str, url: str, form: Format, failed: int) -> None:
+    """Ranks what was measured. That nothing can be ranked is no failure of measuring."""
+    try:
+        if role_set(_observations(url, campaign)) is None:
+            # A profile that has no scores: all its numbers instead.
+            table(campaign=[campaign], db=url, form=form)
+        else:
+            rank(campaign=[campaign], db=url, form=form)
+    except PlanError as error:
+        if failed:
+            console.print(f"{failed} cells failed; `vdisklab runs {campaign}` lists them")
+        console.print(Text(f"no ranking: {error}"), soft_wrap=True)
+        console.print(Text(f"hint: {error.hint}"), soft_wrap=True)
+
+
+def _observations(url: str, campaign: str) -> Observations:
     with open_results(url) as results:
-        loaded = load(results, [campaign])
-    if role_set(loaded.observations) is not None:
-        rank(campaign=[campaign], db=url, form=form)
-    else:
-        table(campaign=[campaign], db=url, form=form)
+        return load(results, [campaign]).observations
 
 
-def _measure(
+def measure(
     store: Store, request: Request, console: Console, *, new: bool
 ) -> tuple[str | None, int, bool]:
     """The campaign with anything measured in it, how many cells failed, whether it was cut off."""
@@ -119,7 +163,7 @@ def _measure(
                 console.print("every run of this plan is measured already; --new begins again")
                 return campaign.id, 0, False
             around = Surroundings(host, ledger, cache_directory(), progress)
-            identity = Identity(campaign.id, medium_of(plan.directory))
+            identity = Identity(campaign.id, _medium(plan))
             with (
                 open_bench(around, plan) as bench,
                 closing(campaign_runs(bench, identity, finished)) as runs,
@@ -167,6 +211,14 @@ def _differences(before: HostFacts, now: HostFacts) -> list[str]:
     keys = ("kernel", "cpu", "cpus", "qemu", "fio")
     pairs = ((key, getattr(before, key), getattr(now, key)) for key in keys)
     return [f"{key} was {old} and is {new}" for key, old, new in pairs if old != new]
+
+
+def _medium(plan: CampaignPlan) -> str | None:
+    """The device below the work directory, or those that stacks stand on instead."""
+    if not plan.ground.devices:
+        return medium_of(plan.directory)
+    known = [describe_device(device) or str(device) for device in plan.ground.devices]
+    return " + ".join(known)
 
 
 def cache_directory() -> Path:

@@ -15,7 +15,9 @@ from typing import Annotated, Protocol
 import typer
 from rich.console import Console
 
-from vdisklab.analysis.findings import FromPageCache, Outline, page_cache_findings
+from vdisklab.analysis.doubt import Doubt, FromPageCache, evidence_findings
+from vdisklab.analysis.evidence import Tally
+from vdisklab.analysis.findings import Outline
 from vdisklab.analysis.observations import (
     Columns,
     MeasureKey,
@@ -31,7 +33,8 @@ from vdisklab.plan.segments import PageCache
 from vdisklab.report.document import Json
 from vdisklab.report.tables import Table, as_csv, show
 from vdisklab.result.address import default_url
-from vdisklab.result.model import Campaign, Run
+from vdisklab.result.model import Campaign, Run, Witnessed
+from vdisklab.result.observations import Example
 from vdisklab.result.store import open_store
 
 PIPE_WIDTH = 120
@@ -95,8 +98,17 @@ class Results(Protocol):
     def outlines(self, campaign_ids: Sequence[str], /) -> Sequence[RunOutline]:
         """All runs without their numbers, failed ones too."""
 
+    def evidence(self, campaign_ids: Sequence[str], /) -> Iterable[Witnessed]:
+        """The evidence of each measurement of measured runs, without numbers and raw output."""
+
     def observations(self, campaign_ids: Sequence[str], /) -> Columns:
         """All numbers of the measured runs."""
+
+    def tallies(self, campaign_ids: Sequence[str], /) -> Sequence[Tally]:
+        """What was counted, summed by cell and measurement."""
+
+    def examples(self, campaign_ids: Sequence[str], /) -> Sequence[Example]:
+        """One measured run of each cell."""
 
 
 @contextmanager
@@ -147,34 +159,75 @@ def choose_campaigns(results: Results, names: Sequence[str] | None) -> tuple[Cam
     return tuple(newest)
 
 
-_SAME_PLAN = ("size_bytes", "runtime", "ramp", "measurements", "guest")
+_SAME_PLAN = ("size_bytes", "runtime", "ramp", "guest")
+
+
+def disagreement(first: Campaign, other: Campaign) -> PlanError | None:
+    """Why the numbers of two campaigns must not stand in one table; None when they may.
+
+    They must be of one machine, and what has the same name must have been measured alike.
+    """
+    if other.host.machine_id != first.host.machine_id:
+        return PlanError(
+            f"campaigns {first.id} and {other.id} were measured on two machines "
+            f"({first.host.hostname}, {other.host.hostname})",
+            hint="numbers of two machines are not ranked together; name campaigns of one",
+        )
+    different = [key for key in _SAME_PLAN if first.plan.get(key) != other.plan.get(key)]
+    mine, theirs = _settings(first), _settings(other)
+    if any(mine[name] != theirs[name] for name in mine.keys() & theirs.keys()):
+        different.append("measurements")
+    if different:
+        return PlanError(
+            f"campaigns {first.id} and {other.id} differ in {different[0].replace('_', ' ')}",
+            hint="only campaigns that measure alike can be joined",
+        )
+    return None
+
+
+def _settings(campaign: Campaign) -> dict[str, object]:
+    """What each measurement of a campaign was told, by its name."""
+    return {each["name"]: each for each in campaign.plan.get("measurements", ())}
 
 
 def _must_agree(campaigns: Sequence[Campaign]) -> None:
     """Refuses to mix machines, or numbers of the same name that were measured differently."""
-    first = campaigns[0]
     for other in campaigns[1:]:
-        if other.host.machine_id != first.host.machine_id:
-            raise PlanError(
-                f"campaigns {first.id} and {other.id} were measured on two machines "
-                f"({first.host.hostname}, {other.host.hostname})",
-                hint="numbers of two machines are not ranked together; name campaigns of one",
-            )
-        for key in _SAME_PLAN:
-            if first.plan.get(key) != other.plan.get(key):
-                raise PlanError(
-                    f"campaigns {first.id} and {other.id} differ in {key.replace('_', ' ')}",
-                    hint="only campaigns that measure alike can be joined",
-                )
+        error = disagreement(campaigns[0], other)
+        if error is not None:
+            raise error
+
+
+def joinable_campaigns(
+    results: Results, names: Sequence[str] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The ids of the named campaigns, or of the newest with all that may be joined with it.
+
+    Beside them stand the reasons why others were left out. Raises DatabaseError without any.
+    """
+    first, *_ = choose_campaigns(results, names)
+    if names:
+        return tuple(each.id for each in choose_campaigns(results, names)), ()
+    kept, left_out = [first.id], []
+    for other in results.campaigns()[1:]:
+        error = disagreement(first, other)
+        if error is None:
+            kept.append(other.id)
+        else:
+            left_out.append(str(error))
+    return tuple(kept), tuple(left_out)
+
+
+def evidence_doubts(results: Results, loaded: Loaded) -> tuple[Doubt, ...]:
+    """What the evidence beside the campaigns' numbers gives away."""
+    witnessed = results.evidence([campaign.id for campaign in loaded.campaigns])
+    return evidence_findings(witnessed, loaded.campaigns[0].host.cpus or 1)
 
 
 def cache_findings(results: Results, loaded: Loaded) -> tuple[FromPageCache, ...]:
-    """What of the campaigns' numbers came from the page cache; reads the runs one by one."""
-    return page_cache_findings(
-        run
-        for campaign in loaded.campaigns
-        for run in results.runs(campaign.id, measured_only=True)
-    )
+    """What of the campaigns' numbers came from the page cache."""
+    found = evidence_doubts(results, loaded)
+    return tuple(each for each in found if isinstance(each, FromPageCache))
 
 
 def find_cells(observations: Observations, name: str) -> tuple[str, ...]:

@@ -9,13 +9,35 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, Field, ValidationError
 
 from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.guest.monitor import Channel
 
 _POLL = 0.02
 _SETTLED_POLL = 0.1
+
+
+class _Started(BaseModel):
+    """The answer to guest-exec."""
+
+    pid: int
+
+
+class _State(BaseModel):
+    """The answer to guest-exec-status (qga/qapi-schema.json, GuestExecStatus)."""
+
+    exited: bool
+    exitcode: int | None = None
+    signal: int = 0
+    out_data: str = Field("", alias="out-data")
+    err_data: str = Field("", alias="err-data")
+    out_truncated: bool = Field(False, alias="out-truncated")
+
+
+_Answer = TypeVar("_Answer", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +89,9 @@ class Agent:
         pid = self._start(argv, stdin)
         self._idle(started + expected, watch)
         while True:
-            state = self._channel.execute("guest-exec-status", {"pid": pid})
+            state = self._ask(_State, "guest-exec-status", {"pid": pid})
             elapsed = time.monotonic() - started
-            if state["exited"]:
+            if state.exited:
                 return _ended(argv, state, elapsed, allowed)
             if elapsed > timeout:
                 self._kill(pid)
@@ -82,7 +104,16 @@ class Agent:
         request: dict[str, Any] = {"path": argv[0], "arg": list(argv[1:]), "capture-output": True}
         if stdin is not None:
             request["input-data"] = base64.b64encode(stdin.encode()).decode()
-        return int(self._channel.execute("guest-exec", request)["pid"])
+        return self._ask(_Started, "guest-exec", request).pid
+
+    def _ask(self, kind: type[_Answer], command: str, arguments: dict[str, Any]) -> _Answer:
+        answer = self._channel.execute(command, arguments)
+        try:
+            return kind.model_validate(answer)
+        except ValidationError as error:
+            raise GuestError(
+                f"the guest agent's answer to {command} is not as expected: {answer!r:.200}"
+            ) from error
 
     def _idle(self, until: float, watch: Callable[[], None] | None) -> None:
         while (left := until - time.monotonic()) > 0:
@@ -96,13 +127,11 @@ class Agent:
         )
 
 
-def _ended(
-    argv: Sequence[str], state: dict[str, Any], seconds: float, allowed: Collection[int]
-) -> Ended:
-    status = state.get("exitcode", -int(state.get("signal", 0)))
-    if state.get("out-truncated"):
+def _ended(argv: Sequence[str], state: _State, seconds: float, allowed: Collection[int]) -> Ended:
+    status = -state.signal if state.exitcode is None else state.exitcode
+    if state.out_truncated:
         raise WorkloadError(f"`{argv[0]}` printed more than the guest agent carries (16 MiB)")
-    stdout, stderr = _text(state, "out-data"), _text(state, "err-data")
+    stdout, stderr = _text(state.out_data), _text(state.err_data)
     if status not in allowed:
         last = " | ".join((stderr.strip() or stdout.strip()).splitlines()[-3:])
         ended = f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
@@ -110,8 +139,8 @@ def _ended(
     return Ended(tuple(argv), status, stdout, stderr, seconds)
 
 
-def _text(state: dict[str, Any], key: str) -> str:
+def _text(encoded: str) -> str:
     try:
-        return base64.b64decode(state.get(key, "")).decode(errors="replace")
+        return base64.b64decode(encoded, validate=True).decode(errors="replace")
     except binascii.Error as error:
         raise GuestError("the guest agent sent damaged base64") from error

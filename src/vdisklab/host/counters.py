@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +59,21 @@ def read_device(
                 values[2] * _SECTOR, values[6] * _SECTOR, values[0], values[4], flushes
             )
     return None
+
+
+def read_devices(numbers: Sequence[tuple[int, int]]) -> DeviceCounters | None:
+    """The sum of the counters of several devices; None when there are none or one is not listed."""
+    each = [found for number in numbers if (found := read_device(number)) is not None]
+    if not each or len(each) < len(numbers):
+        return None
+    flushes = [found.flush_operations for found in each]
+    return DeviceCounters(
+        sum(found.read_bytes for found in each),
+        sum(found.write_bytes for found in each),
+        sum(found.read_operations for found in each),
+        sum(found.write_operations for found in each),
+        None if None in flushes else sum(count or 0 for count in flushes),
+    )
 
 
 def process_cpu_seconds(pid: int) -> float | None:

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     DIRECTORY = "directory"
     LOOP = "loop"
     MOUNT = "mount"
+    DEVICE = "device"  # a whole device of the user's that we write on
 
 
 @dataclass(frozen=True, slots=True)

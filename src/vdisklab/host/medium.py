@@ -61,6 +61,13 @@ def medium_of(directory: Path, root: Path = SYSTEM) -> str | None:
     return mount.kind if mount.source in ("none", mount.kind) else f"{mount.kind} {mount.source}"
 
 
+def describe_device(path: Path, root: Path = SYSTEM) -> str | None:
+    """What a block device is, in words; None when the kernel does not tell."""
+    number = path.stat().st_rdev
+    device = _device(f"{os.major(number)}:{os.minor(number)}", root, 0)
+    return None if device is None else device.describe()
+
+
 def device_of(directory: Path, root: Path = SYSTEM, depth: int = 0) -> BlockDevice | None:
     """The block device below a directory, or None (memory, network, ZFS, unknown)."""
     number = directory.stat().st_dev

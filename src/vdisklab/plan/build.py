@@ -22,6 +22,7 @@ from vdisklab.plan.braces import expand_segments
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.cell import Cell, PageCacheChoice
+from vdisklab.plan.ground import Ground
 from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
 from vdisklab.plan.matrix import Matrix, cells_of, expand_matrix, require_possible
 from vdisklab.plan.path import DiskPath, parse_path
@@ -42,6 +43,8 @@ MOST_BLOCKS = 10_000
 SMALLEST_MEMORY = 128 * MIB
 MOST_CPUS = 255
 MOST_SCALE = 1000
+MOST_DISKS = 26
+SMALLEST_ARC = 64 * MIB  # arc_init of OpenZFS: zfs_arc_max below 64 MiB is ignored
 LARGEST_SEED = (1 << 63) - 1
 
 NO_BASELINE = "none"
@@ -55,8 +58,9 @@ def build_plan(request: Request, capabilities: Capabilities, profile: Profile) -
 
     Raises PlanError for values or paths that cannot be, HostError for those not to be had here.
     """
+    ground = ground_of(request)
     matrix = expand_matrix(
-        request.paths, _or(request.page_cache, PageCacheChoice.BOTH), capabilities
+        request.paths, _or(request.page_cache, PageCacheChoice.BOTH), capabilities, ground
     )
     guest = _guest(request.guest)
     matrix = _fitting(matrix, guest)
@@ -74,6 +78,7 @@ def build_plan(request: Request, capabilities: Capabilities, profile: Profile) -
         directory=_or(request.directory, Path()).absolute(),
         baseline=baseline,
         guest=guest,
+        ground=ground,
         label=_or(request.label, ""),
         scale=_or(request.scale, 1.0),
     )
@@ -83,6 +88,16 @@ def build_plan(request: Request, capabilities: Capabilities, profile: Profile) -
 
 def _or(value: _Value | None, default: _Value) -> _Value:
     return default if value is None else value
+
+
+def ground_of(request: Request) -> Ground:
+    """What the stacks of a request stand on; devices by their absolute paths."""
+    return Ground(
+        devices=tuple(device.absolute() for device in request.devices),
+        destroy=tuple(device.absolute() for device in request.destroy),
+        disks=request.disks,
+        arc_bytes=request.arc_bytes,
+    )
 
 
 def _guest(request: GuestRequest) -> GuestPlan:
@@ -127,7 +142,7 @@ def _with_baseline(
         return matrix.cells[0].path, matrix
     if request.baseline is not None:
         baseline = _one_path(request.baseline)
-        require_possible(baseline, capabilities)
+        require_possible(baseline, capabilities, ground_of(request))
         return baseline, _including(baseline, request, matrix)
     for cell in matrix.cells:
         if cell.path.on_host:
@@ -163,6 +178,13 @@ def _check(plan: CampaignPlan) -> None:
     _check_between("blocks", plan.blocks, 1, MOST_BLOCKS)
     _check_between("seed", plan.seed, 0, LARGEST_SEED)
     _check_between("cpus of the guest", plan.guest.cpus, 1, MOST_CPUS)
+    if plan.ground.disks is not None:
+        _check_between("disks", plan.ground.disks, 1, MOST_DISKS)
+    if plan.ground.arc_bytes is not None and plan.ground.arc_bytes < SMALLEST_ARC:
+        raise PlanError(
+            f"arc is {format_size(plan.ground.arc_bytes)}",
+            hint=f"ZFS takes no less than {format_size(SMALLEST_ARC)}",
+        )
     _check_seconds(plan)
     if not 0 < plan.scale <= MOST_SCALE:
         raise PlanError(

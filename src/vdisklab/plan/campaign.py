@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.plan.cell import Cell
+from vdisklab.plan.ground import WORK_DIRECTORY, Ground
 from vdisklab.plan.guest import GuestPlan
 from vdisklab.plan.path import DiskPath
 from vdisklab.plan.profile import Profile
@@ -43,6 +44,7 @@ class CampaignPlan:
     directory: Path
     baseline: DiskPath
     guest: GuestPlan = field(default_factory=GuestPlan)
+    ground: Ground = WORK_DIRECTORY
     label: str = ""
     scale: float = 1.0
 
@@ -64,6 +66,7 @@ class CampaignPlan:
             "runtime": self.runtime,
             "ramp": self.ramp,
             "directory": str(self.directory),
+            **self.ground.as_json(),
             "baseline": self.baseline.canonical,
             **({"scale": self.scale} if self.scale != 1.0 else {}),
             "guest": {
@@ -79,3 +82,9 @@ class CampaignPlan:
         """16 hexadecimal digits; the same plan has the same, so `run` finds what is measured."""
         text = json.dumps(self.as_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def rebuilds(self) -> bool:
+        """True when stacks share the user's devices, and so stand one after the other."""
+        stacks = {cell.path.layers for cell in self.cells if cell.path.has_storage}
+        return sum(self.ground.on_devices(layers) for layers in stacks) > 1

@@ -103,6 +103,12 @@ class PlanTable(Table):
     dir: str | None = Field(
         None, min_length=1, description="work directory, on the file system to be measured"
     )
+    devices: list[str] = Field(
+        default_factory=list,
+        description="whole block devices to build on instead of the work directory",
+    )
+    disks: int | None = Field(None, ge=1, description="how many disks lvm, md and ZFS get, from 1")
+    arc: Bytes | None = Field(None, description="limit of ZFS's cache while measuring")
     db: str | None = Field(None, min_length=1, description="database: a file or a URL")
     seed: int | None = Field(None, ge=0, description="seed of the random order, from 0")
     page_cache: _PageCache | None = Field(
@@ -131,6 +137,9 @@ def parse_request(text: str, origin: str) -> Request:
         ramp=table.ramp,
         size_bytes=table.size,
         directory=None if table.dir is None else Path(table.dir),
+        devices=tuple(Path(device) for device in table.devices),
+        disks=table.disks,
+        arc_bytes=table.arc,
         db=table.db,
         seed=table.seed,
         page_cache=table.page_cache,

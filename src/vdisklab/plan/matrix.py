@@ -10,6 +10,7 @@ from vdisklab.plan.braces import MAX_WORDS, expand_segments
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.cell import Cell, PageCacheChoice, page_cache_states
+from vdisklab.plan.ground import WORK_DIRECTORY, Ground
 from vdisklab.plan.path import DiskPath, parse_path
 from vdisklab.plan.rules import Impossible, impossible
 
@@ -26,6 +27,7 @@ def expand_matrix(
     patterns: Sequence[str],
     page_cache: PageCacheChoice = PageCacheChoice.BOTH,
     capabilities: Capabilities | None = None,
+    ground: Ground = WORK_DIRECTORY,
 ) -> Matrix:
     """All cells that the patterns stand for, each once, and what was dropped.
 
@@ -37,13 +39,13 @@ def expand_matrix(
     dropped: list[Dropped] = []
     paths = _distinct_paths(patterns)
     for path in paths:
-        verdict = impossible(path) or infeasible(path, capabilities)
+        verdict = impossible(path, ground) or infeasible(path, capabilities)
         if verdict is None:
             cells += cells_of(path, page_cache)
         else:
             dropped.append(Dropped(path.canonical, verdict.reason, verdict.instead))
     if not cells:
-        raise _nothing_left(paths, dropped)
+        raise _nothing_left(paths, dropped, ground)
     return Matrix(tuple(cells), tuple(dropped))
 
 
@@ -53,9 +55,11 @@ def cells_of(path: DiskPath, page_cache: PageCacheChoice) -> list[Cell]:
     return [Cell(path, state) for state in states if page_cache.admits(state)]
 
 
-def require_possible(path: DiskPath, capabilities: Capabilities) -> None:
+def require_possible(
+    path: DiskPath, capabilities: Capabilities, ground: Ground = WORK_DIRECTORY
+) -> None:
     """Raises PlanError for a path that cannot exist, HostError for one not to be had here."""
-    verdict = impossible(path)
+    verdict = impossible(path, ground)
     if verdict is not None:
         raise PlanError(_sentence(path, "cannot exist", verdict), hint=verdict.instead)
     verdict = infeasible(path, capabilities)
@@ -82,14 +86,16 @@ def _distinct_paths(patterns: Sequence[str]) -> list[DiskPath]:
     return list(found.values())
 
 
-def _nothing_left(paths: Sequence[DiskPath], dropped: Sequence[Dropped]) -> PlanError | HostError:
+def _nothing_left(
+    paths: Sequence[DiskPath], dropped: Sequence[Dropped], ground: Ground
+) -> PlanError | HostError:
     if not paths:
         return PlanError(
             "no disk path was asked for",
             hint="write paths such as ext4/qcow2/none, or {ext4,xfs}/{raw,qcow2}/{none,writeback}",
         )
     first = dropped[0]
-    here = all(impossible(path) is not None for path in paths)
+    here = all(impossible(path, ground) is not None for path in paths)
     kind, what = (PlanError, "cannot exist") if here else (HostError, "cannot be measured")
     if len(paths) == 1:
         return kind(f"{first.path} {what}: {first.reason}", hint=first.instead)

@@ -156,6 +156,11 @@ class DiskPath:
         return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
 
     @property
+    def has_storage(self) -> bool:
+        """False for the null device, which stands on nothing of the host's."""
+        return self.image is None or self.image.format is not ImageFormat.NULL
+
+    @property
     def stack(self) -> str:
         """The host layers alone, canonically; empty for the work directory as it is."""
         return "/".join(str(layer) for layer in self.layers)

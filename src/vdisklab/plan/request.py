@@ -25,7 +25,8 @@ class Request:
     """A campaign as asked for, before defaults: see `vdisklab.plan.build` for them.
 
     `paths` are patterns, `profile` a name, `baseline` a path or `none`, `runtime` and `ramp`
-    seconds. An empty `paths` counts as nothing said.
+    seconds. An empty tuple counts as nothing said. `devices` to `arc_bytes` are those of
+    `vdisklab.plan.ground.Ground`; `destroy` never comes from a file.
     """
 
     paths: tuple[str, ...] = ()
@@ -35,6 +36,10 @@ class Request:
     ramp: float | None = None
     size_bytes: int | None = None
     directory: Path | None = None
+    devices: tuple[Path, ...] = ()
+    destroy: tuple[Path, ...] = ()
+    disks: int | None = None
+    arc_bytes: int | None = None
     db: str | None = None
     seed: int | None = None
     page_cache: PageCacheChoice | None = None

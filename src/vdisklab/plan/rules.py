@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from vdisklab.plan.ground import WORK_DIRECTORY, Ground, fewest_disks
 from vdisklab.plan.path import DiskPath, Image
 from vdisklab.plan.segments import Aio, CacheMode, ImageFormat, LayerKind
 
@@ -17,7 +18,7 @@ class Impossible:
     instead: str
 
 
-def _stacking(path: DiskPath) -> Impossible | None:
+def _stacking(path: DiskPath, _ground: Ground) -> Impossible | None:
     for below, above in zip(path.layers, path.layers[1:], strict=False):
         if above.kind is LayerKind.TMPFS:
             return Impossible(
@@ -31,35 +32,33 @@ def _stacking(path: DiskPath) -> Impossible | None:
     return None
 
 
-def _something_to_give(path: DiskPath) -> Impossible | None:
-    if path.on_host or path.image is not None:
+def _something_to_give(path: DiskPath, ground: Ground) -> Impossible | None:
+    if path.on_host or path.image is not None or ground.is_block(path.layers):
         return None
     if not path.layers:
         return Impossible(
             "the work directory is not a block device, so there is nothing to give to the guest",
             f"add a format: {replace(path, image=Image(ImageFormat.RAW))}",
         )
-    top = path.layers[-1].kind
-    if top.is_directory:
-        return Impossible(
-            f"{top} holds files, and no image format says which file to give to the guest",
-            f"add a format: {replace(path, image=Image(ImageFormat.RAW))}",
-        )
-    return None
+    return Impossible(
+        f"{path.layers[-1].kind} holds files, and no image format says which to give to the guest",
+        f"add a format: {replace(path, image=Image(ImageFormat.RAW))}",
+    )
 
 
-def _raw_on_block(path: DiskPath) -> Impossible | None:
-    if path.image is None or not path.layers or path.layers[-1].kind.is_directory:
+def _raw_on_block(path: DiskPath, ground: Ground) -> Impossible | None:
+    if path.image is None or not ground.is_block(path.layers):
         return None
     if path.image.format is ImageFormat.RAW:
+        below = path.layers[-1].kind if path.layers else "a whole device"
         return Impossible(
-            f"raw on {path.layers[-1].kind} is the block device itself",
+            f"raw on {below} is the block device itself",
             f"leave the format out: {replace(path, image=None)}",
         )
     return None
 
 
-def _null_stands_alone(path: DiskPath) -> Impossible | None:
+def _null_stands_alone(path: DiskPath, _ground: Ground) -> Impossible | None:
     if path.image is None or path.image.format is not ImageFormat.NULL:
         return None
     if path.layers or path.cache is not CacheMode.DEFAULT:
@@ -72,7 +71,7 @@ def _null_stands_alone(path: DiskPath) -> Impossible | None:
     return None
 
 
-def _native_needs_direct(path: DiskPath) -> Impossible | None:
+def _native_needs_direct(path: DiskPath, _ground: Ground) -> Impossible | None:
     if path.attachment.aio is Aio.NATIVE and not path.cache.direct and not path.on_host:
         return Impossible(
             f"aio=native needs O_DIRECT, which cache mode {path.cache} does not use",
@@ -81,7 +80,7 @@ def _native_needs_direct(path: DiskPath) -> Impossible | None:
     return None
 
 
-def _qcow2_features(path: DiskPath) -> Impossible | None:
+def _qcow2_features(path: DiskPath, _ground: Ground) -> Impossible | None:
     image = path.image
     if image is None or image.format is not ImageFormat.QCOW2:
         return None
@@ -90,16 +89,39 @@ def _qcow2_features(path: DiskPath) -> Impossible | None:
     return None
 
 
-_RULES: tuple[Callable[[DiskPath], Impossible | None], ...] = (
-    _stacking, _something_to_give, _raw_on_block, _null_stands_alone,
+def _enough_disks(path: DiskPath, ground: Ground) -> Impossible | None:
+    for number, layer in enumerate(path.layers):
+        fewest = fewest_disks(layer)
+        if number and fewest > 1:
+            return Impossible(
+                f"{layer} needs {fewest} disks, and {path.layers[number - 1].kind} below is one",
+                f"put {layer.kind} first",
+            )
+        if number == 0 and ground.disks_for(path.layers) < fewest:
+            return Impossible(
+                f"{layer} needs {fewest} disks, and there are to be {ground.disks}",
+                f"ask for --disks {fewest} or more",
+            )
+        if number == 0 and ground.on_devices(path.layers):
+            wanted = ground.disks_for(path.layers)
+            if wanted > len(ground.devices):
+                return Impossible(
+                    f"{layer} needs {wanted} disks, and {len(ground.devices)} were given",
+                    "name more with --on",
+                )
+    return None
+
+
+_RULES: tuple[Callable[[DiskPath, Ground], Impossible | None], ...] = (
+    _stacking, _enough_disks, _something_to_give, _raw_on_block, _null_stands_alone,
     _native_needs_direct, _qcow2_features,
 )  # fmt: skip
 
 
-def impossible(path: DiskPath) -> Impossible | None:
+def impossible(path: DiskPath, ground: Ground = WORK_DIRECTORY) -> Impossible | None:
     """The first reason why no host at all could build this path, or None."""
     for rule in _RULES:
-        verdict = rule(path)
+        verdict = rule(path, ground)
         if verdict is not None:
             return verdict
     return None

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from vdisklab.analysis.compare import Ratio
-from vdisklab.analysis.findings import Emulated, FailedCell, Finding, FromPageCache
+from vdisklab.analysis.doubt import FromPageCache
+from vdisklab.analysis.findings import Emulated, FailedCell, Finding
 from vdisklab.analysis.observations import MeasureKey, split_label
 from vdisklab.analysis.rank import Ranking
 from vdisklab.analysis.score import RoleSet, Score

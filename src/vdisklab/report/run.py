@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from vdisklab.analysis.findings import Finding, emulated, page_cache_findings
+from vdisklab.analysis.doubt import evidence_findings, witnessed
+from vdisklab.analysis.findings import Finding, emulated
 from vdisklab.analysis.observations import cell_label
 from vdisklab.report import numbers
 from vdisklab.report.document import Json, document, findings_json
@@ -44,7 +45,7 @@ def samples_table(run: Run) -> Table:
 
 def run_findings(run: Run) -> tuple[Finding, ...]:
     """What is to be known of the numbers of this one run."""
-    return page_cache_findings((run,))
+    return evidence_findings(witnessed(run), None)
 
 
 def run_document(run: Run, *, raw: bool) -> Json:

@@ -6,11 +6,25 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from vdisklab.analysis.compare import Ratio, Verdict
+from vdisklab.analysis.doubt import (
+    Bimodal,
+    ClockTrouble,
+    DeviceCeiling,
+    Doubt,
+    Drift,
+    FitsInMemory,
+    FrequencyGovernor,
+    FromPageCache,
+    GuestCeiling,
+    HostChanged,
+    NoisyNeighbour,
+    SlowFirstBlock,
+    ThinImage,
+)
 from vdisklab.analysis.findings import (
     Emulated,
     FailedCell,
     Finding,
-    FromPageCache,
     Inconclusive,
     NoBaseline,
     NoCommonBlock,
@@ -19,6 +33,7 @@ from vdisklab.analysis.findings import (
 )
 from vdisklab.analysis.score import NoScore
 from vdisklab.result.model import Direction
+from vdisklab.units import format_bytes
 
 EMULATION = "under emulation (TCG): good for comparing host-side choices, no measure of a KVM guest"
 
@@ -48,8 +63,6 @@ def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind
             )
         case Emulated():
             return f"Measured {EMULATION}."
-        case FromPageCache(cell, measurement, direction, share):
-            return _from_page_cache(cell, measurement, direction, share)
         case FailedCell(cell, blocks, kind, reason):
             return f"{cell}: failed in {_blocks(blocks)} ({kind}): {reason}"
         case NoBaseline(baseline):
@@ -60,7 +73,94 @@ def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind
         case NoScore():
             return _no_score(finding)
         case _:
-            assert_never(finding)
+            return _doubt(finding)
+
+
+def _doubt(doubt: Doubt) -> str:
+    """What is the matter with the numbers, and what to do."""
+    match doubt:
+        case FromPageCache(cell, measurement, direction, share):
+            return _from_page_cache(cell, measurement, direction, share)
+        case FitsInMemory(cells, size, memory):
+            return (
+                f"The disk of {format_bytes(size)} fits into the host's memory "
+                f"({format_bytes(memory)}), and {cells} cells use its page cache: they may never "
+                "wait for the disk. Measure with a larger --size, or look at cache=none."
+            )
+        case ThinImage(cells, grown):
+            return (
+                f"{_names(cells)}: the image grew while it was measured (by {format_bytes(grown)} "
+                "in one run): these are first writes, slower than later ones. Compare with an "
+                "allocated image, as without :preallocation=off."
+            )
+        case GuestCeiling(cells, measure, ceiling, share):
+            return (
+                f"{_names(cells)}, {measure}: up to {share:.0%} of {ceiling}, which has no disk "
+                "below: the guest's CPU is the limit, not the disk. Give it more (--guest-cpus, "
+                "queues, iothread) or compare larger requests."
+            )
+        case DeviceCeiling(cells, measure, ceiling, share):
+            return (
+                f"{_names(cells)}, {measure}: up to {share:.0%} of {ceiling}: the device is the "
+                "limit, and better paths cannot show. Tell them apart by latency or CPU time."
+            )
+        case _:
+            return _unsteady(doubt)
+
+
+def _unsteady(  # noqa: PLR0911 - one case per kind
+    doubt: Drift
+    | SlowFirstBlock
+    | Bimodal
+    | ClockTrouble
+    | FrequencyGovernor
+    | NoisyNeighbour
+    | HostChanged,
+) -> str:
+    """What made numbers of the same thing differ."""
+    match doubt:
+        case Drift(measure, _, blocks, change, _):
+            way = "rose" if change > 0 else "fell"
+            return (
+                f"{measure} {way} by {abs(change):.0%} over {blocks} blocks, all cells together. "
+                "Ranks and ratios are taken within blocks and do not mind; medians do. Compare by "
+                "ratio, and let the disk rest or fill its cache before measuring (--ramp)."
+            )
+        case SlowFirstBlock(measure, _, factor):
+            return (
+                f"{measure}: the first block is only {factor:.0%} as good as the others. Ratios "
+                "within it count like any; measure more blocks, or a longer --ramp."
+            )
+        case Bimodal(cell, measure, low, high, share):
+            return (
+                f"{cell}, {measure}: two kinds of blocks, ×{high / low:.2g} apart ({share:.0%} in "
+                "the upper): its median may be of either. Look at its runs "
+                "(`vdisklab runs`, `vdisklab show`) for what differs."
+            )
+        case ClockTrouble(cell, measurement, counted, passed):
+            return (
+                f"{cell}, {measurement}: the program counted {counted:.3g} s while {passed:.3g} s "
+                "passed on the host: the guest's clock is wrong, and so are its rates. Check its "
+                "clocksource."
+            )
+        case FrequencyGovernor(governor):
+            return (
+                f"The processor's frequency was left to the governor {governor!r}: short requests "
+                "wait for it to speed up. Use `cpupower frequency-set -g performance`."
+            )
+        case NoisyNeighbour(measurements, share, cell):
+            return (
+                f"A hypervisor below took up to {share:.0%} of the CPU time ({cell}) in "
+                f"{measurements} measurements: others share this machine. Measure at a quiet "
+                "time, or more blocks."
+            )
+        case HostChanged(fact, values):
+            return (
+                f"The joined campaigns differ in {fact}: {', '.join(values)}. Differences between "
+                "them may be its doing; name one --campaign."
+            )
+        case _:
+            assert_never(doubt)
 
 
 def verdict(found: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B")) -> str:

@@ -157,6 +157,22 @@ class Check:
         return self.asked is None or self.asked == self.seen
 
 
+@dataclass(frozen=True, slots=True)
+class Witnessed:
+    """A measured Measurement's evidence with its place, without numbers and raw output.
+
+    `directions` are those that the program reported numbers for.
+    """
+
+    path: str
+    page_cache: str
+    name: str
+    directions: tuple[Direction, ...]
+    wall_seconds: float | None
+    measured_seconds: float | None
+    evidence: Evidence
+
+
 class FailureKind(StrEnum):
     """Why a cell has no numbers."""
 

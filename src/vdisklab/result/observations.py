@@ -133,3 +133,36 @@ def _measures(
         "/".join((names[pair // width], *quantities[pair % width])) for pair in pairs.tolist()
     )
     return codes.astype(np.int32), spelled
+
+
+@dataclass(frozen=True, slots=True)
+class CellTally:
+    """What was counted over all runs of a cell in one measurement; None: nobody counted.
+
+    `operations`, `flushes` and `asked_bytes` are QEMU's counts, or the program's own where there
+    was no guest; `device_*` those of the host's device.
+    """
+
+    cell: str
+    measurement: str
+    operations: int | None
+    flushes: int | None
+    device_flushes: int | None
+    asked_bytes: int | None
+    device_bytes: int | None
+    cpu_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One run of a cell, the newest measured, with what a person wants to see of it."""
+
+    cell: str
+    run: str
+    block: int
+    started: datetime
+    accelerator: str | None
+    medium: str | None
+    commands: tuple[str, ...]
+    checks: tuple[tuple[str, str | None, str], ...]
+    measurements: tuple[tuple[str, str], ...]

@@ -27,6 +27,7 @@ from vdisklab.result.model import (
     Run,
     Sample,
     Series,
+    Witnessed,
 )
 
 Row = sa.RowMapping
@@ -188,17 +189,36 @@ def measurement_value(
         program=row["program"],
         command=row["command"],
         samples=tuple(samples),
-        evidence=Evidence(
-            guest=counted.get("guest"),
-            qemu=counted.get("qemu"),
-            device=counted.get("device"),
-            **{name: row[name] for name in _EVIDENCE},
-        ),
+        evidence=_evidence_value(row, counted),
         started=row["started"],
         wall_seconds=row["wall_seconds"],
         measured_seconds=row["measured_seconds"],
         raw=decompress(row["raw"]),
         series=tuple(series),
+    )
+
+
+def witnessed_value(
+    row: Row, counted: Mapping[str, Counted], directions: Iterable[str]
+) -> Witnessed:
+    """The evidence in a row of `measurement` joined with its run's path and page-cache state."""
+    return Witnessed(
+        path=row["path"],
+        page_cache=row["page_cache"],
+        name=row["name"],
+        directions=tuple(Direction(each) for each in sorted(directions)),
+        wall_seconds=row["wall_seconds"],
+        measured_seconds=row["measured_seconds"],
+        evidence=_evidence_value(row, counted),
+    )
+
+
+def _evidence_value(row: Row, counted: Mapping[str, Counted]) -> Evidence:
+    return Evidence(
+        guest=counted.get("guest"),
+        qemu=counted.get("qemu"),
+        device=counted.get("device"),
+        **{name: row[name] for name in _EVIDENCE},
     )
 
 

@@ -15,8 +15,14 @@ from vdisklab.errors import DatabaseError
 from vdisklab.result import rows, schema
 from vdisklab.result.address import default_url, parse_address
 from vdisklab.result.database import PATIENCE_SECONDS, Database, open_database
-from vdisklab.result.model import METRICS, Campaign, HostFacts, Origin, Run
-from vdisklab.result.observations import Observations, RunOutline, collect
+from vdisklab.result.model import METRICS, Campaign, HostFacts, Origin, Run, Witnessed
+from vdisklab.result.observations import (
+    CellTally,
+    Example,
+    Observations,
+    RunOutline,
+    collect,
+)
 
 __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
 
@@ -24,6 +30,7 @@ __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
 # works on them, however long a report takes or a pager waits.
 _RUNS_AT_ONCE = 64
 _SAMPLES_AT_ONCE = 50_000
+_MEASUREMENTS_AT_ONCE = 500
 _CANDIDATES_SHOWN = 4
 
 
@@ -194,6 +201,95 @@ class Store:
             )
             return collect(measurements, samples.partitions(_SAMPLES_AT_ONCE))
 
+    def evidence(self, campaign_ids: Collection[str]) -> Iterator[Witnessed]:
+        """The evidence beside each measurement of measured runs, without numbers and raw output.
+
+        Read in groups, each in its own short transaction.
+        """
+        run, measurement = schema.run, schema.measurement
+        with self._database.reading() as connection:
+            keys = self._campaign_keys(connection, campaign_ids)
+            query = (
+                sa.select(measurement.c.key)
+                .join(run)
+                .where(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
+                .order_by(measurement.c.key)
+            )
+            found = connection.scalars(query).all()
+        return self._evidence_by_key(found)
+
+    def _evidence_by_key(self, keys: Sequence[int]) -> Iterator[Witnessed]:
+        for first in range(0, len(keys), _MEASUREMENTS_AT_ONCE):
+            with self._database.reading() as connection:
+                group = _witnessed(connection, keys[first : first + _MEASUREMENTS_AT_ONCE])
+            yield from group
+
+    def tallies(self, campaign_ids: Collection[str]) -> tuple[CellTally, ...]:
+        """What was counted, summed by cell and measurement: for reports on many cells."""
+        run, measurement, counted = schema.run, schema.measurement, schema.counted
+        qemu, guest, device = (counted.alias(name) for name in ("qemu", "guest", "device"))
+        joined = measurement.join(run)
+        for seen in (qemu, guest, device):
+            on = sa.and_(seen.c.measurement == measurement.c.key, seen.c.observer == seen.name)
+            joined = joined.outerjoin(seen, on)
+
+        def above(*names: str) -> sa.ColumnElement[Any]:
+            # Where QEMU counted its word counts, for all columns alike.
+            total = sa.case(
+                (qemu.c.read_bytes.is_not(None), sum(qemu.c[name] for name in names)),
+                else_=sum(guest.c[name] for name in names),
+            )
+            return sa.func.sum(total)
+
+        query = (
+            sa.select(
+                run.c.cell,
+                measurement.c.name,
+                above("read_operations", "write_operations"),
+                above("flush_operations"),
+                sa.func.sum(device.c.flush_operations),
+                above("read_bytes", "write_bytes"),
+                sa.func.sum(device.c.read_bytes + device.c.write_bytes),
+                sa.func.sum(measurement.c.host_cpu_seconds),
+            )
+            .select_from(joined)
+            .group_by(run.c.cell, measurement.c.name)
+        )
+        with self._database.reading() as connection:
+            keys = self._campaign_keys(connection, campaign_ids)
+            wanted = sa.and_(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
+            found = connection.execute(query.where(wanted)).all()
+        return tuple(_tally(row) for row in found)
+
+    def examples(self, campaign_ids: Collection[str]) -> tuple[Example, ...]:
+        """One measured run of each cell, the last one stored, with its commands and states."""
+        run, check, measurement = schema.run, schema.state_check, schema.measurement
+        with self._database.reading() as connection:
+            keys = self._campaign_keys(connection, campaign_ids)
+            last = (
+                sa.select(sa.func.max(run.c.key))
+                .where(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
+                .group_by(run.c.cell)
+            )
+            runs = connection.execute(sa.select(run).where(run.c.key.in_(last))).mappings().all()
+            checks: defaultdict[int, list[tuple[str, str | None, str]]] = defaultdict(list)
+            query = sa.select(check).where(check.c.run.in_(last))
+            for row in connection.execute(query.order_by(check.c.run, check.c.ordinal)):
+                checks[row.run].append((row.name, row.asked, row.seen))
+            measured: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
+            columns = (measurement.c.run, measurement.c.name, measurement.c.command)
+            told = sa.select(*columns).where(measurement.c.run.in_(last))
+            for row in connection.execute(told.order_by(measurement.c.run, measurement.c.ordinal)):
+                measured[row.run].append((row.name, row.command))
+        return tuple(
+            Example(
+                row["cell"], row["id"], row["block"], row["started"], row["accelerator"],
+                row["medium"], tuple(row["commands"]), tuple(checks[row["key"]]),
+                tuple(measured[row["key"]]),
+            )
+            for row in runs
+        )  # fmt: skip
+
     def _campaign_keys(self, connection: sa.Connection, campaign_ids: Collection[str]) -> list[int]:
         keys = {name: _campaign_key(connection, name) for name in campaign_ids}
         for name, key in keys.items():
@@ -343,6 +439,31 @@ def _whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
     ]
 
 
+def _witnessed(connection: sa.Connection, keys: Sequence[int]) -> list[Witnessed]:
+    """The evidence of the measurements with these keys; three queries, however many they are."""
+    run, measurement, sample = schema.run, schema.measurement, schema.sample
+    columns = [column for column in measurement.c if column.name != "raw"]
+    query = (
+        sa.select(*columns, run.c.path, run.c.page_cache)
+        .join(run)
+        .where(measurement.c.key.in_(keys))
+        .order_by(measurement.c.key)
+    )
+    counted = _children(connection, schema.counted, schema.counted.c.measurement, keys)
+    pairs = sa.select(sample.c.measurement, sample.c.direction).distinct()
+    directions: defaultdict[int, list[str]] = defaultdict(list)
+    for key, direction in connection.execute(pairs.where(sample.c.measurement.in_(keys))):
+        directions[key].append(direction)
+    return [
+        rows.witnessed_value(
+            row,
+            {seen["observer"]: rows.counted_value(seen) for seen in counted[row["key"]]},
+            directions[row["key"]],
+        )
+        for row in connection.execute(query).mappings()
+    ]
+
+
 def _children(
     connection: sa.Connection, table: sa.Table, parent: sa.Column[Any], keys: Sequence[int]
 ) -> defaultdict[int, list[rows.Row]]:
@@ -353,6 +474,15 @@ def _children(
     for row in connection.execute(query).mappings():
         found[row[parent.name]].append(row)
     return found
+
+
+def _tally(row: Sequence[Any]) -> CellTally:
+    cell, name, *counts, cpu = row
+    operations, flushes, device_flushes, asked, device = (
+        None if count is None else int(count) for count in counts
+    )
+    seconds = None if cpu is None else float(cpu)
+    return CellTally(cell, name, operations, flushes, device_flushes, asked, device, seconds)
 
 
 def _outline(row: rows.Row) -> RunOutline:

@@ -66,7 +66,9 @@ _OPTION_NAMES = {
 
 
 @contextmanager
-def filesystem(site: Site, below: Target, layer: Layer, name: str) -> Iterator[Target]:
+def filesystem(
+    site: Site, below: Target, layer: Layer, name: str, _capacity: int
+) -> Iterator[Target]:
     """Makes the layer's file system on the device below and mounts it in the site's directory.
 
     Raises HostError when a mount option that was asked for is not among those read back.
@@ -74,20 +76,20 @@ def filesystem(site: Site, below: Target, layer: Layer, name: str) -> Iterator[T
     mountpoint = site.directory / name
     with site.made(Kind.DIRECTORY, mountpoint):
         mountpoint.mkdir()
-        site.host.run(*mkfs_command(layer, below.path), timeout=600)
+        site.host.run(*mkfs_command(layer, below.path, site.label), timeout=600)
         with site.made(Kind.MOUNT, mountpoint):
             site.host.run(*mount_command(layer, below.path, mountpoint), timeout=120)
             seen = _read_back(site, layer, mountpoint)
             yield below.above(mountpoint, is_block=False, **seen)
 
 
-def mkfs_command(layer: Layer, device: Path) -> tuple[str, ...]:
-    """What makes the file system."""
+def mkfs_command(layer: Layer, device: Path, label: str) -> tuple[str, ...]:
+    """What makes the file system; its label says later that it is ours."""
     making = _MAKING[layer.kind]
     extra: list[str] = []
     for option in _OPTION_NAMES[layer.kind]:
         extra += making.mkfs_options.get((option, layer.option(option)), ())
-    return (*making.mkfs, *extra, str(device))
+    return (*making.mkfs, "-L", label, *extra, str(device))
 
 
 def mount_command(layer: Layer, device: Path, mountpoint: Path) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,6 +31,19 @@ def loop_device(site: Site, name: str, size: int, *, allocate: bool = True) -> I
             direct = read_direct_io(site, device)
             below = () if direct else (file,)
             yield Target(device, True, {"loop.direct_io": "on" if direct else "off"}, below)
+
+
+def side_by_side(slices: Sequence[Target]) -> Target:
+    """Several slices as the bottom of one stack; a property holds for all of them or is `mixed`."""
+    first = slices[0]
+    if len(slices) == 1:
+        return first
+    properties = {
+        name: value if all(each.properties[name] == value for each in slices) else "mixed"
+        for name, value in first.properties.items()
+    }
+    cached = tuple(file for each in slices for file in each.cached_below)
+    return Target(first.path, True, properties, cached, tuple(each.path for each in slices))
 
 
 def read_direct_io(site: Site, device: Path) -> bool:

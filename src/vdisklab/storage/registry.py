@@ -11,8 +11,11 @@ from vdisklab.storage.filesystem import filesystem
 from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
 
-Builder = Callable[[Site, Target, Layer, str], AbstractContextManager[Target]]
-"""(site, target below, layer, a name that is free in the site) -> the target above, as a block."""
+Builder = Callable[[Site, Target, Layer, str, int], AbstractContextManager[Target]]
+"""(site, target below, layer, a name that is free in the site, bytes to offer) -> the target above.
+
+The target exists for as long as the block lasts.
+"""
 
 BUILDERS: Mapping[LayerKind, Builder] = {
     LayerKind.EXT4: filesystem,

@@ -12,17 +12,44 @@ from vdisklab.units import MIB, format_bytes
 
 # Logs and metadata of an otherwise empty file system, read off mkfs's of 2022 to 2025 with room
 # to spare: mkfs.xfs refuses less than 300 MiB and writes a 64 MiB log, ext4's journal grows with
-# the device to 1 GiB, btrfs keeps two copies of its metadata and a reserve.
-_FIXED = {LayerKind.EXT4: 96 * MIB, LayerKind.XFS: 320 * MIB, LayerKind.BTRFS: 512 * MIB}
-_SHARE = {LayerKind.EXT4: 1.06, LayerKind.XFS: 1.02, LayerKind.BTRFS: 1.08}
+# the device to 1 GiB, btrfs keeps two copies of its metadata and a reserve. A thin pool of LVM has
+# metadata and a spare of them; ZFS keeps 1/32 of a pool to itself, 128 MiB at least
+# (spa_get_slop_space), and a volume reserves room for its own metadata.
+_FIXED = {
+    LayerKind.EXT4: 96 * MIB,
+    LayerKind.XFS: 320 * MIB,
+    LayerKind.BTRFS: 512 * MIB,
+    LayerKind.LVMTHIN: 48 * MIB,
+    LayerKind.ZFS: 192 * MIB,
+    LayerKind.ZVOL: 192 * MIB,
+}
+_SHARE = {
+    LayerKind.EXT4: 1.06,
+    LayerKind.XFS: 1.02,
+    LayerKind.BTRFS: 1.08,
+    LayerKind.LVMTHIN: 1.02,
+    LayerKind.ZFS: 1.10,
+    LayerKind.ZVOL: 1.10,
+}
+# RAID-Z rounds every small block up to a whole number of parity groups: with 8 KiB on sectors of
+# 4 KiB it stores one byte for two (vdev_raidz_asize).
+_RAIDZ_PADDING = 2.0
 
 
-def size_for(layers: tuple[Layer, ...], capacity: int) -> int:
-    """Bytes that the lowest device must have so that the top of the stack holds `capacity`."""
+def size_for(layers: tuple[Layer, ...], capacity: int, disks: int = 1) -> int:
+    """Bytes that each of the lowest devices must have so that the top holds `capacity`."""
     size = float(capacity)
-    for layer in reversed(layers):
+    for layer in reversed(layers[1:]):
         size = size * _SHARE.get(layer.kind, 1.0) + _FIXED.get(layer.kind, 16 * MIB)
+    if layers:
+        share = _SHARE.get(layers[0].kind, 1.0) / _data_disks(layers[0], disks)
+        size = size * share + _FIXED.get(layers[0].kind, 16 * MIB)
     return (int(size) // MIB + 1) * MIB
+
+
+def capacity_above(layers: tuple[Layer, ...], number: int, capacity: int) -> int:
+    """Bytes that layer `number` (from 0) must offer to those above it."""
+    return size_for(layers[number + 1 :], capacity)
 
 
 def free_bytes(directory: Path) -> int:
@@ -40,3 +67,21 @@ def require_room(directory: Path, needed: int, what: str) -> None:
             f"{what} needs {format_bytes(needed)}, and {directory} has {format_bytes(free)} free",
             hint="choose a smaller --size, fewer paths, or another --dir",
         )
+
+
+def _data_disks(layer: Layer, disks: int) -> float:
+    """How many disks' worth of data fits on `disks` of them."""
+    match layer.kind:
+        case LayerKind.MD:
+            parts = {"0": disks, "1": 1, "5": disks - 1, "10": disks / 2}
+            return float(parts[str(layer.option("level"))])
+        case LayerKind.ZFS | LayerKind.ZVOL:
+            raid = str(layer.option("raid"))
+            parts = {"single": disks, "mirror": 1}
+            if raid in parts:
+                return float(parts[raid])
+            return (disks - int(raid.removeprefix("raidz"))) / _RAIDZ_PADDING
+        case LayerKind.LVM | LayerKind.LVMTHIN:
+            return float(disks)
+        case _:
+            return 1.0

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.errors import HostError
+from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Entry, Kind, Ledger
 from vdisklab.storage.undo import UNDO
@@ -22,17 +22,32 @@ class Site:
     ledger: Ledger
     directory: Path
 
+    @property
+    def label(self) -> str:
+        """What our file systems are called: 12 characters, the most that XFS takes."""
+        return f"vdl-{self.ledger.run_id}"
+
+    def unique(self, name: str) -> str:
+        """A name for a group, pool or array that nobody else has: it carries the run's id."""
+        return f"vdl_{self.ledger.run_id}_{name.replace('-', '_')}"
+
     @contextmanager
     def made(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
         """Holds a thing: noted before it is made in the block, undone however the block ends.
 
-        Raises DirtyHostError when it cannot be undone; then the ledger keeps it for `clean`.
+        Raises DirtyHostError when it cannot be undone; then the ledger keeps it for `clean`. It
+        also stays, in the ledger too, when something inside the block could not be undone, because
+        that may stand on it: the file of a device that is still mounted must not be removed.
         """
         with self.ledger.entry(kind, name, **detail) as entry:
             try:
                 yield entry
-            finally:
+            except DirtyHostError:
+                raise
+            except BaseException:
                 UNDO[kind](self.host, entry)
+                raise
+            UNDO[kind](self.host, entry)
 
 
 @contextmanager

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from vdisklab.errors import PlanError
+from vdisklab.plan.ground import WORK_DIRECTORY, Ground
 from vdisklab.plan.path import Layer
 from vdisklab.plan.segments import LayerKind
-from vdisklab.storage.loop import loop_device
+from vdisklab.storage.device import whole_devices
+from vdisklab.storage.loop import loop_device, side_by_side
 from vdisklab.storage.registry import BUILDERS
-from vdisklab.storage.room import require_room, size_for
+from vdisklab.storage.room import capacity_above, require_room, size_for
 from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
 from vdisklab.storage.tmpfs import tmpfs
@@ -18,22 +20,31 @@ from vdisklab.storage.tmpfs import tmpfs
 
 @contextmanager
 def build_stack(
-    site: Site, layers: tuple[Layer, ...], capacity: int, name: str, *, allocate: bool = True
+    site: Site,
+    layers: tuple[Layer, ...],
+    capacity: int,
+    name: str,
+    *,
+    ground: Ground = WORK_DIRECTORY,
+    allocate: bool = True,
 ) -> Iterator[Target]:
     """The target on top of `layers`, with room for `capacity` bytes.
 
-    No layers: the site's directory itself. Half a stack is taken down before an error leaves.
-    `allocate` False makes a thin slice below, for trials that write next to nothing.
+    No layers: the site's directory itself, or the first device of the ground. Half a stack is
+    taken down before an error leaves. `allocate` False makes thin slices below, for trials that
+    write next to nothing.
     """
     with ExitStack() as built:
-        target = _bottom(built, site, layers, capacity, name, allocate=allocate)
+        target = _bottom(built, site, layers, capacity, name, ground=ground, allocate=allocate)
         for number, layer in enumerate(layers):
             if layer.kind is LayerKind.TMPFS:
                 continue
             if layer.kind not in BUILDERS:
                 raise PlanError(f"host layer {layer.kind} cannot be built by this version")
             builder = BUILDERS[layer.kind]
-            target = built.enter_context(builder(site, target, layer, f"{name}-{number}"))
+            wanted = capacity_above(layers, number, capacity)
+            made = builder(site, target, layer, f"{name}-{number}", wanted)
+            target = built.enter_context(made)
         yield target
 
 
@@ -44,13 +55,21 @@ def _bottom(
     capacity: int,
     name: str,
     *,
+    ground: Ground,
     allocate: bool,
 ) -> Target:
+    disks = ground.disks_for(layers)
+    size = size_for(layers, capacity, disks)
+    if ground.on_devices(layers):
+        return built.enter_context(whole_devices(site, ground, disks, size))
     if not layers:
         return Target(site.directory, is_block=False)
-    size = size_for(layers, capacity)
     if layers[0].kind is LayerKind.TMPFS:
         return built.enter_context(tmpfs(site, f"{name}-tmpfs", size))
     if allocate:
-        require_room(site.directory, size, f"the stack {'/'.join(map(str, layers))}")
-    return built.enter_context(loop_device(site, name, size, allocate=allocate))
+        require_room(site.directory, size * disks, f"the stack {'/'.join(map(str, layers))}")
+    slices = [
+        built.enter_context(loop_device(site, slice_name, size, allocate=allocate))
+        for slice_name in ([name] if disks == 1 else [f"{name}.{n}" for n in range(disks)])
+    ]
+    return side_by_side(slices)

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError
+from vdisklab.host.blockdevice import is_same, open_device, signatures, usage
 from vdisklab.host.command import Host
 from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import Entry, Kind
-from vdisklab.host.mounts import mount_at, mounts_below
+from vdisklab.host.mounts import mount_at, mounts_below, read_mounts
 
 Undo = Callable[[Host, Entry], None]
 
@@ -26,7 +27,9 @@ _KILL_SECONDS = 10.0
 
 
 def remove_file(_host: Host, entry: Entry) -> None:
-    """Unlinks one file."""
+    """Unlinks one file, unless it still is a loop device."""
+    if _is_loop(entry.name):
+        raise DirtyHostError(f"{entry.name} is not removed: a loop device still stands on it")
     try:
         Path(entry.name).unlink(missing_ok=True)
     except OSError as error:
@@ -47,6 +50,17 @@ def remove_directory(_host: Host, entry: Entry) -> None:
         raise DirtyHostError(f"{directory} cannot be removed: {error.strerror}") from error
 
 
+def _is_loop(file: str) -> bool:
+    """Whether a loop device is attached to a file, as sysfs tells it."""
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            if backing.read_text(errors="surrogateescape").rstrip("\n") == file:
+                return True
+        except OSError:
+            continue  # detached meanwhile
+    return False
+
+
 def loops_of(host: Host, backing: Path | str) -> list[str]:
     """The loop devices that are attached to a file."""
     text = host.run(
@@ -62,6 +76,9 @@ def detach_loop(host: Host, entry: Entry) -> None:
         return
     try:
         for device in loops_of(host, entry.name):
+            # The kernel would only note the wish, and detach when it is unmounted.
+            if any(mount.source == device for mount in read_mounts()):
+                raise HostError(f"{device} is still mounted")
             host.run("losetup", "--detach", device)
         wait_until(
             lambda: not loops_of(host, entry.name),
@@ -99,13 +116,21 @@ def _users_of(mountpoint: Path) -> list[str]:
     found: list[str] = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            links = [process / "cwd", *(process / "fd").iterdir()]
-            targets = [Path(os.readlink(link)) for link in links]  # noqa: PTH115
-            if any(mountpoint == target or mountpoint in target.parents for target in targets):
-                found.append(f"{(process / 'comm').read_text().strip()} ({process.name})")
+            links = [process / "cwd", process / "root", *(process / "fd").iterdir()]
+            name = (process / "comm").read_text().strip()
         except OSError:
             continue  # it ended, or is not ours to look into
+        if any(_leads_below(link, mountpoint) for link in links):
+            found.append(f"{name} ({process.name})")
     return found
+
+
+def _leads_below(link: Path, directory: Path) -> bool:
+    try:
+        target = Path(os.readlink(link))  # noqa: PTH115 - also names what is no path
+    except OSError:
+        return False  # closed meanwhile; the other files of the process still count
+    return directory == target or directory in target.parents
 
 
 def kill_process(_host: Host, entry: Entry) -> None:
@@ -143,10 +168,38 @@ def processes_marked(word: str) -> list[int]:
     return found
 
 
+def wipe_device(host: Host, entry: Entry) -> None:
+    """Removes our signatures from a device of the user's, and nothing that is not ours.
+
+    A device that is another one now, by size or serial number, is left alone.
+    """
+    path = Path(entry.name)
+    if not path.is_block_device():
+        return
+    try:
+        device = open_device(path)
+        if not is_same(device, entry.detail):
+            return
+        found = signatures(host, path)
+        if not found:
+            return
+        strange = [each for each in found if each.label != entry.detail["label"]]
+        user = usage(device)
+        if strange or user:
+            raise DirtyHostError(
+                f"{path} is not wiped: {user or f'it carries {strange[0]}, which is not ours'}",
+                hint=f"look at it, and `wipefs --all {path}` if nothing on it is needed",
+            )
+        host.run("wipefs", "--all", "--quiet", path)
+    except HostError as error:
+        raise DirtyHostError(f"{path} cannot be wiped: {error}") from error
+
+
 UNDO: Mapping[str, Undo] = {
     Kind.PROCESS: kill_process,
     Kind.FILE: remove_file,
     Kind.DIRECTORY: remove_directory,
     Kind.LOOP: detach_loop,
     Kind.MOUNT: unmount,
+    Kind.DEVICE: wipe_device,
 }

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from analysis.made import IOPS, campaign_runs, observed
-from vdisklab.analysis.findings import emulated, failed_cells, page_cache_findings
+from vdisklab.analysis.doubt import FromPageCache, evidence_findings, witnessed
+from vdisklab.analysis.findings import emulated, failed_cells
 from vdisklab.analysis.summary import IntervalMethod, summarise
 from vdisklab.result.model import Direction
 
@@ -26,7 +27,9 @@ def test_a_summary_says_how_it_came_about() -> None:
 
 
 def test_bytes_that_never_reached_the_device_are_told() -> None:
-    found = page_cache_findings(campaign_runs())
+    seen = [each for run in campaign_runs() for each in witnessed(run)]
+    found = [each for each in evidence_findings(seen, 2) if isinstance(each, FromPageCache)]
+    assert len(found) == len(evidence_findings(seen, 2))
     assert {each.cell for each in found} == {"raw/writeback (warm)"}
     assert {each.direction for each in found} == {Direction.READ}
     assert all(each.share == pytest.approx(0.03, abs=0.001) for each in found)
@@ -34,7 +37,7 @@ def test_bytes_that_never_reached_the_device_are_told() -> None:
 
 def test_a_null_disk_has_no_device() -> None:
     runs = [dataclasses.replace(run, path="null/none") for run in campaign_runs()]
-    assert page_cache_findings(runs) == ()
+    assert evidence_findings([each for run in runs for each in witnessed(run)], 2) == ()
 
 
 def test_failures_are_counted_until_they_are_made_good() -> None:

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from analysis.made import CAMPAIGN, campaign_runs
 
+from vdisklab.analysis.doubt import witnessed
 from vdisklab.analysis.observations import Codes, Floats
 from vdisklab.cli import tables
 from vdisklab.errors import DatabaseError
-from vdisklab.result.model import Campaign, Run
+from vdisklab.result.model import Campaign, Measurement, Run, Witnessed
+from vdisklab.result.observations import CellTally, Example
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,28 @@ class FakeStore:
     def outlines(self, campaign_ids: Sequence[str]) -> tuple[Run, ...]:
         return tuple(run for run in self.all_runs if run.campaign in campaign_ids)
 
+    def evidence(self, campaign_ids: Sequence[str]) -> Iterator[Witnessed]:
+        return (each for run in self.outlines(campaign_ids) for each in witnessed(run))
+
+    def tallies(self, campaign_ids: Sequence[str]) -> tuple[CellTally, ...]:
+        """Like the store's SQL, in Python."""
+        sums: dict[tuple[str, str], list[Measurement]] = {}
+        for run in self.outlines(campaign_ids):
+            for measured in run.measurements if run.failure is None else ():
+                sums.setdefault((run.cell, measured.name), []).append(measured)
+        return tuple(_tally(cell, name, found) for (cell, name), found in sums.items())
+
+    def examples(self, campaign_ids: Sequence[str]) -> tuple[Example, ...]:
+        last = {run.cell: run for run in self.outlines(campaign_ids) if run.failure is None}
+        return tuple(
+            Example(
+                run.cell, run.id, run.block, run.started, run.accelerator, run.medium,
+                run.commands, tuple((c.name, c.asked, c.seen) for c in run.checks),
+                tuple((m.name, m.command) for m in run.measurements),
+            )
+            for run in last.values()
+        )  # fmt: skip
+
     def observations(self, campaign_ids: Sequence[str]) -> FakeColumns:
         rows = [
             (run.campaign, run.cell, run.block, f"{m.name}/{s.direction}/{s.metric}", s.value)
@@ -82,6 +106,23 @@ class FakeStore:
             codes([measures.index(row[3]) for row in rows]),
             np.array([row[4] for row in rows], dtype=np.float64),
         )
+
+
+def _tally(cell: str, name: str, found: list[Measurement]) -> CellTally:
+    above = [m.evidence.qemu or m.evidence.guest for m in found]
+    device = [m.evidence.device for m in found]
+    counted = [each for each in above if each is not None]
+    reached = [each for each in device if each is not None]
+    return CellTally(
+        cell,
+        name,
+        sum(c.read_operations + c.write_operations for c in counted),
+        sum(c.flush_operations or 0 for c in counted),
+        sum(c.flush_operations or 0 for c in reached),
+        sum(c.read_bytes + c.write_bytes for c in counted),
+        sum(c.read_bytes + c.write_bytes for c in reached),
+        sum(m.evidence.host_cpu_seconds or 0.0 for m in found),
+    )
 
 
 def install(monkeypatch: pytest.MonkeyPatch, store: FakeStore) -> list[str]:

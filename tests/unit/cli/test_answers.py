@@ -112,6 +112,21 @@ def test_rank_as_csv(store: FakeStore) -> None:
     assert rows[0]["rank"] == "1"
 
 
+def test_published_numbers_stand_beside_ours(store: FakeStore) -> None:
+    golden("compare-published.txt", call("compare", "--published", "debatty-2024", width=120))
+    found = document(
+        call("compare", "--published", "debatty-2024", "--format", "json"), "published"
+    )
+    shapes = {(row["path"], row["shape"]) for row in found["numbers"]}
+    assert ("raw/none", "differs") in shapes
+    assert ("raw/unsafe", "not-measured") in shapes
+    assert found["command"].startswith("vdisklab run host raw/default")
+    with pytest.raises(PlanError, match="instead of A and B"):
+        call("compare", "raw/none", "host", "--published", "debatty-2024")
+    with pytest.raises(PlanError, match="two paths are compared"):
+        call("compare", "raw/none")
+
+
 def test_too_few_blocks_make_no_ranking(store: FakeStore) -> None:
     store.all_runs = list(campaign_runs(blocks=2))
     assert "no ranking is made" in call("rank")

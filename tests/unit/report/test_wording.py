@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.analysis.compare import Ratio, Verdict
+from vdisklab.analysis.doubt import FromPageCache
 from vdisklab.analysis.findings import (
     Emulated,
     FailedCell,
     Finding,
-    FromPageCache,
     Inconclusive,
     NoBaseline,
     NoCommonBlock,

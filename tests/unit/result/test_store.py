@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from vdisklab.analysis.doubt import witnessed
 from vdisklab.errors import DatabaseError
 from vdisklab.result.model import METRICS, Campaign, Direction, Run, Sample
 from vdisklab.result.store import Store, default_url, open_store
@@ -54,6 +55,8 @@ class TestContract:
         assert store.campaign(campaign.id) == campaign
         assert list(store.runs(campaign.id)) == runs
         assert [store.run(run.id) for run in runs] == runs
+        of_runs = [each for run in runs for each in witnessed(run)]
+        assert list(store.evidence([campaign.id])) == of_runs
 
     def test_another_process_sees_what_is_stored(self, url: str) -> None:
         campaign = a_campaign()

@@ -1,0 +1,250 @@
+"""Claims as people write them, in TOML: one file for each article, or a user's own.
+
+    article = "debatty-2024"
+    title = "Performance of virtual storage (part 2): QEMU"
+
+    [[claim]]
+    name = "default-is-writeback"
+    sentence = "Without a cache mode, QEMU performs as with writeback."
+    left = ["raw/default"]
+    right = ["raw/writeback"]
+    measures = ["seqread-1m-q1/read/bandwidth"]
+    low = 0.9                   # the range of left/right that the claim states; one end may be
+    high = 1.1                  # left out
+    profile = "quick"           # what `claims --run` runs; quick when left out
+    page_cache = "cold"         # or "warm": the state of cells that use the host's page cache
+    absolute = false            # true for claims of guest against host: void under emulation
+
+`left` and `right` are patterns with braces. Both sides stand for as many paths, which are compared
+in their order, or one side for a single path, which is compared with each of the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import resources
+from typing import Annotated
+
+from pydantic import Field
+
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.errors import PlanError
+from vdisklab.plan.braces import expand_segments
+from vdisklab.plan.cell import Cell, PageCacheChoice, page_cache_states
+from vdisklab.plan.path import DiskPath, parse_path
+from vdisklab.plan.rules import impossible
+from vdisklab.plan.toml import Table, read_toml
+
+DEFAULT_PROFILE = "quick"
+
+
+class ClaimCache(StrEnum):
+    """Which state of the page cache a claim speaks of; paths that bypass it have only one."""
+
+    COLD = "cold"
+    WARM = "warm"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A contrast: left/right of each measure lies between `low` and `high` (0 and inf: open).
+
+    `pairs` are the cells to compare. `absolute` claims set a guest beside its host.
+    """
+
+    article: str
+    name: str
+    sentence: str
+    pairs: tuple[tuple[Cell, Cell], ...]
+    measures: tuple[MeasureKey, ...]
+    low: float
+    high: float
+    profile: str
+    page_cache: PageCacheChoice
+    absolute: bool
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every cell that the claim needs, once."""
+        return tuple(dict.fromkeys(cell for pair in self.pairs for cell in pair))
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimFile:
+    """The claims of one article."""
+
+    article: str
+    title: str
+    author: str
+    claims: tuple[Claim, ...]
+
+
+_Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+_Number = Annotated[float, Field(strict=False, description="a positive number, such as low = 0.9")]
+
+
+class _ClaimTable(Table):
+    name: _Name = Field(description='name = "default-is-writeback", unique within the file')
+    sentence: str = Field(min_length=1, description="what is claimed, in one sentence")
+    left: list[str] = Field(min_length=1, description='left = ["{ext4,xfs}/qcow2/none"]')
+    right: list[str] = Field(min_length=1, description='right = ["{ext4,xfs}/raw/none"]')
+    measures: list[str] = Field(
+        min_length=1, description='measures = ["randread-4k-q1/read/iops"], one or more'
+    )
+    low: _Number | None = None
+    high: _Number | None = None
+    profile: str = Field(DEFAULT_PROFILE, min_length=1, description="the name of a profile")
+    page_cache: Annotated[ClaimCache, Field(strict=False)] = ClaimCache.COLD
+    absolute: bool = False
+
+
+class _ClaimsTable(Table):
+    article: _Name = Field(description='article = "salter-2013"')
+    title: str = Field(min_length=1, description='title = "the article, or what is tested"')
+    author: str = ""
+    claim: list[_ClaimTable] = Field(
+        min_length=1, description="one table [[claim]] for each, with name, sentence, left, right …"
+    )
+
+
+def parse_claims(text: str, origin: str) -> ClaimFile:
+    """The claims that a TOML text states.
+
+    Raises PlanError naming `origin`, the claim and the key: for what cannot be read, for paths and
+    metrics that do not exist, for an empty range, and for claims that contradict one another.
+    """
+    table = read_toml(text, origin, _ClaimsTable)
+    names = Counter(claim.name for claim in table.claim)
+    for name, count in names.items():
+        if count > 1:
+            raise PlanError(
+                f"claim {name!r} of {origin} stands there {count} times (key 'name')",
+                hint="give each claim a name of its own",
+            )
+    claims = tuple(_claim(table.article, claim, origin) for claim in table.claim)
+    _refuse_contradictions(claims, origin)
+    return ClaimFile(table.article, table.title, table.author, claims)
+
+
+def builtin_claims() -> tuple[ClaimFile, ...]:
+    """The claims of the articles that come with vdisklab, by the name of their files."""
+    folder = resources.files("vdisklab.analysis") / "claims_data"
+    files = sorted(
+        (entry for entry in folder.iterdir() if entry.name.endswith(".toml")),
+        key=lambda entry: entry.name,
+    )
+    return tuple(parse_claims(file.read_text("utf-8"), file.name) for file in files)
+
+
+def _claim(article: str, table: _ClaimTable, origin: str) -> Claim:
+    where = f"claim {table.name!r} of {origin}"
+    low, high = _range(table, where)
+    choice = PageCacheChoice(table.page_cache.value)
+    left = _cells(table.left, choice, f"key 'left' of {where}")
+    right = _cells(table.right, choice, f"key 'right' of {where}")
+    return Claim(
+        article=article,
+        name=table.name,
+        sentence=table.sentence,
+        pairs=_pairs(left, right, where),
+        measures=_measures(table.measures, f"key 'measures' of {where}"),
+        low=low,
+        high=high,
+        profile=table.profile,
+        page_cache=choice,
+        absolute=table.absolute,
+    )
+
+
+def _range(table: _ClaimTable, where: str) -> tuple[float, float]:
+    if table.low is None and table.high is None:
+        raise PlanError(
+            f"{where} states no range (keys 'low' and 'high')",
+            hint="write low = 0.9, high = 1.1, or one of them",
+        )
+    for key, value in (("low", table.low), ("high", table.high)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise PlanError(
+                f"key {key!r} of {where} is {value:g}",
+                hint="a ratio is a positive number; leave the key out for an open end",
+            )
+    low = 0.0 if table.low is None else table.low
+    high = math.inf if table.high is None else table.high
+    if low >= high:
+        raise PlanError(
+            f"the range of {where} is empty: low = {low:g}, high = {high:g}",
+            hint="low must be less than high",
+        )
+    return low, high
+
+
+def _cells(patterns: Sequence[str], choice: PageCacheChoice, where: str) -> tuple[Cell, ...]:
+    paths: dict[str, DiskPath] = {}
+    try:
+        for pattern in patterns:
+            for text in expand_segments(pattern) if pattern else [pattern]:
+                path = parse_path(text)
+                paths.setdefault(path.canonical, path)
+    except PlanError as error:
+        raise PlanError(f"{where}: {error}", hint=error.hint) from error
+    for path in paths.values():
+        verdict = impossible(path)
+        if verdict is not None:
+            raise PlanError(f"{where}: {path} cannot exist: {verdict.reason}", hint=verdict.instead)
+    if not paths:
+        raise PlanError(f"{where} stands for no path", hint='write left = ["raw/none"]')
+    return tuple(
+        Cell(path, next(state for state in page_cache_states(path) if choice.admits(state)))
+        for path in paths.values()
+    )
+
+
+def _pairs(
+    left: tuple[Cell, ...], right: tuple[Cell, ...], where: str
+) -> tuple[tuple[Cell, Cell], ...]:
+    if len(left) != len(right) and 1 not in (len(left), len(right)):
+        raise PlanError(
+            f"{where} compares {len(left)} paths (key 'left') with {len(right)} (key 'right')",
+            hint="both sides stand for as many paths, or one of them for a single one",
+        )
+    many = max(len(left), len(right))
+    pairs = tuple(zip(left * (many // len(left)), right * (many // len(right)), strict=True))
+    for one, other in pairs:
+        if one == other:
+            raise PlanError(
+                f"{where} compares {one.label} with itself", hint="name two different paths"
+            )
+    return pairs
+
+
+def _measures(texts: Sequence[str], where: str) -> tuple[MeasureKey, ...]:
+    try:
+        keys = [MeasureKey.parse(text) for text in texts]
+        for key in keys:
+            _ = key.quantity  # raises for a metric that does not exist
+    except PlanError as error:
+        raise PlanError(f"{where}: {error}", hint=error.hint) from error
+    return tuple(dict.fromkeys(keys))
+
+
+def _refuse_contradictions(claims: Sequence[Claim], origin: str) -> None:
+    """Two claims of one file about the same contrast must leave room for a ratio in both."""
+    seen: list[tuple[Claim, tuple[object, ...], float, float]] = []
+    for claim in claims:
+        measures = frozenset(claim.measures)
+        forward = (frozenset(claim.pairs), measures)
+        backward = (frozenset((b, a) for a, b in claim.pairs), measures)
+        inverse = (1 / claim.high, 1 / claim.low if claim.low else math.inf)
+        for other, contrast, low, high in seen:
+            if contrast == forward and (claim.low > high or claim.high < low):
+                raise PlanError(
+                    f"claims {other.name!r} and {claim.name!r} of {origin} contradict each "
+                    "other: no ratio lies in both ranges (keys 'low' and 'high')",
+                    hint="correct one of them, or put it into another file",
+                )
+        seen.append((claim, forward, claim.low, claim.high))
+        seen.append((claim, backward, *inverse))

@@ -1,0 +1,397 @@
+"""The articles' tables as data, and how their shape compares with what was measured here.
+
+Absolute numbers of another machine say nothing about this one. What compares is the shape: each
+number over the baseline's of its own table, beside the user's ratio to the same baseline.
+
+A file holds an article's tables as they are printed, so that anyone with the article can check
+them (`script/check-published` does); what a number means is said by its row and its column.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import resources
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+from scipy import stats
+
+from vdisklab.analysis.claimfile import ClaimCache
+from vdisklab.analysis.compare import PRECISION, Ratio, holm, paired_ratios
+from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.observations import MeasureKey, Observations, logarithms
+from vdisklab.errors import PlanError
+from vdisklab.plan.cell import Cell, PageCacheChoice, page_cache_states
+from vdisklab.plan.path import parse_path
+from vdisklab.plan.toml import Table, read_toml
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedNumber:
+    """One number of an article, with the place where it stands.
+
+    `value` is in the SI unit `unit`; None where the article prints that it could not be measured
+    (`+++++`). `path` and `measure` are what comes nearest to it here, None where nothing does.
+    """
+
+    article: str
+    table: str
+    row: str
+    column: str
+    printed: str
+    value: float | None
+    unit: str
+    path: str | None
+    measure: MeasureKey | None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A table of an article. `lines` are its printed rows, the header first."""
+
+    article: str
+    name: str
+    series: str
+    title: str
+    machine: str
+    program: str
+    statistic: str
+    baseline: str | None
+    page_cache: PageCacheChoice
+    numbers: tuple[PublishedNumber, ...]
+    lines: tuple[str, ...]
+    contiguous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """An article with its tables."""
+
+    article: str
+    title: str
+    author: str
+    tables: tuple[PublishedTable, ...]
+
+
+_Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+
+
+class _Part(Table):
+    path: str | None = None
+    measure: str | None = None
+
+
+class _Column(_Part):
+    title: str = Field(min_length=1)
+    metric: str | None = None
+    unit: str | None = None
+
+
+class _Row(_Part):
+    label: str = Field(min_length=1)
+    cells: list[str] = Field(min_length=1)
+
+
+class _TableTable(_Part):
+    name: _Name
+    series: _Name
+    title: str
+    header: str = ""
+    machine: str
+    program: str
+    statistic: str
+    unit: str
+    baseline: str | None = None
+    page_cache: Annotated[ClaimCache, Field(strict=False)] = ClaimCache.COLD
+    contiguous: bool = True
+    column: list[_Column] = Field(min_length=1)
+    row: list[_Row] = Field(min_length=1)
+
+
+class _PublicationTable(Table):
+    article: _Name
+    title: str
+    author: str
+    table: list[_TableTable] = Field(min_length=1)
+
+
+def parse_publication(text: str, origin: str) -> Publication:
+    """The tables that a TOML text holds. Raises PlanError naming `origin`, table, row and key."""
+    found = read_toml(text, origin, _PublicationTable)
+    return Publication(
+        found.article,
+        found.title,
+        found.author,
+        tuple(_table(found.article, table, origin) for table in found.table),
+    )
+
+
+def builtin_publications() -> tuple[Publication, ...]:
+    """The five articles, by the names of their files."""
+    folder = resources.files("vdisklab.analysis") / "published_data"
+    files = sorted(
+        (entry for entry in folder.iterdir() if entry.name.endswith(".toml")),
+        key=lambda entry: entry.name,
+    )
+    return tuple(parse_publication(file.read_text("utf-8"), file.name) for file in files)
+
+
+def _table(article: str, table: _TableTable, origin: str) -> PublishedTable:
+    where = f"table {table.name!r} of {origin}"
+    numbers: list[PublishedNumber] = []
+    for row in table.row:
+        if len(row.cells) != len(table.column):
+            raise PlanError(
+                f"row {row.label!r} of {where} has {len(row.cells)} cells (key 'cells') for "
+                f"{len(table.column)} columns"
+            )
+        for column, printed in zip(table.column, row.cells, strict=True):
+            try:
+                numbers.append(_number(article, table, row, column, printed))
+            except (PlanError, ValueError) as error:
+                raise PlanError(
+                    f"row {row.label!r}, column {column.title!r} of {where}: {error}"
+                ) from error
+    lines = [" ".join([row.label, *row.cells]) for row in table.row]
+    return PublishedTable(
+        article=article,
+        name=table.name,
+        series=f"{article}/{table.series}",
+        title=table.title,
+        machine=table.machine,
+        program=table.program,
+        statistic=table.statistic,
+        baseline=None if table.baseline is None else parse_path(table.baseline).canonical,
+        page_cache=PageCacheChoice(table.page_cache.value),
+        numbers=tuple(numbers),
+        lines=tuple([table.header, *lines] if table.header else lines),
+        contiguous=table.contiguous,
+    )
+
+
+def _number(
+    article: str, table: _TableTable, row: _Row, column: _Column, printed: str
+) -> PublishedNumber:
+    value, unit = in_si(printed, column.unit or table.unit)
+    parts = [part for part in (table.path, row.path, column.path) if part]
+    spelled = "/".join(parts)
+    # A row that names no path of ours (an older QEMU) is none, whatever its column says.
+    whole = bool(parts) and (row.path is not None or not _rows_name_paths(table))
+    measure = row.measure or column.measure
+    if measure and row.measure and column.metric:
+        measure = f"{row.measure}/{column.metric}"
+    key = None if not measure else MeasureKey.parse(measure)
+    return PublishedNumber(
+        article=article,
+        table=table.name,
+        row=row.label,
+        column=column.title,
+        printed=printed,
+        value=value,
+        unit=unit,
+        path=parse_path(spelled).canonical if whole else None,
+        measure=key,
+    )
+
+
+def _rows_name_paths(table: _TableTable) -> bool:
+    return any(row.path is not None for row in table.row)
+
+
+_UNITS: Mapping[str, tuple[float, str]] = {
+    "GB/s": (1e9, "B/s"),
+    "GB/sec": (1e9, "B/s"),
+    "GB / sec": (1e9, "B/s"),
+    "MB/s": (1e6, "B/s"),
+    "MB/sec": (1e6, "B/s"),
+    "MiB/s": (2.0**20, "B/s"),
+    "KiB/s": (2.0**10, "B/s"),
+    "IOPS": (1.0, "1/s"),
+    "1/s": (1.0, "1/s"),
+    "us": (1e-6, "s"),
+    "min": (60.0, "s"),
+    "M": (2.0**20, "B"),
+    "1024": (1024.0, "1"),
+    "%": (0.01, "1"),
+}
+
+_PRINTED = re.compile(
+    r"\D*(?:(?P<minutes>\d+):(?P<seconds>\d\d)|(?P<number>\d+(?:\.\d+)?)) ?"
+    r"(?P<unit>GB ?/ ?s(?:ec)?|MB/s(?:ec)?|IOPS|us|min|M)?\b.*"
+)
+
+
+def in_si(printed: str, unit: str) -> tuple[float | None, str]:
+    """The value that a table prints, in its SI unit; the unit printed beside it wins.
+
+    Raises ValueError for a text without a number, or an unknown unit.
+    """
+    if printed and not printed.strip("+"):  # what bonnie++ prints for a time too short to tell
+        return None, _UNITS[unit][1]
+    match = _PRINTED.fullmatch(printed)
+    if match is None:
+        raise ValueError(f"{printed!r} is no number")
+    said = match["unit"] or unit
+    if said not in _UNITS:
+        raise ValueError(f"{said!r} is no unit; known: {', '.join(_UNITS)}")
+    factor, si = _UNITS[said]
+    if match["minutes"]:
+        return int(match["minutes"]) * 60.0 + int(match["seconds"]), "s"
+    return float(match["number"]) * factor, si
+
+
+def lines_missing(table: PublishedTable, article_text: str) -> tuple[str, ...]:
+    """What of a table does not stand in an article's text; empty when all of it does.
+
+    Markup and line breaks of the text do not matter. The rows must follow one another there.
+    """
+    text = flat(article_text)
+    if table.contiguous:
+        whole = flat(" ".join(table.lines))
+        return () if whole in text else table.lines
+    return tuple(line for line in table.lines if flat(line) not in text)
+
+
+def flat(text: str) -> str:
+    """The text without tags and entities, each run of white space one space."""
+    return " ".join(html.unescape(re.sub(r"</?[A-Za-z][^<>]*>", " ", text)).split())
+
+
+def find_series(name: str, publications: Sequence[Publication]) -> tuple[PublishedTable, ...]:
+    """The tables of a series `article/series`, of an article's only one, or of its first.
+
+    Raises PlanError for an unknown name, and for tables without a baseline among them.
+    """
+    tables = [table for each in publications for table in each.tables]
+    usable = list(dict.fromkeys(table.series for table in tables if table.baseline))
+    found = [series for series in usable if name in (series, series.split("/")[0])]
+    if not found:
+        raise PlanError(
+            f"there are no published numbers {name!r} to compare with",
+            hint=f"there are {', '.join(usable)}",
+        )
+    if len(found) > 1:
+        raise PlanError(f"{name!r} has several series", hint=f"write one of {', '.join(found)}")
+    return tuple(table for table in tables if table.series == found[0])
+
+
+class Shape(StrEnum):
+    """How a published ratio stands to the one measured here."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    TOO_FEW = "too-few-blocks"
+    NOT_MEASURED = "not-measured"
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRow:
+    """One published number and its counterpart, both over their own baseline.
+
+    `factor` is published over ours: how far the shapes are apart.
+    """
+
+    number: PublishedNumber
+    published: float
+    cell: Cell
+    ours: Ratio
+    factor: float | None
+    p_adjusted: float | None
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeComparison:
+    """A series beside the user's numbers; `missing` are cells that were not measured here."""
+
+    tables: tuple[PublishedTable, ...]
+    baseline: Cell
+    rows: tuple[ShapeRow, ...]
+    missing: tuple[Cell, ...]
+
+
+def compare_shape(
+    tables: Sequence[PublishedTable], observations: Observations, alpha: float = 0.05
+) -> ShapeComparison:
+    """The numbers of a series that have a path and a measure here, against the user's.
+
+    A published number has no interval, so it is tested as a fixed ratio against ours within
+    blocks (Student's t on the log ratios), corrected for the number of rows (Holm).
+    """
+    first = tables[0]
+    assert first.baseline is not None  # noqa: S101 - find_series chose it
+    base = _cell(first.baseline, first.page_cache)
+    rows = [
+        _row(number, over, _cell(number.path or "", first.page_cache), base, observations)
+        for number, over in _ratios(tables, first.baseline)
+    ]
+    p = [_p_value(row, observations, base) for row in rows]
+    tested = [place for place, value in enumerate(p) if value is not None]
+    adjusted = holm(np.array([p[place] for place in tested], dtype=np.float64))
+    found = list(rows)
+    for order, place in enumerate(tested):
+        found[place] = _judged(rows[place], float(adjusted[order]), alpha)
+    missing = dict.fromkeys(row.cell for row in found if row.shape is Shape.NOT_MEASURED)
+    if missing:
+        missing = {base: None, **missing}
+    return ShapeComparison(tuple(tables), base, tuple(found), tuple(missing))
+
+
+def _cell(path: str, choice: PageCacheChoice) -> Cell:
+    parsed = parse_path(path)
+    return Cell(parsed, next(each for each in page_cache_states(parsed) if choice.admits(each)))
+
+
+def _ratios(
+    tables: Sequence[PublishedTable], baseline: str
+) -> Iterator[tuple[PublishedNumber, float]]:
+    """Each number that has a counterpart, with its ratio to the baseline's in the same series."""
+    numbers = [number for table in tables for number in table.numbers if number.measure]
+    base = {number.measure: number.value for number in numbers if number.path == baseline}
+    for number in numbers:
+        over = base.get(number.measure)
+        if number.path not in (None, baseline) and number.value and over:
+            yield number, number.value / over
+
+
+def _row(
+    number: PublishedNumber, over: float, cell: Cell, base: Cell, observations: Observations
+) -> ShapeRow:
+    logs = _log_ratios(number, cell, base, observations)
+    if not len(logs):
+        return ShapeRow(number, over, cell, Ratio(0), None, None, Shape.NOT_MEASURED)
+    (ratio,) = paired_ratios(np.exp(logs), np.ones(len(logs)), forecast=False)
+    factor = None if ratio.ratio is None else over / ratio.ratio
+    return ShapeRow(number, over, cell, ratio, factor, None, Shape.TOO_FEW)
+
+
+def _log_ratios(
+    number: PublishedNumber, cell: Cell, base: Cell, observations: Observations
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Log ratios within blocks; empty when one of the two was not measured."""
+    names = (cell.label, base.label)
+    if number.measure is None or any(name not in observations.cells for name in names):
+        return np.array([], dtype=np.float64)
+    logs = logarithms(observations.grid(number.measure))
+    difference = logs[observations.cells.index(names[0])] - logs[observations.cells.index(names[1])]
+    return np.asarray(difference[np.isfinite(difference)])
+
+
+def _p_value(row: ShapeRow, observations: Observations, base: Cell) -> float | None:
+    logs = _log_ratios(row.number, row.cell, base, observations)
+    if len(logs) < MIN_BLOCKS:
+        return None
+    error = max(float(logs.std(ddof=1)), PRECISION) / math.sqrt(len(logs))
+    distance = abs(float(logs.mean()) - math.log(row.published))
+    return float(2 * stats.t.sf(distance / error, len(logs) - 1))
+
+
+def _judged(row: ShapeRow, adjusted: float, alpha: float) -> ShapeRow:
+    shape = Shape.DIFFERS if adjusted <= alpha else Shape.AGREES
+    return ShapeRow(row.number, row.published, row.cell, row.ours, row.factor, adjusted, shape)

@@ -1,0 +1,162 @@
+"""Which path to use: the best of those that meet all needs, and what each need costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from vdisklab.analysis.compare import Ratio, paired_ratios
+from vdisklab.analysis.durability import Durability, Verdicts, durability
+from vdisklab.analysis.needs import Need, meets
+from vdisklab.analysis.observations import MeasureKey, Observations, narrowed, split_label
+from vdisklab.analysis.rank import Ranking, rank
+from vdisklab.plan.path import DiskPath, parse_path
+from vdisklab.plan.segments import CacheMode, ImageFormat, PageCache
+from vdisklab.result.model import Better
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a need costs: the best cell without it, and how many times as good that is.
+
+    `without` is the recommended cell itself where the need costs nothing.
+    """
+
+    need: Need
+    without: str
+    ratio: Ratio | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """`cell` is the one to use; `ties` may be as good. `ranking` is of those that qualify alone.
+
+    `excluded` counts, for each need, the paths that it rules out. `default` is what QEMU does
+    when it is told nothing, as near to the recommended path as was measured.
+    """
+
+    measure: MeasureKey
+    needs: tuple[Need, ...]
+    considered: int
+    excluded: Mapping[Need, int]
+    ranking: Ranking
+    cell: str
+    ties: tuple[str, ...]
+    prices: tuple[Price, ...]
+    default: str | None
+    over_default: Ratio | None
+    durability: Mapping[str, Durability]
+
+
+def candidates(cells: Iterable[str]) -> dict[str, DiskPath]:
+    """The cells that a guest could use, one for each path.
+
+    Of two states of the page cache the cold one stands for the path: a warm cache says what the
+    host's memory can do, and no guest has it to itself.
+    """
+    found: dict[str, str] = {}
+    for cell in cells:
+        path, state = split_label(cell)
+        if path not in found or state != PageCache.WARM:
+            found[path] = cell
+    parsed = {cell: parse_path(path) for path, cell in found.items()}
+    return {cell: path for cell, path in parsed.items() if _is_usable(path)}
+
+
+def _is_usable(path: DiskPath) -> bool:
+    null = path.image is not None and path.image.format is ImageFormat.NULL
+    return not path.on_host and not null
+
+
+def recommend(
+    observations: Observations, measure: MeasureKey, needs: Sequence[Need], verdicts: Verdicts
+) -> Recommendation | None:
+    """The best path by a measure; None when no ranked path meets all needs."""
+    paths = candidates(observations.cells)
+    qualified = _qualified(paths, needs, verdicts)
+    ranking = rank(narrowed(observations, qualified), measure)
+    order = [row.cell for row in ranking.rows] or _by_value(observations, measure, qualified)
+    if not order:
+        return None
+    chosen = order[0]
+    ties = tuple(row.cell for row in ranking.rows[1:] if row.best == 1)
+    default = _default(paths, paths[chosen])
+    return Recommendation(
+        measure=measure,
+        needs=tuple(needs),
+        considered=len(paths),
+        excluded={
+            need: sum(not meets(path, need, verdicts) for path in paths.values()) for need in needs
+        },
+        ranking=ranking,
+        cell=chosen,
+        ties=ties,
+        prices=tuple(
+            _price(
+                observations,
+                measure,
+                need,
+                chosen,
+                _qualified(paths, [each for each in needs if each != need], verdicts),
+            )
+            for need in needs
+        ),
+        default=default,
+        over_default=None
+        if default is None or default == chosen
+        else ratio_of(observations, measure, chosen, default),
+        durability={cell: durability(paths[cell], verdicts) for cell in order},
+    )
+
+
+def _qualified(
+    paths: Mapping[str, DiskPath], needs: Iterable[Need], verdicts: Verdicts
+) -> list[str]:
+    wanted = tuple(needs)
+    return [
+        cell for cell, path in paths.items() if all(meets(path, need, verdicts) for need in wanted)
+    ]
+
+
+def _by_value(observations: Observations, measure: MeasureKey, cells: Sequence[str]) -> list[str]:
+    """A single cell that has the measure needs no rank to be the best of its kind."""
+    grid = narrowed(observations, cells)
+    table = grid.grid(measure)
+    measured = [cell for row, cell in enumerate(grid.cells) if (table[row] > 0).any()]
+    return measured if len(measured) == 1 else []
+
+
+def _price(
+    observations: Observations, measure: MeasureKey, need: Need, chosen: str, freed: Sequence[str]
+) -> Price:
+    """`freed` are the cells that would qualify without this need."""
+    free = rank(narrowed(observations, freed), measure)
+    best = free.rows[0].cell if free.rows else chosen
+    ratio = None if best == chosen else ratio_of(observations, measure, best, chosen)
+    return Price(need, best, ratio)
+
+
+def ratio_of(observations: Observations, measure: MeasureKey, a: str, b: str) -> Ratio:
+    """How many times as good as `b` is `a`, block by block; above 1 is always better."""
+    grid = observations.grid(measure)
+    rows = [observations.cells.index(cell) for cell in (a, b)]
+    first, second = (grid[row : row + 1] for row in rows)
+    if measure.quantity.better is Better.LOWER:
+        first, second = second, first
+    return paired_ratios(first, second)[0]
+
+
+def _default(paths: Mapping[str, DiskPath], chosen: DiskPath) -> str | None:
+    """The cell whose cache mode is QEMU's own choice, with most else like the chosen one."""
+    found = [cell for cell, path in paths.items() if path.cache is CacheMode.DEFAULT]
+
+    def unlike(cell: str) -> tuple[bool, bool, bool, str]:
+        path = paths[cell]
+        return (
+            path.layers != chosen.layers,
+            path.image != chosen.image,
+            path.attachment != chosen.attachment,
+            cell,
+        )
+
+    return min(found, key=unlike, default=None)

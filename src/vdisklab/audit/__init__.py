@@ -1,0 +1,1 @@
+"""An existing configuration as disk paths, and what is doubtful about it. Pure."""

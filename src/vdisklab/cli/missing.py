@@ -1,0 +1,83 @@
+"""The campaigns that would measure what an answer lacks, and the commands that start them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from vdisklab.analysis.claims import ClaimAnswer
+from vdisklab.plan.build import NO_BASELINE
+from vdisklab.plan.cell import PageCacheChoice
+from vdisklab.plan.guest import AcceleratorChoice
+from vdisklab.plan.request import GuestRequest, Request
+from vdisklab.result.model import Campaign
+from vdisklab.units import format_size
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Cells that one campaign can measure: of one profile and one state of the page cache."""
+
+    profile: str
+    page_cache: PageCacheChoice
+    paths: tuple[str, ...]
+
+
+def missing_groups(answers: Sequence[ClaimAnswer]) -> tuple[Group, ...]:
+    """What must be measured so that every claim can be answered, in as few campaigns as can be."""
+    paths: dict[tuple[str, PageCacheChoice], dict[str, None]] = {}
+    for answer in answers:
+        if answer.missing:
+            key = (answer.claim.profile, answer.claim.page_cache)
+            found = paths.setdefault(key, {})
+            found.update(dict.fromkeys(cell.path.canonical for cell in answer.missing))
+    return tuple(Group(*key, tuple(found)) for key, found in paths.items())
+
+
+def request_for(group: Group, asked: Request, like: Campaign | None) -> Request:
+    """The campaign that measures a group, alike to what it will be joined with."""
+    plan = {} if like is None else dict(like.plan)
+    guest = dict(plan.get("guest") or {})
+    known = guest.get("accelerator")
+    return replace(
+        asked,
+        paths=group.paths,
+        profile=group.profile,
+        page_cache=group.page_cache,
+        baseline=NO_BASELINE,
+        runtime=asked.runtime or plan.get("runtime"),
+        ramp=plan.get("ramp") if asked.ramp is None else asked.ramp,
+        size_bytes=asked.size_bytes or plan.get("size_bytes"),
+        guest=GuestRequest(
+            cpus=guest.get("cpus"),
+            memory_bytes=guest.get("memory_bytes"),
+            accelerator=asked.guest.accelerator or (AcceleratorChoice(known) if known else None),
+            kernel=guest.get("kernel"),
+        ),
+    )
+
+
+def spell(request: Request) -> str:
+    """The `vdisklab run` command that a request stands for."""
+    said: list[tuple[str, object]] = [
+        ("--profile", request.profile),
+        ("--page-cache", request.page_cache.value if request.page_cache else None),
+        ("--baseline", request.baseline),
+        ("--blocks", request.blocks),
+        ("--runtime", None if request.runtime is None else f"{request.runtime:g}"),
+        ("--ramp", None if request.ramp is None else f"{request.ramp:g}"),
+        ("--size", None if request.size_bytes is None else format_size(request.size_bytes)),
+        ("--dir", request.directory),
+        ("--accelerator", request.guest.accelerator),
+        ("--guest-cpus", request.guest.cpus),
+        (
+            "--guest-memory",
+            None if request.guest.memory_bytes is None else format_size(request.guest.memory_bytes),
+        ),
+        ("--db", request.db),
+    ]
+    words = ["vdisklab", "run", *request.paths]
+    for option, value in said:
+        words += [] if value is None else [option, str(value)]
+    return shlex.join(words)

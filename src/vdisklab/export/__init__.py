@@ -1,0 +1,1 @@
+"""A disk path as the configuration of the programs that run guests. Pure: text comes out."""

@@ -1,0 +1,50 @@
+#!/bin/sh
+# The lab's host comes up: mounts what programs expect, runs one job, says how it ended.
+# The results go as a tar file onto a bare disk, so that neither side ever mounts what the other
+# one wrote.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 TERM=linux
+mountpoint -q /dev || mount -t devtmpfs dev /dev
+mkdir -p /dev/pts /dev/shm
+mount -t devpts devpts /dev/pts
+mount -t tmpfs shm /dev/shm
+mount -t tmpfs run /run
+mount -t tmpfs tmp /tmp
+mount -t cgroup2 cgroup /sys/fs/cgroup 2>/dev/null
+mount -o remount,rw /
+hostname vdisklab-lab
+mkdir -p /run/lock /run/lvm
+/lib/systemd/systemd-udevd --daemon
+udevadm trigger --action=add --subsystem-match=block --subsystem-match=virtio-ports
+udevadm trigger --action=add --subsystem-match=misc
+udevadm settle --timeout=60
+for module in virtio_console zfs loop dm_mod dm_thin_pool raid0 raid1 raid456 raid10 xfs btrfs \
+    kvm_intel kvm_amd; do
+    modprobe -q "$module"
+done
+udevadm settle --timeout=60
+port=/dev/virtio-ports/vdisklab
+[ -e "$port" ] || port=/dev/ttyS0
+disk() { readlink -f "/dev/disk/by-id/virtio-$1"; }
+mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$(disk work)" >/dev/null &&
+    mount "$(disk work)" /work
+# Our state lies on the work disk, for the root image is thrown away and small.
+mkdir -p /work/state /work/out
+export VDISKLAB_STATE=/work/state TMPDIR=/work PYTHONPATH=/vdisklab/packages
+export PYTHONDONTWRITEBYTECODE=1 COLUMNS=120
+if [ -e /vdisklab/job ]; then
+    echo "@lab up $(cut -d' ' -f1 /proc/uptime)" >"$port"
+    cd /work && sh /vdisklab/job >"$port" 2>&1
+    status=$?
+    tar -cf "$(disk results)" -C /work/out . && sync
+    echo "@lab done $status $(cut -d' ' -f1 /proc/uptime)" >"$port"
+    sleep 1
+else
+    printf '#!/bin/sh\nexec python3 -m vdisklab "$@"\n' >/usr/local/bin/vdisklab
+    chmod +x /usr/local/bin/vdisklab
+    echo "this is the lab: vdisklab, zpool, lvm, mdadm; empty disks are" \
+        "/dev/disk/by-id/virtio-disk*; exit ends it"
+    cd /work && setsid --ctty sh -i </dev/ttyS0 >/dev/ttyS0 2>&1
+fi
+sync
+echo o >/proc/sysrq-trigger
+sleep 60

@@ -1,0 +1,264 @@
+"""The recommendation: the path, the numbers that decided, the price of each need, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from vdisklab.analysis.compare import Ratio
+from vdisklab.analysis.durability import Durability, Keeping
+from vdisklab.analysis.evidence import Workings
+from vdisklab.analysis.findings import Finding
+from vdisklab.analysis.needs import MEANING
+from vdisklab.analysis.observations import MeasureKey, split_label
+from vdisklab.analysis.recommend import Price, Recommendation
+from vdisklab.analysis.summary import Summary
+from vdisklab.report import numbers
+from vdisklab.report.document import Json, campaign_json, document, findings_json
+from vdisklab.report.tables import Column, Table, Value, text
+from vdisklab.report.wording import EMULATION, sentence
+from vdisklab.result.model import Campaign
+
+SHOWN = 6
+"""So many alternatives are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendationAnswer:
+    """A recommendation with what explains it. `summaries` has one entry per column shown."""
+
+    campaigns: tuple[Campaign, ...]
+    emulated: bool
+    recommendation: Recommendation
+    summaries: Mapping[MeasureKey, Mapping[str, Summary]]
+    ratios: Mapping[str, Ratio]
+    workings: Mapping[str, Workings]
+    findings: tuple[Finding, ...]
+
+    @property
+    def path(self) -> str:
+        """The path to use."""
+        return split_label(self.recommendation.cell)[0]
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The qualified cells, best first."""
+        ranked = tuple(row.cell for row in self.recommendation.ranking.rows)
+        return ranked or (self.recommendation.cell,)
+
+
+def durability_sentence(path: str, found: Durability) -> str:
+    """What a power cut takes."""
+    flush = "even without a flush" if found.flush_free else "once the guest has flushed it"
+    match found.keeping:
+        case Keeping.LOST_BY_CONSTRUCTION:
+            return f"{path} loses flushed data in a power cut: {found.reason}."
+        case Keeping.LOST_IN_TEST:
+            return f"{path} lost promised data in {found.broken} of {found.cuts} power cuts."
+        case Keeping.KEPT_IN_TEST:
+            return f"{path} kept all that was promised in {found.cuts} power cuts: {flush}."
+        case Keeping.NOT_TESTED:
+            return (
+                f"{path} passes flushes on, so data ought to be safe {flush}; not tested: "
+                f"run `vdisklab powercut {path}`."
+            )
+        case _:
+            assert_never(found.keeping)
+
+
+def price_sentence(price: Price, chosen: str) -> str:
+    """What a need costs."""
+    meaning = MEANING[price.need.kind]
+    if price.without == chosen:
+        return f"{price.need} ({meaning}) costs nothing here."
+    ratio = price.ratio
+    if ratio is None or ratio.ratio is None:
+        return f"{price.need} ({meaning}): without it {price.without}, never measured in a block."
+    shown = ""
+    if ratio.low is not None and ratio.high is not None:
+        shown = f" (95 %: {numbers.ratio_interval(ratio.low, ratio.high)})"
+        if ratio.low <= 1 <= ratio.high:
+            shown += ", not shown to differ"
+    return (
+        f"{price.need} ({meaning}): without it {price.without} would be "
+        f"{numbers.ratio(ratio.ratio)} as good{shown}."
+    )
+
+
+def sentences(answer: RecommendationAnswer) -> Iterator[str]:
+    """The recommendation in words, the most important first."""
+    found = answer.recommendation
+    chosen = answer.path
+    yield (
+        f"Use {chosen}: the best by {_measure_name(found.measure)} of {len(answer.order)} "
+        f"path{'' if len(answer.order) == 1 else 's'} that qualify, of {found.considered}."
+    )
+    if found.ties:
+        yield (
+            f"It ties with {', '.join(split_label(cell)[0] for cell in found.ties)}: no "
+            "difference is shown."
+        )
+    elif not found.ranking.rows:
+        yield "No other path qualifies, so nothing was compared."
+    yield durability_sentence(chosen, found.durability[found.cell])
+    yield from _over_default(found)
+    for price in found.prices:
+        yield price_sentence(price, found.cell)
+    yield from _why(answer)
+    if answer.emulated:
+        yield f"Measured {EMULATION}."
+
+
+def _over_default(found: Recommendation) -> Iterator[str]:
+    if found.default is None:
+        yield "What QEMU does by default was not measured: `vdisklab run raw/default`."
+    elif found.default == found.cell:
+        yield "It is what QEMU does by default."
+    elif found.over_default is not None and found.over_default.ratio is not None:
+        ratio = found.over_default
+        interval = numbers.ratio_interval(ratio.low, ratio.high)
+        yield (
+            f"Against QEMU's default ({found.default}) it is {numbers.ratio(ratio.ratio)} as good "
+            f"(95 %: {interval})."
+        )
+
+
+def _why(answer: RecommendationAnswer) -> Iterator[str]:
+    """What the counters say where they explain the order: the chosen against one beside it."""
+    others = [cell for cell in (*answer.order[1:2], answer.recommendation.default or "")
+              if cell and cell != answer.recommendation.cell]  # fmt: skip
+    mine = answer.workings.get(answer.recommendation.cell)
+    if mine is None:
+        return
+    for cell in dict.fromkeys(others):
+        theirs = answer.workings.get(cell)
+        if theirs is None:
+            continue
+        parts = [*_cpu(mine, theirs), *_flushes(mine, theirs), *_cache(mine, theirs)]
+        if parts:
+            yield f"Beside {cell}: {'; '.join(parts)}."
+
+
+def _cpu(mine: Workings, theirs: Workings) -> Iterator[str]:
+    a, b = mine.cpu_per_operation, theirs.cpu_per_operation
+    if a and b and not 0.9 < a / b < 1.1:
+        yield f"{numbers.value(a, 's')} of host CPU per operation against {numbers.value(b, 's')}"
+
+
+def _flushes(mine: Workings, theirs: Workings) -> Iterator[str]:
+    a, b = mine.device_flushes_per_1000, theirs.device_flushes_per_1000
+    if a is not None and b is not None and abs(a - b) > max(1.0, 0.1 * max(a, b)):
+        yield (
+            f"{numbers.digits(a)} flushes at the device per 1000 operations against "
+            f"{numbers.digits(b)}"
+        )
+
+
+def _cache(mine: Workings, theirs: Workings) -> Iterator[str]:
+    a, b = mine.device_share, theirs.device_share
+    if a is not None and b is not None and abs(a - b) > 0.1:
+        yield (
+            f"{a:.0%} of the bytes went through to the device against {b:.0%}; the rest was the "
+            "host's page cache's"
+        )
+
+
+def _measure_name(measure: MeasureKey) -> str:
+    return measure.metric.replace("_", " ") if measure.name == "score" else str(measure)
+
+
+def recommendation_table(answer: RecommendationAnswer) -> Table:
+    """The first alternatives with their numbers; the sentences stand below."""
+    found = answer.recommendation
+    places = {row.cell: numbers.place(row.best, row.worst) for row in found.ranking.rows}
+    scales = {
+        key: numbers.scale(_best(values, answer.order), key.quantity.unit)
+        for key, values in answer.summaries.items()
+    }
+    columns = [Column("rank", "rank"), Column("path", "path", folds=True)]
+    for key, scale in scales.items():
+        title = _measure_name(key).replace("weighted ", "")
+        columns.append(Column(key.metric, f"{title}\n{scale.suffix.strip()}", right=True))
+        columns.append(
+            Column(f"{key.metric}_interval", "95 %\ninterval", right=True, only_wide=True,
+                   only_shown=True)
+        )  # fmt: skip
+    columns += [
+        Column("ratio", "vs the\nfirst", right=True),
+        Column("power_cut", "power cut"),
+    ]
+    rows = []
+    for cell in answer.order[:SHOWN]:
+        row = [Value(places.get(cell), places.get(cell, numbers.MISSING)), text(cell)]
+        for key, scale in scales.items():
+            summary = answer.summaries[key].get(cell)
+            median = None if summary is None else summary.median
+            low, high = (None, None) if summary is None else (summary.low, summary.high)
+            row.append(Value(median, scale.value(median)))
+            row.append(Value(None, numbers.interval(low, high, scale)))
+        ratio = answer.ratios[cell].ratio if cell in answer.ratios else None
+        row.append(Value(ratio, numbers.ratio(ratio)))
+        row.append(text(_keeping_word(found.durability[cell])))
+        rows.append(tuple(row))
+    title = f"Recommendation: {answer.path}"
+    notes = (*sentences(answer), *(sentence(each) for each in answer.findings))
+    return Table(title, tuple(columns), tuple(rows), notes)
+
+
+def _best(values: Mapping[str, Summary], order: tuple[str, ...]) -> float | None:
+    return next((values[cell].median for cell in order if cell in values), None)
+
+
+def _keeping_word(found: Durability) -> str:
+    return {
+        Keeping.LOST_BY_CONSTRUCTION: "loses data",
+        Keeping.LOST_IN_TEST: "lost data",
+        Keeping.KEPT_IN_TEST: "kept all",
+        Keeping.NOT_TESTED: "not tested",
+    }[found.keeping]
+
+
+def recommendation_document(answer: RecommendationAnswer) -> Json:
+    """The JSON form."""
+    found = answer.recommendation
+    return document(
+        "recommend",
+        1,
+        campaigns=[campaign_json(campaign) for campaign in answer.campaigns],
+        emulation=answer.emulated,
+        path=answer.path,
+        cell=found.cell,
+        measure=str(found.measure),
+        needs=[str(need) for need in found.needs],
+        considered=found.considered,
+        excluded={str(need): count for need, count in found.excluded.items()},
+        ties=list(found.ties),
+        alternatives=[
+            {
+                "cell": cell,
+                "values": {
+                    str(key): values[cell].median
+                    for key, values in answer.summaries.items()
+                    if cell in values
+                },
+                "power_cut": found.durability[cell].keeping.value,
+                "flush_free": found.durability[cell].flush_free,
+            }
+            for cell in answer.order
+        ],
+        prices=[
+            {
+                "need": str(price.need),
+                "without": price.without,
+                "ratio": None if price.ratio is None else price.ratio.ratio,
+                "ratio_low": None if price.ratio is None else price.ratio.low,
+                "ratio_high": None if price.ratio is None else price.ratio.high,
+            }
+            for price in found.prices
+        ],
+        default=found.default,
+        over_default=None if found.over_default is None else found.over_default.ratio,
+        sentences=list(sentences(answer)),
+        findings=findings_json(answer.findings),
+    )

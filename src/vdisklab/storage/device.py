@@ -1,0 +1,117 @@
+"""Whole block devices of the user's: taken only when they are idle and empty, left empty."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from vdisklab.errors import HostError, PlanError
+from vdisklab.host.blockdevice import Device, identity, open_device, signatures, usage
+from vdisklab.host.command import Host
+from vdisklab.host.ledger import Kind
+from vdisklab.plan.ground import Ground
+from vdisklab.storage.site import Site
+from vdisklab.storage.target import Target
+from vdisklab.units import format_bytes
+
+
+def require_usable(host: Host, ground: Ground, needed: int = 0) -> None:
+    """Raises HostError (PlanError for a contradiction) unless every device may be given away.
+
+    `needed` is the bytes that each must have. Nothing is written.
+    """
+    devices = [open_device(path) for path in ground.devices]
+    _require_distinct(devices)
+    spared = _allowed_to_destroy(ground, devices)
+    for device in devices:
+        _require_idle(device, needed)
+        if device.number in spared:
+            continue
+        found = signatures(host, device.path)
+        if found:
+            raise HostError(
+                f"{device.path} carries {', '.join(map(str, found))}, "
+                "and using it would destroy what is on it",
+                hint=f"name another, or add --destroy {device.path} if nothing on it is needed",
+            )
+
+
+def _require_distinct(devices: Collection[Device]) -> None:
+    seen: dict[tuple[int, int], Path] = {}
+    for device in devices:
+        if device.number in seen:
+            raise PlanError(
+                f"{seen[device.number]} and {device.path} are one device"
+                if seen[device.number] != device.path
+                else f"{device.path} is listed twice",
+                hint="list each device once",
+            )
+        seen[device.number] = device.path
+    wholes = {device.sysfs: device.path for device in devices if device.whole == device.sysfs}
+    for device in devices:
+        if device.whole != device.sysfs and device.whole in wholes:
+            raise PlanError(
+                f"{device.path} is a part of {wholes[device.whole]}", hint="list one of the two"
+            )
+
+
+def _allowed_to_destroy(ground: Ground, devices: Collection[Device]) -> set[tuple[int, int]]:
+    used = {device.number for device in devices}
+    allowed: set[tuple[int, int]] = set()
+    for path in ground.destroy:
+        number = open_device(path).number
+        if number not in used:
+            raise PlanError(
+                f"--destroy {path} names a device that is not used",
+                hint=f"add --on {path}, or leave --destroy out",
+            )
+        allowed.add(number)
+    return allowed
+
+
+def _require_idle(device: Device, needed: int) -> None:
+    if device.read_only:
+        raise HostError(f"{device.path} is read-only", hint="name another device")
+    user = usage(device)
+    if user is not None:
+        raise HostError(f"{device.path} is in use: {user}", hint="name another device, or free it")
+    if device.size < needed or device.size == 0:
+        raise HostError(
+            f"{device.path} has {format_bytes(device.size)}, and {format_bytes(needed)} are needed",
+            hint="choose a smaller --size or a larger device",
+        )
+
+
+@contextmanager
+def whole_devices(site: Site, ground: Ground, count: int, needed: int) -> Iterator[Target]:
+    """The first `count` of the user's devices, without any signature while a block lasts and after.
+
+    Raises HostError when one of them cannot be had; then none is changed.
+    """
+    if count > len(ground.devices):
+        raise HostError(
+            f"{count} devices are needed, and {len(ground.devices)} were given",
+            hint="name more with --on, or use slices of the work directory",
+        )
+    require_usable(site.host, ground, needed)
+    taken = ground.devices[:count]
+    with ExitStack() as built:
+        for path in taken:
+            built.enter_context(_held(site, path))
+        first, *others = taken
+        yield Target(first, True, {"device.path": str(first)}, disks=(first, *others))
+
+
+@contextmanager
+def _held(site: Site, path: Path) -> Iterator[None]:
+    noted = identity(open_device(path)) | {"label": site.label}
+    with site.made(Kind.DEVICE, path.resolve(), **noted):
+        wipe_command = ("wipefs", "--all", "--quiet", str(path))
+        site.host.run(*wipe_command)
+        try:
+            yield
+        finally:
+            # What a guest wrote on it has no label of ours, so it goes here and not in UNDO,
+            # which `clean` may run much later.
+            site.host.run(*wipe_command, allowed=(0, 1))

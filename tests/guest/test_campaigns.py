@@ -1,0 +1,126 @@
+"""Whole campaigns through the real command line: real stacks, guests and fio, small and short."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import Lab
+from vdisklab.result.model import FailureKind
+
+pytestmark = pytest.mark.guest
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+def lab(tmp_path: Path, state: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, state)
+    made.prepare()
+    yield made
+    assert made.leftovers() == []
+
+
+def test_every_bus_with_and_without_a_write_cache(lab: Lab) -> None:
+    status, printed = lab.run("raw/{none,writethrough}/{virtio,scsi,ide,sata,nvme,usb}")
+    runs = lab.runs()
+    assert [run.failure.message for run in runs if run.failure] == [], printed
+    assert status == 0, printed
+    assert len(runs) == 12
+    for run in runs:
+        checks = {check.name: check for check in run.checks}
+        assert all(check.confirmed for check in run.checks)
+        direct = "none" in run.path
+        assert checks["kernel.o_direct"].seen == ("on" if direct else "off")
+        # NVMe always announces a volatile cache (hw/nvme/ctrl.c, id->vwc).
+        behind = direct or "nvme" in run.path
+        assert checks["guest.write_cache"].seen == ("write back" if behind else "write through")
+        write, read = sorted(run.measurements, key=lambda m: m.name, reverse=True)
+        assert write.evidence.guest is not None
+        assert write.evidence.qemu is not None
+        assert 0 < write.evidence.guest.write_bytes <= write.evidence.qemu.write_bytes
+        assert {sample.metric for sample in read.samples} >= {"iops", "latency_p99"}
+    assert "under emulation" in printed
+
+
+def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
+    """io_uring may be forbidden here; then its path is dropped by name."""
+    status, printed = lab.run(
+        "qcow2/none/virtio:aio={threads,native,io_uring}",
+        "qcow2:preallocation=off/none/{virtio,scsi}:iothread=on:queues=2",
+        "null",
+    )
+    runs = lab.runs()
+    assert [run.failure.message for run in runs if run.failure] == [], printed
+    assert status == 0, printed
+    seen = {run.path: {check.name: check.seen for check in run.checks} for run in runs}
+    assert seen["qcow2/none"]["qemu.aio"] == "threads"
+    assert seen["qcow2/none/virtio:aio=native"]["qemu.aio"] == "native"
+    uring = "qcow2/none/virtio:aio=io_uring"
+    assert seen[uring]["qemu.aio"] == "io_uring" if uring in seen else f"dropped {uring}" in printed
+    for path, checks in seen.items():
+        if "iothread=on" in path:
+            assert checks["qemu.iothread"].endswith("-io")
+            assert checks["guest.queues"] == "2"
+
+
+@pytest.mark.parametrize("stopped_by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_what_is_measured_is_kept_and_the_same_command_continues(
+    lab: Lab, stopped_by: signal.Signals
+) -> None:
+    arguments = lab.arguments("tmpfs/raw/{writeback,unsafe}", blocks=2)
+    with lab.start(*arguments) as process:
+        lab.wait_for_runs(process, 1)
+        process.send_signal(stopped_by)
+        printed, _ = process.communicate(timeout=60)
+    kept = lab.runs()
+    assert 1 <= len(kept) < 4, printed
+    if stopped_by is signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+        assert lab.leftovers() != []
+        with lab.start("clean") as cleaning:
+            said, _ = cleaning.communicate(timeout=60)
+        assert cleaning.returncode == 0, said
+    else:
+        assert process.returncode == 130, printed
+        assert "interrupted" in printed
+    assert lab.leftovers() == []
+    with lab.start(*arguments) as process:
+        printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, printed
+    runs = lab.runs()
+    assert f"continuing: {len(kept)} of 4 runs" in printed
+    assert {run.id for run in kept} < {run.id for run in runs}
+    assert sorted((run.block, run.path) for run in runs) == [
+        (block, f"tmpfs/raw/{mode}") for block in (1, 2) for mode in ("unsafe", "writeback")
+    ]
+
+
+def test_a_guest_that_dies_says_its_last_words_and_the_campaign_goes_on(lab: Lab) -> None:
+    arguments = lab.arguments("raw/{none,directsync,writeback}", runtime="3")
+    with lab.start(*arguments) as process:
+        lab.wait_for_runs(process, 1)
+        time.sleep(1.0)  # into the second cell's first measurement
+        killed = lab.guests()
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        printed, _ = process.communicate(timeout=120)
+    assert killed
+    runs = lab.runs()
+    failed = [run for run in runs if run.failure is not None]
+    assert len(runs) == 3, printed
+    assert len(failed) == 1, printed
+    assert process.returncode == 8, printed
+    assert failed[0].failure is not None
+    assert failed[0].failure.kind is FailureKind.GUEST
+    assert "connection was lost" in failed[0].failure.message
+    assert "last lines of the guest's console" in failed[0].failure.message
+    assert failed[0].measurements == ()

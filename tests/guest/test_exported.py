@@ -1,0 +1,146 @@
+"""Exported configurations are run: by a real libvirtd, and by QEMU itself."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vdisklab.export.form import Wish
+from vdisklab.export.qemu import arguments
+from vdisklab.export.registry import EXPORTERS, Form
+from vdisklab.guest.blockdev import write_cache_property
+from vdisklab.plan.path import parse_path
+from vdisklab.plan.segments import Bus, CacheMode
+
+pytestmark = pytest.mark.guest
+
+SESSION = Path(__file__).with_name("libvirt_session.py")
+UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+PATHS = (
+    "raw/default",
+    "qcow2/none",
+    "qcow2/default",
+    "raw/writethrough/scsi:iothread=on:queues=3:write_cache=on",
+    "raw/writeback/scsi:write_cache=off",
+    "qcow2/unsafe/usb",
+    "raw/writeback/ide:write_cache=off",
+    "raw/directsync/sata:discard=unmap",
+    "raw/none/virtio:aio=native:discard=unmap:iothread=on:queues=2:write_cache=auto",
+    "raw/writethrough",
+    "raw/writeback/virtio:write_cache=off",
+    "raw/default/scsi",
+    "qcow2/none/nvme:queues=2",
+    "vhdx/writeback",
+    "vdi/writeback/ide",
+)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Mapping[str, Path]:
+    found = {}
+    for form in ("raw", "qcow2", "vhdx", "vdi"):
+        found[form] = tmp_path / f"disk.{form}"
+        subprocess.run(
+            ("qemu-img", "create", "-q", "-f", form, str(found[form]), "16M"),
+            check=True,
+            timeout=60,
+        )
+    return found
+
+
+def wish_for(text: str, images: Mapping[str, Path], number: int) -> Wish:
+    path = parse_path(text)
+    assert path.image is not None
+    source = str(images[path.image.format.value])
+    return Wish(path, source, f"vdisklab-test-{number}", 16 << 20, "qemu")
+
+
+def lacking_libvirt() -> list[str]:
+    programs = ("libvirtd", "virtlogd", "virsh", "virt-xml-validate", "xmllint", "unshare")
+    return [name for name in programs if shutil.which(name) is None]
+
+
+needs_libvirt = pytest.mark.skipif(bool(lacking_libvirt()), reason="libvirt is not installed")
+
+
+@needs_libvirt
+def test_libvirt_takes_every_setting_over(images: Mapping[str, Path], tmp_path: Path) -> None:
+    wishes = [wish_for(text, images, number) for number, text in enumerate(PATHS)]
+    files = []
+    for number, wish in enumerate(wishes):
+        files.append(tmp_path / f"{number}.xml")
+        files[-1].write_text(EXPORTERS[Form.LIBVIRT](wish).text)
+        validated = subprocess.run(
+            ("virt-xml-validate", str(files[-1]), "domain"),
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert validated.returncode == 0, validated.stderr
+    argv = (*UNSHARE, sys.executable, str(SESSION), *map(str, files))
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(wishes)
+    for wish, line in zip(wishes, lines, strict=True):
+        assert_effective(wish, json.loads(line))
+
+
+def assert_effective(wish: Wish, seen: Mapping[str, Any]) -> None:
+    """The cache mode as QEMU has it in effect is the one that the path asks for."""
+    path = wish.path
+    nodes = [node for node in seen["nodes"] if node.get("file") == wish.source]
+    assert nodes, wish.path
+    mode = CacheMode.WRITEBACK if path.cache is CacheMode.DEFAULT else path.cache
+    for node in nodes:
+        assert node["cache"]["direct"] is mode.direct, path
+        assert node["cache"]["no-flush"] is mode.no_flush, path
+    device = next(each for each in seen["blocks"] if "inserted" in each)
+    told = write_cache_property(path.cache, path.attachment.write_cache)
+    # `auto`, and nothing, leave the block backend's own state: a write cache.
+    assert device["inserted"]["cache"]["writeback"] is (told != "off"), path
+    assert len(seen["iothreads"]) == int(path.attachment.iothread), path
+
+
+@pytest.mark.parametrize("text", PATHS)
+def test_qemu_starts_with_the_arguments(text: str, images: Mapping[str, Path]) -> None:
+    wish = wish_for(text, images, 0)
+    machine = wish.path.attachment.bus.machine
+    argv = (
+        "qemu-system-x86_64", "-machine", machine, "-accel", "tcg", "-m", "64", "-smp", "2",
+        "-nodefaults", "-display", "none", "-S", "-qmp", "stdio",
+        *arguments(wish, str(wish.source)),
+    )  # fmt: skip
+    talk = "".join(
+        json.dumps({"execute": command}) + "\n"
+        for command in ("qmp_capabilities", "query-named-block-nodes", "query-block",
+                        "query-iothreads", "quit")
+    )  # fmt: skip
+    done = subprocess.run(
+        argv, input=talk, capture_output=True, text=True, timeout=60, check=False
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answers = [
+        json.loads(line)["return"] for line in done.stdout.splitlines() if '"return"' in line
+    ]
+    assert_effective(
+        wish, {"nodes": answers[1], "blocks": answers[2], "iothreads": answers[3]}
+    )  # fmt: skip
+
+
+def test_the_printed_command_is_these_arguments(images: Mapping[str, Path]) -> None:
+    for text in PATHS:
+        wish = wish_for(text, images, 0)
+        lines = EXPORTERS[Form.QEMU](wish).text.splitlines()
+        command = "\n".join(line for line in lines if not line.startswith("#"))
+        words = shlex.split(command.replace("\\\n", ""))  # shlex does not join lines, shells do
+        expected = arguments(wish, str(wish.source))
+        assert tuple(words[-len(expected) :]) == expected
+        assert (wish.path.attachment.bus is Bus.IDE) == ("pc" in words)

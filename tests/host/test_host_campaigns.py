@@ -1,0 +1,92 @@
+"""Campaigns without a guest through the real command line: interrupted, continued, failing."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import Lab
+from vdisklab.result.model import FailureKind
+
+pytestmark = pytest.mark.host
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, tmp_path / "state")
+    made.prepare()
+    yield made
+    assert made.leftovers() == []
+
+
+@pytest.mark.parametrize("stopped_by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_what_is_measured_is_kept_and_the_same_command_continues(
+    lab: Lab, stopped_by: signal.Signals
+) -> None:
+    arguments = lab.arguments("{,ext4/}host", blocks=2, runtime="300ms")
+    with lab.start(*arguments) as process:
+        lab.wait_for_runs(process, 1)
+        process.send_signal(stopped_by)
+        printed, _ = process.communicate(timeout=60)
+    kept = lab.runs()
+    assert 1 <= len(kept) < 4, printed
+    if stopped_by is signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+        assert lab.leftovers() != []
+        with lab.start("clean") as cleaning:
+            said, _ = cleaning.communicate(timeout=60)
+        assert cleaning.returncode == 0, said
+    else:
+        assert process.returncode == 130, printed
+        assert "interrupted" in printed
+    assert lab.leftovers() == []
+    with lab.start(*arguments) as process:
+        printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, printed
+    runs = lab.runs()
+    assert f"continuing: {len(kept)} of 4 runs" in printed
+    assert {run.id for run in kept} < {run.id for run in runs}
+    assert sorted((run.block, run.path) for run in runs) == [
+        (block, path) for block in (1, 2) for path in ("ext4/host", "host")
+    ]
+
+
+def test_a_cell_that_fails_is_recorded_and_the_campaign_goes_on(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fio is first on PATH as a script that fails on the first stack it is given."""
+    real = shutil.which("fio")
+    fake = lab.directory / "bin" / "fio"
+    fake.parent.mkdir()
+    fake.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *filename={lab.work}/vdisklab-*/stack*) '
+        "echo 'fio: no such luck' >&2; exit 1;; esac\n"
+        f'exec {real} "$@"\n'
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(fake.parent), prepend=":")
+    status, printed = lab.run("{,ext4/}host", blocks=2)
+    assert status == 8, printed
+    runs = lab.runs()
+    assert len(runs) == 4
+    for run in runs:
+        if run.path == "host":
+            assert run.failure is None, printed
+            assert run.measurements
+        else:
+            assert run.failure is not None
+            assert run.failure.kind in (FailureKind.STORAGE, FailureKind.WORKLOAD)
+            assert "no such luck" in run.failure.message
+            assert run.measurements == ()
+
+
+def test_a_profile_without_scores_is_measured_all_the_same(lab: Lab) -> None:
+    status, printed = lab.run("host")
+    assert status == 0, printed
+    assert "no ranking: this campaign's profile has no scores" in printed
+    assert "Traceback" not in printed

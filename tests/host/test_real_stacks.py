@@ -1,0 +1,239 @@
+"""Stacks and images on the real kernel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from vdisklab.cli.clean import remove_leftovers
+from vdisklab.errors import DirtyHostError, HostError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.ledger import open_ledger
+from vdisklab.host.mounts import mount_at, mounts_below
+from vdisklab.plan.path import Layer, parse_path
+from vdisklab.storage import undo
+from vdisklab.storage.direct import serves_direct_io
+from vdisklab.storage.image import image_file, random_source
+from vdisklab.storage.site import Site, open_site
+from vdisklab.storage.stack import build_stack
+from vdisklab.units import MIB
+
+pytestmark = pytest.mark.host
+
+
+def layers(text: str) -> tuple[Layer, ...]:
+    return parse_path(f"{text}/host" if text else "host").layers
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with open_ledger() as ledger, open_site(LocalHost(), ledger, tmp_path) as made:
+        yield made
+
+
+def loops_below(directory: Path) -> list[str]:
+    """Loop devices on files in a directory, as the kernel lists them."""
+    found = []
+    for file in Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            if str(directory) in file.read_text():
+                found.append(file.parent.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("ext4", {"loop.direct_io": "on"}),
+        ("ext4:barrier=off:data=journal", {}),
+        ("xfs:reflink=off", {"xfs.reflink": "off"}),
+        ("btrfs:compress=zstd", {}),
+    ],
+)
+def test_a_file_system_holds_its_capacity_and_leaves_nothing(
+    site: Site, text: str, seen: dict[str, str]
+) -> None:
+    with build_stack(site, layers(text), 64 * MIB, "s", allocate=False) as target:
+        with (target.path / "file").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, 64 * MIB)
+        assert serves_direct_io(target)
+        assert seen.items() <= target.properties.items()
+        assert mounts_below(site.directory)
+    assert not mounts_below(site.directory)
+    assert not loops_below(site.directory)
+    assert list(site.directory.iterdir()) == []
+
+
+def test_tmpfs_refuses_or_serves_direct_io_as_this_kernel_does(site: Site) -> None:
+    with build_stack(site, layers("tmpfs"), 16 * MIB, "s") as target:
+        mount = mount_at(target.path)
+        assert mount is not None
+        assert mount.filesystem == "tmpfs"
+        assert serves_direct_io(target) in (True, False)  # since Linux 6.6 it does
+    assert not mounts_below(site.directory)
+
+
+@pytest.mark.parametrize("text", ["raw/none", "qcow2/none", "qcow2:cluster_size=2M/none"])
+def test_a_full_image_holds_every_byte_of_the_source(site: Site, text: str) -> None:
+    made = parse_path(text).image
+    with (
+        build_stack(site, (), 0, "s") as target,
+        random_source(site, 16 * MIB) as source,
+        image_file(site, target, made, size=16 * MIB, name="i", source=source) as image,
+    ):
+        assert image.properties["image.mapped"] == str(16 * MIB)
+        site.host.run("qemu-img", "compare", "-f", image.format, "-F", "raw", image.path, source)
+        allocated = image.allocated()
+        assert allocated is not None
+        assert allocated >= 16 * MIB
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [
+        ("raw:preallocation=off/none", 0, MIB),
+        ("raw:preallocation=falloc/none", 16 * MIB, 17 * MIB),
+        ("qcow2:preallocation=off/none", 0, MIB),
+        ("qcow2:preallocation=falloc/none", 16 * MIB, 18 * MIB),
+    ],
+)
+def test_a_thin_image_occupies_what_was_asked(site: Site, text: str, least: int, most: int) -> None:
+    made = parse_path(text).image
+    with (
+        build_stack(site, (), 0, "s") as target,
+        image_file(site, target, made, size=16 * MIB, name="i", source=None) as image,
+    ):
+        allocated = image.allocated()
+        assert allocated is not None
+        assert least <= allocated <= most
+
+
+def test_what_a_block_writes_on_too_small_a_file_system_is_a_sentence(site: Site) -> None:
+    """The random source is the first that meets a full file system."""
+    with build_stack(site, layers("tmpfs"), 4 * MIB, "s") as target:
+        small = Site(site.host, site.ledger, target.path)
+        with (
+            pytest.raises(HostError, match="No space left on device"),
+            random_source(small, 64 * MIB),
+        ):
+            pytest.fail("not reached")
+        assert list(target.path.iterdir()) == []
+
+
+@contextmanager
+def held_open(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def test_a_busy_mount_is_named_kept_and_cleaned_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undo, "_BUSY_SECONDS", 0.3)
+    state = tmp_path / "state"
+    with ExitStack() as holding:
+
+        def build_and_hold() -> None:
+            with (
+                open_ledger(state) as ledger,
+                open_site(LocalHost(), ledger, tmp_path) as site,
+                build_stack(site, layers("ext4"), 16 * MIB, "s", allocate=False) as target,
+            ):
+                holding.enter_context(held_open(target.path))
+
+        with pytest.raises(DirtyHostError, match=rf"in use by .* \({os.getpid()}\)"):
+            build_and_hold()
+        (mount,) = mounts_below(tmp_path)  # never lazily
+        with pytest.raises(DirtyHostError, match="in use by"):
+            remove_leftovers(LocalHost(), undo.UNDO, say=print, directory=state)
+        assert (mount.mountpoint.parent / "s.slice").exists()
+    said: list[str] = []
+    remove_leftovers(LocalHost(), undo.UNDO, say=said.append, directory=state)
+    assert any(line.startswith("removed mount") for line in said)
+    assert not mounts_below(tmp_path)
+    assert not loops_below(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+    assert not list((state / "ledger").iterdir())
+
+
+# Stops for good at the step named: before or after each thing that is made.
+_KILLED = """
+    import os, sys, time
+    from pathlib import Path
+    from vdisklab.host.command import LocalHost
+    from vdisklab.host.ledger import open_ledger
+    from vdisklab.plan.path import parse_path
+    from vdisklab.storage.image import image_file, random_source
+    from vdisklab.storage.site import open_site
+    from vdisklab.storage.stack import build_stack
+
+    state, work, step = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+
+    def reached(name):
+        if name == step:
+            print("reached", flush=True)
+            time.sleep(60)
+
+    class Host(LocalHost):
+        def run(self, *argv, **more):
+            reached(f"before {argv[0]}")
+            done = super().run(*argv, **more)
+            reached(f"after {argv[0]}")
+            return done
+
+    path = parse_path("xfs/qcow2/none")
+    with (
+        open_ledger(state) as ledger,
+        open_site(Host(), ledger, work) as site,
+        random_source(site, 1 << 24) as source,
+        build_stack(site, path.layers, 1 << 25, "s", allocate=False) as target,
+        image_file(site, target, path.image, size=1 << 24, name="i", source=source),
+    ):
+        reached("all")
+"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "before losetup", "after losetup", "after mkfs.xfs", "after mount",
+        "before qemu-img", "after qemu-img", "all",
+    ],
+)  # fmt: skip
+def test_sigkill_then_clean_leaves_nothing(tmp_path: Path, step: str) -> None:
+    state, work = tmp_path / "state", tmp_path / "work"
+    work.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(_KILLED), str(state), str(work), step],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "reached\n"
+            remove_leftovers(LocalHost(), undo.UNDO, say=print, directory=state)
+            assert list(work.iterdir()), "clean must not touch what a live process holds"
+        finally:
+            process.kill()
+            process.wait(10)
+    deadline = time.monotonic() + 5
+    while list(work.iterdir()) and time.monotonic() < deadline:
+        remove_leftovers(LocalHost(), undo.UNDO, say=print, directory=state)
+    assert list(work.iterdir()) == []
+    assert not mounts_below(work)
+    assert not loops_below(work)
+    assert list((state / "ledger").iterdir()) == []

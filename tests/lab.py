@@ -1,0 +1,113 @@
+"""A place for campaigns through the real command line, and the proof that they leave nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.result.model import Run
+from vdisklab.result.store import open_store
+
+_PROFILE = """
+name = "short"
+title = "One write and one read"
+
+[[measurement]]
+name = "write"
+program = "fio"
+rw = "write"
+bs = "64k"
+
+[[measurement]]
+name = "read"
+program = "fio"
+rw = "randread"
+bs = "4k"
+iodepth = 4
+"""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A work directory, a database and a state of its own; the guest's image is shared."""
+
+    directory: Path
+    state: Path
+
+    @property
+    def database(self) -> Path:
+        return self.directory / "lab.sqlite"
+
+    @property
+    def work(self) -> Path:
+        return self.directory / "work"
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "vdisklab", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONPATH": ":".join(sys.path), "VDISKLAB_STATE": str(self.state)},
+        )
+
+    def arguments(self, *paths: str, blocks: int = 1, runtime: str = "200ms") -> Sequence[str]:
+        return (
+            "run", *paths, "--profile", str(self.directory / "short.toml"), "--baseline", "none",
+            "--page-cache", "cold", "--blocks", str(blocks), "--runtime", runtime, "--ramp", "0",
+            "--size", "32M", "--accelerator", "tcg", "--dir", str(self.work),
+            "--db", str(self.database),
+        )  # fmt: skip
+
+    def run(self, *paths: str, blocks: int = 1) -> tuple[int, str]:
+        """Exit status and what was printed."""
+        with self.start(*self.arguments(*paths, blocks=blocks)) as process:
+            printed, _ = process.communicate(timeout=300)
+        return process.returncode, printed
+
+    def runs(self) -> list[Run]:
+        with open_store(str(self.database)) as store:
+            return list(store.runs())
+
+    def leftovers(self) -> list[str]:
+        """What is still mounted, attached, running or noted; the guest's image may stay."""
+        left = [str(path) for path in self.work.iterdir()]
+        left += [str(path) for path in (self.state / "ledger").glob("*.jsonl")]
+        left += [line for line in Path("/proc/mounts").read_text().splitlines() if self.is_in(line)]
+        for file in Path("/sys/block").glob("loop*/loop/backing_file"):
+            left += [file.read_text()] if self.is_in(file.read_text()) else []
+        left += [f"QEMU {pid}" for pid in self.guests()]
+        return left
+
+    def is_in(self, text: str) -> bool:
+        return str(self.work) in text
+
+    def prepare(self) -> None:
+        """Makes the work directory and the profile."""
+        self.work.mkdir()
+        (self.directory / "short.toml").write_text(_PROFILE)
+
+    def wait_for_runs(self, process: subprocess.Popen[str], count: int) -> None:
+        """Returns once so many runs are in the database; the process must live on."""
+        deadline = time.monotonic() + 120
+        while not (self.database.exists() and len(self.runs()) >= count):
+            assert process.poll() is None, process.communicate()[0]
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def guests(self) -> list[int]:
+        """The QEMU processes that have to do with the work directory."""
+        found = []
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = file.read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if words.startswith("qemu-system") and self.is_in(words):
+                found.append(int(file.parent.name))
+        return found

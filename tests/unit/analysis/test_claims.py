@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+import pytest
+
+from analysis.made import IOPS, START
+from vdisklab.analysis.claimfile import Claim, builtin_claims, parse_claims
+from vdisklab.analysis.claims import ClaimAnswer, ClaimVerdict, Void, answer_claims
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations, from_numbers
+from vdisklab.errors import PlanError
+from vdisklab.result.model import Direction, Failure, FailureKind, Origin
+from vdisklab.workload.registry import builtin_profiles
+
+FILE = """
+article = "mine"
+title = "my host"
+
+[[claim]]
+name = "{name}"
+sentence = "A is B."
+left = ["{left}"]
+right = ["{right}"]
+measures = ["randread-4k-q1/read/{metric}"]
+{rest}
+"""
+
+
+def text(**over: str) -> str:
+    fields = {"name": "a-is-b", "left": "raw/none", "right": "qcow2/none", "metric": "iops"}
+    return FILE.format(**{**fields, "rest": "low = 0.9\nhigh = 1.1", **over})
+
+
+def claim(**over: str) -> Claim:
+    return parse_claims(text(**over), "mine.toml").claims[0]
+
+
+@dataclass
+class Seen:
+    path: str = "raw/none"
+    page_cache: str = "bypassed"
+    accelerator: str | None = "kvm"
+    origin: Origin = Origin.GUEST
+    failure: Failure | None = None
+    id: str = "1"
+    campaign: str = "c"
+    block: int = 1
+    started: datetime = START
+
+
+def measured(**cells: Floats) -> Observations:
+    names = {"raw": "raw/none", "qcow2": "qcow2/none", "host": "host"}
+    return from_numbers(
+        {
+            (names[cell], f"b{block:02d}", IOPS): float(value)
+            for cell, values in cells.items()
+            for block, value in enumerate(values)
+            if np.isfinite(value)
+        }
+    )
+
+
+def answered(one: Claim, observations: Observations, *runs: Seen) -> ClaimAnswer:
+    return answer_claims([one], observations, runs or [Seen()])[0]
+
+
+def test_the_articles_claims_are_read_and_each_can_be_measured_by_a_profile_that_exists() -> None:
+    files = builtin_claims()
+    claims = [one for file in files for one in file.claims]
+    assert len(files) == 5
+    assert len(claims) >= 30
+    assert len({(one.article, one.name) for one in claims}) == len(claims)
+    assert {one.profile for one in claims} <= set(builtin_profiles())
+
+
+@pytest.mark.parametrize(
+    ("ratio", "rest", "verdict"),
+    [
+        (1.0, "low = 0.9\nhigh = 1.1", ClaimVerdict.HOLDS),
+        (1.5, "low = 0.9\nhigh = 1.1", ClaimVerdict.FAILS),
+        (0.6, "low = 0.9\nhigh = 1.1", ClaimVerdict.FAILS),
+        (1.5, "low = 1.2", ClaimVerdict.HOLDS),
+        (1.1, "low = 1.2", ClaimVerdict.FAILS),
+        (0.3, "high = 0.5", ClaimVerdict.HOLDS),
+        (1.101, "low = 0.9\nhigh = 1.1", ClaimVerdict.INCONCLUSIVE),
+    ],
+)
+def test_verdicts(ratio: float, rest: str, verdict: ClaimVerdict) -> None:
+    rng = np.random.default_rng(1)
+    drift = np.exp(np.cumsum(rng.normal(0, 0.3, 6)))
+    noise = np.exp(rng.normal(0, 0.01, 6))
+    found = answered(claim(rest=rest), measured(raw=ratio * drift * noise, qcow2=drift))
+    assert found.verdict is verdict
+    assert found.ratio == pytest.approx(ratio, rel=0.02)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.ratio is not None
+    assert found.low < found.ratio < found.high
+    assert (found.more_blocks is None) is (verdict is not ClaimVerdict.INCONCLUSIVE)
+
+
+def test_two_blocks_are_inconclusive_and_one_more_is_asked_for() -> None:
+    found = answered(claim(), measured(raw=np.ones(2), qcow2=np.ones(2)))
+    assert (found.verdict, found.more_blocks) == (ClaimVerdict.INCONCLUSIVE, 1)
+    assert found.low is None
+
+
+@pytest.mark.parametrize(
+    "observations",
+    [
+        measured(raw=np.ones(5)),
+        measured(),
+        # never in one block
+        measured(raw=np.array([1, np.nan, 1, np.nan]), qcow2=np.array([np.nan, 1, np.nan, 1])),
+    ],
+)
+def test_what_lacks_a_side_is_not_measured_and_names_both_cells(observations: Observations) -> None:
+    failed = Seen(failure=Failure(FailureKind.STATE, "no O_DIRECT"))
+    found = answered(claim(), observations, failed)
+    assert found.verdict is ClaimVerdict.NOT_MEASURED
+    assert [cell.label for cell in found.missing] == ["raw/none", "qcow2/none"]
+    assert found.failures == ("raw/none: no O_DIRECT",)
+
+
+def test_guest_against_host_is_void_under_emulation_and_in_a_lab() -> None:
+    one = claim(right="host", rest="high = 1.0\nabsolute = true")
+    numbers = measured(raw=np.array([0.5, 0.51, 0.52]), host=np.ones(3))
+    host = Seen("host", accelerator=None, origin=Origin.HOST)
+    assert answered(one, numbers, Seen(), host).void is None
+    assert answered(one, numbers, Seen(accelerator="tcg"), host).void is Void.EMULATION
+    assert answered(one, numbers, Seen(origin=Origin.LAB), host).void is Void.LAB
+    relative = claim(right="host", rest="high = 1.0")
+    assert answered(relative, numbers, Seen(accelerator="tcg"), host).void is None
+
+
+def test_sides_that_share_a_cell_count_each_block_once() -> None:
+    one = claim(left="{raw,qcow2}/none", right="host", rest="high = 1.0")
+    found = answered(one, measured(raw=np.full(4, 2.0), qcow2=np.full(4, 0.5), host=np.ones(4)))
+    assert found.ratio == pytest.approx(1.0)
+    assert found.blocks == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (text(left="raw/nonne"), r"key 'left' of claim 'a-is-b' of mine.toml: unknown segment"),
+        (text(right="zvol/raw/none"), r"key 'right' of claim 'a-is-b' .* cannot exist"),
+        (text(metric="speed"), r"key 'measures' of claim 'a-is-b' .*unknown metric 'speed'"),
+        (text(rest="low = 1.2\nhigh = 1.1"), r"range of claim 'a-is-b' of mine.toml is empty"),
+        (text(rest="low = 1.1\nhigh = 1.1"), "is empty"),
+        (text(rest=""), "states no range"),
+        (text(rest="low = -1"), "key 'low' of claim 'a-is-b'"),
+        (text(rest="high = inf"), "key 'high' of claim 'a-is-b'"),
+        (text(rest='low = "x"'), "key 'low' in the 1st"),
+        (text(rest="lou = 1"), "key 'lou' in the 1st"),
+        (text(left="{raw,qcow2}/none", right="{raw,qcow2,vdi}/none"), "compares 2 paths"),
+        (text(right="raw/none"), "compares raw/none with itself"),
+        (text(rest='low = 1\npage_cache = "hot"'), "page_cache"),
+        ("article =", "not valid TOML"),
+        ("", "missing"),
+    ],
+)
+def test_a_bad_file_names_file_claim_and_key(content: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        parse_claims(content, "mine.toml")
+
+
+def test_contradictory_claims_are_refused_also_when_their_sides_are_exchanged() -> None:
+    first = text(rest="low = 1.2")
+    again = "[[claim]]" + text(name="b-is-a", rest="high = 1.1").split("[[claim]]")[1]
+    with pytest.raises(PlanError, match=r"'a-is-b' and 'b-is-a' of mine.toml contradict"):
+        parse_claims(first + again, "mine.toml")
+    turned = text(name="b-is-a", left="qcow2/none", right="raw/none", rest="low = 1.2")
+    with pytest.raises(PlanError, match="contradict"):
+        parse_claims(first + "[[claim]]" + turned.split("[[claim]]")[1], "mine.toml")
+    alike = text(name="b-is-a", rest="low = 1.1").split("[[claim]]")[1]
+    assert len(parse_claims(first + "[[claim]]" + alike, "mine.toml").claims) == 2
+    with pytest.raises(PlanError, match="2 times"):
+        parse_claims(first + "[[claim]]" + first.split("[[claim]]")[1], "mine.toml")
+
+
+def test_claims_that_are_just_true_rarely_fail_in_a_family_of_twenty() -> None:
+    """The ratio is the bound itself, so a settled "fails" is an error: at most 5 % (Holm)."""
+    rng = np.random.default_rng(7)
+    file = text(rest="low = 1.0")
+    claims = [
+        replace(parse_claims(file, "m").claims[0], name=str(key), measures=(key,))
+        for key in (MeasureKey(f"m{number:02d}", Direction.READ, "iops") for number in range(20))
+    ]
+    wrong = 0
+    for _ in range(150):
+        numbers = {
+            (path, f"b{block}", one.measures[0]): float(np.exp(rng.normal(0, 0.05)))
+            for one in claims
+            for path in ("raw/none", "qcow2/none")
+            for block in range(5)
+        }
+        found = answer_claims(claims, from_numbers(numbers), [Seen()])
+        wrong += any(each.verdict is ClaimVerdict.FAILS for each in found)
+    assert wrong / 150 <= 0.05 + 2 * (0.05 * 0.95 / 150) ** 0.5

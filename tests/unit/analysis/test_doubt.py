@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from analysis.made import CAMPAIGN, HOST, IOPS, P99, campaign_runs, drifting, observed
+from vdisklab.analysis.doubt import (
+    Bimodal,
+    ClockTrouble,
+    DeviceCeiling,
+    Doubt,
+    Drift,
+    FitsInMemory,
+    FrequencyGovernor,
+    FromPageCache,
+    GuestCeiling,
+    HostChanged,
+    NoisyNeighbour,
+    SlowFirstBlock,
+    ThinImage,
+    bimodal_findings,
+    ceiling_findings,
+    drift_findings,
+    evidence_findings,
+    first_block_findings,
+    host_findings,
+    witnessed,
+)
+from vdisklab.analysis.observations import Floats, Observations, from_numbers
+from vdisklab.report.wording import sentence
+from vdisklab.result.model import Direction, Evidence, Witnessed
+
+
+def steady(rng: np.random.Generator, cells: int, blocks: int, noise: float = 0.03) -> Floats:
+    values: Floats = np.exp(rng.normal(0, noise, (cells, blocks)))
+    return values
+
+
+def named(values: dict[str, Floats]) -> Observations:
+    return from_numbers(
+        {
+            (cell, f"c/{block:04d}", IOPS): float(value)
+            for cell, row in values.items()
+            for block, value in enumerate(row)
+        }
+    )
+
+
+def seen(**over: object) -> Witnessed:
+    fields: dict[str, object] = {
+        "path": "raw/none",
+        "page_cache": "bypassed",
+        "name": "randread-4k-q1",
+        "directions": (Direction.READ,),
+        "wall_seconds": 10.0,
+        "measured_seconds": 9.0,
+        "evidence": Evidence(),
+    }
+    return Witnessed(**(fields | over))  # type: ignore[arg-type]
+
+
+def test_a_trend_over_blocks_is_named_with_its_size() -> None:
+    values = steady(np.random.default_rng(1), 5, 8) * np.exp(-0.05 * np.arange(8))
+    (found,) = drift_findings(observed({IOPS: values}), IOPS)
+    assert found.blocks == 8
+    assert found.change == pytest.approx(np.exp(-0.35) - 1, abs=0.05)
+
+
+def test_steady_blocks_make_few_false_trends_and_first_blocks() -> None:
+    rng = np.random.default_rng(2)
+    trends = firsts = 0
+    for _ in range(300):
+        numbers = observed({IOPS: steady(rng, 4, 6, noise=0.2)})
+        trends += bool(drift_findings(numbers, IOPS))
+        firsts += bool(first_block_findings(numbers, IOPS))
+    assert trends / 300 <= 0.05 + 0.025
+    assert firsts / 300 <= 0.01 + 0.012
+
+
+@pytest.mark.parametrize(("measure", "first"), [(IOPS, 0.5), (P99, 2.0)])
+def test_a_slow_first_block(measure: type, first: float) -> None:
+    values = steady(np.random.default_rng(3), 4, 5)
+    values[:, 0] *= first
+    (found,) = first_block_findings(observed({measure: values}), measure)  # type: ignore[dict-item, arg-type]
+    assert found.factor == pytest.approx(0.5, abs=0.05)
+    values[:, 0] /= first**2  # a fast one is not slow
+    assert first_block_findings(observed({measure: values}), measure) == ()  # type: ignore[dict-item, arg-type]
+
+
+def test_two_modes_are_found_through_drift_and_named_once() -> None:
+    rng = np.random.default_rng(4)
+    values = drifting(rng, [1.0] * 6, 12)
+    values[2, [1, 4, 5, 9, 10]] *= 2
+    (found,) = bimodal_findings(observed({IOPS: values}), IOPS)
+    assert found.cell == "c02"
+    assert found.high / found.low == pytest.approx(2, rel=0.1)
+    assert found.share_high == pytest.approx(5 / 12)
+
+
+def test_one_mode_is_hardly_ever_taken_for_two() -> None:
+    rng = np.random.default_rng(5)
+    wrong = sum(
+        len(bimodal_findings(observed({IOPS: np.exp(rng.normal(0, 0.2, (50, n)))}), IOPS))
+        for n in (8, 12, 20)
+        for _ in range(5)
+    )
+    assert wrong <= 1  # of 750 cells
+    assert bimodal_findings(observed({IOPS: steady(rng, 5, 5)}), IOPS) == ()
+
+
+def test_ceilings_of_guest_and_device() -> None:
+    ones = np.ones(3)
+    numbers = named(
+        {
+            "host": ones,
+            "raw/none": 0.97 * ones,
+            "qcow2/none": 0.5 * ones,
+            "raw/writeback (warm)": 1.0 * ones,
+            "raw/writeback (cold)": 0.99 * ones,
+            "ext4/raw/none": ones,  # another stack than the host's
+            "null/default": 1.1 * ones,
+            "raw/none/nvme": 1.05 * ones,  # another bus than the null device's
+        }
+    )
+    found = ceiling_findings(numbers, IOPS, cached=["raw/writeback (cold)"])
+    guest, device = found
+    assert isinstance(guest, GuestCeiling)
+    assert set(guest.cells) == {
+        "raw/none",
+        "raw/writeback (warm)",
+        "raw/writeback (cold)",
+        "ext4/raw/none",
+    }
+    assert isinstance(device, DeviceCeiling)
+    assert set(device.cells) == {"raw/none", "raw/none/nvme"}
+
+
+def test_evidence_tells_thin_images_clocks_and_neighbours() -> None:
+    grown = Evidence(allocated_before=0, allocated_after=64 << 20, steal_seconds=1.0)
+    found = evidence_findings([seen(evidence=grown), seen(measured_seconds=11.0)], cpus=2)
+    assert [type(each) for each in found] == [ThinImage, ClockTrouble, NoisyNeighbour]
+    assert isinstance(found[2], NoisyNeighbour)
+    assert found[2].share == pytest.approx(0.05)
+    assert evidence_findings([seen(), seen(measured_seconds=None)], cpus=2) == ()
+    assert len(evidence_findings([seen(evidence=grown)], cpus=None)) == 1
+
+
+def test_what_plan_and_host_alone_tell() -> None:
+    numbers = named({"raw/writeback (warm)": np.ones(3), "raw/none": np.ones(3)})
+    slow = dataclasses.replace(HOST, more={"governor": "powersave"}, kernel="6.5")
+    other = dataclasses.replace(CAMPAIGN, host=slow)
+    fits, governor, kernel = host_findings([other, CAMPAIGN], numbers)[:3]
+    assert fits == FitsInMemory(1, 1 << 28, 8 << 30)
+    assert governor == FrequencyGovernor("powersave")
+    assert kernel == HostChanged("kernel", ("6.5", "6.1.0-30-amd64"))
+    assert host_findings([CAMPAIGN], named({"raw/none": np.ones(3)})) == ()
+
+
+def test_a_runs_evidence_is_what_the_store_would_give() -> None:
+    runs = list(campaign_runs(blocks=1))
+    assert sum(len(list(witnessed(run))) for run in runs) == 5 * 4
+
+
+@pytest.mark.parametrize(
+    "doubt",
+    [
+        FromPageCache("c", "m", Direction.READ, 0.03),
+        Drift("m", "c", 5, -0.2, 0.01),
+        SlowFirstBlock("m", "c", 0.5),
+        Bimodal("c", "m", 1.0, 2.0, 0.4),
+        FitsInMemory(3, 1 << 30, 8 << 30),
+        GuestCeiling(("a", "b"), "m", "null/default", 0.9),
+        DeviceCeiling(("a",), "m", "host", 0.99),
+        ThinImage(("a",), 1 << 20),
+        ClockTrouble("c", "m", 11.0, 10.0),
+        FrequencyGovernor("powersave"),
+        NoisyNeighbour(3, 0.05, "c"),
+        HostChanged("kernel", ("1", "2")),
+    ],
+)
+def test_each_doubt_says_something(doubt: Doubt) -> None:
+    text = sentence(doubt)
+    assert text.endswith(".")
+    assert "{" not in text

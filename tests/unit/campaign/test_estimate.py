@@ -1,0 +1,61 @@
+"""How long and how large, before anything is made."""
+
+from __future__ import annotations
+
+import pytest
+
+from vdisklab.campaign.estimate import campaign_seconds, room_needed, run_seconds, stacks_of
+from vdisklab.campaign.schedule import schedule
+from vdisklab.plan.segments import PageCache
+from vdisklab.units import GIB, MIB
+
+from .plans import a_plan
+
+
+def test_nothing_left_takes_no_time() -> None:
+    assert campaign_seconds(a_plan("raw/none"), ()) == 0.0
+
+
+def test_more_runs_take_longer() -> None:
+    plan = a_plan("raw/{none,directsync}")
+    slots = tuple(schedule(plan))
+    estimates = [campaign_seconds(plan, slots[:count]) for count in range(1, len(slots) + 1)]
+    assert estimates == sorted(estimates)
+    assert estimates[0] > plan.runtime
+
+
+def test_a_bus_that_cannot_be_plugged_costs_a_boot() -> None:
+    plan = a_plan("raw/none/{virtio,ide}")
+    virtio, ide = plan.cells
+    assert run_seconds(plan, ide) - run_seconds(plan, virtio) > 1
+
+
+def test_warming_the_page_cache_costs_time() -> None:
+    plan = a_plan("raw/writeback")
+    seconds = {cell.page_cache: run_seconds(plan, cell) for cell in plan.cells}
+    assert seconds[PageCache.WARM] > seconds[PageCache.COLD]
+
+
+def test_tmpfs_is_not_counted_and_every_other_stack_is() -> None:
+    alone = room_needed(a_plan("raw/none"))
+    assert room_needed(a_plan("raw/none", "tmpfs/raw/writeback")) == alone
+    assert room_needed(a_plan("raw/none", "xfs/raw/none")) > alone + 300 * MIB
+
+
+def test_images_that_are_shared_are_counted_once() -> None:
+    assert room_needed(a_plan("raw/none")) == room_needed(a_plan("raw/{none,writeback,unsafe}"))
+    assert room_needed(a_plan("{raw,qcow2}/none")) > room_needed(a_plan("raw/none"))
+
+
+@pytest.mark.parametrize(
+    "path", ["qcow2", "qcow2:cluster_size=512", "raw", "qcow2:preallocation=off"]
+)
+def test_a_stack_has_room_for_the_disk_and_the_formats_tables(path: str) -> None:
+    plan = a_plan(f"ext4/{path}/none")
+    (capacity,) = stacks_of(plan).values()
+    assert plan.size_bytes < capacity < 2 * plan.size_bytes
+
+
+def test_the_null_device_needs_none() -> None:
+    assert stacks_of(a_plan("null")) == {(): 0}
+    assert room_needed(a_plan("null")) < GIB

@@ -1,0 +1,62 @@
+"""Progress without a terminal: plain lines; with one: a line that lives."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from vdisklab.cli.live import TerminalProgress
+from vdisklab.progress import (
+    CampaignStarted,
+    Event,
+    MeasurementStarted,
+    Note,
+    RunFinished,
+    RunStarted,
+    Step,
+    Throughput,
+)
+
+EVENTS: tuple[Event, ...] = (
+    Step("building xfs"),
+    CampaignStarted(runs=4, finished=1, seconds_estimated=90.0, label=""),
+    RunStarted("raw/none", block=1, blocks=2, position=1, runs=2),
+    MeasurementStarted("randread-4k-q1", 5.0),
+    Throughput(12e6, 3000.0),
+    RunFinished("raw/none", None, 7.0),
+    Note("under emulation [not bold]"),
+    RunStarted("raw/[odd]", block=1, blocks=2, position=2, runs=2),
+    RunFinished("raw/[odd]", "no answer\nlast lines\n  x", 1.0),
+)
+
+
+def shown(*, terminal: bool) -> str:
+    sink = io.StringIO()
+    console = Console(file=sink, force_terminal=terminal, width=100)
+    with TerminalProgress(console) as progress:
+        for event in EVENTS:
+            progress(event)
+            if terminal:
+                progress._live.refresh()  # which it does by itself four times a second
+    return sink.getvalue()
+
+
+def test_plain_lines_without_a_terminal() -> None:
+    assert shown(terminal=False).splitlines() == [
+        "building xfs",
+        "continuing: 1 of 4 runs are measured already",
+        "✓ 2/4 block 1/2, cell 1/2: raw/none (7.0 s)",
+        "note: under emulation [not bold]",
+        "✗ 3/4 block 1/2, cell 2/2: raw/[odd]: no answer",
+    ]
+
+
+def test_a_terminal_shows_cell_measurement_throughput_and_time_left() -> None:
+    text = shown(terminal=True)
+    for part in ("block 1/2, cell 1/2: raw/none", "randread-4k-q1", "12 MB/s, 3000 IOPS", "left"):
+        assert part in text
+
+
+def test_no_escape_sequences_without_a_terminal() -> None:
+    assert "\x1b" not in shown(terminal=False)

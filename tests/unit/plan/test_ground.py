@@ -1,0 +1,106 @@
+"""What stacks stand on decides which paths can exist, and in which order they are measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from vdisklab.campaign.estimate import builds, image_key, room_needed
+from vdisklab.campaign.schedule import block_order, schedule
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.ground import WORK_DIRECTORY, Ground
+from vdisklab.plan.path import Image, parse_path
+from vdisklab.plan.profile import MeasurementPlan, Profile
+from vdisklab.plan.request import Request
+from vdisklab.plan.rules import impossible
+from vdisklab.plan.segments import ImageFormat
+from vdisklab.storage.room import size_for
+
+ONE = Ground((Path("/dev/sdx"),))
+PROFILE = Profile("p", "", (MeasurementPlan("m", "fio", {}),))
+
+
+def plan_on(ground: Ground, *paths: str, blocks: int = 3) -> CampaignPlan:
+    request = Request(
+        paths=paths, blocks=blocks, devices=ground.devices, disks=ground.disks, baseline="none"
+    )
+    return build_plan(request, Capabilities(), PROFILE)
+
+
+@pytest.mark.parametrize("text", ["none/virtio", "qcow2/none", "host", "ext4/raw/none"])
+def test_a_device_can_be_given_as_it_is(text: str) -> None:
+    assert impossible(parse_path(text), ONE) is None
+
+
+def test_raw_on_a_device_is_the_device() -> None:
+    verdict = impossible(parse_path("raw/none"), ONE)
+    assert verdict is not None
+    assert verdict.instead == "leave the format out: none"
+    assert impossible(parse_path("none"), WORK_DIRECTORY) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "ground", "reason"),
+    [
+        ("md:level=5/none", Ground(disks=2), "md:level=5 needs 3 disks, and there are to be 2"),
+        ("zfs:raid=raidz1/raw", ONE, "zfs:raid=raidz1 needs 3 disks, and 1 were given"),
+        ("lvm/md/none", WORK_DIRECTORY, "md needs 2 disks, and lvm below is one"),
+    ],
+)
+def test_too_few_disks(text: str, ground: Ground, reason: str) -> None:
+    verdict = impossible(parse_path(text), ground)
+    assert verdict is not None
+    assert verdict.reason == reason
+
+
+def test_each_layer_gets_as_many_disks_as_it_can_use() -> None:
+    four = Ground(tuple(Path(f"/dev/sd{x}") for x in "abcd"))
+    assert four.disks_for(parse_path("zfs:raid=raidz1/raw").layers) == 4
+    assert four.disks_for(parse_path("ext4/raw").layers) == 1
+    assert WORK_DIRECTORY.disks_for(parse_path("md:level=10/none").layers) == 4
+    assert Ground(disks=4).disks_for(parse_path("lvm/none").layers) == 4
+
+
+def test_the_workload_on_the_host_uses_the_device_where_there_is_one() -> None:
+    assert image_key(parse_path("lvm/host"), WORK_DIRECTORY) is None
+    assert image_key(parse_path("host"), ONE) is None
+    assert image_key(parse_path("host"), WORK_DIRECTORY) == Image(ImageFormat.RAW)
+
+
+def test_stacks_that_share_a_device_are_built_once_in_a_block() -> None:
+    plan = plan_on(ONE, "{ext4,xfs,btrfs}/{raw,qcow2}/none")
+    assert plan.rebuilds
+    for block in range(1, 6):
+        order = [cell.path.stack for cell in block_order(plan, block)]
+        assert len([stack for stack, _ in groupby(order)]) == 3
+    assert len({block_order(plan, block) for block in range(1, 6)}) > 1
+    assert 7 <= builds(plan, tuple(schedule(plan))) <= 9
+    assert room_needed(plan) == plan.size_bytes
+
+
+def test_one_stack_on_a_device_is_built_once() -> None:
+    plan = plan_on(ONE, "{none,qcow2/none}", "null")
+    assert not plan.rebuilds
+    assert builds(plan, tuple(schedule(plan))) == 1
+
+
+def test_the_ground_is_part_of_the_plan_and_destroy_is_not() -> None:
+    plan = plan_on(ONE, "none")
+    assert plan.as_json()["devices"] == ["/dev/sdx"]
+    allowed = replace(plan, ground=replace(plan.ground, destroy=plan.ground.devices))
+    assert allowed.fingerprint == plan.fingerprint
+    assert plan_on(WORK_DIRECTORY, "qcow2").fingerprint != plan_on(ONE, "qcow2").fingerprint
+
+
+def test_disks_share_what_has_to_be_stored() -> None:
+    def each(path: str, disks: int) -> int:
+        return size_for(parse_path(path).layers, 1 << 30, disks)
+
+    assert each("md:level=1/none", 2) > 1 << 30
+    assert each("md:level=0/none", 4) < each("md:level=5/none", 4) < each("md:level=10/none", 4)
+    assert each("zfs/raw", 4) < each("zfs:raid=raidz2/raw", 4) < each("zfs:raid=mirror/raw", 4) * 2

@@ -1,0 +1,178 @@
+"""Stacks are built from the bottom and taken down from the top, half-built ones too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vdisklab.errors import CommandError, DirtyHostError, HostError, PlanError
+from vdisklab.host.ledger import Kind, open_ledger, pending
+from vdisklab.host.mounts import Mount
+from vdisklab.plan.path import Layer, parse_path
+from vdisklab.storage import filesystem, image, room, tmpfs
+from vdisklab.storage.filesystem import mkfs_command, mount_command
+from vdisklab.storage.image import create_command, fill_command
+from vdisklab.storage.room import size_for
+from vdisklab.storage.site import open_site
+from vdisklab.storage.stack import build_stack
+from vdisklab.units import MIB
+
+from .scripted_host import ScriptedHost
+
+
+def layers(text: str) -> tuple[Layer, ...]:
+    return parse_path(f"{text}/host").layers
+
+
+def build(host: ScriptedHost, work: Path, text: str) -> None:
+    with (
+        open_ledger(work / "state") as ledger,
+        open_site(host, ledger, work) as site,
+        build_stack(site, layers(text), 8 * MIB, "s", allocate=False),
+    ):
+        host.lines.append("measure")
+        assert [entry.kind for entry in pending(ledger.path)][:2] == [Kind.MOUNT, Kind.DIRECTORY]
+
+
+@pytest.fixture
+def _mounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """mountinfo says that xfs is mounted everywhere."""
+
+    def mount_at(where: Path) -> Mount:
+        return Mount(where, "xfs", "/dev/loop0", frozenset({"rw"}))
+
+    monkeypatch.setattr(filesystem, "mount_at", mount_at)
+
+
+@pytest.mark.usefixtures("_mounted")
+def test_built_from_the_bottom_taken_down_from_the_top(tmp_path: Path) -> None:
+    host = ScriptedHost()
+    build(host, tmp_path, "xfs")
+    assert host.verbs() == [
+        "losetup", "mkfs.xfs", "mount", "xfs_info", "measure", "losetup --detach",
+    ]  # fmt: skip
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+    assert not list((tmp_path / "state/ledger").glob("*.jsonl"))
+
+
+@pytest.mark.usefixtures("_mounted")
+@pytest.mark.parametrize(
+    ("fails", "verbs"),
+    [
+        ("losetup --find", ["losetup"]),
+        ("mkfs.xfs", ["losetup", "mkfs.xfs", "losetup --detach"]),
+        ("mount", ["losetup", "mkfs.xfs", "mount", "losetup --detach"]),
+        ("xfs_info", ["losetup", "mkfs.xfs", "mount", "xfs_info", "losetup --detach"]),
+    ],
+)
+def test_half_a_stack_is_taken_down(tmp_path: Path, fails: str, verbs: list[str]) -> None:
+    host = ScriptedHost(fail_on=fails)
+    with pytest.raises(CommandError, match="no space left"):
+        build(host, tmp_path, "xfs")
+    assert host.verbs() == verbs
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+@pytest.mark.usefixtures("_mounted")
+def test_what_cannot_be_detached_stays_in_the_ledger(tmp_path: Path) -> None:
+    host = ScriptedHost(fail_on="--detach")
+    with pytest.raises(DirtyHostError, match=r"loop device on .*s\.slice cannot be detached"):
+        build(host, tmp_path, "xfs")
+    (ledger,) = (tmp_path / "state/ledger").glob("*.jsonl")
+    kinds = [entry.kind for entry in pending(ledger)]
+    assert Kind.LOOP in kinds
+    assert Kind.MOUNT not in kinds
+
+
+@pytest.mark.usefixtures("_mounted")
+def test_a_layer_that_this_version_cannot_build(tmp_path: Path) -> None:
+    with pytest.raises((PlanError, HostError), match="zfs"):
+        build(ScriptedHost(fail_on="zpool"), tmp_path, "zfs")
+
+
+def test_another_file_system_than_asked_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filesystem, "mount_at", lambda where: None)
+    with pytest.raises(HostError, match="not mounted as xfs"):
+        build(ScriptedHost(), tmp_path, "xfs")
+
+
+def test_tmpfs_needs_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tmpfs, "_available_memory", lambda: 1 * MIB)
+    with pytest.raises(HostError, match=r"needs .* of memory, and 1\.0 MiB are free"):
+        build(ScriptedHost(), tmp_path, "tmpfs")
+
+
+def test_a_stack_larger_than_the_free_space_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "free_bytes", lambda directory: 100 * MIB)
+    host = ScriptedHost()
+    with (
+        open_ledger(tmp_path / "state") as ledger,
+        open_site(host, ledger, tmp_path) as site,
+        pytest.raises(HostError, match="has 100 MiB free") as caught,
+        build_stack(site, layers("xfs"), 8 * MIB, "s"),
+    ):
+        pytest.fail("not reached")
+    assert "--size" in str(caught.value.hint)
+    assert host.lines == []
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
+def test_the_slice_is_larger_than_what_it_must_hold(kind: str) -> None:
+    sizes = [size_for(layers(kind), capacity) for capacity in (0, MIB, 1 << 30, 1 << 40)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] > 64 * MIB
+    assert sizes[-1] > 1.01 * (1 << 40)
+
+
+@pytest.mark.parametrize(
+    ("text", "mkfs", "mount"),
+    [
+        ("ext4", "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0,nodiscard -L vdl /dev/x", ""),
+        ("ext4:barrier=off:data=journal", "mkfs.ext4 ", "-o nobarrier,data=journal "),
+        ("xfs", "mkfs.xfs -q -K -L vdl -m reflink=1 /dev/x", ""),
+        ("xfs:reflink=off", "mkfs.xfs -q -K -L vdl -m reflink=0 /dev/x", ""),
+        ("btrfs", "mkfs.btrfs -q -K -L vdl /dev/x", ""),
+        ("btrfs:datacow=off", "mkfs.btrfs -q -K -L vdl /dev/x", "-o nodatacow "),
+        ("btrfs:compress=zstd", "mkfs.btrfs -q -K -L vdl /dev/x", "-o compress=zstd "),
+    ],
+)
+def test_every_option_reaches_mkfs_or_mount(text: str, mkfs: str, mount: str) -> None:
+    (layer,) = layers(text)
+    assert " ".join(mkfs_command(layer, Path("/dev/x"), "vdl")).startswith(mkfs)
+    words = " ".join(mount_command(layer, Path("/dev/x"), Path("/m")))
+    assert words == f"mount -t {layer.kind} {mount}/dev/x /m"
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("raw", "preallocation=full"),
+        ("raw:preallocation=off", "preallocation=off"),
+        (
+            "qcow2",
+            "cluster_size=65536,compat=1.1,lazy_refcounts=off,preallocation=full",
+        ),
+    ],
+)
+def test_image_options_are_spelled_out(text: str, options: str) -> None:
+    made = parse_path(f"{text}/none").image
+    assert made is not None
+    words = create_command(made, Path("/i"), 1 << 20)
+    found = dict(word.split("=") for word in words[words.index("-o") + 1].split(","))
+    wanted = dict(word.split("=") for word in options.split(","))
+    assert found.keys() == wanted.keys()
+    assert found["preallocation"] == wanted["preallocation"]
+    assert words[-2:] == ("/i", "1048576")
+
+
+def test_an_image_is_filled_through_its_format() -> None:
+    words = fill_command("qcow2", Path("/source"), Path("/i"))
+    assert words[:3] == ("qemu-img", "convert", "-q")
+    assert "-n" in words
+    assert words[-4:] == ("-O", "qcow2", "/source", "/i")
+    assert image.fill_command("raw", Path("/s"), Path("/i"))[-3] == "raw"
