@@ -159,7 +159,7 @@ def choose_campaigns(results: Results, names: Sequence[str] | None) -> tuple[Cam
     return tuple(newest)
 
 
-_SAME_PLAN = ("size_bytes", "runtime", "ramp", "guest")
+_SAME_PLAN = ("size_bytes", "runtime", "ramp", "scale", "guest")
 
 
 def disagreement(first: Campaign, other: Campaign) -> PlanError | None:

@@ -63,8 +63,8 @@ def guest_filesystem(machine: Machine, device: str, kind: str) -> Iterator[Mount
     """
     for command in make_commands(device, kind):
         machine.agent.run(command, timeout=_MKFS_SECONDS)
-    _require_mounted(machine, device, kind)
     try:
+        _require_mounted(machine, device, kind)
         yield MountedInGuest(machine, device, kind, _free(machine))
     finally:
         machine.agent.run(("umount", MOUNT_POINT), timeout=_MOUNT_SECONDS)
