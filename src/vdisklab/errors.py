@@ -7,7 +7,8 @@
     ├── DirtyHostError       4   something could not be taken down again
     ├── GuestError           5   the virtual machine or its agent failed
     ├── WorkloadError        6   the measuring program failed or said something unexpected
-    └── DatabaseError        7   the results cannot be read or written
+    ├── DatabaseError        7   the results cannot be read or written
+    └── PowercutError       11   a power cut cannot be judged
 
 A campaign that finished with failed cells ends with 8, an interrupted one with 130. `claims` ends
 with 9 when a claim fails, with 10 when none fails but not every one is shown to hold.
@@ -90,3 +91,9 @@ class DatabaseError(VdisklabError):
     """The database of results cannot be opened, read or written."""
 
     exit_code = 7
+
+
+class PowercutError(VdisklabError):
+    """A power cut cannot be judged: a log or case is damaged, or an instrument failed its test."""
+
+    exit_code = 11

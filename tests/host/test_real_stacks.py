@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -81,6 +82,15 @@ def test_tmpfs_refuses_or_serves_direct_io_as_this_kernel_does(site: Site) -> No
         assert mount.filesystem == "tmpfs"
         assert serves_direct_io(target) in (True, False)  # since Linux 6.6 it does
     assert not mounts_below(site.directory)
+
+
+def test_a_full_file_system_is_not_one_without_direct_io(site: Site) -> None:
+    with build_stack(site, layers("tmpfs"), MIB, "s") as target:
+        with contextlib.suppress(OSError), (target.path / "fill").open("wb", buffering=0) as fill:
+            while True:
+                fill.write(bytes(MIB))
+        with pytest.raises(HostError, match=r"nothing can be written in .*No space left"):
+            serves_direct_io(target)
 
 
 @pytest.mark.parametrize("text", ["raw/none", "qcow2/none", "qcow2:cluster_size=2M/none"])

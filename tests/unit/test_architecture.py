@@ -12,7 +12,7 @@ PACKAGE = "vdisklab"
 SOURCE = Path(__file__).parents[2] / "src" / PACKAGE
 
 # Who may import whom. Whatever is not named here may not be imported; a stage may import itself.
-VOCABULARY = {"errors", "units", "progress", "plan", "result.model"}
+VOCABULARY = {"errors", "units", "progress", "plan", "result.model", "result.powercut"}
 ALLOWED = {
     "errors":   set(),
     "units":    {"errors"},
@@ -38,7 +38,7 @@ ALLOWED = {
 }  # fmt: skip
 
 # The vocabulary of results imports nothing of ours, so that all may import it.
-ALLOWED_IN_MODULE = {"result.model": set[str]()}
+ALLOWED_IN_MODULE = {"result.model": set[str](), "result.powercut": {"result.model"}}
 
 # Names that say nothing about their subject.
 NO_SUBJECT = {"util", "utils", "common", "helper", "helpers", "misc"}
@@ -121,6 +121,10 @@ def test_every_directory_is_a_package() -> None:
         ("storage/x.py", "from vdisklab.guest import argv", False),
         ("storage/x.py", "from vdisklab.host.command import Host", True),
         ("workload/x.py", "from vdisklab.host.command import Host", False),
+        ("powercut/x.py", "from vdisklab.storage.site import Site", True),
+        ("powercut/x.py", "from vdisklab.campaign.cell import Bench", False),
+        ("campaign/x.py", "from vdisklab.powercut.verdict import Verdict", False),
+        ("powercut/x.py", "from vdisklab.result.store import Store", False),
         ("guest/x.py", "from vdisklab.result.model import Sample", True),
         ("guest/x.py", "from vdisklab.result import database", False),
         ("campaign/x.py", "from vdisklab import guest, storage, workload", True),

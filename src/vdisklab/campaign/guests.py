@@ -65,10 +65,11 @@ class GuestPool:
             pooled = self._thawed(key)
             yield pooled
             pooled.machine.freeze()
-        except BaseException:
+        except BaseException as error:
             if key in self._guests:
                 _, stack = self._guests.pop(key)
-                stack.close()
+                # The machine must see the error: it adds what the guest's console said last.
+                stack.__exit__(type(error), error, error.__traceback__)
             raise
 
     def _thawed(self, key: GuestKey) -> PooledGuest:

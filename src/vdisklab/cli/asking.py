@@ -256,6 +256,8 @@ def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) 
     ground = ground_of(request)
     paths = asked_paths(request)
     directory = (request.directory or Path()).absolute()
+    if directory.exists() and not directory.is_dir():
+        raise HostError(f"the work directory {directory} is no directory", hint="name another one")
     if not directory.is_dir():
         raise HostError(
             f"the work directory {directory} does not exist", hint=f"mkdir -p {directory}"

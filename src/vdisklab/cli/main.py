@@ -21,7 +21,9 @@ from vdisklab.cli.compare import compare
 from vdisklab.cli.doctor import doctor
 from vdisklab.cli.export import export
 from vdisklab.cli.importing import import_files
+from vdisklab.cli.lab import lab_verbs
 from vdisklab.cli.plan import plan
+from vdisklab.cli.powercut import powercut
 from vdisklab.cli.profiles import profiles
 from vdisklab.cli.rank import rank
 from vdisklab.cli.recommend import recommend
@@ -68,12 +70,13 @@ def build_app() -> typer.Typer:
     app.callback()(_root)
     verbs = (
         doctor, profiles, plan, run, rank, compare, table, claims, show, runs, recommend, export,
-        audit,
+        audit, powercut,
     )  # fmt: skip
     for verb in verbs:
         app.command()(verb)
     app.command("import")(import_files)
     app.command("clean")(clean_verb(UNDO))
+    app.add_typer(lab_verbs())
     return app
 
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.guest.monitor import Channel
+from vdisklab.host.deadline import patience
 
 _POLL = 0.02
 _SETTLED_POLL = 0.1
@@ -93,7 +94,7 @@ class Agent:
             elapsed = time.monotonic() - started
             if state.exited:
                 return _ended(argv, state, elapsed, allowed)
-            if elapsed > timeout:
+            if elapsed > timeout * patience():
                 self._kill(pid)
                 raise GuestError(f"`{shlex.join(argv)}` did not end within {timeout:g} s")
             if watch is not None:

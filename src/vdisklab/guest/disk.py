@@ -10,6 +10,7 @@ from vdisklab.errors import GuestError
 from vdisklab.guest.argv import HOTPLUG_PORTS
 from vdisklab.guest.blockdev import Disk, QmpCommand, attach_commands, detach_commands
 from vdisklab.guest.machine import Machine
+from vdisklab.host.deadline import patience
 from vdisklab.plan.segments import Bus
 
 FIND_DISK = "/usr/lib/vdisklab/find-disk"
@@ -63,7 +64,9 @@ def attached_disk(machine: Machine, disk: Disk) -> Iterator[GuestDisk]:
 def find_disk(machine: Machine, serial: str) -> GuestDisk:
     """Waits until the guest's kernel shows a disk with this serial number, and reads its facts."""
     ended = machine.agent.run(
-        (FIND_DISK, serial, str(_FIND_SECONDS)), timeout=_FIND_SECONDS + 15.0, allowed=(0, 1)
+        (FIND_DISK, serial, f"{_FIND_SECONDS * patience():.0f}"),
+        timeout=_FIND_SECONDS + 15.0,
+        allowed=(0, 1),
     )
     facts = dict(line.split("=", 1) for line in ended.stdout.splitlines() if "=" in line)
     if ended.status != 0 or "device" not in facts:

@@ -14,6 +14,7 @@ from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError, 
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.blockdev import QmpCommand
+from vdisklab.host.deadline import patience
 
 T = TypeVar("T")
 
@@ -76,7 +77,7 @@ class Channel:
 
     def _wait(self, work: Coroutine[Any, Any, T], timeout: float, what: str) -> T:
         try:
-            return self._loop.run_until_complete(asyncio.wait_for(work, timeout))
+            return self._loop.run_until_complete(asyncio.wait_for(work, timeout * patience()))
         except TimeoutError as error:
             raise GuestError(f"no {what} within {timeout:g} s") from error
         except ExecuteError as error:
@@ -104,7 +105,7 @@ def open_channel(
     client.negotiate = negotiate
     client.logger.setLevel(logging.CRITICAL)  # what it logs we raise
     try:
-        loop.run_until_complete(asyncio.wait_for(client.connect(end), timeout))
+        loop.run_until_complete(asyncio.wait_for(client.connect(end), timeout * patience()))
     except TimeoutError as error:
         raise GuestError(f"QEMU's {name} gave no greeting within {timeout:g} s") from error
     except (QMPError, EOFError, OSError) as error:

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -156,3 +156,18 @@ def is_same(device: Device, noted: Mapping[str, str]) -> bool:
 
 def _lines(path: Path) -> list[str]:
     return (read_text(path) or "").splitlines()
+
+
+def note(paths: Iterable[Path]) -> str:
+    """Devices with their identities as text, for a ledger."""
+    return json.dumps([{"path": str(path), **identity(open_device(path))} for path in paths])
+
+
+def noted(text: str) -> tuple[Path, ...]:
+    """The noted devices that are still there, and still the same."""
+    found: list[Path] = []
+    for each in json.loads(text):
+        path = Path(each["path"])
+        if path.is_block_device() and is_same(open_device(path), each):
+            found.append(path)
+    return tuple(found)

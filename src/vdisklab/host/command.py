@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from vdisklab.errors import CommandError, HostError
+from vdisklab.host.deadline import patience
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class LocalHost:
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=timeout,
+                timeout=timeout * patience(),
                 env=environment(),
                 check=False,
             )

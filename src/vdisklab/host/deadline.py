@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Protocol
 
 from vdisklab.errors import HostError, VdisklabError
+
+PATIENCE = "VDISKLAB_PATIENCE"
+
+
+def patience() -> float:
+    """How many times longer than usual deadlines are, at least 1.
+
+    Set by the lab for the program inside it, where guests may be emulated under emulation.
+    """
+    try:
+        return max(1.0, float(os.environ.get(PATIENCE, "1")))
+    except ValueError:
+        return 1.0
 
 
 class Clock(Protocol):
@@ -46,7 +60,7 @@ def wait_until(
     blamed for a sleep that took too long. The interval grows to a tenth of a second.
     """
     clock = clock or SystemClock()
-    deadline = clock.monotonic() + timeout
+    deadline = clock.monotonic() + timeout * patience()
     while not condition():
         if clock.monotonic() >= deadline:
             raise error(f"no {what} within {timeout:g} s")

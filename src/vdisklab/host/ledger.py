@@ -29,6 +29,11 @@ class Kind(StrEnum):
     LOOP = "loop"
     MOUNT = "mount"
     DEVICE = "device"  # a whole device of the user's that we write on
+    GROUP = "volume group"
+    VOLUME = "logical volume"
+    ARRAY = "md array"
+    POOL = "pool"
+    ARC = "limit of ZFS's cache"
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,8 +87,13 @@ def source_lines(sources: Sequence[Source]) -> tuple[str, ...]:
 def bootstrap_command(
     sources: Sequence[Source], root: str, finish: str, init: str
 ) -> tuple[str, ...]:
-    """Makes the system in a directory: the essential packages, ours, and the last touches."""
+    """Makes the system in a directory: the essential packages, ours, and the last touches.
+
+    mmdebstrap mounts /proc, /sys and /dev inside; with mounts of its own they are gone when it is,
+    however it ends, and what removes a half-built system never reaches the host's devices.
+    """
     return (
+        "unshare", "--mount", "--propagation=private",
         "mmdebstrap", "--mode=root", "--variant=apt", "--skip=cleanup/apt",
         "--aptopt=APT::Install-Recommends false", "--aptopt=Acquire::Retries 3",
         f"--include={','.join(PACKAGES)}",

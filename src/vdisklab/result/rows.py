@@ -29,6 +29,7 @@ from vdisklab.result.model import (
     Series,
     Witnessed,
 )
+from vdisklab.result.powercut import Counterexample, PowerCut
 
 Row = sa.RowMapping
 
@@ -294,3 +295,57 @@ def compress(raw: str) -> bytes:
 def decompress(stored: bytes) -> str:
     """The output as the program wrote it."""
     return zlib.decompress(stored).decode(errors="surrogatepass")
+
+
+_POWER_CUT = (
+    "id",
+    "fingerprint",
+    "path",
+    "client",
+    "access",
+    "started",
+    "wall_seconds",
+    "survives",
+    "claim",
+    "states",
+    "possible",
+    "exhaustive",
+    "promises",
+    "flushes",
+    "leaked_states",
+    "repaired_states",
+    "afterlives",
+    "failure",
+)
+
+
+def power_cut_row(found: PowerCut, host_key: int) -> dict[str, Any]:
+    """The row of a power cut's verdict on the host that has that key."""
+    bad = found.counterexample
+    return {
+        **{name: getattr(found, name) for name in _POWER_CUT},
+        "host": host_key,
+        "outcomes": dict(found.outcomes),
+        "settings": dict(found.settings),
+        "seen": dict(found.seen),
+        "bad_case": bad.case if bad else None,
+        "bad_outcome": bad.outcome if bad else None,
+        "bad_detail": bad.detail if bad else None,
+    }
+
+
+def power_cut_value(row: Row, host: HostFacts) -> PowerCut:
+    """The verdict in a row of `power_cut`."""
+    bad = (
+        None
+        if row["bad_case"] is None
+        else Counterexample(row["bad_case"], row["bad_outcome"], row["bad_detail"])
+    )
+    return PowerCut(
+        **{name: row[name] for name in _POWER_CUT},
+        host=host,
+        outcomes=row["outcomes"],
+        settings=row["settings"],
+        seen=row["seen"],
+        counterexample=bad,
+    )

@@ -23,6 +23,7 @@ from vdisklab.result.observations import (
     RunOutline,
     collect,
 )
+from vdisklab.result.powercut import PowerCut
 
 __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
 
@@ -289,6 +290,31 @@ class Store:
             )
             for row in runs
         )  # fmt: skip
+
+    def add_power_cut(self, found: PowerCut) -> None:
+        """Stores a verdict, and the facts of its host unless they are known."""
+        table = schema.power_cut
+        with self._database.writing() as connection:
+            if connection.scalar(sa.select(table.c.key).where(table.c.id == found.id)) is not None:
+                raise DatabaseError(f"the verdict {found.id} is in {self} already")
+            row = rows.power_cut_row(found, _stored_host(connection, found.host))
+            connection.execute(sa.insert(table), [row])
+
+    def power_cuts(self, machine_id: str | None = None) -> tuple[PowerCut, ...]:
+        """The verdicts on one machine, or all, in the order in which they were stored."""
+        table = schema.power_cut
+        query = sa.select(table).join(schema.host).order_by(table.c.key)
+        if machine_id is not None:
+            query = query.where(schema.host.c.machine_id == machine_id)
+        with self._database.reading() as connection:
+            found = connection.execute(query).mappings().all()
+            wanted = sa.select(schema.host).where(
+                schema.host.c.key.in_({row["host"] for row in found})
+            )
+            hosts = {
+                row["key"]: rows.host_facts(row) for row in connection.execute(wanted).mappings()
+            }
+        return tuple(rows.power_cut_value(row, hosts[row["host"]]) for row in found)
 
     def _campaign_keys(self, connection: sa.Connection, campaign_ids: Collection[str]) -> list[int]:
         keys = {name: _campaign_key(connection, name) for name in campaign_ids}

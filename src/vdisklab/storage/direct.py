@@ -5,21 +5,46 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from vdisklab.errors import HostError
+from vdisklab.host.counters import device_below, read_devices
+from vdisklab.host.ledger import Kind
 from vdisklab.host.trials import try_o_direct
+from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
 
 _BLOCK = 4096
+_TRIAL = 4 << 20
 
 
 def serves_direct_io(target: Target) -> bool:
     """True when O_DIRECT works there: a file is written and read back, a device only read.
 
-    Raises HostError when a device cannot be opened for another reason.
+    Raises HostError when a device cannot be opened, or nothing be written, for another reason.
     """
-    return _reads_directly(target.path) if target.is_block else try_o_direct(target.path) is None
+    if target.is_block:
+        return _reads_directly(target.path)
+    if try_o_direct(target.path) is None:
+        return True
+    _require_writable(target.path)
+    return False
+
+
+def _require_writable(directory: Path) -> None:
+    """A full file system must not be taken for one without O_DIRECT."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(bytes(_BLOCK))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise HostError(
+            f"nothing can be written in {directory}: {error.strerror}",
+            hint="make room there, or name another directory with --dir",
+        ) from error
 
 
 def _reads_directly(device: Path) -> bool:
@@ -34,3 +59,32 @@ def _reads_directly(device: Path) -> bool:
             return os.preadv(descriptor, [block], 0) == _BLOCK
     finally:
         os.close(descriptor)
+
+
+def directness(site: Site, directory: Path, members: Sequence[Path]) -> str:
+    """What O_DIRECT does in a directory: `refused`, `direct`, or `accepted, served from a cache`.
+
+    A file system may accept the flag and serve it from a cache all the same (ZFS before 2.3).
+    Some MiB are written and read back, both with O_DIRECT: if they do not come from the devices
+    below, they come from a cache.
+    """
+    if not serves_direct_io(Target(directory, is_block=False)):
+        return "refused"
+    numbers = [number for member in members if (number := device_below(member)) is not None]
+    file = directory / "o_direct.trial"
+    with site.made(Kind.FILE, file):
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_DIRECT | os.O_CLOEXEC, 0o600)
+        try:
+            with mmap.mmap(-1, _TRIAL) as block:
+                block[:] = os.urandom(_TRIAL)
+                os.pwritev(descriptor, [block], 0)
+                os.fsync(descriptor)
+                before = read_devices(numbers)
+                os.preadv(descriptor, [block], 0)
+                after = read_devices(numbers)
+        finally:
+            os.close(descriptor)
+    if before is None or after is None:
+        return "accepted, and nobody counts below"
+    read = after.since(before).read_bytes
+    return "direct" if read >= _TRIAL else "accepted, served from a cache"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from vdisklab.errors import PlanError
 from vdisklab.plan.ground import WORK_DIRECTORY, Ground
 from vdisklab.plan.path import Layer
 from vdisklab.plan.segments import LayerKind
+from vdisklab.storage.arc import limited_arc
 from vdisklab.storage.device import whole_devices
 from vdisklab.storage.loop import loop_device, side_by_side
 from vdisklab.storage.registry import BUILDERS
@@ -16,6 +16,8 @@ from vdisklab.storage.room import capacity_above, require_room, size_for
 from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
 from vdisklab.storage.tmpfs import tmpfs
+
+_ZFS = (LayerKind.ZFS, LayerKind.ZVOL)
 
 
 @contextmanager
@@ -36,14 +38,13 @@ def build_stack(
     """
     with ExitStack() as built:
         target = _bottom(built, site, layers, capacity, name, ground=ground, allocate=allocate)
+        if ground.arc_bytes is not None and any(layer.kind in _ZFS for layer in layers):
+            built.enter_context(limited_arc(site, ground.arc_bytes))
         for number, layer in enumerate(layers):
             if layer.kind is LayerKind.TMPFS:
                 continue
-            if layer.kind not in BUILDERS:
-                raise PlanError(f"host layer {layer.kind} cannot be built by this version")
-            builder = BUILDERS[layer.kind]
             wanted = capacity_above(layers, number, capacity)
-            made = builder(site, target, layer, f"{name}-{number}", wanted)
+            made = BUILDERS[layer.kind](site, target, layer, f"{name}-{number}", wanted)
             target = built.enter_context(made)
         yield target
 

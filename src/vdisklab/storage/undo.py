@@ -19,6 +19,13 @@ from vdisklab.host.command import Host
 from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import Entry, Kind
 from vdisklab.host.mounts import mount_at, mounts_below, read_mounts
+from vdisklab.storage.undo_members import (
+    destroy_pool,
+    remove_group,
+    remove_volume,
+    restore_arc,
+    stop_array,
+)
 
 Undo = Callable[[Host, Entry], None]
 
@@ -202,4 +209,9 @@ UNDO: Mapping[str, Undo] = {
     Kind.LOOP: detach_loop,
     Kind.MOUNT: unmount,
     Kind.DEVICE: wipe_device,
+    Kind.GROUP: remove_group,
+    Kind.VOLUME: remove_volume,
+    Kind.ARRAY: stop_array,
+    Kind.POOL: destroy_pool,
+    Kind.ARC: restore_arc,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.host.command import LocalHost
+from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import open_ledger
 from vdisklab.storage.site import Site, open_site
 
@@ -54,3 +56,30 @@ def attach(host: LocalHost, tmp_path: Path) -> Iterator[Attach]:
             return stack.enter_context(attached(host, tmp_path / f"disk{count}", size, *flags))
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def zfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalHost]:
+    """ZFS that answers: the kernel's, or zfs-fuse (Debian's main archive) started for the tests."""
+    host = LocalHost()
+
+    def answers() -> bool:
+        return host.run("zpool", "list", allowed=range(256)).status == 0
+
+    if host.which("zpool") is not None and answers():
+        yield host
+        return
+    program = host.which("zfs-fuse")
+    if program is None:
+        if os.environ.get("CI", "") not in ("", "0", "false"):
+            pytest.fail("continuous integration lacks zfs-fuse", pytrace=False)
+        pytest.skip("needs zfs-fuse")
+    log = tmp_path_factory.mktemp("zfs") / "daemon.log"
+    with log.open("wb") as sink:
+        daemon = subprocess.Popen([program, "--no-daemon"], stdout=sink, stderr=sink)
+    try:
+        wait_until(answers, timeout=20, what="answer of zfs-fuse")
+        yield host
+    finally:
+        daemon.terminate()
+        daemon.wait(20)

@@ -30,17 +30,14 @@ def database(url: str) -> Iterator[Database]:
         yield opened
 
 
-NEXT = "9999"
-
-
 def scripts_with(directory: Path, body: str) -> Path:
-    """A copy of the scripts with one more, NEXT."""
+    """A copy of the scripts with one more, `9999`."""
     scripts = directory / "migrations"
     shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
     (scripts / "versions" / "v9999_next.py").write_text(
         "import sqlalchemy as sa\n"
         "from alembic import op\n"
-        f'revision = "{NEXT}"\ndown_revision = "{migrations.LATEST}"\n'
+        f'revision = "9999"\ndown_revision = "{migrations.LATEST}"\n'
         "branch_labels = depends_on = None\n"
         f"def upgrade():\n    op.create_table('extra', sa.Column('a', sa.Text))\n    {body}\n"
     )
@@ -62,16 +59,16 @@ def test_the_scripts_make_the_tables_of_the_schema(database: Database) -> None:
 def test_an_older_database_is_brought_up_to_date(database: Database, tmp_path: Path) -> None:
     scripts = scripts_with(tmp_path, "pass")
     with database.writing() as connection:
-        migrations.upgrade(connection, scripts, latest=NEXT)
+        migrations.upgrade(connection, scripts, latest="9999")
     with database.reading() as connection:
-        assert migrations.schema_version(connection) == NEXT
+        assert migrations.schema_version(connection) == "9999"
         assert "extra" in sa.inspect(connection).get_table_names()
 
 
 def test_a_migration_that_fails_leaves_nothing(database: Database, tmp_path: Path) -> None:
     scripts = scripts_with(tmp_path, "op.execute('INSERT INTO nowhere VALUES (1)')")
     with pytest.raises(DatabaseError, match="nowhere"), database.writing() as connection:
-        migrations.upgrade(connection, scripts, latest=NEXT)
+        migrations.upgrade(connection, scripts, latest="9999")
     with database.reading() as connection:
         assert migrations.schema_version(connection) == migrations.LATEST
         assert "extra" not in sa.inspect(connection).get_table_names()

@@ -45,8 +45,8 @@ class ScriptedHost:
         if command[0] != "losetup":
             return ""
         if "--show" in command:
-            self._loops[f"/dev/loop{len(self._loops)}"] = command[-1]
-            return f"/dev/loop{len(self._loops) - 1}\n"
+            self._loops[f"/dev/scripted{len(self._loops)}"] = command[-1]
+            return f"/dev/scripted{len(self._loops) - 1}\n"
         if "--detach" in command:
             self._loops.pop(command[-1])
             return ""

@@ -1,0 +1,262 @@
+"""`vdisklab powercut`: what survives when the power fails."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from vdisklab.cli.asking import DirOption, PathsArgument
+from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.tables import DbOption, Format, FormatOption, emit
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError, PlanError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.plan.matrix import expand_matrix
+from vdisklab.plan.path import DiskPath
+from vdisklab.powercut.campaign import AccessKind, Question, Settings, answers
+from vdisklab.powercut.controls import ControlResult, run_controls
+from vdisklab.powercut.cuts import TEAR_BYTES, Wanted
+from vdisklab.powercut.lab import open_lab
+from vdisklab.powercut.replay import Replayed, replayed
+from vdisklab.powercut.stack import require_judgeable
+from vdisklab.powercut.trace import ClientKind
+from vdisklab.progress import Note, Progress
+from vdisklab.report.powercut import power_cut_document, power_cut_table
+from vdisklab.result.address import default_url
+from vdisklab.result.model import HostFacts
+from vdisklab.result.powercut import PowerCut
+from vdisklab.result.store import Store, open_store
+
+_EXHAUSTIVE_CHANGES = 16
+_DEFAULT_STATES = 1000
+
+
+def powercut(
+    paths: PathsArgument = None,
+    client: Annotated[
+        list[ClientKind] | None,
+        typer.Option(
+            "--client",
+            help="When the client takes a write for durable; may be given again.",
+            show_default="each of them",
+        ),
+    ] = None,
+    access: Annotated[
+        AccessKind,
+        typer.Option(
+            "--access",
+            help="Through what the client writes: QEMU's block layer alone, or the BIOS of a "
+            "guest that never flushes (buses ide and virtio).",
+        ),
+    ] = AccessKind.NBD,
+    states: Annotated[
+        int | None,
+        typer.Option(
+            "--states",
+            min=1,
+            metavar="N",
+            help="Judge at most so many states of each run.",
+            show_default=str(_DEFAULT_STATES),
+        ),
+    ] = None,
+    exhaustive: Annotated[
+        bool,
+        typer.Option(
+            "--exhaustive",
+            help=f"Judge every state, where no more than {_EXHAUSTIVE_CHANGES} writes lie between "
+            "two flushes.",
+        ),
+    ] = False,
+    writes: Annotated[int, typer.Option("--writes", min=1, help="Writes of each run.")] = 80,
+    depth: Annotated[int, typer.Option("--depth", min=1, max=64, help="Requests in flight.")] = 1,
+    tear: Annotated[
+        int,
+        typer.Option(
+            "--tear",
+            metavar="BYTES",
+            help="The unit that a disk writes whole: 4096, or 512 with fsck as part of recovery; "
+            "0: no tearing.",
+        ),
+    ] = TEAR_BYTES,
+    seed: Annotated[int, typer.Option("--seed", help="Decides places and samples.")] = 1,
+    replay: Annotated[
+        str | None,
+        typer.Option("--replay", metavar="CASE", help="Rebuild and mount one state again."),
+    ] = None,
+    directory: DirOption = None,
+    new: Annotated[bool, typer.Option("--new", help="Ask again what was answered here.")] = False,
+    db: DbOption = None,
+    form: FormatOption = Format.TABLE,
+) -> int:
+    """Cut the power at every moment of a recorded run, and check what was promised.
+
+    Needs root, FUSE and some 2 GiB of memory; nothing is written to a disk. Controls run first:
+    four broken disks must be found out and an honest one not. The same command continues a
+    campaign that was interrupted. Ends with 0 also when a path loses data, with 8 when a path
+    could not be judged.
+
+    Examples:
+
+      vdisklab powercut {ext4,xfs}/{raw,qcow2}/{none,unsafe}
+
+      vdisklab powercut ext4/raw/none --client never --states 200
+
+      vdisklab powercut --replay 3f2a9c01/12-3f
+    """
+    work = (directory or Path()).absolute()
+    if replay is not None:
+        return _replay(work, replay)
+    wanted = _wanted(states, exhaustive, tear, seed)
+    settings = Settings(writes=writes, depth=depth, seed=seed, wanted=wanted)
+    questions = _questions(_paths(paths), _clients(client, access), settings, access)
+    return _judge(questions, work, db, form, new=new)
+
+
+def _wanted(states: int | None, exhaustive: bool, tear: int, seed: int) -> Wanted:
+    if states is not None and exhaustive:
+        raise PlanError("--states and --exhaustive exclude each other", hint="give one of them")
+    if tear % 512 or tear < 0:
+        raise PlanError(f"--tear {tear} is no multiple of 512", hint="write 4096, 512 or 0")
+    if exhaustive:
+        return Wanted(None, _EXHAUSTIVE_CHANGES, tear, seed)
+    return Wanted(states or _DEFAULT_STATES, tear=tear, seed=seed)
+
+
+def _paths(asked: list[str] | None) -> tuple[DiskPath, ...]:
+    if not asked:
+        raise PlanError("no path is named", hint="vdisklab powercut ext4/{raw,qcow2}/none")
+    paths = tuple(dict.fromkeys(cell.path for cell in expand_matrix(tuple(asked)).cells))
+    for path in paths:
+        require_judgeable(path)
+    return paths
+
+
+def _clients(asked: list[ClientKind] | None, access: AccessKind) -> Sequence[ClientKind]:
+    if access is not AccessKind.BOOT_SECTOR:
+        return asked or list(ClientKind)
+    if asked and asked != [ClientKind.NEVER]:
+        raise PlanError("a boot sector never flushes", hint="ask with --client never")
+    return [ClientKind.NEVER]
+
+
+def _questions(
+    paths: Iterable[DiskPath],
+    clients: Sequence[ClientKind],
+    settings: Settings,
+    access: AccessKind,
+) -> tuple[Question, ...]:
+    return tuple(Question(path, kind, settings, access) for path in paths for kind in clients)
+
+
+def _judge(
+    questions: Sequence[Question], work: Path, db: str | None, form: Format, *, new: bool
+) -> int:
+    console = Console(stderr=True)
+    host = collect_facts(LocalHost())
+    found: dict[str, PowerCut] = {}
+    controls: list[ControlResult] = []
+    interrupted = False
+    with open_store(db or default_url(state_directory())) as store:
+        if not new:
+            found = _answered(store, questions, host)
+        todo = [each for each in questions if each.fingerprint not in found]
+        try:
+            if todo:
+                with TerminalProgress(console) as progress:
+                    for each in _answers(todo, work, host, progress, controls):
+                        store.add_power_cut(each)
+                        found[each.fingerprint] = each
+        except KeyboardInterrupt:
+            interrupted = True
+            console.print("interrupted: what was judged is kept; the same command continues")
+    shown = [found[each.fingerprint] for each in questions if each.fingerprint in found]
+    emit(
+        form,
+        [power_cut_table(shown, _notes(shown, controls))],
+        lambda: power_cut_document(shown, [{**asdict(c), "passed": c.passed} for c in controls]),
+    )
+    if interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_CELLS_FAILED if any(each.failure for each in shown) else 0
+
+
+def _answered(store: Store, questions: Iterable[Question], host: HostFacts) -> dict[str, PowerCut]:
+    """Verdicts of this machine with this kernel and QEMU on the same questions."""
+    asked = {each.fingerprint for each in questions}
+    return {
+        each.fingerprint: each
+        for each in store.power_cuts(host.machine_id)
+        if each.fingerprint in asked
+        and each.failure is None
+        and (each.host.kernel, each.host.qemu) == (host.kernel, host.qemu)
+    }
+
+
+def _answers(
+    questions: Sequence[Question],
+    work: Path,
+    host: HostFacts,
+    progress: Progress,
+    controls: list[ControlResult],
+) -> Iterable[PowerCut]:
+    if not work.is_dir():
+        raise HostError(f"the work directory {work} does not exist", hint=f"mkdir -p {work}")
+    with open_ledger() as ledger, open_lab(LocalHost(), ledger, work) as lab:
+        for result in run_controls(lab, progress):
+            controls.append(result)
+            found = f"{result.losses} of {result.states} states lose"
+            progress(Note(f"control passed: {result.name}: {found}"))
+        yield from answers(lab, questions, host, kept_cases(), progress)
+
+
+def _notes(found: Sequence[PowerCut], controls: Sequence[ControlResult]) -> tuple[str, ...]:
+    notes = [
+        "A verdict is about the recorded run under one model of a disk: what completed before "
+        "the last flush is durable, any subset of the rest may be. It says nothing of a drive "
+        "that lies."
+    ]
+    sampled = [each.states for each in found if each.survives and not each.exhaustive]
+    if sampled:
+        notes.append(
+            "Where not all states were judged, at most 3 in so many as were judged lose (95 %, "
+            f"rule of three): {3 / min(sampled):.2%} or less."
+        )
+    if controls:
+        notes.append(f"{len(controls)} controls were passed before the first verdict.")
+    return tuple(notes)
+
+
+def kept_cases() -> Path:
+    """Where recordings of losses are kept for `--replay`."""
+    return state_directory() / "powercut"
+
+
+def _replay(work: Path, case: str) -> int:
+    with open_ledger() as ledger, replayed(LocalHost(), ledger, work, kept_cases(), case) as state:
+        for line in _told(state):
+            print(line)
+        if sys.stdin.isatty():
+            input("Press Enter to take it down. ")
+    return 0
+
+
+def _told(state: Replayed) -> Iterable[str]:
+    trace = state.recording.trace
+    yield f"path      {trace.path}"
+    yield f"client    {trace.client}: {trace.client.promise}"
+    yield f"verdict   {state.judged.outcome}"
+    if state.judged.detail:
+        yield f"found     {state.judged.detail}"
+    yield f"device    {state.device}"
+    if state.mountpoint is None:
+        yield "mounted   no: the kernel refuses it"
+    else:
+        yield f"mounted   {state.mountpoint}"
+        yield f"image     {state.image}"

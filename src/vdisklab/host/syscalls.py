@@ -1,0 +1,172 @@
+"""System calls that Python lacks: mounts, loop devices and clones of files, without a program.
+
+The power cut builds thousands of disk states; a process for each mount would cost more than the
+state. Numbers are those of linux/loop.h, linux/fs.h and linux/falloc.h. Every function raises
+OSError, with the path in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+import time
+from pathlib import Path
+
+MS_NOATIME = 1 << 10
+MS_NODIRATIME = 1 << 11
+
+FALLOC_KEEP_SIZE = 0x01
+FALLOC_PUNCH_HOLE = 0x02
+FALLOC_ZERO_RANGE = 0x10
+
+_FICLONE = 0x40049409
+_LOOP_CONFIGURE = 0x4C0A
+_LOOP_CLR_FD = 0x4C01
+_LOOP_CTL_GET_FREE = 0x4C82
+_LOOP_MAJOR = 7
+_LO_FLAGS_DIRECT_IO = 16
+_LOOP_INFO_BYTES, _LOOP_FLAGS_AT, _LOOP_NAME_AT, _LOOP_NAME_BYTES = 232, 52, 56, 64
+_BTRFS_IOC_FORGET_DEV = 0x50009405
+_BTRFS_VOLUME_BYTES = 4096
+_MCL_CURRENT, _MCL_FUTURE = 1, 2
+_PR_SET_PDEATHSIG = 1
+_RELEASE_SECONDS = 10.0
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mount.argtypes = (
+    ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p,
+)  # fmt: skip
+_libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_libc.syncfs.argtypes = (ctypes.c_int,)
+
+
+def _check(result: int, path: Path | str | None = None) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), None if path is None else str(path))
+
+
+def mount(source: str, target: Path, filesystem: str, options: str = "", flags: int = 0) -> None:
+    """mount(2)."""
+    where = os.fsencode(target)
+    done = _libc.mount(source.encode(), where, filesystem.encode(), flags, options.encode())
+    _check(done, source)
+
+
+def unmount(target: Path, *, patience: float = _RELEASE_SECONDS) -> None:
+    """umount2(2), tried again for `patience` seconds while something is still busy."""
+    deadline = time.monotonic() + patience
+    while _libc.umount2(os.fsencode(target), 0) != 0:
+        number = ctypes.get_errno()
+        if number != errno.EBUSY or time.monotonic() > deadline:
+            raise OSError(number, os.strerror(number), str(target))
+        time.sleep(0.002)
+
+
+def punch_hole(descriptor: int, offset: int, length: int) -> None:
+    """Gives a range back; it reads as zeros then."""
+    _check(_libc.fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, offset, length))
+
+
+def clone_file(source: int, target: int) -> None:
+    """Makes one open file share all blocks of another (ioctl_ficlone(2)): O(1), not a copy."""
+    fcntl.ioctl(target, _FICLONE, source)
+
+
+def sync_filesystem(directory: Path) -> None:
+    """syncfs(2): everything of the directory's file system is on its disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _check(_libc.syncfs(descriptor), directory)
+    finally:
+        os.close(descriptor)
+
+
+def attach_loop(backing: Path, *, block_size: int = 512, direct_io: bool = True) -> str:
+    """Attaches a file to a free loop device and returns the device's name.
+
+    LOOP_CONFIGURE does it in one step (Linux 5.8 and newer). A free device that another
+    process takes first is passed over.
+    """
+    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
+    file = os.open(backing, os.O_RDWR | os.O_CLOEXEC)
+    flags = _LO_FLAGS_DIRECT_IO if direct_io else 0
+    try:
+        while True:
+            number = fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
+            device = f"/dev/loop{number}"
+            if not Path(device).exists():  # no devtmpfs, as in a container
+                os.mknod(device, 0o60660, os.makedev(_LOOP_MAJOR, number))
+            if _configure(device, file, _loop_config(file, backing, block_size, flags)):
+                return device
+    finally:
+        os.close(file)
+        os.close(control)
+
+
+def _loop_config(file: int, backing: Path, block_size: int, flags: int) -> bytes:
+    information = bytearray(_LOOP_INFO_BYTES)
+    struct.pack_into("<I", information, _LOOP_FLAGS_AT, flags)
+    name = os.fsencode(backing)[-(_LOOP_NAME_BYTES - 1) :]
+    information[_LOOP_NAME_AT : _LOOP_NAME_AT + len(name)] = name
+    return struct.pack("<II", file, block_size) + bytes(information) + bytes(64)
+
+
+def _configure(device: str, _file: int, config: bytes) -> bool:
+    loop = os.open(device, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(loop, _LOOP_CONFIGURE, config)
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return False
+        raise
+    finally:
+        os.close(loop)
+    return True
+
+
+def detach_loop(device: str) -> None:
+    """Detaches a loop device and waits until it is free; no error when it is free already."""
+    deadline = time.monotonic() + _RELEASE_SECONDS
+    loop = os.open(device, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(loop, _LOOP_CLR_FD)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+    finally:
+        os.close(loop)
+    attached = Path("/sys/block", Path(device).name, "loop")
+    while attached.exists():
+        if time.monotonic() > deadline:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), device)
+        time.sleep(0.0005)
+
+
+def forget_btrfs_devices() -> None:
+    """Makes btrfs forget unmounted devices: the next state carries the same identity."""
+    try:
+        control = os.open("/dev/btrfs-control", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.ioctl(control, _BTRFS_IOC_FORGET_DEV, bytearray(_BTRFS_VOLUME_BYTES))
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EBUSY):
+            raise
+    finally:
+        os.close(control)
+
+
+def lock_memory() -> bool:
+    """Keeps this process in memory: one that serves a disk must not wait for a disk to swap."""
+    return bool(_libc.mlockall(_MCL_CURRENT | _MCL_FUTURE) == 0)
+
+
+def die_with_parent(signal: int) -> None:
+    """Has the kernel send us a signal when our parent ends (prctl(2), PR_SET_PDEATHSIG)."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal)

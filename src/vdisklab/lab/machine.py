@@ -1,0 +1,267 @@
+"""The lab's virtual machine: its command line, its boot under a deadline, and what it says."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+from vdisklab.errors import GuestError, HostError
+from vdisklab.host.command import environment
+from vdisklab.host.ledger import Kind
+from vdisklab.lab.image import LabImage
+from vdisklab.plan.guest import Accelerator
+from vdisklab.storage.site import Site
+from vdisklab.units import GIB, MIB, format_bytes
+
+QEMU = "qemu-system-x86_64"
+LABEL = "emulated under emulation: proof that a stack works, worthless as a speed"
+
+_BOOT_SECONDS = {Accelerator.KVM: 60.0, Accelerator.TCG: 420.0}
+_SILENCE_SECONDS = 1800.0
+_RESULTS = 1 * GIB
+_LEAST_ROOM = 4 * GIB
+_CONSOLE_LINES = 8
+
+
+class Purpose(Enum):
+    """What the lab is booted for."""
+
+    JOB = auto()
+    SHELL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class LabConfig:
+    """The machine: memory in bytes, how many empty disks it has, and how large they are."""
+
+    accelerator: Accelerator
+    cpus: int = 2
+    memory_bytes: int = 4 * GIB
+    disks: int = 4
+    disk_bytes: int = 2 * GIB
+    work_bytes: int = 24 * GIB
+
+
+@dataclass(frozen=True, slots=True)
+class LabFiles:
+    """The files of one run of the lab; all but the image's lie in a directory of their own."""
+
+    image: LabImage
+    directory: Path
+    code: Path
+
+    @property
+    def overlay(self) -> Path:
+        """A layer over the image's root, which itself is never written to."""
+        return self.directory / "root.qcow2"
+
+    @property
+    def stream(self) -> Path:
+        """What the job prints, as it comes."""
+        return self.directory / "stream"
+
+    @property
+    def console(self) -> Path:
+        """What the kernel prints."""
+        return self.directory / "console"
+
+    @property
+    def results(self) -> Path:
+        """A bare disk with a tar file on it, when the job has ended."""
+        return self.directory / "results.raw"
+
+
+def lab_argv(config: LabConfig, files: LabFiles, name: str, purpose: Purpose) -> tuple[str, ...]:
+    """The QEMU command line. The machine has no network card, and no disk of the user's."""
+    cpu = "host" if config.accelerator is Accelerator.KVM else "max"
+    append = "root=/dev/vda rw console=ttyS0 quiet panic=-1 init=/sbin/vdisklab-lab"
+    channel = () if purpose is Purpose.SHELL else (
+        "-device", "virtio-serial-pci", "-chardev", f"file,id=job,path={files.stream}",
+        "-device", "virtserialport,chardev=job,name=vdisklab",
+    )  # fmt: skip
+    console = "mon:stdio" if purpose is Purpose.SHELL else f"file:{files.console}"
+    return (
+        QEMU, "-name", f"guest={name},debug-threads=on", "-nodefaults", "-display", "none",
+        "-machine", f"q35,accel={config.accelerator}", "-cpu", cpu, "-smp", str(config.cpus),
+        "-m", f"{config.memory_bytes // MIB}M", "-nic", "none", "-no-reboot",
+        "-device", "virtio-rng-pci",
+        "-kernel", str(files.image.kernel), "-initrd", str(files.image.initrd), "-append", append,
+        *_disk("root", files.overlay, "qcow2"),
+        *_disk("code", files.code, "raw", read_only=True),
+        *_disk("work", files.directory / "work.raw", "raw"),
+        *_disk("results", files.results, "raw"),
+        *(
+            argument
+            for number in range(1, config.disks + 1)
+            for argument in _disk(f"disk{number}", files.directory / f"disk{number}.raw", "raw")
+        ),
+        *channel, "-serial", console,
+    )  # fmt: skip
+
+
+def _disk(name: str, file: Path, form: str, *, read_only: bool = False) -> tuple[str, ...]:
+    """A virtio disk with its name as serial number. The lab is thrown away: nothing is flushed."""
+    mode = ",readonly=on" if read_only else ""
+    return (
+        "-drive", f"file={file},format={form},if=none,id={name},cache=unsafe{mode}",
+        "-device", f"virtio-blk-pci,drive={name},serial={name}",
+    )  # fmt: skip
+
+
+@contextmanager
+def lab_files(site: Site, image: LabImage, code: Path, config: LabConfig) -> Iterator[LabFiles]:
+    """The disks of one run, in the site's directory; they take room only as they are written."""
+    files = LabFiles(image, site.directory, code)
+    free = shutil.disk_usage(site.directory).free
+    if free < _LEAST_ROOM:
+        raise HostError(
+            f"the lab takes {format_bytes(_LEAST_ROOM)} and more, "
+            f"and {site.directory.parent} has {format_bytes(free)} free",
+            hint="name another directory with --dir",
+        )
+    site.host.run(
+        "qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", image.root, files.overlay
+    )
+    sizes = {f"disk{number}": config.disk_bytes for number in range(1, config.disks + 1)}
+    for name, size in {**sizes, "work": config.work_bytes, "results": _RESULTS}.items():
+        with (files.directory / f"{name}.raw").open("xb") as disk:
+            disk.truncate(size)
+    files.stream.touch()
+    yield files
+
+
+@dataclass(frozen=True, slots=True)
+class LabEnd:
+    """How a job ended; seconds of the lab's own clock since its kernel started, and of ours."""
+
+    status: int
+    up_seconds: float
+    lab_seconds: float
+    wall_seconds: float
+
+
+def run_job(site: Site, config: LabConfig, files: LabFiles, say: Callable[[str], None]) -> LabEnd:
+    """Boots the lab, passes on what its job prints, and returns how it ended.
+
+    Raises GuestError when the lab does not come up in time, falls silent or dies.
+    """
+    name = f"vdisklab-lab-{site.ledger.run_id}"
+    started = time.monotonic()
+    with ExitStack() as stack:
+        stack.enter_context(site.made(Kind.PROCESS, f"guest={name},"))
+        stack.enter_context(_console_note(files.console))
+        process = stack.enter_context(_process(lab_argv(config, files, name, Purpose.JOB), files))
+        lines = _lines(files.stream, process)
+        up = _await_up(lines, _BOOT_SECONDS[config.accelerator])
+        for line in lines:
+            if line.startswith("@lab done "):
+                _, _, status, seconds = line.split()
+                _await_end(process)
+                return LabEnd(int(status), up, float(seconds), time.monotonic() - started)
+            say(line)
+    raise GuestError("the lab ended before its job did")
+
+
+def run_shell(site: Site, config: LabConfig, files: LabFiles) -> None:
+    """Boots the lab with its console on this terminal, until its shell ends."""
+    name = f"vdisklab-lab-{site.ledger.run_id}"
+    with site.made(Kind.PROCESS, f"guest={name},"):
+        subprocess.run(lab_argv(config, files, name, Purpose.SHELL), env=environment(), check=False)
+
+
+def _lines(stream: Path, process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """Whole lines of the stream as they come; an empty one when nothing came for a while."""
+    with stream.open("rb") as reading:
+        rest = b""
+        heard = time.monotonic()
+        while True:
+            ended = process.poll() is not None
+            found = reading.read()
+            if found:
+                heard = time.monotonic()
+                *whole, rest = (rest + found).split(b"\n")
+                yield from (line.decode(errors="replace").rstrip("\r") for line in whole)
+            elif ended:
+                return
+            elif time.monotonic() - heard > _SILENCE_SECONDS:
+                raise GuestError(f"the lab has been silent for {_SILENCE_SECONDS:.0f} s")
+            else:
+                yield ""
+                time.sleep(0.2)
+
+
+def _await_up(lines: Iterator[str], seconds: float) -> float:
+    deadline = time.monotonic() + seconds
+    for line in lines:
+        if line.startswith("@lab up "):
+            return float(line.split()[2])
+        if time.monotonic() > deadline:
+            break
+    raise GuestError(f"the lab did not come up within {seconds:.0f} s")
+
+
+def _await_end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()  # its results are written; that is all that was wanted of it
+
+
+@contextmanager
+def _process(argv: tuple[str, ...], files: LabFiles) -> Iterator[subprocess.Popen[bytes]]:
+    errors = files.directory / "qemu.errors"
+    with errors.open("wb") as sink:
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                env=environment(),
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise HostError(
+                f"{argv[0]} is not installed", hint="apt-get install qemu-system-x86"
+            ) from error
+    try:
+        yield process
+        if process.poll() not in (None, 0, -9):
+            raise GuestError(f"QEMU ended: {errors.read_text(errors='replace').strip()}")
+    finally:
+        process.kill()
+        process.wait(30)
+
+
+@contextmanager
+def _console_note(console: Path) -> Iterator[None]:
+    try:
+        yield
+    except GuestError as error:
+        if console.is_file():
+            lines = console.read_text(errors="replace").splitlines()[-_CONSOLE_LINES:]
+            error.add_note("\n".join(["last lines of the lab's console:", *lines]))
+        raise
+
+
+def take_result(files: LabFiles, name: str, into: Path) -> Path | None:
+    """One file out of the job's results, or None when it made none. Raises GuestError if torn."""
+    try:
+        with tarfile.open(files.results, "r:") as archive:
+            member = next((m for m in archive if m.name in (name, f"./{name}")), None)
+            content = None if member is None or not member.isfile() else archive.extractfile(member)
+            if content is None:
+                return None
+            target = into / name
+            with target.open("xb") as sink:
+                shutil.copyfileobj(content, sink)
+            return target
+    except tarfile.ReadError as error:
+        raise GuestError(f"the lab left no readable results: {error}") from error

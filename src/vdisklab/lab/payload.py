@@ -1,0 +1,94 @@
+"""What is carried into the lab: this program, the packages it stands on, and the job."""
+
+from __future__ import annotations
+
+import compileall
+import re
+import shutil
+import sys
+from collections.abc import Iterable
+from importlib import metadata, resources
+from pathlib import Path
+
+import vdisklab
+from vdisklab.errors import HostError
+from vdisklab.host.command import Host
+from vdisklab.units import MIB
+
+# Loaded only when a database is opened, so perhaps not yet.
+_LOADED_LATER = {"alembic"}
+
+
+def payload_disk(host: Host, directory: Path, job: str | None) -> Path:
+    """A file system of files only, for the lab to mount read-only; without a job it gives a shell.
+
+    The packages are those of the running program, compiled ones included, so the lab needs the
+    same version of Python.
+    """
+    tree = directory / "payload"
+    packages = tree / "packages"
+    packages.mkdir(parents=True)
+    for distribution in needed_distributions():
+        _copy(distribution, packages)
+    source = Path(vdisklab.__file__).parent
+    shutil.copytree(source, packages / "vdisklab", ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(packages / "vdisklab", quiet=1)
+    start = resources.files("vdisklab.lab").joinpath("start.sh").read_text()
+    (tree / "start").write_text(start)
+    if job is not None:
+        (tree / "job").write_text(job)
+    size = sum(path.lstat().st_size for path in tree.rglob("*") if path.is_file())
+    disk = directory / "code.ext4"
+    blocks = int(size * 1.3 + 32 * MIB) // 1024
+    host.run("mke2fs", "-q", "-t", "ext4", "-d", tree, disk, f"{blocks}k", timeout=300)
+    shutil.rmtree(tree)
+    return disk
+
+
+def needed_distributions() -> tuple[metadata.Distribution, ...]:
+    """The distributions that this program stands on: those it has loaded, and what they require.
+
+    Found by what is loaded and not by our own metadata, so it works from a plain checkout too.
+    """
+    loaded = {name.partition(".")[0] for name in sys.modules}
+    by_module = metadata.packages_distributions()
+    names = {found for module in loaded for found in by_module.get(module, ())}
+    wanted: dict[str, metadata.Distribution] = {}
+    queue = sorted(_normal(name) for name in (names | _LOADED_LATER) - {"vdisklab"})
+    while queue:
+        name = queue.pop()
+        if name in wanted:
+            continue
+        try:
+            wanted[name] = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue  # required on other platforms only
+        queue += required_names(wanted[name].requires or ())
+    return tuple(wanted.values())
+
+
+def required_names(requirements: Iterable[str]) -> list[str]:
+    """The names in lines such as `numpy (>=1.2) ; python_version < "4"`; extras are left out."""
+    return [
+        _normal(match[0])
+        for line in requirements
+        if "extra ==" not in line and (match := re.match(r"[A-Za-z0-9._-]+", line))
+    ]
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _copy(distribution: metadata.Distribution, into: Path) -> None:
+    """Copies what a distribution installed, without its tests and programs."""
+    if distribution.files is None:
+        raise HostError(f"the package {distribution.name} does not say what it installed")
+    for file in distribution.files:
+        source = Path(str(distribution.locate_file(file)))
+        outside = ".." in file.parts or "tests" in file.parts
+        if outside or not source.is_file():
+            continue
+        target = into / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)  # with its time, by which Python knows its compiled form

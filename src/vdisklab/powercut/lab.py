@@ -1,0 +1,142 @@
+"""Everything that a campaign of power cuts stands on, and one examination from end to end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vdisklab.errors import HostError
+from vdisklab.guest.blockdev import Disk
+from vdisklab.guest.storagedaemon import StorageDaemon, start_storage_daemon
+from vdisklab.host.command import Host
+from vdisklab.host.ledger import Ledger
+from vdisklab.powercut.blocklayer import nbd_disk
+from vdisklab.powercut.cuts import Cut, Selection, Wanted, epochs_between, select_cuts
+from vdisklab.powercut.log import read_log
+from vdisklab.powercut.record import PromisingDisk
+from vdisklab.powercut.recording import Access, Asked, Recording, make_recording
+from vdisklab.powercut.verdict import Judged, Verdict, summarise
+from vdisklab.powercut.workers import Job, Pool, open_pool
+from vdisklab.storage.room import free_bytes
+from vdisklab.storage.site import Site, open_site
+from vdisklab.storage.tmpfs import tmpfs
+from vdisklab.units import GIB, format_bytes
+
+AFTERLIVES = 20
+"""States of each recording with which QEMU goes on."""
+
+_MEMORY_BYTES, _LEAST_MEMORY = 8 * GIB, 1 * GIB
+_ROOM_PER_RECORDING = GIB // 2
+
+
+@dataclass(slots=True)
+class Lab:
+    """A directory in memory, a block layer to record on, and workers that judge."""
+
+    site: Site
+    daemon: StorageDaemon
+    pool: Pool
+    _recordings: int = field(default=0)
+
+    def record(self, asked: Asked) -> Recording:
+        """One recorded run over NBD; the caller removes it with `forget`."""
+        return self.record_through(asked, self.over_nbd)
+
+    def over_nbd(self, disk: Disk) -> AbstractContextManager[PromisingDisk]:
+        """A disk through QEMU's block layer alone."""
+        return nbd_disk(self.daemon, disk)
+
+    def record_through(self, asked: Asked, access: Access) -> Recording:
+        """One recorded run through any access to the disk. Raises HostError without room."""
+        if free_bytes(self.site.directory) < _ROOM_PER_RECORDING:
+            raise HostError("there is no room in memory for another recording")
+        self._recordings += 1
+        return make_recording(
+            self.site, asked, access, self.site.directory / f"run{self._recordings}"
+        )
+
+    def examine(self, recording: Recording, wanted: Wanted, *, afterlives: int) -> Examined:
+        """Judges a recording's states; see `Examined`."""
+        selection = choose(recording, wanted)
+        jobs = jobs_for(selection.cuts, afterlives)
+        judged = tuple(self.pool.judge(recording, jobs))
+        verdict = summarise(
+            judged,
+            possible=selection.possible,
+            exhaustive=selection.exhaustive,
+            promises=recording.trace.promises,
+        )
+        return Examined(recording, judged, verdict, count_flushes(recording))
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A recording, each state that was judged, and the verdict over them.
+
+    `flushes` reached the disk while the client ran, whoever sent them.
+    """
+
+    recording: Recording
+    judged: tuple[Judged, ...]
+    verdict: Verdict
+    flushes: int
+
+
+def choose(recording: Recording, wanted: Wanted) -> Selection:
+    """The cuts of a recording to judge."""
+    entries = read_log(recording.log).entries
+    trace = recording.trace
+    return select_cuts(epochs_between(entries, trace.begin, trace.end), entries, wanted)
+
+
+def count_flushes(recording: Recording) -> int:
+    """Flushes in the log while the client ran."""
+    trace = recording.trace
+    entries = read_log(recording.log).entries[trace.begin : trace.end]
+    return sum(entry.flushes for entry in entries)
+
+
+def jobs_for(cuts: Sequence[Cut], afterlives: int) -> list[Job]:
+    """The cuts, so many of them, evenly spread, with an afterlife."""
+    every = max(1, len(cuts) // afterlives) if afterlives else 0
+    return [Job(cut, bool(every) and number % every == 0) for number, cut in enumerate(cuts)]
+
+
+@contextmanager
+def open_lab(
+    host: Host,
+    ledger: Ledger,
+    directory: Path,
+    *,
+    workers: int | None = None,
+) -> Iterator[Lab]:
+    """A lab below `directory`; everything in it is in memory. Needs root.
+
+    `workers`: one for each CPU when None. Raises HostError where memory, rights or programs lack.
+    """
+    if os.geteuid() != 0:
+        raise HostError("it takes root to mount the states", hint="run vdisklab as root")
+    with ExitStack() as stack:
+        outer = stack.enter_context(open_site(host, ledger, directory))
+        memory = stack.enter_context(tmpfs(outer, "memory", _memory_bytes()))
+        site = stack.enter_context(open_site(host, ledger, memory.path))
+        daemon = stack.enter_context(
+            start_storage_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}")
+        )
+        count = workers if workers is not None else os.cpu_count() or 1
+        pool = stack.enter_context(open_pool(memory.path, count))
+        yield Lab(site, daemon, pool)
+
+
+def _memory_bytes() -> int:
+    pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    size = min(_MEMORY_BYTES, pages // 2)
+    if size < _LEAST_MEMORY:
+        raise HostError(
+            f"states are built in memory, and {format_bytes(pages)} are free",
+            hint="free 2 GiB of memory",
+        )
+    return size

@@ -1,0 +1,215 @@
+"""dm-log-writes' format: what reached a disk, in order, so that any tool can replay it.
+
+The format is that of the Linux kernel, drivers/md/dm-log-writes.c: a superblock in the first
+sector, then for each entry one sector of header, followed by its data. A discard has no data; a
+mark has its text in the header's sector. All numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntFlag
+from pathlib import Path
+
+from vdisklab.errors import PowercutError
+
+SECTOR = 512
+
+_MAGIC = 0x6A736677736872
+_VERSION = 1
+_SUPER = struct.Struct("<QQQI")
+_HEADER = struct.Struct("<QQQQ")
+_COUNT_AT = 16
+_MAX_SECTORS = 1 << 40
+_PAGE = 4096
+
+
+class Flag(IntFlag):
+    """What an entry is; none of them: a write."""
+
+    FLUSH = 1
+    FUA = 2
+    DISCARD = 4
+    MARK = 8
+    METADATA = 16
+
+
+class LogError(PowercutError):
+    """A file is no log of writes, or a damaged one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that happened to the disk. `offset`, `length` and `data_at` count bytes.
+
+    `zeroes` tells that the data are a hole in the log: a range that was zeroed.
+    """
+
+    offset: int
+    length: int
+    flags: Flag
+    data_at: int
+    zeroes: bool = False
+
+    @property
+    def flushes(self) -> bool:
+        """Everything that completed before it is durable."""
+        return Flag.FLUSH in self.flags
+
+    @property
+    def changes_disk(self) -> bool:
+        """It is a write or a discard, not a mere flush or mark."""
+        return self.length > 0 and Flag.MARK not in self.flags
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A whole log, without its data, which stay in the file."""
+
+    path: Path
+    entries: tuple[Entry, ...]
+
+
+def superblock(count: int) -> bytes:
+    """The head of a log with so many entries."""
+    return _SUPER.pack(_MAGIC, _VERSION, count, SECTOR)
+
+
+def header(offset: int, length: int, flags: Flag) -> bytes:
+    """The sector before an entry's data."""
+    fixed = _HEADER.pack(offset // SECTOR, length // SECTOR, flags, 0)
+    return fixed.ljust(SECTOR, b"\0")
+
+
+class LogWriter:
+    """Appends to a new log. The count of entries is true as soon as a method returns."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._end = SECTOR
+        self._count = 0
+        os.ftruncate(descriptor, 0)
+        self._set_count(0)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Logs written bytes."""
+        os.pwritev(self._descriptor, [header(offset, len(data), Flag(0)), data], self._end)
+        self._grow(len(data))
+
+    def zero(self, offset: int, length: int) -> None:
+        """Logs written zeros; their data are a hole, which costs nothing and reads the same."""
+        os.pwrite(self._descriptor, header(offset, length, Flag(0)), self._end)
+        os.ftruncate(self._descriptor, self._end + SECTOR + length)
+        self._grow(length)
+
+    def discard(self, offset: int, length: int) -> None:
+        """Logs that a range was given back."""
+        os.pwrite(self._descriptor, header(offset, length, Flag.DISCARD), self._end)
+        self._grow(0)
+
+    def flush(self) -> None:
+        """Logs that everything before is durable."""
+        os.pwrite(self._descriptor, header(0, 0, Flag.FLUSH), self._end)
+        self._grow(0)
+
+    def _grow(self, data: int) -> None:
+        self._end += SECTOR + data
+        self._count += 1
+        self._set_count(self._count)
+
+    def _set_count(self, count: int) -> None:
+        os.pwrite(self._descriptor, superblock(count), 0)
+
+
+class LogTail:
+    """How long a log is that somebody writes at this moment."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def position(self) -> int:
+        """The number of entries now.
+
+        The server answers a request after its entry is counted. A position read after an
+        answer is therefore never too small: a promise is never believed to be older than it is.
+        """
+        return int.from_bytes(os.pread(self._descriptor, 8, _COUNT_AT), "little")
+
+
+@contextmanager
+def open_tail(path: Path) -> Iterator[LogTail]:
+    """A log that is being written."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield LogTail(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_log(path: Path) -> Log:
+    """The entries of a log file. Raises LogError for a file that is none, or that ends too soon."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise LogError(f"the log {path} cannot be read: {error.strerror}") from error
+    try:
+        return Log(path, tuple(_entries(descriptor, path)))
+    finally:
+        os.close(descriptor)
+
+
+def _entries(descriptor: int, path: Path) -> Iterator[Entry]:
+    count, sector = _read_super(descriptor, path)
+    size = os.fstat(descriptor).st_size
+    at = sector
+    for number in range(count):
+        head = os.pread(descriptor, _HEADER.size, at)
+        if len(head) < _HEADER.size:
+            raise LogError(f"the log {path} ends after {number} of {count} entries")
+        first, sectors, bits, _ = _HEADER.unpack(head)
+        if bits & ~sum(Flag) or max(first, sectors) > _MAX_SECTORS:
+            raise LogError(f"entry {number} of the log {path} is damaged")
+        flags = Flag(bits)
+        length = sectors * sector
+        data_at = at + sector
+        stored = 0 if flags & (Flag.DISCARD | Flag.MARK) else length
+        if data_at + stored > size:
+            raise LogError(f"the log {path} ends in the data of entry {number} of {count}")
+        hole = bool(stored) and _is_hole(descriptor, data_at, stored)
+        yield Entry(first * sector, length, flags, data_at, hole)
+        at = data_at + stored
+
+
+def _read_super(descriptor: int, path: Path) -> tuple[int, int]:
+    head = os.pread(descriptor, _SUPER.size, 0)
+    if len(head) < _SUPER.size:
+        raise LogError(f"{path} is too short for a log of writes")
+    magic, version, count, sector = _SUPER.unpack(head)
+    if magic != _MAGIC:
+        raise LogError(f"{path} is no log of writes: its first bytes are not dm-log-writes'")
+    if version != _VERSION or sector < SECTOR or sector & (sector - 1) or sector > 1 << 16:
+        raise LogError(f"{path} is a log of a version ({version}) or sector size that is not known")
+    return count, sector
+
+
+def _is_hole(descriptor: int, at: int, length: int) -> bool:
+    """True when nothing is stored there (lseek(2), SEEK_DATA) but zeros at the two ends.
+
+    Files are stored by pages, and the ends share theirs with the headers before and after.
+    """
+    first, last = -(-at // _PAGE) * _PAGE, (at + length) // _PAGE * _PAGE
+    if first >= last:
+        return False  # too short to be worth it
+    try:
+        if os.lseek(descriptor, first, os.SEEK_DATA) < last:
+            return False
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # ENXIO: no data up to the file's end
+            raise
+    ends = os.pread(descriptor, first - at, at) + os.pread(descriptor, at + length - last, last)
+    return not any(ends)

@@ -1,0 +1,126 @@
+"""A block device whose every change is logged: the disk below the host's file system."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.errors import HostError
+from vdisklab.host.command import environment
+from vdisklab.host.ledger import Kind
+from vdisklab.host.syscalls import attach_loop
+from vdisklab.powercut.diskserver import READY, Lies
+from vdisklab.storage.loop import read_direct_io
+from vdisklab.storage.site import Site
+from vdisklab.storage.target import Target
+
+_START_SECONDS = 15.0
+_END_SECONDS = 10.0
+
+HONEST = Lies()
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedDisk:
+    """The device to build on, and the log that grows with it."""
+
+    target: Target
+    log: Path
+    size: int
+
+
+@contextmanager
+def logged_disk(
+    site: Site,
+    name: str,
+    size: int,
+    *,
+    lies: Lies = HONEST,
+    direct_io: bool = True,
+    log: Path | None = None,
+) -> Iterator[LoggedDisk]:
+    """A loop device of `size` bytes over a file that our own FUSE server logs.
+
+    Content and log lie in the site's directory, which should be in memory. `log` names a log
+    that is to stay; else it is removed with the disk. Raises HostError without FUSE or when the
+    server does not start.
+    """
+    if not Path("/dev/fuse").exists():
+        raise HostError("this kernel has no /dev/fuse", hint="modprobe fuse")
+    mountpoint = site.directory / f"{name}.disk"
+    content = site.directory / f"{name}.content"
+    log = log or site.directory / f"{name}.log"
+    marker = f"{site.directory.name}-{name}"
+    with (
+        site.made(Kind.FILE, content),
+        site.made(Kind.FILE, mountpoint),
+        _log_file(site, log),
+        site.made(Kind.PROCESS, f"--marker={marker}"),
+    ):
+        mountpoint.touch()
+        arguments = _arguments(marker, size, lies, (mountpoint, content, log))
+        with site.made(Kind.MOUNT, mountpoint), _server(arguments):
+            with site.made(Kind.LOOP, mountpoint):
+                device = Path(attach_loop(mountpoint, direct_io=direct_io))
+                seen = "on" if read_direct_io(site, device) else "off"
+                yield LoggedDisk(Target(device, True, {"loop.direct_io": seen}), log, size)
+            # The server ends with its mount: unmounted here, awaited by `_server`.
+            site.host.run("umount", mountpoint)
+
+
+@contextmanager
+def _log_file(site: Site, log: Path) -> Iterator[None]:
+    if log.parent != site.directory:
+        yield
+        return
+    with site.made(Kind.FILE, log):
+        yield
+
+
+def _arguments(
+    marker: str, size: int, lies: Lies, files: tuple[Path, Path, Path]
+) -> tuple[str, ...]:
+    return (
+        sys.executable, "-m", "vdisklab.powercut.diskserver",
+        f"--marker={marker}", f"--size={size}",
+        f"--dropped-flushes={lies.dropped_flushes}", f"--seed={lies.seed}",
+        *map(os.fspath, files),
+    )  # fmt: skip
+
+
+@contextmanager
+def _server(arguments: tuple[str, ...]) -> Iterator[None]:
+    """The server, ready; it ends by itself once its file is unmounted, and is killed otherwise."""
+    process = subprocess.Popen(
+        arguments,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    try:
+        _await_ready(process)
+        yield
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise HostError("the logged disk did not end when it was unmounted") from error
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _await_ready(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    readable, _, _ = select.select([process.stdout], [], [], _START_SECONDS)
+    said = process.stdout.readline() if readable else b""
+    if said != READY:
+        process.kill()
+        _, errors = process.communicate()
+        last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        raise HostError(f"the logged disk cannot be started: {last[0]}")

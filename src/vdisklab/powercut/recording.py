@@ -1,0 +1,136 @@
+"""Makes one recording: builds the stack, lets a client write, keeps the log and the trace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.errors import PowercutError
+from vdisklab.guest.blockdev import Disk
+from vdisklab.plan.path import DiskPath
+from vdisklab.powercut.diskserver import Lies
+from vdisklab.powercut.log import open_tail
+from vdisklab.powercut.logdisk import HONEST
+from vdisklab.powercut.record import Load, PromisingDisk, record
+from vdisklab.powercut.sectors import SECTOR
+from vdisklab.powercut.stack import RecordedStack, recorded_stack
+from vdisklab.powercut.trace import Trace, trace_from_json, trace_to_json
+from vdisklab.storage.filesystem import wanted_mount_options
+from vdisklab.storage.site import Site
+from vdisklab.units import MIB
+
+IMAGE_BYTES = 8 * MIB
+
+LOG_NAME, TRACE_NAME = "writes.log", "trace.json"
+
+Access = Callable[[Disk], AbstractContextManager[PromisingDisk]]
+"""Opens the disk for a client: through NBD, in a guest, from a boot sector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A recorded run on this machine: a directory with the log and the trace."""
+
+    directory: Path
+    trace: Trace
+
+    @property
+    def log(self) -> Path:
+        """The log of writes, in dm-log-writes' format."""
+        return self.directory / LOG_NAME
+
+    def forget(self) -> None:
+        """Removes it."""
+        shutil.rmtree(self.directory)
+
+    def keep(self, directory: Path) -> Recording:
+        """A copy of it in a new directory; holes of the log stay holes."""
+        directory.mkdir(parents=True)
+        _copy_sparse(self.log, directory / LOG_NAME)
+        shutil.copyfile(self.directory / TRACE_NAME, directory / TRACE_NAME)
+        return Recording(directory, self.trace)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What to record."""
+
+    path: DiskPath
+    load: Load
+    access: str = "nbd"
+    size: int = IMAGE_BYTES
+    lies: Lies = HONEST
+    direct_io: bool = True
+
+
+def make_recording(site: Site, asked: Asked, access: Access, directory: Path) -> Recording:
+    """Records one run into `directory`, which is new. The stack is gone when it returns."""
+    directory.mkdir()
+    log = directory / LOG_NAME
+    with recorded_stack(
+        site, asked.path, asked.size, directory.name,
+        log=log, lies=asked.lies, direct_io=asked.direct_io,
+    ) as stack:  # fmt: skip
+        disk = _disk(asked, stack, directory.name)
+        with open_tail(log) as tail, access(disk) as opened:
+            begin = tail.position()
+            writes = record(opened, tail, asked.load, asked.size // SECTOR)
+            end = tail.position()
+        trace = Trace(
+            path=asked.path.canonical,
+            client=asked.load.kind,
+            access=asked.access,
+            filesystem=stack.layer.kind.value,
+            mount_options=wanted_mount_options(stack.layer),
+            image=str(stack.image.path.relative_to(stack.mountpoint)),
+            image_format=stack.image.format,
+            image_size=asked.size,
+            disk_size=stack.disk.size,
+            filled=stack.filled,
+            begin=begin,
+            end=end,
+            writes=writes,
+            seen=dict(stack.image.properties),
+        )
+    (directory / TRACE_NAME).write_text(trace_to_json(trace))
+    return Recording(directory, trace)
+
+
+def _disk(asked: Asked, stack: RecordedStack, name: str) -> Disk:
+    return Disk(
+        serial=name[-20:],
+        size=asked.size,
+        filename=str(stack.image.path),
+        is_block=False,
+        driver=stack.image.format,
+        cache=asked.path.cache,
+        attachment=asked.path.attachment,
+    )
+
+
+def open_recording(directory: Path) -> Recording:
+    """A recording that was kept; PowercutError when there is none."""
+    try:
+        text = (directory / TRACE_NAME).read_text()
+    except OSError as error:
+        raise PowercutError(f"{directory} holds no recording: {error.strerror}") from error
+    return Recording(directory, trace_from_json(text))
+
+
+def _copy_sparse(source: Path, target: Path) -> None:
+    """Copies what is stored, and only that (lseek(2), SEEK_DATA and SEEK_HOLE)."""
+    with source.open("rb") as reading, target.open("xb") as writing:
+        size = os.fstat(reading.fileno()).st_size
+        os.truncate(writing.fileno(), size)
+        at = 0
+        while at < size:
+            try:
+                begin = os.lseek(reading.fileno(), at, os.SEEK_DATA)
+            except OSError:  # ENXIO: a hole up to the end
+                return
+            at = os.lseek(reading.fileno(), begin, os.SEEK_HOLE)
+            os.pwrite(writing.fileno(), os.pread(reading.fileno(), at - begin, begin), begin)

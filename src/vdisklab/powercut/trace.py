@@ -1,0 +1,96 @@
+"""What a client did and was promised, by positions of the log. Pure values and their JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+from vdisklab.errors import PowercutError
+
+FILLED = 1
+"""The version that every sector of an image has that was filled when it was made."""
+
+FIRST_VERSION = 2
+
+
+class ClientKind(StrEnum):
+    """When a client takes a write for durable."""
+
+    FLUSHES = "flushes"
+    FUA = "fua"
+    NEVER = "never"
+
+    @property
+    def promise(self) -> str:
+        """What it relies on, for people."""
+        return {
+            ClientKind.FLUSHES: "a write is durable once a later flush was acknowledged",
+            ClientKind.FUA: "a write with FUA is durable once it was acknowledged",
+            ClientKind.NEVER: "a write is durable once acknowledged; nothing is ever flushed",
+        }[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write. Positions count the entries that the log had.
+
+    `submitted` was read before it was sent, `acked` after it was answered, `promised` after the
+    answer that made it durable; None when that answer never came.
+    """
+
+    version: int
+    first: int
+    count: int
+    submitted: int
+    acked: int | None = None
+    promised: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A recorded run: on which stack, between which positions, and all its writes.
+
+    `image` is relative to the mounted file system. `seen` are states that were read back.
+    """
+
+    path: str
+    client: ClientKind
+    access: str
+    filesystem: str
+    mount_options: tuple[str, ...]
+    image: str
+    image_format: str
+    image_size: int
+    disk_size: int
+    filled: bool
+    begin: int
+    end: int
+    writes: tuple[Write, ...]
+    seen: Mapping[str, str]
+
+    @property
+    def promises(self) -> int:
+        """How many writes were promised to be durable within the run."""
+        return sum(1 for write in self.writes if write.promised is not None)
+
+
+def trace_to_json(trace: Trace) -> str:
+    """The trace as a document that `trace_from_json` reads."""
+    return json.dumps(asdict(trace), indent=1)
+
+
+def trace_from_json(text: str) -> Trace:
+    """The trace in a document; PowercutError when it is none."""
+    try:
+        found: dict[str, Any] = json.loads(text)
+        found["writes"] = tuple(Write(**write) for write in found["writes"])
+        found["client"] = ClientKind(found["client"])
+        found["mount_options"] = tuple(found["mount_options"])
+        if set(found) != {each.name for each in fields(Trace)}:
+            raise ValueError("its fields are not those of this version")
+        return Trace(**found)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise PowercutError(f"the recording is damaged: {error}") from error

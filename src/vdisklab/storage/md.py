@@ -1,0 +1,96 @@
+"""md: Linux software RAID."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from vdisklab.errors import HostError
+from vdisklab.host.blockdevice import note
+from vdisklab.host.command import Host
+from vdisklab.host.deadline import wait_until
+from vdisklab.host.kernelfile import read_text
+from vdisklab.host.ledger import Kind
+from vdisklab.plan.path import Layer
+from vdisklab.storage.site import Site
+from vdisklab.storage.target import Target
+from vdisklab.storage.undo_members import arrays
+
+MDSTAT = Path("/proc/mdstat")
+_NODE_SECONDS = 15.0
+_MODULES = {"0": "raid0", "1": "raid1", "5": "raid456", "10": "raid10"}
+
+
+@contextmanager
+def array(site: Site, below: Target, layer: Layer, name: str, _capacity: int) -> Iterator[Target]:
+    """An array of the layer's level over all members below.
+
+    It is told that its members agree (--assume-clean): the resync of a new array would be measured
+    along, and nothing that is on it yet is worth it. Slices of files are zeros, which agree.
+    """
+    label, level = site.unique(name), str(layer.option("level"))
+    _require_means(site.host, level)
+    with site.made(Kind.ARRAY, label, devices=note(below.members)):
+        site.host.run(*create_command(label, level, below.members), timeout=120)
+        device = _device_of(site.host, label)
+        seen = _read_back(site.host, device, level, len(below.members))
+        yield below.above(device, is_block=True, **seen)
+
+
+def create_command(label: str, level: str, members: Sequence[Path]) -> tuple[str, ...]:
+    """The mdadm command that makes and starts the array, without a write-intent bitmap."""
+    return (
+        "mdadm", "--quiet", "--create", f"/dev/md/{label}", f"--name={label}", "--metadata=1.2",
+        f"--level={level}", f"--raid-devices={len(members)}", "--assume-clean", "--bitmap=none",
+        "--run", *map(str, members),
+    )  # fmt: skip
+
+
+def parse_export(text: str) -> dict[str, str]:
+    """What `mdadm --detail --export` says: KEY=VALUE lines."""
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def _require_means(host: Host, level: str) -> None:
+    if host.which("mdadm") is None:
+        raise HostError("mdadm is not installed", hint="apt-get install mdadm")
+    module = _MODULES[level]
+    if host.which("modprobe") is not None:
+        host.run("modprobe", "--quiet", module, allowed=range(256))
+    known = (read_text(MDSTAT) or "").partition("\n")[0].replace("[", " ").replace("]", " ").split()
+    if f"raid{level}" not in known:
+        raise HostError(
+            f"this kernel has no software RAID of level {level}",
+            hint=f"modprobe {module}; or try it in the lab: vdisklab lab run",
+        )
+
+
+def _device_of(host: Host, label: str) -> Path:
+    """The array's node, such as /dev/md127: the links in /dev/md need udev, the kernel does not."""
+    found: list[Path] = []
+
+    def there() -> bool:
+        found[:] = [device for device, name in arrays(host) if name == label]
+        return bool(found) and found[0].is_block_device()
+
+    wait_until(there, timeout=_NODE_SECONDS, what=f"device of the array {label}")
+    return found[0]
+
+
+def _read_back(host: Host, device: Path, level: str, members: int) -> dict[str, str]:
+    seen = parse_export(host.run("mdadm", "--detail", "--export", device).stdout)
+    if (seen.get("MD_LEVEL"), seen.get("MD_DEVICES")) != (f"raid{level}", str(members)):
+        raise HostError(
+            f"{device} is {seen.get('MD_LEVEL')} of {seen.get('MD_DEVICES')} devices instead of "
+            f"raid{level} of {members}"
+        )
+    place = Path("/sys/block") / device.name / "md"
+    found = {
+        "md__level": level,
+        "md__devices": str(members),
+        "md__metadata": seen.get("MD_METADATA"),
+        "md__chunk_bytes": read_text(place / "chunk_size"),
+        "md__sync_action": read_text(place / "sync_action"),
+    }
+    return {key: value for key, value in found.items() if value is not None}

@@ -1,0 +1,179 @@
+"""How volume groups, arrays and pools are taken down, with what they wrote on their members.
+
+Each is found by its name, which carries the run's id, and only on the devices that the ledger
+names: a group of the same name on other disks is not ours. All are idempotent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from vdisklab.errors import CommandError, DirtyHostError, HostError
+from vdisklab.host.blockdevice import noted, signatures
+from vdisklab.host.command import Host
+from vdisklab.host.deadline import wait_until
+from vdisklab.host.kernelfile import read_text
+from vdisklab.host.ledger import Entry
+
+_BUSY_SECONDS = 20.0
+
+
+def lvm_on(devices: tuple[Path, ...]) -> tuple[str, str]:
+    """Makes an LVM command see these devices and no others (lvm(8), --devices)."""
+    return ("--devices", ",".join(map(str, devices)))
+
+
+def lvm_report(host: Host, program: str, devices: tuple[Path, ...], fields: str) -> list[
+    dict[str, str]
+]:  # fmt: skip
+    """What vgs, lvs or pvs say of these devices: one mapping for each line."""
+    text = host.run(
+        program, *lvm_on(devices), "--all" if program == "pvs" else "--quiet",
+        "--reportformat", "json", "--units", "b", "--nosuffix", "-o", fields,
+    ).stdout  # fmt: skip
+    (report,) = json.loads(text)["report"]
+    (rows,) = (rows for name, rows in report.items() if name in ("vg", "lv", "pv"))
+    return [{key: str(value) for key, value in row.items()} for row in rows]
+
+
+def remove_volume(host: Host, entry: Entry) -> None:
+    """Removes a logical volume, named GROUP/VOLUME."""
+    devices = noted(entry.detail["devices"])
+    if not devices:
+        return
+    try:
+        volumes = lvm_report(host, "lvs", devices, "vg_name,lv_name")
+        if entry.name in (f"{row['vg_name']}/{row['lv_name']}" for row in volumes):
+            _retry(host, ("lvremove", *lvm_on(devices), "--quiet", "--force", "--yes", entry.name))
+    except HostError as error:
+        raise DirtyHostError(f"the volume {entry.name} cannot be removed: {error}") from error
+
+
+def remove_group(host: Host, entry: Entry) -> None:
+    """Removes a volume group with what is in it, and the labels of its physical volumes."""
+    devices = noted(entry.detail["devices"])
+    if not devices:
+        return
+    try:
+        groups = {row["vg_name"] for row in lvm_report(host, "vgs", devices, "vg_name")}
+        if entry.name in groups:
+            quiet = ("--quiet", "--yes")
+            host.run("vgchange", *lvm_on(devices), *quiet, "--activate", "n", entry.name)
+            _retry(host, ("vgremove", *lvm_on(devices), *quiet, "--force", entry.name))
+        # a group that was never finished leaves physical volumes without one
+        for row in lvm_report(host, "pvs", devices, "pv_name,vg_name,pv_fmt"):
+            if row["pv_fmt"] and not row["vg_name"]:
+                host.run("pvremove", *lvm_on(devices), "--quiet", "--yes", row["pv_name"])
+    except HostError as error:
+        raise DirtyHostError(f"the group {entry.name} cannot be removed: {error}") from error
+
+
+def _retry(host: Host, command: tuple[str, ...]) -> None:
+    """Runs a command until it is allowed: udev may hold a device open for a moment."""
+    last: list[CommandError] = []
+
+    def done() -> bool:
+        try:
+            host.run(*command, timeout=120)
+        except CommandError as error:
+            last[:] = [error]
+            return False
+        return True
+
+    try:
+        wait_until(done, timeout=_BUSY_SECONDS, what=f"end of `{command[0]}`", interval=0.1)
+    except HostError as error:
+        raise (last[0] if last else error) from None
+
+
+def arrays(host: Host) -> Iterator[tuple[Path, str]]:
+    """Running md arrays with their names, without the host's name that mdadm puts before them."""
+    for place in sorted(Path("/sys/block").glob("md*/md")):
+        device = Path("/dev") / place.parent.name
+        text = host.run("mdadm", "--detail", "--export", device, allowed=(0, 1)).stdout
+        yield device, array_name(text)
+
+
+def array_name(export: str) -> str:
+    """The name in what `mdadm --export` says of an array or a member; empty when it has none."""
+    facts = dict(line.split("=", 1) for line in export.splitlines() if "=" in line)
+    return facts.get("MD_NAME", "").rpartition(":")[2]
+
+
+def stop_array(host: Host, entry: Entry) -> None:
+    """Stops an md array and removes its superblocks from its members."""
+    try:
+        for device, name in arrays(host):
+            if name == entry.name:
+                _retry(host, ("mdadm", "--quiet", "--stop", str(device)))
+        for member in noted(entry.detail["devices"]):
+            text = host.run("mdadm", "--examine", "--export", member, allowed=(0, 1)).stdout
+            if array_name(text) == entry.name:
+                _retry(host, ("mdadm", "--quiet", "--zero-superblock", str(member)))
+    except HostError as error:
+        raise DirtyHostError(f"the array {entry.name} cannot be stopped: {error}") from error
+
+
+def destroy_pool(host: Host, entry: Entry) -> None:
+    """Destroys a pool with all that is in it, and removes ZFS's labels from its members."""
+    members = noted(entry.detail["devices"])
+    try:
+        if entry.name in pools(host) and _stands_on(host, entry.name, members):
+            _retry(host, ("zpool", "destroy", "-f", entry.name))
+        for member in members:
+            _remove_labels(host, member, entry.name)
+    except HostError as error:
+        raise DirtyHostError(f"the pool {entry.name} cannot be destroyed: {error}") from error
+
+
+def pools(host: Host) -> list[str]:
+    """The pools that are imported; none when ZFS does not run."""
+    if host.which("zpool") is None:
+        return []
+    listed = host.run("zpool", "list", "-H", "-o", "name", allowed=(0, 1)).stdout
+    return listed.split("\n")
+
+
+def _stands_on(host: Host, pool: str, members: tuple[Path, ...]) -> bool:
+    """Whether a pool has one of these devices, or a partition of one, among its own."""
+    status = host.run("zpool", "status", pool).stdout.split()
+    names = {node.name for member in members for node in _with_partitions(member)}
+    return any(Path(word).name in names for word in status)
+
+
+def _remove_labels(host: Host, member: Path, pool: str) -> None:
+    """Where ZFS was given a whole disk it partitioned it; then the table is ZFS's as well."""
+    nodes = _with_partitions(member)
+    for node in nodes:
+        found = signatures(host, node)
+        if any(each.kind == "zfs_member" and each.label == pool for each in found):
+            for part in nodes:
+                _retry(host, ("wipefs", "--all", "--quiet", str(part)))
+            return
+
+
+def _with_partitions(member: Path) -> list[Path]:
+    """The partitions of a device, and the device last."""
+    name = member.resolve().name
+    parts = sorted(Path(f"/sys/class/block/{name}").glob("*/partition"))
+    return [*(Path("/dev") / part.parent.name for part in parts), member]
+
+
+def restore_arc(_host: Host, entry: Entry) -> None:
+    """Writes back ZFS's limits; `detail` has the parameter's text and the limit in effect.
+
+    A parameter of 0 means the default, and writing 0 changes nothing by itself, so the limit
+    that was in effect is written first (arc_tuning_update of OpenZFS).
+    """
+    parameter = Path(entry.name)
+    if not parameter.exists():
+        return
+    try:
+        for value in (entry.detail["effective"], entry.detail["parameter"]):
+            parameter.write_text(value)
+    except OSError as error:
+        raise DirtyHostError(f"{parameter} cannot be restored: {error.strerror}") from error
+    if read_text(parameter) != entry.detail["parameter"]:
+        raise DirtyHostError(f"{parameter} is {read_text(parameter)} after it was restored")

@@ -1,0 +1,192 @@
+"""ZFS: a pool of its own with one dataset (`zfs`) or one volume (`zvol`) in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from vdisklab.errors import CommandError, HostError
+from vdisklab.host.blockdevice import note
+from vdisklab.host.command import Host
+from vdisklab.host.deadline import wait_until
+from vdisklab.host.kernelfile import read_text
+from vdisklab.host.ledger import Kind
+from vdisklab.host.mounts import mount_at
+from vdisklab.plan.options import LAYER_OPTIONS
+from vdisklab.plan.path import Layer
+from vdisklab.storage.arc import arc_facts
+from vdisklab.storage.direct import directness
+from vdisklab.storage.site import Site
+from vdisklab.storage.target import Target
+
+DATASET = "disk"
+_NODE_SECONDS = 30.0
+_INSTALL = "install zfsutils-linux and zfs-dkms (Debian's contrib); or try it in the lab"
+# The options of a path that are properties of the dataset, by the same name.
+_PROPERTIES = ("recordsize", "volblocksize", "compression", "sync", "primarycache")
+
+
+@contextmanager
+def dataset(site: Site, below: Target, layer: Layer, name: str, _capacity: int) -> Iterator[Target]:
+    """A dataset in a new pool, mounted in the site's directory."""
+    pool, mountpoint = site.unique(name), site.directory / name
+    _require_means(site.host, pool)
+    known = known_properties(site.host)
+    with site.made(Kind.DIRECTORY, mountpoint):
+        mountpoint.mkdir()
+        with site.made(Kind.POOL, pool, devices=note(below.members)):
+            site.host.run(*pool_command(layer, pool, below.members, known), timeout=120)
+            with site.made(Kind.MOUNT, mountpoint):
+                site.host.run(*dataset_command(layer, pool, mountpoint, known), timeout=120)
+                mount = mount_at(mountpoint)
+                if mount is None or "zfs" not in mount.filesystem:
+                    raise HostError(f"{mountpoint} is not a mounted dataset although zfs said so")
+                seen = _read_back(site.host, layer, pool, known)
+                seen["zfs__o_direct"] = directness(site, mountpoint, below.members)
+                yield below.above(mountpoint, is_block=False, **seen)
+
+
+@contextmanager
+def volume(site: Site, below: Target, layer: Layer, name: str, capacity: int) -> Iterator[Target]:
+    """A ZFS volume of `capacity` bytes in a new pool, with its room reserved."""
+    pool = site.unique(name)
+    _require_means(site.host, pool)
+    known = known_properties(site.host)
+    with site.made(Kind.POOL, pool, devices=note(below.members)):
+        site.host.run(*pool_command(layer, pool, below.members, known), timeout=120)
+        site.host.run(*volume_command(layer, pool, capacity, known), timeout=120)
+        node = Path("/dev/zvol") / pool / DATASET
+        wait_until(node.exists, timeout=_NODE_SECONDS, what=f"device {node}")
+        seen = _read_back(site.host, layer, pool, known)
+        yield below.above(node.resolve(), is_block=True, **seen)
+
+
+def pool_command(
+    layer: Layer, pool: str, members: Sequence[Path], known: frozenset[str]
+) -> tuple[str, ...]:
+    """The pool; without a cache file nothing imports it after a boot.
+
+    -f is needed for members of unlike sizes and nothing else: what is on them was looked at.
+    """
+    raid = str(layer.option("raid"))
+    kind = () if raid == "single" else (raid,)
+    ashift = ("-o", f"ashift={layer.option('ashift')}") if _wanted(layer, "ashift", known) else ()
+    return (
+        "zpool", "create", "-f", *ashift, "-o", "cachefile=none", "-O", "mountpoint=none",
+        pool, *kind, *map(str, members),
+    )  # fmt: skip
+
+
+def dataset_command(
+    layer: Layer, pool: str, mountpoint: Path, known: frozenset[str]
+) -> tuple[str, ...]:
+    """The dataset with the layer's properties, mounted where it is told."""
+    place = ("-o", f"mountpoint={mountpoint}")
+    return ("zfs", "create", *place, *_settings(layer, known), f"{pool}/{DATASET}")
+
+
+def volume_command(layer: Layer, pool: str, size: int, known: frozenset[str]) -> tuple[str, ...]:
+    """The volume with the layer's properties."""
+    return ("zfs", "create", "-V", str(size), *_settings(layer, known), f"{pool}/{DATASET}")
+
+
+def known_properties(host: Host) -> frozenset[str]:
+    """The properties that this version of ZFS has, from the lists in its own help."""
+    texts = [host.run(program, "get", allowed=range(1, 3)).stderr for program in ("zpool", "zfs")]
+    return parse_properties("\n".join(texts))
+
+
+def parse_properties(usage: str) -> frozenset[str]:
+    """Names in lines such as `ashift   YES   <ashift, 9-13>` of zpool's and zfs's help."""
+    return frozenset(re.findall(r"^\s+([a-z][a-z_@.]*)\s+(?:YES|NO)\b", usage, re.MULTILINE))
+
+
+def parse_raid(status: str) -> str:
+    """How the members are joined, from `zpool status`: mirror, raidz1, …; else single."""
+    found = re.search(r"^\s+(mirror|raidz[123])-\d+\s", status, re.MULTILINE)
+    return found[1] if found else "single"
+
+
+def _wanted(layer: Layer, option: str, known: frozenset[str]) -> bool:
+    """Whether an option is to be set: it has a value, and it is known or was asked for.
+
+    A default that an old version does not know is left out; its own ways are then read back.
+    """
+    if layer.option(option) is None:
+        return False
+    return option in known or option in dict(layer.options)
+
+
+def _settings(layer: Layer, known: frozenset[str]) -> list[str]:
+    schema = LAYER_OPTIONS[layer.kind]
+    arguments: list[str] = []
+    for option in _PROPERTIES:
+        value = layer.option(option) if option in schema else None
+        if value is not None and _wanted(layer, option, known):
+            # ZFS reads sizes as we write them: 64k, 1M
+            arguments += ["-o", f"{option}={schema[option].format(value)}"]
+    return arguments
+
+
+def _require_means(host: Host, pool: str) -> None:
+    for program in ("zpool", "zfs"):
+        if host.which(program) is None:
+            raise HostError(f"{program} is not installed", hint=_INSTALL)
+    if host.which("modprobe") is not None:
+        host.run("modprobe", "--quiet", "zfs", allowed=range(256))
+    try:
+        taken = host.run("zpool", "list", "-H", "-o", "name").stdout.split("\n")
+    except CommandError as error:
+        raise HostError(f"ZFS does not run here: {_first_line(error.stderr)}", hint=_INSTALL) from (
+            error
+        )
+    if pool in taken:
+        raise HostError(f"there is a pool {pool} already", hint="try again")
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no answer")
+
+
+def _read_back(host: Host, layer: Layer, pool: str, known: frozenset[str]) -> dict[str, str]:
+    schema, kind = LAYER_OPTIONS[layer.kind], layer.kind.value
+    names = [name for name in _PROPERTIES if name in schema and name in known]
+    text = host.run(
+        "zfs", "get", "-H", "-p", "-o", "property,value", ",".join(names), f"{pool}/{DATASET}"
+    ).stdout
+    seen = {
+        f"{kind}__{name}": _canonical(layer, name, value)
+        for name, value in (line.split("\t") for line in text.splitlines())
+    }
+    seen[f"{kind}__raid"] = parse_raid(host.run("zpool", "status", pool).stdout)
+    if "ashift" in known:
+        # the last line's third column; -H came with later versions
+        line = host.run("zpool", "get", "ashift", pool).stdout.strip().splitlines()[-1]
+        seen[f"{kind}__ashift"] = line.split()[2]
+    seen |= {f"{kind}__{name}": value for name, value in _version_and_arc().items()}
+    _require_asked(layer, seen)
+    return seen
+
+
+def _canonical(layer: Layer, name: str, value: str) -> str:
+    """A property as we write it in paths: `zfs get -p` tells bytes."""
+    schema = LAYER_OPTIONS[layer.kind]
+    return schema[name].format(int(value)) if value.isdigit() else value
+
+
+def _version_and_arc() -> Mapping[str, str]:
+    version = read_text(Path("/sys/module/zfs/version"))
+    return ({} if version is None else {"version": version}) | arc_facts()
+
+
+def _require_asked(layer: Layer, seen: Mapping[str, str]) -> None:
+    schema = LAYER_OPTIONS[layer.kind]
+    for option, value in layer.options:
+        found = seen.get(f"{layer.kind}__{option}")
+        if found != schema[option].format(value):
+            raise HostError(
+                f"{layer.kind} has {option}={found} instead of {schema[option].format(value)}",
+                hint="this version of ZFS does not do it; leave the option out",
+            )

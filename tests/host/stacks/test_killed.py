@@ -1,0 +1,123 @@
+"""SIGKILL at every step of every layer that runs on this kernel; then `clean` puts all right."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from vdisklab.cli.clean import remove_leftovers
+from vdisklab.host.blockdevice import signatures
+from vdisklab.host.command import Completed, LocalHost, PathArg
+from vdisklab.host.ledger import open_ledger
+from vdisklab.host.mounts import mounts_below
+from vdisklab.plan.ground import WORK_DIRECTORY, Ground
+from vdisklab.plan.path import Layer, parse_path
+from vdisklab.storage.site import open_site
+from vdisklab.storage.stack import build_stack
+from vdisklab.storage.undo import UNDO, loops_of
+
+from .conftest import MIB, Attach
+
+pytestmark = pytest.mark.host
+
+
+@dataclass
+class DoomedHost(LocalHost):
+    """Runs programs, and dies by SIGKILL around the one whose turn it is.
+
+    Step 2n is before program n, step 2n+1 after it.
+    """
+
+    step: int
+    _count: int = field(default=0)
+
+    def run(
+        self,
+        *argv: PathArg,
+        timeout: float = 60.0,
+        allowed: Collection[int] = (0,),
+        stdin: str | None = None,
+    ) -> Completed:
+        self._reach()
+        done = super().run(*argv, timeout=timeout, allowed=allowed, stdin=stdin)
+        self._reach()
+        return done
+
+    def _reach(self) -> None:
+        if self._count == self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._count += 1
+
+
+def killed_at(step: int, work: Path, layers: tuple[Layer, ...], ground: Ground) -> bool:
+    """Builds and takes down a stack in a process of its own; False when it came to its end."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            host = DoomedHost(step)
+            with (
+                open_ledger(work / "state") as ledger,
+                open_site(host, ledger, work) as site,
+                build_stack(site, layers, 16 * MIB, "a", ground=ground, allocate=False) as target,
+            ):
+                (target.path / "file").write_bytes(b"x")
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert os.WEXITSTATUS(status) == 0, "the stack failed by itself"
+    return False
+
+
+def leftover(work: Path) -> list[str]:
+    host = LocalHost()
+    left = [str(path) for path in work.glob("vdisklab-*")]
+    left += [str(mount.mountpoint) for mount in mounts_below(work)]
+    for file in work.rglob("*.slice*"):
+        left += loops_of(host, file)
+    return left
+
+
+@pytest.mark.parametrize("stack", ["ext4", "xfs", "btrfs", "tmpfs"])
+def test_clean_after_sigkill_at_each_step(stack: str, tmp_path: Path) -> None:
+    die_everywhere(tmp_path, stack, WORK_DIRECTORY)
+
+
+def test_clean_after_sigkill_at_steps_of_zfs(tmp_path: Path, zfs: LocalHost) -> None:
+    die_everywhere(tmp_path, "zfs:raid=raidz1", WORK_DIRECTORY, stride=3)
+    assert "vdl_" not in zfs.run("zpool", "list", "-H", "-o", "name", allowed=(0, 1)).stdout
+
+
+def test_clean_after_sigkill_on_a_device(tmp_path: Path, attach: Attach) -> None:
+    device = attach(256 * MIB)
+    die_everywhere(tmp_path, "ext4", Ground((device,)), device)
+
+
+def test_clean_after_sigkill_of_zfs_on_devices(
+    tmp_path: Path, attach: Attach, zfs: LocalHost
+) -> None:
+    devices = tuple(attach(512 * MIB) for _ in range(2))
+    die_everywhere(tmp_path, "zfs:raid=mirror", Ground(devices), *devices, stride=5)
+
+
+def die_everywhere(work: Path, stack: str, ground: Ground, *devices: Path, stride: int = 1) -> None:
+    """An odd stride meets both sides of programs in fewer deaths, where each takes a second."""
+    layers = parse_path(f"{stack}/host").layers
+    step = 0
+    while killed_at(step, work, layers, ground):
+        remove_leftovers(LocalHost(), UNDO, say=lambda _: None, directory=work / "state")
+        assert leftover(work) == [], f"after step {step}"
+        for device in devices:
+            assert signatures(LocalHost(), device) == (), f"after step {step}"
+        step += stride
+    assert step >= 4 * stride
+    assert leftover(work) == []

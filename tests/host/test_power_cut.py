@@ -1,0 +1,168 @@
+"""Power cuts from end to end on the real kernel and QEMU's block layer."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vdisklab.cli.main import main
+from vdisklab.errors import PowercutError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.host.ledger import open_ledger
+from vdisklab.plan.path import parse_path
+from vdisklab.powercut.campaign import Question, Settings, answer
+from vdisklab.powercut.controls import CONTROLS, ControlError, run_controls
+from vdisklab.powercut.cuts import Cut, Wanted
+from vdisklab.powercut.diskserver import Lies
+from vdisklab.powercut.judge import FutureVersionError
+from vdisklab.powercut.lab import Lab, open_lab
+from vdisklab.powercut.record import Load
+from vdisklab.powercut.recording import TRACE_NAME, Asked
+from vdisklab.powercut.trace import ClientKind, trace_to_json
+from vdisklab.powercut.workers import Job
+from vdisklab.progress import silent
+from vdisklab.result.powercut import PowerCut
+
+pytestmark = pytest.mark.host
+
+HOST = collect_facts(LocalHost())
+
+QUICK = Settings(writes=24, afterlives=2, wanted=Wanted(states=40, exhaustive_up_to=4))
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    work = tmp_path_factory.mktemp("lab")
+    with open_ledger() as ledger, open_lab(LocalHost(), ledger, work, workers=2) as opened:
+        yield opened
+    assert list(work.iterdir()) == []
+
+
+def ask(lab: Lab, path: str, client: ClientKind, tmp_path: Path) -> PowerCut:
+    return answer(lab, Question(parse_path(path), client, QUICK), HOST, tmp_path)
+
+
+def test_every_control_passes(lab: Lab) -> None:
+    results = list(run_controls(lab, silent))
+    assert [result.passed for result in results] == [True] * len(CONTROLS)
+    assert any("1 of 6" in result.note for result in results), "an fdatasync was dropped"
+
+
+def test_a_control_that_goes_wrong_stops_everything(lab: Lab) -> None:
+    honest = replace(CONTROLS[-1], name="an honest disk, said to lie", must_lose=True)
+    with pytest.raises(ControlError, match="must lose and did not"):
+        list(run_controls(lab, silent, [honest]))
+
+
+@pytest.mark.parametrize("filesystem", ["ext4", "xfs", "btrfs"])
+@pytest.mark.parametrize("image", ["raw:preallocation=off", "qcow2"])
+def test_flushed_writes_survive_and_unsafe_ones_do_not(
+    filesystem: str, image: str, lab: Lab, tmp_path: Path
+) -> None:
+    kept = ask(lab, f"{filesystem}/{image}/none", ClientKind.FLUSHES, tmp_path)
+    assert (kept.survives, kept.failure) == (True, None)
+    assert kept.promises == 24
+    assert kept.afterlives >= 2
+    lost = ask(lab, f"{filesystem}/{image}/unsafe", ClientKind.FLUSHES, tmp_path)
+    assert lost.survives is False
+    assert lost.counterexample is not None
+    assert lost.counterexample.outcome in ("lost", "image unreadable")
+
+
+@pytest.mark.parametrize(
+    ("cache", "client", "survives"),
+    [
+        ("writeback", ClientKind.NEVER, False),
+        ("writethrough", ClientKind.NEVER, True),
+        ("directsync", ClientKind.NEVER, True),
+        ("none", ClientKind.FUA, True),
+        ("default", ClientKind.NEVER, False),
+        ("none/virtio:write_cache=off", ClientKind.NEVER, True),
+        ("writethrough/virtio:write_cache=on", ClientKind.NEVER, False),
+    ],
+)
+def test_when_a_client_that_never_flushes_is_safe(
+    cache: str, client: ClientKind, survives: bool, lab: Lab, tmp_path: Path
+) -> None:
+    found = ask(lab, f"ext4/raw:preallocation=off/{cache}", client, tmp_path)
+    assert found.survives is survives
+
+
+def test_writes_in_flight_are_judged_too(lab: Lab, tmp_path: Path) -> None:
+    settings = replace(QUICK, depth=8, writes=48)
+    path = parse_path("ext4/raw:preallocation=off/none")
+    found = answer(lab, Question(path, ClientKind.FLUSHES, settings), HOST, tmp_path)
+    assert found.survives is True
+    assert 0 < found.promises <= 48
+
+
+def test_a_torn_sector_size_is_repaired_by_fsck_or_said_not_to_mount(
+    lab: Lab, tmp_path: Path
+) -> None:
+    wanted = Wanted(states=80, exhaustive_up_to=2, tear=512)
+    settings = replace(QUICK, wanted=wanted, afterlives=0)
+    path = parse_path("ext4/raw:preallocation=off/writethrough")
+    found = answer(lab, Question(path, ClientKind.FLUSHES, settings), HOST, tmp_path)
+    assert found.survives is True
+    assert found.states == 80
+
+
+def test_a_version_from_the_future_stops_everything(tmp_path: Path) -> None:
+    with open_ledger() as ledger, open_lab(LocalHost(), ledger, tmp_path, workers=1) as small:
+        load = Load(ClientKind.FLUSHES, writes=8)
+        recording = small.record(Asked(parse_path("ext4/raw:preallocation=off/none"), load))
+        late = [replace(write, submitted=10**6, promised=None) for write in recording.trace.writes]
+        forged = replace(recording.trace, writes=tuple(late))
+        (recording.directory / TRACE_NAME).write_text(trace_to_json(forged))
+        with pytest.raises(FutureVersionError, match="before it was written"):
+            small.examine(recording, QUICK.wanted, afterlives=0)
+
+
+def test_a_case_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with open_ledger() as ledger, open_lab(LocalHost(), ledger, tmp_path, workers=1) as small:
+        load = Load(ClientKind.FLUSHES, writes=8)
+        recording = small.record(Asked(parse_path("ext4/raw:preallocation=off/none"), load))
+        with pytest.raises(PowercutError, match="the recording has no case 999-0"):
+            list(small.pool.judge(recording, [Job(Cut(999))]))
+
+
+def test_a_disk_that_never_flushes_is_caught_on_each_filesystem(lab: Lab) -> None:
+    for filesystem in ("ext4", "xfs", "btrfs"):
+        path = parse_path(f"{filesystem}/raw:preallocation=off/none")
+        load = Load(ClientKind.FLUSHES, writes=24)
+        recording = lab.record(Asked(path, load, lies=Lies(dropped_flushes=0.5)))
+        try:
+            examined = lab.examine(recording, QUICK.wanted, afterlives=0)
+        finally:
+            recording.forget()
+        assert examined.verdict.survives is False
+
+
+def test_the_command_judges_stores_continues_and_replays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = "ext4/raw:preallocation=off/unsafe"
+    command = ["powercut", path, "--client", "flushes", "--states", "20", "--writes", "16",
+               "--dir", str(tmp_path), "--db", str(tmp_path / "db"),
+               "--format", "json"]  # fmt: skip
+    assert main(command) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert len(first["controls"]) == len(CONTROLS)
+    (verdict,) = first["verdicts"]
+    assert verdict["survives"] is False
+    assert main(command) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again == {**first, "controls": []}, "answered from the database"
+    case = verdict["counterexample"]["case"]
+    assert main(["powercut", "--replay", case, "--dir", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert re.search(rf"^verdict\s+{verdict['counterexample']['outcome']}$", told, re.MULTILINE)
+    assert verdict["counterexample"]["detail"] in told
+    assert os.listdir(tmp_path) == ["db"]  # noqa: PTH208

@@ -1,0 +1,101 @@
+"""Our reader and checker of qcow2 against QEMU's own, on sound and on damaged images."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vdisklab.host.command import LocalHost
+from vdisklab.powercut.imagereader import read_image
+from vdisklab.powercut.qcow2 import BadImageError, parse_header, read_metadata
+
+pytestmark = pytest.mark.host
+
+SIZE = 4 << 20
+HOST = LocalHost()
+
+
+def make(directory: Path, options: str, seed: int = 1) -> Path:
+    image = directory / "image.qcow2"
+    HOST.run("qemu-img", "create", "-q", "-f", "qcow2", "-o", options, image, str(SIZE))
+    rng = random.Random(seed)  # noqa: S311 - reproducible
+    writes: list[str] = []
+    for _ in range(24):
+        where, pattern = rng.randrange(SIZE >> 12) << 12, rng.randrange(1, 255)
+        writes += ["-c", f"write -P {pattern} {where} 4k"]
+    HOST.run("qemu-io", "-f", "qcow2", *writes, "-c", "write -z 1m 128k", image)
+    return image
+
+
+def ours(image: Path) -> tuple[bool, int]:
+    """Whether there is a problem, and how many clusters leaked."""
+    descriptor = os.open(image, os.O_RDONLY)
+    try:
+        found = read_metadata(descriptor)
+    finally:
+        os.close(descriptor)
+    return bool(found.problems), found.leaked
+
+
+def qemus(image: Path) -> tuple[bool, int]:
+    done = HOST.run(
+        "qemu-img", "check", "-f", "qcow2", "--output=json", image, allowed=(0, 1, 2, 3)
+    )
+    found = json.loads(done.stdout)
+    return found.get("corruptions", 0) > 0, found.get("leaks", 0)
+
+
+OPTIONS = ["cluster_size=64k", "cluster_size=4k", "compat=0.10", "preallocation=metadata",
+           "refcount_bits=8", "refcount_bits=64,cluster_size=512"]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_sound_image_is_sound_and_reads_the_same(options: str, tmp_path: Path) -> None:
+    image = make(tmp_path, options)
+    assert ours(image) == qemus(image) == (False, 0)
+    flat = tmp_path / "flat"
+    HOST.run("qemu-img", "convert", "-f", "qcow2", "-O", "raw", image, flat)
+    numbers = np.arange(SIZE // 512, dtype=np.int64)
+    assert read_image(image, "qcow2", numbers).sectors.tobytes() == flat.read_bytes()
+    assert read_image(flat, "raw", numbers[5:9]).sectors.tobytes() == flat.read_bytes()[2560:4608]
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_damaged_image_is_judged_as_qemu_judges_it(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)  # noqa: S311 - reproducible
+    image = make(tmp_path, "cluster_size=4k", seed)
+    with image.open("r+b") as file:
+        header = parse_header(file.read(4096))
+        file.seek(header.refcount_table_offset)
+        (block,) = struct.unpack(">Q", file.read(8))
+        file.seek(block + 2 * rng.randrange(48))
+        file.write(struct.pack(">H", rng.choice([0, 1, 2])))
+    assert ours(image) == qemus(image)
+
+
+def test_pointers_behind_the_end_are_found(tmp_path: Path) -> None:
+    image = make(tmp_path, "cluster_size=4k")
+    os.truncate(image, image.stat().st_size - (32 << 10))
+    assert ours(image)[0] is qemus(image)[0] is True
+
+
+@pytest.mark.parametrize("content", [b"", b"QFI\xfb", bytes(4096), b"QFI\xfb" + b"\xff" * 4092])
+def test_what_is_no_image_is_refused(content: bytes) -> None:
+    with pytest.raises(BadImageError):
+        parse_header(content)
+
+
+def test_a_dirty_image_is_left_to_qemu(tmp_path: Path) -> None:
+    image = tmp_path / "lazy.qcow2"
+    HOST.run("qemu-img", "create", "-q", "-f", "qcow2", "-o", "lazy_refcounts=on", image, "4M")
+    HOST.run("qemu-io", "-f", "qcow2", "-c", "write 0 64k", "-c", "abort", image, allowed=(-6, 134))
+    numbers = np.arange(8, dtype=np.int64)
+    found = read_image(image, "qcow2", numbers)
+    assert found.dirty
+    assert not found.problems

@@ -1,0 +1,134 @@
+"""What the lab is made of, and what its machine is told. Nothing is built here."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from vdisklab.cli.lab import job_script
+from vdisklab.errors import GuestError, HostError
+from vdisklab.host.command import LocalHost
+from vdisklab.lab.image import LabImage, _read, require_same_python
+from vdisklab.lab.machine import LabConfig, LabFiles, Purpose, lab_argv, take_result
+from vdisklab.lab.payload import required_names
+from vdisklab.lab.recipe import (
+    PACKAGES,
+    Source,
+    bootstrap_command,
+    key_of,
+    parse_sources,
+    source_lines,
+    suite_of,
+)
+from vdisklab.plan.guest import Accelerator
+
+LISTING = """\
+Debian|http://deb.example/debian/|bookworm|main
+Debian|http://deb.example/debian/|bookworm-updates|main
+Debian|http://deb.example/security/|bookworm-security|main
+Other|http://other.example/apt/|stable|main
+"""
+SOURCES = parse_sources(LISTING)
+
+
+def test_sources_are_the_distributions_own_with_contrib() -> None:
+    assert suite_of(SOURCES) == "bookworm"
+    assert source_lines(SOURCES)[0] == "deb http://deb.example/debian bookworm main contrib"
+    assert len(SOURCES) == 3
+    with pytest.raises(HostError, match="no sources of Debian"):
+        parse_sources("Ubuntu|http://u.example/|noble|main")
+
+
+def test_the_system_is_made_with_mounts_of_its_own() -> None:
+    command = bootstrap_command(SOURCES, "/r", "/f", "/i")
+    assert command[:4] == ("unshare", "--mount", "--propagation=private", "mmdebstrap")
+    assert {"zfs-dkms", "lvm2", "mdadm", "mount", "fio"} <= set(PACKAGES)
+    assert command[-5:-3] == ("bookworm", "/r")
+
+
+def test_the_key_hangs_on_what_decides_the_content() -> None:
+    key = key_of(SOURCES, ["Version: 1"], "init")
+    assert key == key_of(SOURCES, ["Version: 1"], "init")
+    assert key != key_of(SOURCES, ["Version: 2"], "init")
+    assert key != key_of(SOURCES, ["Version: 1"], "another")
+    assert key != key_of((Source("Debian", "u", "trixie"),), ["Version: 1"], "init")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> LabFiles:
+    return LabFiles(LabImage(tmp_path / "image", "6.1", "3.11"), tmp_path, tmp_path / "code.ext4")
+
+
+def test_the_machine_has_no_network_and_only_its_own_disks(files: LabFiles) -> None:
+    argv = lab_argv(LabConfig(Accelerator.TCG), files, "vdisklab-lab-1", Purpose.JOB)
+    words = " ".join(argv)
+    assert "-nic none" in words
+    assert "-nodefaults" in words
+    assert "accel=tcg" in words
+    drives = [word for word in argv if word.startswith("file=") and "format=" in word]
+    assert len(drives) == 4 + 4
+    assert all(str(files.directory) in drive for drive in drives)
+    assert "readonly=on" in next(drive for drive in drives if "code.ext4" in drive)
+    assert "/dev/" not in words.replace("root=/dev/vda", "")
+    shell = lab_argv(LabConfig(Accelerator.KVM), files, "n", Purpose.SHELL)
+    assert "mon:stdio" in shell
+    assert "-cpu host" in " ".join(shell)
+
+
+def test_the_job_quotes_what_it_is_given() -> None:
+    job = job_script(["{zvol/ext4,zfs}/qcow2", "--label", "it's"])
+    assert "'{zvol/ext4,zfs}/qcow2'" in job
+    assert """'it'"'"'s'""" in job
+    assert "--db /work/out/lab.sqlite" in job
+
+
+@pytest.mark.parametrize("script", ["init.sh", "start.sh"])
+def test_the_scripts_are_scripts(script: str, tmp_path: Path) -> None:
+    text = resources.files("vdisklab.lab").joinpath(script).read_text()
+    file = tmp_path / script
+    file.write_text(text)
+    LocalHost().run("sh", "-n", file)
+
+
+def test_names_of_requirements() -> None:
+    lines = ["Mako", "typing_extensions>=4.12", 'tzdata; extra == "tz"', "greenlet >= 1 ; x"]
+    assert required_names(lines) == ["mako", "typing-extensions", "greenlet"]
+
+
+def test_results_come_out_of_a_bare_disk(files: LabFiles, tmp_path: Path) -> None:
+    into = tmp_path / "into"
+    into.mkdir()
+    with tarfile.open(files.results, "w") as archive:
+        member = tarfile.TarInfo("./lab.sqlite")
+        member.size = 3
+        archive.addfile(member, io.BytesIO(b"abc"))
+    with files.results.open("ab") as disk:
+        disk.truncate(1 << 20)
+    found = take_result(files, "lab.sqlite", into)
+    assert found is not None
+    assert found.read_bytes() == b"abc"
+    assert take_result(files, "other", into) is None
+    files.results.write_bytes(b"x" * 2048)
+    with pytest.raises(GuestError, match="no readable results"):
+        take_result(files, "lab.sqlite", into)
+
+
+def test_a_damaged_image_is_told(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="is damaged") as refused:
+        _read(tmp_path)
+    assert "lab build --again" in str(refused.value.hint)
+    (tmp_path / "manifest.json").write_text(
+        '{"kernel": "6.1", "python": "3.11", "files": {"vmlinuz": "00"}}'
+    )
+    (tmp_path / "vmlinuz").write_bytes(b"x")
+    with pytest.raises(HostError, match=r"damaged: .*vmlinuz"):
+        _read(tmp_path)
+
+
+def test_another_python_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match=r"the lab has 2\.7"):
+        require_same_python(LabImage(tmp_path, "6.1", "2.7"))
