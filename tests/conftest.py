@@ -18,7 +18,7 @@ import pytest
 
 _ADMIN_PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
 _HOST_PROGRAMS = ("losetup", "mount", "umount", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs")
-_GUEST_PROGRAMS = ("qemu-system-x86_64", "qemu-img", "busybox", "qemu-ga", "mkfs.erofs", "fio")
+_GUEST_PROGRAMS = ("qemu-system-x86_64", "qemu-img", "busybox", "qemu-ga", "mke2fs", "fio")
 
 # Sockets and mount points of runs, also of other people's: watched where we are alone.
 _RUNTIME = Path("/run/vdisklab")

@@ -22,7 +22,7 @@ PROGRAMS = {
     QEMU: "QEMU emulator version 7.2.22",
     "qemu-img": "qemu-img version 7.2.22",
     "fio": "fio-3.33",
-    **dict.fromkeys(["busybox", "qemu-ga", "mkfs.erofs", "bonnie++", "sysbench", "sqlite3"], ""),
+    **dict.fromkeys(["busybox", "qemu-ga", "mke2fs", "bonnie++", "sysbench", "sqlite3"], ""),
     **dict.fromkeys(["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mount", "losetup"], ""),
 }
 SAID = {

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
-from scipy import stats
 
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.analysis.compare import PRECISION, blocks_needed, holm
+from vdisklab.analysis.distributions import t_isf, t_sf
 from vdisklab.analysis.findings import Outline
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import (
@@ -138,7 +138,7 @@ def _measured(
     if len(logs) < MIN_BLOCKS:
         return answer, logs
     mean, error, freedom = _estimate(logs)
-    half = float(stats.t.isf(alpha / 2, freedom)) * error
+    half = float(t_isf(alpha / 2, freedom)) * error
     return replace(
         answer,
         low=math.exp(mean - half),
@@ -197,7 +197,7 @@ def _upper_tail(distance: float, error: float, freedom: int) -> float:
     """How likely the mean is so far beyond a bound by chance alone; 0 for an open end."""
     if math.isinf(distance):
         return 0.0 if distance > 0 else 1.0
-    return float(stats.t.sf(distance / error, freedom))
+    return float(t_sf(distance / error, freedom))
 
 
 def _log(bound: float) -> float:

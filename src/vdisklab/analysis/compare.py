@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy import stats
 
+from vdisklab.analysis.distributions import t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
 from vdisklab.analysis.summary import Summary, known, summarise
@@ -74,8 +74,8 @@ def paired_ratios(
         squares = np.where(np.isfinite(logs), (logs - mean[:, None]) ** 2, 0.0).sum(axis=1)
         deviation = np.maximum(np.sqrt(squares / (pairs - 1)), PRECISION)
         error = deviation / np.sqrt(pairs)
-        p = 2 * stats.t.sf(np.abs(mean) / error, pairs - 1)
-        half = stats.t.isf((1 - level) / 2, pairs - 1) * error
+        p = 2 * t_sf(np.abs(mean) / error, pairs - 1)
+        half = t_isf((1 - level) / 2, pairs - 1) * error
         low, high = np.exp(mean - half), np.exp(mean + half)
     ratio = np.exp(mean)
     needed = blocks_needed(mean, deviation, 1 - level) if forecast else np.full(len(mean), np.nan)
@@ -100,7 +100,7 @@ def blocks_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 
     It takes the observed difference for the true one, so it is a hint, not a promise.
     """
     counts = np.unique(np.geomspace(MIN_BLOCKS, MOST_BLOCKS, 200).astype(int))
-    quantiles = stats.t.isf(alpha / 2, counts - 1) + stats.t.isf(1 - power, counts - 1)
+    quantiles = t_isf(alpha / 2, counts - 1) + t_isf(1 - power, counts - 1)
     least = quantiles / np.sqrt(counts)  # falls with n, so -least is sorted
     with np.errstate(invalid="ignore", divide="ignore"):
         effect = np.abs(mean) / deviation

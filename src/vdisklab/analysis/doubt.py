@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from vdisklab.analysis.compare import paired_ratios
+from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import (
     Floats,
     MeasureKey,
@@ -184,6 +184,8 @@ def drift_findings(observations: Observations, measure: MeasureKey) -> tuple[Dri
     Tested is what all cells of a block have in common; ratios and ranks are free of it, medians
     are not. Trends below 5 % are not worth a sentence.
     """
+    from scipy import stats  # noqa: PLC0415 - takes 1.5 s to load, and is needed here only
+
     found = []
     for campaign, effects in _block_effects(observations, measure).items():
         if len(effects) < TREND_FROM:
@@ -210,7 +212,7 @@ def first_block_findings(
         spread = float(rest.std(ddof=1)) * math.sqrt(1 + 1 / len(rest))
         below = float(rest.mean()) - first
         factor = math.exp(-below)
-        if factor <= SLOW_FIRST_BELOW and below > float(stats.t.isf(0.01, len(rest) - 1)) * spread:
+        if factor <= SLOW_FIRST_BELOW and below > float(t_isf(0.01, len(rest) - 1)) * spread:
             found.append(SlowFirstBlock(str(measure), campaign, factor))
     return tuple(found)
 

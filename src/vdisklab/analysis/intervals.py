@@ -7,8 +7,8 @@ where it can say nothing.
 from __future__ import annotations
 
 import numpy as np
-from scipy import stats
 
+from vdisklab.analysis.distributions import binomial_cdf, t_isf
 from vdisklab.analysis.observations import Floats, logarithms
 
 MIN_BLOCKS = 3
@@ -49,7 +49,7 @@ def log_t_interval(grid: Floats, level: float = 0.95) -> Interval:
     if usable.any():
         mean = np.nanmean(logs[usable], axis=1)
         error = np.nanstd(logs[usable], axis=1, ddof=1) / np.sqrt(count[usable])
-        half = stats.t.isf((1 - level) / 2, count[usable] - 1) * error
+        half = t_isf((1 - level) / 2, count[usable] - 1) * error
         # A sample of two may be so wide that its bounds leave what a float can hold.
         with np.errstate(over="ignore", under="ignore"):
             low[usable], high[usable] = np.exp(mean - half), np.exp(mean + half)
@@ -67,7 +67,7 @@ def order_statistic_interval(grid: Floats, level: float = 0.95) -> Interval:
     count = np.isfinite(grid).sum(axis=1)
     low, high = np.full(len(grid), np.nan), np.full(len(grid), np.nan)
     for n in np.unique(count):
-        if 1 - 2 * stats.binom.cdf(0, n, 0.5) < level or n < 2:
+        if 1 - 2 * binomial_cdf(0, n, 0.5) < level or n < 2:
             continue
         rows = count == n
         k, share = _order_statistic(int(n), level)
@@ -80,10 +80,10 @@ def order_statistic_interval(grid: Floats, level: float = 0.95) -> Interval:
 def _order_statistic(n: int, level: float) -> tuple[int, float]:
     """The rank k (from 1) that still reaches `level`, and the share of the next one to mix in."""
     ranks = np.arange(1, n // 2 + 1)
-    covered = 1 - 2 * stats.binom.cdf(ranks - 1, n, 0.5)
+    covered = 1 - 2 * binomial_cdf(ranks - 1, n, 0.5)
     k = int(ranks[covered >= level].max())
     outer = float(covered[k - 1])
-    inner = float(1 - 2 * stats.binom.cdf(k, n, 0.5)) if k < n // 2 else 0.0
+    inner = float(1 - 2 * binomial_cdf(k, n, 0.5)) if k < n // 2 else 0.0
     excess = (outer - level) / (outer - inner)
     return k, (n - k) * excess / (k + (n - 2 * k) * excess)
 

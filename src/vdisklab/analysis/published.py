@@ -20,10 +20,10 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
-from scipy import stats
 
 from vdisklab.analysis.claimfile import ClaimCache
 from vdisklab.analysis.compare import PRECISION, Ratio, holm, paired_ratios
+from vdisklab.analysis.distributions import t_sf
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey, Observations, logarithms
 from vdisklab.errors import PlanError
@@ -389,7 +389,7 @@ def _p_value(row: ShapeRow, observations: Observations, base: Cell) -> float | N
         return None
     error = max(float(logs.std(ddof=1)), PRECISION) / math.sqrt(len(logs))
     distance = abs(float(logs.mean()) - math.log(row.published))
-    return float(2 * stats.t.sf(distance / error, len(logs) - 1))
+    return float(2 * t_sf(distance / error, len(logs) - 1))
 
 
 def _judged(row: ShapeRow, adjusted: float, alpha: float) -> ShapeRow:

@@ -7,9 +7,9 @@ from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from vdisklab.analysis.additive import Fit, fit, usable
+from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
 from vdisklab.result.model import Better
 
@@ -195,7 +195,7 @@ def _count(goodness: Floats, grades: _Grades, p: float) -> tuple[Counts, Counts]
     better = np.zeros(len(values), dtype=np.int64)
     worse = np.zeros(len(values), dtype=np.int64)
     freedom = grades.freedom
-    limit = {df: float(stats.t.isf(p / 2, df)) for df in np.unique(freedom)}
+    limit = {df: float(t_isf(p / 2, df)) for df in np.unique(freedom)}
     for grade in range(len(grades.error)):
         inside = values[ends[grade] : ends[grade + 1]]
         least = np.minimum(freedom, freedom[grade])

@@ -57,7 +57,7 @@ def prepare_guests(
     if not buses:
         return None, _no_guest
     around.progress(Step("preparing the guest's kernel and image"))
-    boot = boot_files(around.host, around.cache, buses)
+    boot = boot_files(around.host, around.cache, buses, plan.guest.kernel)
     names = (f"vdisklab-{around.ledger.run_id}-{number}" for number in itertools.count(1))
     usb = Bus.USB in buses
 
@@ -86,9 +86,11 @@ def guest_buses(plan: CampaignPlan) -> frozenset[Bus]:
     return frozenset(cell.path.attachment.bus for cell in plan.cells if not cell.path.on_host)
 
 
-def boot_files(host: Host, cache: Path, buses: frozenset[Bus]) -> BootFiles:
+def boot_files(
+    host: Host, cache: Path, buses: frozenset[Bus], kernel_asked: str | None = None
+) -> BootFiles:
     """Kernel and image of the micro guest with drivers for these buses, made if not cached."""
-    kernel = find_kernel(host, cache, buses)
+    kernel = find_kernel(host, cache, buses, wanted=kernel_asked)
     image = build_guest_image(host, cache, kernel)
     return BootFiles(image.kernel, image.initrd, image.root, image.append)
 

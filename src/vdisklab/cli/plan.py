@@ -140,7 +140,7 @@ def _commands(host: LocalHost, planned: CampaignPlan) -> dict[Cell, CellCommands
     if not buses:
         boot = BootFiles(Path("-"), Path("-"), Path("-"), "")
     else:
-        boot = boot_files(host, state_directory() / "cache", buses)
+        boot = boot_files(host, state_directory() / "cache", buses, planned.guest.kernel)
     accelerator = planned.guest.accelerator or Accelerator.KVM
     return {cell: preview_cell(planned, cell, boot, accelerator) for cell in planned.cells}
 

@@ -49,16 +49,20 @@ def await_drivers(machine: Machine) -> None:
 def attached_disk(machine: Machine, disk: Disk) -> Iterator[GuestDisk]:
     """Plugs a disk into a running guest, and unplugs it at the end.
 
-    Whatever part of it was added is removed again, also when a later part is refused. Raises
-    GuestError.
+    Raises GuestError. After any error the disk stays plugged: that guest is not used again, and
+    a second error on the way back would hide the first.
     """
     port = port_for(disk)
-    undoing = list(reversed(detach_commands(disk, port)))
     with ExitStack() as plugged:
-        for command, undo in zip(attach_commands(disk, port), undoing, strict=True):
-            machine.monitor.perform(command)
-            plugged.callback(_undo, machine, undo)
-        yield find_disk(machine, disk.serial)
+        undoing = reversed(detach_commands(disk, port))
+        try:
+            for command, undo in zip(attach_commands(disk, port), undoing, strict=True):
+                machine.monitor.perform(command)
+                plugged.callback(_undo, machine, undo)
+            yield find_disk(machine, disk.serial)
+        except BaseException:
+            plugged.pop_all()
+            raise
 
 
 def find_disk(machine: Machine, serial: str) -> GuestDisk:

@@ -42,7 +42,7 @@ class Flavour(StrEnum):
         return "linux-image-cloud-amd64" if self is Flavour.CLOUD else "linux-image-amd64"
 
 
-# What Debian's cloud kernel leaves out: AHCI and USB. It boots a third faster.
+# All but AHCI and USB. With fewer drivers built in it takes some five percent less to boot.
 _CLOUD_BUSES = frozenset({Bus.VIRTIO, Bus.SCSI, Bus.NVME, Bus.IDE})
 
 

@@ -30,6 +30,13 @@ def mount_at(mountpoint: Path) -> Mount | None:
     return found[-1] if found else None
 
 
+def mount_of(path: Path) -> Mount | None:
+    """The mount that a file or directory lies on: the deepest, and of those the topmost."""
+    place = path.resolve()
+    found = [m for m in read_mounts() if m.mountpoint == place or m.mountpoint in place.parents]
+    return max(reversed(found), key=lambda m: len(m.mountpoint.parts), default=None)
+
+
 def mounts_below(directory: Path) -> tuple[Mount, ...]:
     """Mounts strictly inside a directory."""
     return tuple(mount for mount in read_mounts() if directory in mount.mountpoint.parents)

@@ -188,7 +188,7 @@ def _fio(at: Inspection) -> Iterator[Finding]:
 _GUEST_PROGRAMS = {
     "busybox": ("busybox-static", "the micro guest"),
     "qemu-ga": ("qemu-guest-agent", "the micro guest"),
-    "mkfs.erofs": ("erofs-utils", "the micro guest"),
+    "mke2fs": ("e2fsprogs", "the micro guest"),
 }
 _MEASURING_PROGRAMS = {
     "bonnie++": ("bonnie++", "bonnie++ workloads"),

@@ -9,6 +9,9 @@ import os
 import tempfile
 from pathlib import Path
 
+from vdisklab.host.mounts import mount_of
+from vdisklab.host.pagecache import residency
+
 # The largest logical block size in use; O_DIRECT wants buffer, offset and length aligned to it.
 _ALIGNED = 4096
 
@@ -19,7 +22,8 @@ _IO_URING_SETUP = 425
 def try_o_direct(directory: Path) -> str | None:
     """Writes and reads a block with O_DIRECT in `directory`; returns why it failed, or None.
 
-    Opening alone proves nothing: some file systems accept the flag and refuse the transfer.
+    Opening alone proves nothing: some file systems accept the flag and refuse the transfer, some
+    even transfer, through the page cache.
     """
     try:
         with tempfile.NamedTemporaryFile(dir=directory, prefix=".vdisklab-direct-") as file:
@@ -44,7 +48,20 @@ def _try_block(path: str) -> str | None:
             return f"transfer with O_DIRECT: {error.strerror}"
         finally:
             os.close(descriptor)
-        return None if block[:] == b"v" * _ALIGNED else "what was written did not come back"
+        if block[:] != b"v" * _ALIGNED:
+            return "what was written did not come back"
+    return _cached_all_the_same(Path(path))
+
+
+def _cached_all_the_same(file: Path) -> str | None:
+    """Some accept O_DIRECT and use the page cache: ext4 with data=journal, btrfs that compresses.
+
+    On tmpfs, which is the page cache, there is nothing else to be direct to.
+    """
+    mount = mount_of(file)
+    if mount is not None and mount.filesystem == "tmpfs":
+        return None
+    return "the data went through the page cache" if residency(file) > 0 else None
 
 
 def try_io_uring() -> str | None:

@@ -17,7 +17,7 @@ PACKAGES = (
     "zfs-dkms", "zfsutils-linux", "lvm2", "thin-provisioning-tools", "mdadm",
     "e2fsprogs", "xfsprogs", "btrfs-progs",
     "qemu-system-x86", "qemu-utils", "seabios",
-    "qemu-guest-agent", "busybox-static", "erofs-utils",
+    "qemu-guest-agent", "busybox-static",
     "fio", "bonnie++", "sysbench", "sqlite3",
     "python3", "libc-bin", "initramfs-tools", "procps",
 )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vdisklab.plan.path import DiskPath
-from vdisklab.plan.segments import ImageFormat, PageCache
+from vdisklab.plan.segments import ImageFormat, LayerKind, PageCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,17 @@ class PageCacheChoice(StrEnum):
 
 
 def page_cache_states(path: DiskPath) -> tuple[PageCache, ...]:
-    """The states that make sense for a path: cold and warm where QEMU uses the page cache."""
+    """The states that make sense for a path: cold and warm where QEMU uses the page cache.
+
+    Files on tmpfs live in the page cache, which therefore cannot be emptied of them.
+    """
     bypassed = (
         path.on_host
         or path.cache.direct
         or (path.image is not None and path.image.format is ImageFormat.NULL)
     )
-    return (PageCache.BYPASSED,) if bypassed else (PageCache.COLD, PageCache.WARM)
+    if bypassed:
+        return (PageCache.BYPASSED,)
+    if path.layers and path.layers[0].kind is LayerKind.TMPFS and len(path.layers) == 1:
+        return (PageCache.WARM,)
+    return (PageCache.COLD, PageCache.WARM)

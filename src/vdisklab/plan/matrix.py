@@ -39,7 +39,11 @@ def expand_matrix(
     dropped: list[Dropped] = []
     paths = _distinct_paths(patterns)
     for path in paths:
-        verdict = impossible(path, ground) or infeasible(path, capabilities)
+        verdict = (
+            impossible(path, ground)
+            or infeasible(path, capabilities)
+            or _without_state(path, page_cache)
+        )
         if verdict is None:
             cells += cells_of(path, page_cache)
         else:
@@ -47,6 +51,16 @@ def expand_matrix(
     if not cells:
         raise _nothing_left(paths, dropped, ground)
     return Matrix(tuple(cells), tuple(dropped))
+
+
+def _without_state(path: DiskPath, page_cache: PageCacheChoice) -> Impossible | None:
+    if cells_of(path, page_cache):
+        return None
+    return Impossible(
+        f"files on {path.stack} are never out of the page cache, and it was asked to be "
+        f"{page_cache}",
+        "leave --page-cache out",
+    )
 
 
 def cells_of(path: DiskPath, page_cache: PageCacheChoice) -> list[Cell]:

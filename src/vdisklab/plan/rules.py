@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from vdisklab.plan.ground import WORK_DIRECTORY, Ground, fewest_disks
 from vdisklab.plan.path import DiskPath, Image
-from vdisklab.plan.segments import Aio, CacheMode, ImageFormat, LayerKind
+from vdisklab.plan.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind, WriteCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,27 @@ def _enough_disks(path: DiskPath, ground: Ground) -> Impossible | None:
     return None
 
 
+def _usb_keeps_its_write_cache(path: DiskPath, _ground: Ground) -> Impossible | None:
+    """usb-storage takes write-cache=off and shows a write cache all the same.
+
+    Seen in the guest and in query-block of QEMU 7.2: usb_msd_storage_realize() makes its SCSI
+    disk without handing the property on (hw/usb/dev-storage-classic.c).
+    """
+    attachment = path.attachment
+    if path.on_host or attachment.bus is not Bus.USB:
+        return None
+    asked = attachment.write_cache
+    if asked is WriteCache.OFF or (asked is WriteCache.MODE and not path.cache.write_cache):
+        return Impossible(
+            "QEMU's usb-storage cannot do without its write cache",
+            "choose none, writeback or unsafe, or another bus",
+        )
+    return None
+
+
 _RULES: tuple[Callable[[DiskPath, Ground], Impossible | None], ...] = (
     _stacking, _enough_disks, _something_to_give, _raw_on_block, _null_stands_alone,
-    _native_needs_direct, _qcow2_features,
+    _native_needs_direct, _qcow2_features, _usb_keeps_its_write_cache,
 )  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def recorded_stack(
     capacity = size_for(path.layers, 2 * size + 4 * MIB)
     with (
         logged_disk(site, name, capacity, lies=lies, direct_io=direct_io, log=log) as disk,
-        filesystem(site, disk.target, layer, f"{name}.mnt") as target,
+        filesystem(site, disk.target, layer, f"{name}.mnt", size) as target,
     ):
         source = None if image.is_thin else site.directory / f"{name}.source"
         if source is not None:

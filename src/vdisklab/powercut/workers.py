@@ -72,7 +72,7 @@ def open_bench(site: Site) -> Iterator[Path]:
     """A directory on XFS, where files can be cloned, in the site's memory."""
     with (
         loop_device(site, "bench", _BENCH_BYTES, allocate=False) as device,
-        filesystem(site, device, Layer(LayerKind.XFS), "bench.mnt") as target,
+        filesystem(site, device, Layer(LayerKind.XFS), "bench.mnt", _BENCH_BYTES) as target,
     ):
         yield target.path
 

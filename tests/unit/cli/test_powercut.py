@@ -19,7 +19,7 @@ from vdisklab.report.powercut import power_cut_document, power_cut_table, verdic
         ((), "no path is named", "vdisklab powercut ext4"),
         (("raw/none",), "no host layer to put a logged disk under", "ext4/raw/none"),
         (("ext4/host",), "no guest disk", "format"),
-        (("ext4/none",), "no image format says which file", "ext4/raw/none"),
+        (("ext4/none",), "no image format says which", "ext4/raw/none"),
         (("tmpfs/raw/none",), "cannot yet be judged on tmpfs", "ext4, xfs, btrfs"),
         (("ext4/vdi/none",), "cannot yet be judged on vdi", "raw, qcow2"),
         (("ext4/raw/none", "--states", "9", "--exhaustive"), "exclude each other", "one of them"),
