@@ -55,6 +55,10 @@ METRICS: Mapping[str, Metric] = {
         Metric("worst_second", "B/s", Better.HIGHER),
         Metric("longest_stall", "s", Better.LOWER),
         Metric("latency_p95", "s", Better.LOWER),
+        # of fsync and its like, which no write's latency contains
+        Metric("sync_mean", "s", Better.LOWER),
+        Metric("sync_p99", "s", Better.LOWER),
+        Metric("sync_max", "s", Better.LOWER),
         Metric("transactions", "1/s", Better.HIGHER),
         # bonnie++'s own tests, beside its block writes and reads (bandwidth)
         Metric("per_char", "B/s", Better.HIGHER),

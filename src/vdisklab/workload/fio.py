@@ -76,11 +76,17 @@ class _Side(BaseModel):
     clat_ns: _Latency
 
 
+class _Sync(BaseModel):
+    total_ios: _Count = 0
+    lat_ns: _Latency | None = None
+
+
 class _Job(BaseModel):
     jobname: str
     error: int
     read: _Side
     write: _Side
+    sync: _Sync = _Sync()
 
 
 class _Report(BaseModel):
@@ -288,6 +294,7 @@ def _all_samples(report: _Report) -> tuple[Sample, ...]:
             raise WorkloadError(f"fio job {job.jobname} ended with errno {job.error}")
         for direction, side in ((Direction.READ, job.read), (Direction.WRITE, job.write)):
             samples += _samples(direction, side)
+        samples += _sync_samples(job.sync)
     if not samples:
         raise WorkloadError("fio did not complete a single operation", hint="give it more time")
     return tuple(samples)
@@ -306,6 +313,23 @@ def _samples(direction: Direction, side: _Side) -> list[Sample]:
         if key in side.clat_ns.percentile:
             values[metric] = side.clat_ns.percentile[key] * _NANOSECOND
     return [Sample(metric, direction, value) for metric, value in values.items()]
+
+
+def _sync_samples(sync: _Sync) -> list[Sample]:
+    """How long fsync and fdatasync took, which fio counts apart from the writes."""
+    if sync.total_ios == 0 or sync.lat_ns is None:
+        return []
+    latency = sync.lat_ns
+    values = {
+        "sync_mean": latency.mean,
+        "sync_p99": latency.percentile.get(_PERCENTILES["latency_p99"]),
+        "sync_max": latency.max,
+    }
+    return [
+        Sample(metric, Direction.WRITE, value * _NANOSECOND)
+        for metric, value in values.items()
+        if value is not None
+    ]
 
 
 def _counted(report: _Report) -> Counted:

@@ -171,3 +171,12 @@ class TestJobFiles:
 
 def test_the_json_is_the_programs_own() -> None:
     assert json.loads(recorded("fio-3.33-3jobs.json"))["fio version"] == "fio-3.33"
+
+
+def test_syncs_have_latencies_of_their_own() -> None:
+    text = recorded("fio-3.33-fsync.json")
+    ((_, outcome),) = parse_report(text)
+    found = {sample.metric: sample.value for sample in outcome.samples}
+    sync = json.loads(text)["jobs"][0]["sync"]["lat_ns"]
+    assert found["sync_mean"] == pytest.approx(sync["mean"] / 1e9)
+    assert found["sync_p99"] == pytest.approx(sync["percentile"]["99.000000"] / 1e9)
