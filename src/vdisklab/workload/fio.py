@@ -14,7 +14,7 @@ from vdisklab.result.model import Counted, Direction, Sample
 from vdisklab.units import parse_size
 from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
 from vdisklab.workload.fiojob import groups, job_options, job_seconds
-from vdisklab.workload.fiolog import Course, read_log
+from vdisklab.workload.fiolog import Course, Run, read_log
 from vdisklab.workload.settings import Settings, read_settings, require_room
 
 _NANOSECOND = 1e-9
@@ -159,7 +159,8 @@ class Fio:
         course = Course((), ())
         for text in output.files.values():
             totals = {Direction.READ: counted.read_bytes, Direction.WRITE: counted.write_bytes}
-            course = read_log(text, _window(output.stdout, plan), seconds, totals)
+            run = Run(_window(output.stdout, plan), seconds, totals, _longest(report))
+            course = read_log(text, run)
         samples = (*_all_samples(report), *course.samples)
         return Outcome(samples, counted, seconds, course.series)
 
@@ -339,6 +340,14 @@ def _counted(report: _Report) -> Counted:
         sum(job.read.total_ios for job in report.jobs),
         sum(job.write.total_ios for job in report.jobs),
     )
+
+
+def _longest(report: _Report) -> float:
+    """Seconds of the slowest request, an fsync included."""
+    sides = [side for job in report.jobs for side in (job.read, job.write)]
+    slowest = [side.lat_ns.max for side in sides if side.total_ios]
+    slowest += [job.sync.lat_ns.max for job in report.jobs if job.sync.lat_ns is not None]
+    return max(slowest, default=0.0) * _NANOSECOND
 
 
 def _measured_seconds(report: _Report) -> float:

@@ -16,7 +16,7 @@ from vdisklab.units import GIB
 from vdisklab.workload.base import Output, Subject, Timing
 from vdisklab.workload.fio import Fio, parse_report
 from vdisklab.workload.fiojob import groups
-from vdisklab.workload.fiolog import read_log
+from vdisklab.workload.fiolog import Run, read_log
 from vdisklab.workload.jobprofile import job_profile
 from workload.recorded import recorded
 
@@ -75,15 +75,14 @@ class TestAnswers:
         assert found["worst_second"] == min(series.values)
         assert found["longest_stall"] == 0.0
 
-    def test_stalls_are_seen(self) -> None:
-        log = recorded("fio-3.33-stalls_bw.log")
-        outcome = Fio().parse(fio(), Output(recorded("fio-3.33-stalls.json"), "", {"bw": log}))
+    def test_a_frozen_file_system_is_a_stall(self) -> None:
+        # fsfreeze(8) held it for 1.8 s from the second one on
+        log = recorded("fio-3.33-frozen_bw.log")
+        outcome = Fio().parse(fio(), Output(recorded("fio-3.33-frozen.json"), "", {"bw": log}))
         found = {sample.metric: sample.value for sample in outcome.samples}
-        # fio was told to think for 1.5 s after each 2000 blocks, which took 0.1 s
-        assert found["longest_stall"] == pytest.approx(1.4, abs=0.1)
-        # the bursts fall into seconds 0, 1, 3 and 4
-        assert outcome.series[0].values[2] == pytest.approx(0.0)
-        assert found["worst_second"] == pytest.approx(0.0)
+        assert found["longest_stall"] == pytest.approx(1.8, abs=0.15)
+        assert found["latency_max"] == pytest.approx(1.87, abs=0.01)
+        assert found["worst_second"] == 0.0
 
     def test_both_directions(self) -> None:
         log = recorded("fio-3.33-randrw_bw.log")
@@ -92,12 +91,24 @@ class TestAnswers:
         stalls = [sample for sample in outcome.samples if sample.metric == "longest_stall"]
         assert [stall.direction for stall in stalls] == [NONE]
 
+    def test_a_short_end_is_no_stall_and_a_long_one_is(self) -> None:
+        log = "".join(f"{100 * at}, 1000, 0, 0, 0\n" for at in range(1, 10))
+        whole = {READ: 1_000_000}
+        short = read_log(log, Run(0.1, 1.0, whole, 0.001))
+        found = {sample.metric: sample.value for sample in short.samples}
+        assert found["longest_stall"] == 0.0
+        assert sum(short.series[0].values) == pytest.approx(1_000_000)
+        long = read_log(log, Run(0.1, 3.0, {READ: 9 * 102_400}, 2.2))
+        found = {sample.metric: sample.value for sample in long.samples}
+        assert found["longest_stall"] == pytest.approx(2.1)
+        assert found["worst_second"] == 0.0
+
     @pytest.mark.parametrize(
         "line", ["1000", "x, 1, 0", "1000, 5, 9", "-1, 5, 0", "1000, -5, 0", "1000, 5, -1"]
     )
     def test_a_damaged_log_is_named(self, line: str) -> None:
         with pytest.raises(WorkloadError, match="line 2 of fio's bandwidth log"):
-            read_log(f"500, 1, 0, 0, 0\n{line}\n", 0.1, 5, {})
+            read_log(f"500, 1, 0, 0, 0\n{line}\n", Run(0.1, 5, {}, 1.0))
 
     def test_json_without_plus(self) -> None:
         ((name, outcome),) = parse_report(recorded("fio-3.33-plain.json"))
