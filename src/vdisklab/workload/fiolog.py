@@ -2,9 +2,9 @@
 
 Each line is `milliseconds, KiB/s, direction (0 read, 1 write, 2 trim), block size, offset`: the
 mean over a window that ended at that time (fio's HOWTO, "Log File Formats"). What fio 3.33 does
-beside that, as tried with `--thinktime` and on a frozen file system: a window in which nothing completed has no line; a
-window is longer than asked when fio's helper thread was late; jobs of one file stand one after
-the other, and the last, unfinished window of each has no line.
+beside that, as tried with `--thinktime` and on a frozen file system: a window in which nothing
+completed has no line; a window is longer than asked when fio's helper thread was late; jobs of
+one file stand one after the other, and the last, unfinished window of each has no line.
 """
 
 from __future__ import annotations
