@@ -49,7 +49,7 @@ def campaign(directory: Path, runtime: float, blocks: int) -> tuple[list[Run], f
 
 def outside_program(run: Run) -> float:
     """Seconds of a run in which no fio process was alive."""
-    return run.wall_seconds - sum(m.wall_seconds for m in run.measurements)
+    return (run.wall_seconds or 0.0) - sum(m.wall_seconds or 0.0 for m in run.measurements)
 
 
 def measured(runs: Iterable[Run]) -> float:
@@ -61,7 +61,7 @@ def span(runs: Sequence[Run]) -> float:
     """Seconds from the first run's begin to the last one's end: the blocks with their boots."""
     first = min(run.started for run in runs)
     last = max(runs, key=lambda run: run.started)
-    return (last.started - first).total_seconds() + last.wall_seconds
+    return (last.started - first).total_seconds() + (last.wall_seconds or 0.0)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -81,7 +81,7 @@ def report(directory: Path) -> dict[str, Any]:
     long, wall = campaign(directory, runtime=5, blocks=1)
     plugged = [run for run in (*short, *long) if run.origin is Origin.GUEST]
     starts = [
-        m.wall_seconds - m.measured_seconds
+        (m.wall_seconds or 0.0) - m.measured_seconds
         for run in plugged
         for m in run.measurements
         if m.measured_seconds is not None

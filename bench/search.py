@@ -166,7 +166,7 @@ def recorded(file: Path, measure: MeasureKey) -> Campaign:
     seconds: dict[str, list[float]] = {}
     for run in candidates:
         label = cell_label(run.path, run.page_cache)
-        seconds.setdefault(label, []).append(run.wall_seconds)
+        seconds.setdefault(label, []).append(run.wall_seconds or 0.0)
     cost = np.array([float(np.mean(seconds[cell])) for cell in observations.cells])
     kept = logs[whole]
     blocks = kept.shape[1]

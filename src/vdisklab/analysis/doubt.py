@@ -428,8 +428,9 @@ def evidence_findings(witnessed: Iterable[Witnessed], cpus: int | None) -> tuple
         if growth > GROWN_ABOVE:
             grown[label] = max(growth, grown.get(label, 0))
         counted = seen.measured_seconds
-        if counted is not None and counted > seen.wall_seconds * CLOCK_TOLERANCE:
-            trouble = ClockTrouble(label, seen.name, counted, seen.wall_seconds)
+        wall = seen.wall_seconds
+        if counted is not None and wall is not None and counted > wall * CLOCK_TOLERANCE:
+            trouble = ClockTrouble(label, seen.name, counted, wall)
             clock.setdefault((label, seen.name), trouble)
         share = _stolen(seen, cpus)
         if share > STOLEN_ABOVE:
@@ -448,7 +449,7 @@ def evidence_findings(witnessed: Iterable[Witnessed], cpus: int | None) -> tuple
 def _stolen(seen: Witnessed, cpus: int | None) -> float:
     """The share of all CPUs' time that a hypervisor below took; 0 where nobody can say."""
     steal = seen.evidence.steal_seconds
-    if steal is None or not cpus or seen.wall_seconds <= 0:
+    if steal is None or not cpus or not seen.wall_seconds:
         return 0.0
     return min(steal / (seen.wall_seconds * cpus), 1.0)
 
@@ -499,10 +500,10 @@ def host_findings(
     """What plan and host alone give away. Joined campaigns are of one machine already."""
     found: list[FitsInMemory | FrequencyGovernor | HostChanged] = []
     host = campaigns[0].host
-    size = campaigns[0].plan.get("size_bytes")
+    size, memory = campaigns[0].plan.get("size_bytes"), host.memory_bytes
     cached = sum(split_label(cell)[1] != PageCache.BYPASSED for cell in observations.cells)
-    if isinstance(size, int) and cached and size < FITS_BELOW * host.memory_bytes:
-        found.append(FitsInMemory(cached, size, host.memory_bytes))
+    if isinstance(size, int) and memory and cached and size < FITS_BELOW * memory:
+        found.append(FitsInMemory(cached, size, memory))
     governor = host.more.get("governor")
     if governor in _SAVING:
         found.append(FrequencyGovernor(governor))

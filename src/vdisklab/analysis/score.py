@@ -51,11 +51,22 @@ def _fio(depth: int) -> Mapping[Role, MeasureKey]:
     }
 
 
+def _crystaldiskmark(random: str) -> Mapping[Role, MeasureKey]:
+    read, write = Direction.READ, Direction.WRITE
+    return {
+        Role.SEQUENTIAL_READ: MeasureKey("seq1m-q1t1-read", read, "bandwidth"),
+        Role.RANDOM_READ: MeasureKey(f"{random}-read", read, "bandwidth"),
+        Role.SEQUENTIAL_WRITE: MeasureKey("seq1m-q1t1-write", write, "bandwidth"),
+        Role.RANDOM_WRITE: MeasureKey(f"{random}-write", write, "bandwidth"),
+    }
+
+
 ROLE_SETS: tuple[RoleSet, ...] = (
     # One request at a time comes first: that is how the article's tool worked, and where the
     # guest's own cost per request shows. A profile with other names adds its set here.
     RoleSet("q1", "one request at a time", _fio(1)),
     RoleSet("q32", "32 requests at a time", _fio(32)),
+    RoleSet("cdm", "CrystalDiskMark's Q1T1 tests", _crystaldiskmark("rnd4k-q1t1")),
 )
 
 

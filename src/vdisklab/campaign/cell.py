@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
 
 from vdisklab.campaign.evidence import Witness, block_stats, evidence_between
 from vdisklab.campaign.guests import GuestKey, GuestPool, PooledGuest
+from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject, prepared, with_files
 from vdisklab.campaign.workshop import Workshop
 from vdisklab.errors import HostError
 from vdisklab.guest.blockdev import (
@@ -35,7 +35,7 @@ from vdisklab.plan.segments import PageCache
 from vdisklab.progress import MeasurementStarted, Progress, Throughput
 from vdisklab.result.model import Check, Counted, Measurement
 from vdisklab.storage.image import ImageFile
-from vdisklab.workload.base import Script, Subject, Timing
+from vdisklab.workload.base import Subject, Timing
 from vdisklab.workload.registry import workload_for
 
 # Shares of an image that may be in the page cache although it was emptied (a format's header is
@@ -51,13 +51,6 @@ class StateError(HostError):
         self.checks = checks
         wrong = [f"{c.name} is {c.seen}, not {c.asked}" for c in checks if not c.confirmed]
         super().__init__("state not confirmed: " + "; ".join(wrong))
-
-
-class Place(Protocol):
-    """Where a program runs: inside the guest, or on the host."""
-
-    def run(self, script: Script, watch: Callable[[], None] | None) -> str:
-        """What the program printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +69,6 @@ class Ready:
     """A disk that is attached and confirmed, and everything that watches it."""
 
     place: Place
-    subject: Subject
     witness: Witness
     image: ImageFile | None
     watch: Callable[[], None] | None
@@ -114,10 +106,12 @@ def _on_host(bench: Bench, cell: Cell) -> Iterator[Ready]:
     with bench.workshop.image_for(cell.path) as image:
         if image is None:
             raise HostError("there is nothing to measure on the host")
-        subject = Subject(str(image.path), bench.plan.size_bytes, image.is_block)
+        plan, site = bench.plan, bench.workshop.site
+        memory, block = plan.guest.memory_bytes, image.is_block
+        subject = host_subject(site, image.path, plan.size_bytes, memory, is_device=block)
         witness = Witness(lambda: None, bench.workshop.devices_for(cell.path), None, image)
-        place = _HostPlace(bench)
-        yield Ready(place, subject, witness, image, None, _storage_checks(cell.path, image), ())
+        place = HostPlace(site, subject, None if block else image.path.parent)
+        yield Ready(place, witness, image, None, _storage_checks(cell.path, image), ())
 
 
 @contextmanager
@@ -127,6 +121,8 @@ def _in_guest(bench: Bench, cell: Cell) -> Iterator[Ready]:
         with _plugged(bench, disk) as (pooled, seen, commands):
             machine = pooled.machine
             checks = check_state(machine, disk, seen, pooled.at_start)
+            size, memory = bench.plan.size_bytes, bench.plan.guest.memory_bytes
+            subject = Subject(seen.device, size, is_device=True, memory=memory)
             stored = () if image is None else _storage_checks(cell.path, image)
             witness = Witness(
                 lambda: block_stats(machine, disk.serial),
@@ -135,8 +131,7 @@ def _in_guest(bench: Bench, cell: Cell) -> Iterator[Ready]:
                 image,
             )
             yield Ready(
-                _GuestPlace(machine),
-                Subject(seen.device, bench.plan.size_bytes, is_device=True),
+                GuestPlace(machine, subject),
                 witness,
                 image,
                 _throughput_watch(machine, disk.serial, bench.progress),
@@ -195,17 +190,23 @@ def _storage_checks(path: DiskPath, image: ImageFile) -> tuple[Check, ...]:
 
 def _measure(bench: Bench, cell: Cell, ready: Ready, plan: MeasurementPlan) -> Measurement:
     workload = workload_for(plan)
-    timing = Timing(bench.plan.runtime, bench.plan.ramp)
-    script = workload.script(plan, ready.subject, timing)
-    _set_page_cache(cell.page_cache, ready.image)
-    bench.progress(MeasurementStarted(plan.name, script.expected))
-    started = datetime.now(UTC)
-    before = ready.witness.look()
-    begin = time.monotonic()
-    raw = ready.place.run(script, ready.watch)
-    wall = time.monotonic() - begin
-    after = ready.witness.look()
-    outcome = workload.parse(raw)
+    timing = Timing(bench.plan.runtime, bench.plan.ramp, bench.plan.scale)
+    _rest(bench.plan.profile.usual.interval)
+    with ready.place.workspace(plan.filesystem) as space:
+        script = workload.script(plan, space.subject, timing)
+        with prepared(ready.place, script):
+            if script.prepare:
+                space.empty_cache()
+            _set_page_cache(cell.page_cache, ready.image)
+            bench.progress(MeasurementStarted(plan.name, script.expected or None))
+            started = datetime.now(UTC)
+            before = ready.witness.look()
+            begin = time.monotonic()
+            said = ready.place.run(script, ready.watch)
+            wall = time.monotonic() - begin
+            after = ready.witness.look()
+            output = with_files(ready.place, script, said)
+    outcome = workload.parse(plan, output)
     return Measurement(
         name=plan.name,
         program=plan.program,
@@ -215,8 +216,14 @@ def _measure(bench: Bench, cell: Cell, ready: Ready, plan: MeasurementPlan) -> M
         started=started,
         wall_seconds=wall,
         measured_seconds=outcome.measured_seconds,
-        raw=raw,
+        raw=output.text,
+        series=outcome.series,
     )
+
+
+def _rest(seconds: float) -> None:
+    if seconds > 0:
+        time.sleep(seconds)
 
 
 def _set_page_cache(asked: PageCache, image: ImageFile | None) -> None:
@@ -266,24 +273,3 @@ def _moved_bytes(counted: Counted) -> int:
 
 def _operations(counted: Counted) -> int:
     return counted.read_operations + counted.write_operations
-
-
-@dataclass(frozen=True, slots=True)
-class _GuestPlace:
-    machine: Machine
-
-    def run(self, script: Script, watch: Callable[[], None] | None) -> str:
-        ended = self.machine.agent.run(
-            script.command, timeout=script.timeout, expected=script.expected, watch=watch
-        )
-        return ended.stdout
-
-
-@dataclass(frozen=True, slots=True)
-class _HostPlace:
-    bench: Bench
-
-    def run(self, script: Script, watch: Callable[[], None] | None) -> str:
-        del watch
-        host = self.bench.workshop.site.host
-        return host.run(*script.command, timeout=script.timeout).stdout

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 
 from vdisklab.campaign.schedule import Slot
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.cell import Cell
 from vdisklab.plan.ground import Ground
 from vdisklab.plan.path import DiskPath, Image, Layer
+from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.plan.segments import ImageFormat, LayerKind, PageCache
 from vdisklab.storage.room import size_for
 from vdisklab.units import GIB, MIB
+from vdisklab.workload.base import Subject, Timing
+from vdisklab.workload.registry import workload_for
 
 # Seconds beside the program's own, read off campaigns under TCG on two cores (bench/overhead.py).
 _PER_MEASUREMENT = 0.9
@@ -24,12 +28,27 @@ _WRITE_RATE = 150 * MIB
 
 def run_seconds(plan: CampaignPlan, cell: Cell) -> float:
     """Seconds that one run of a cell is likely to take."""
-    measured = (plan.runtime + plan.ramp + _PER_MEASUREMENT) * len(plan.profile.measurements)
+    count = len(plan.profile.measurements)
+    measured = sum(map(partial(_expected, plan), plan.profile.measurements))
+    measured += (_PER_MEASUREMENT + plan.profile.usual.interval) * count
     boot = 0.0
     if not cell.path.on_host and not cell.path.attachment.bus.hot_pluggable:
         boot = _PER_BOOT
     refill = plan.size_bytes / (4 * GIB) if cell.page_cache is PageCache.WARM else 0.0
-    return measured + _PER_RUN + boot + refill * len(plan.profile.measurements)
+    return measured + _PER_RUN + boot + refill * count
+
+
+def _expected(plan: CampaignPlan, measurement: MeasurementPlan) -> float:
+    """Seconds that a program is asked to run; 0 where it ends with its work."""
+    subject = Subject(
+        "/dev/null",
+        plan.size_bytes,
+        is_device=measurement.filesystem is None,
+        is_directory=measurement.filesystem is not None,
+        memory=plan.guest.memory_bytes,
+    )
+    timing = Timing(plan.runtime, plan.ramp, plan.scale)
+    return workload_for(measurement).script(measurement, subject, timing).expected
 
 
 def campaign_seconds(plan: CampaignPlan, slots: tuple[Slot, ...]) -> float:
@@ -99,7 +118,16 @@ def stacks_of(plan: CampaignPlan) -> dict[tuple[Layer, ...], int]:
         )
         if None in images:
             stacks[layers] = max(stacks[layers], plan.size_bytes)
+        if works_on_files(plan) and any(
+            cell.path.on_host and cell.path.layers == layers for cell in plan.cells
+        ):
+            stacks[layers] += plan.size_bytes
     return stacks
+
+
+def works_on_files(plan: CampaignPlan) -> bool:
+    """A measurement needs a directory, beside the image, on each host path."""
+    return any(measurement.filesystem for measurement in plan.profile.measurements)
 
 
 def _image_room(image: Image, size: int) -> int:

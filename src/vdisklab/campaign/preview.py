@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.campaign.cell import disk_for
@@ -13,10 +13,12 @@ from vdisklab.campaign.survey import QEMU
 from vdisklab.guest.argv import BootFiles, Channels, GuestConfig, build_argv
 from vdisklab.guest.blockdev import attach_commands, spell_arguments, spell_commands
 from vdisklab.guest.disk import port_for
+from vdisklab.guest.filesystem import MOUNT_POINT, make_commands
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.cell import Cell
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.path import DiskPath
+from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.plan.segments import Bus, ImageFormat
 from vdisklab.storage.image import ImageFile, create_command, fill_command
 from vdisklab.workload.base import Subject, Timing
@@ -41,11 +43,11 @@ def preview_cell(
     stack = planned_stack(plan, cell.path, directory)
     image = _image(plan, cell.path, stack.top)
     device = str(image.path) if cell.path.on_host and image else _guest_device(cell.path)
-    subject = Subject(device, plan.size_bytes, not cell.path.on_host)
-    timing = Timing(plan.runtime, plan.ramp)
+    memory = plan.guest.memory_bytes
+    subject = Subject(device, plan.size_bytes, not cell.path.on_host, memory=memory)
+    timing = Timing(plan.runtime, plan.ramp, plan.scale)
     measurements = tuple(
-        shlex.join(workload_for(m).script(m, subject, timing).command)
-        for m in plan.profile.measurements
+        line for m in plan.profile.measurements for line in _measuring(m, subject, timing)
     )
     host = _host_commands(plan, cell.path, stack.commands, directory, image)
     if cell.path.on_host:
@@ -65,6 +67,26 @@ def preview_cell(
     argv = build_argv(config, Channels(3, 4, directory / "vdisklab-RUN.console"))
     plugging = attach_commands(disk, port_for(disk)) if bus.hot_pluggable else ()
     return CellCommands(host, spell_arguments(argv), spell_commands(plugging), measurements)
+
+
+def _measuring(plan: MeasurementPlan, subject: Subject, timing: Timing) -> tuple[str, ...]:
+    """All that one measurement runs, in its order."""
+    made: tuple[tuple[str, ...], ...] = ()
+    if plan.filesystem is not None:
+        path = MOUNT_POINT
+        if subject.is_device:
+            made = make_commands(subject.path, plan.filesystem)
+        else:
+            path = str(Path(subject.path).parent / "files-RUN")
+        subject = replace(subject, path=path, is_device=False, is_directory=True)
+    script = workload_for(plan).script(plan, subject, timing)
+    steps = (
+        *made,
+        *(step.command for step in script.prepare),
+        script.command,
+        *(step.command for step in script.conclude),
+    )
+    return tuple(shlex.join(command) for command in steps)
 
 
 def _guest_device(path: DiskPath) -> str:

@@ -10,7 +10,14 @@ from datetime import UTC, datetime
 
 from vdisklab.campaign.cell import Bench, Observed, StateError, measure_cell
 from vdisklab.campaign.schedule import Slot, block_order, schedule
-from vdisklab.errors import DirtyHostError, GuestError, HostError, VdisklabError, WorkloadError
+from vdisklab.errors import (
+    DirtyHostError,
+    GuestError,
+    HostError,
+    PlanError,
+    VdisklabError,
+    WorkloadError,
+)
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.cell import Cell
 from vdisklab.progress import RunFinished, RunStarted
@@ -123,7 +130,7 @@ def _kind(error: VdisklabError) -> FailureKind:
     match error:
         case GuestError():
             return FailureKind.GUEST
-        case WorkloadError():
+        case WorkloadError() | PlanError():
             return FailureKind.WORKLOAD
         case HostError():
             return FailureKind.STORAGE

@@ -27,6 +27,7 @@ from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.units import parse_duration, parse_size
 from vdisklab.workload.base import Subject, Timing
+from vdisklab.workload.jobprofile import job_profile
 from vdisklab.workload.registry import builtin_profile_text, workload_for
 
 DEFAULT_PROFILE = "quick"
@@ -45,7 +46,11 @@ PlanFileOption = Annotated[
 ProfileOption = Annotated[
     str | None,
     typer.Option(
-        "--profile", metavar="NAME", help="What each cell runs.", show_default=DEFAULT_PROFILE
+        "--profile",
+        metavar="NAME",
+        help="What each cell runs: one that `vdisklab profiles` lists, or a file: your own "
+        "profile (.toml), or any job file of fio (.fio).",
+        show_default=DEFAULT_PROFILE,
     ),
 ]
 BlocksOption = Annotated[
@@ -126,6 +131,15 @@ BaselineOption = Annotated[
     ),
 ]
 LabelOption = Annotated[str | None, typer.Option("--label", help="A name to find the campaign by.")]
+ScaleOption = Annotated[
+    float | None,
+    typer.Option(
+        "--scale",
+        metavar="SHARE",
+        help="Share of the totals of measurements that are not timed, such as 0.1.",
+        show_default="1",
+    ),
+]
 AcceleratorOption = Annotated[
     AcceleratorChoice | None,
     typer.Option("--accelerator", help="Who runs the guest.", show_default="auto: KVM if it works"),
@@ -160,6 +174,7 @@ def ask(
     accelerator: AcceleratorChoice | None = None,
     cpus: int | None = None,
     memory: str | None = None,
+    scale: float | None = None,
     db: str | None = None,
 ) -> Request:
     """The plan file's request, if there is one, under the command line's. Raises PlanError."""
@@ -180,6 +195,7 @@ def ask(
         page_cache=page_cache,
         baseline=baseline,
         label=label,
+        scale=scale,
         guest=GuestRequest(
             cpus=cpus,
             memory_bytes=None if memory is None else parse_size(memory),
@@ -199,21 +215,36 @@ def _read_plan_file(file: Path) -> Request:
 
 
 def load_profile(name: str) -> Profile:
-    """A built-in profile, or one in a TOML file, with every measurement's settings checked."""
-    if name.endswith(".toml"):
-        try:
-            text, origin = Path(name).read_text(encoding="utf-8"), name
-        except OSError as error:
-            raise PlanError(f"the profile {name} cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise PlanError(f"the profile {name} is not UTF-8 text") from error
-    else:
-        text, origin = builtin_profile_text(name), f"profile {name}"
-    profile = parse_profile(text, origin)
-    for measurement in profile.measurements:
-        subject = Subject("/dev/null", 1 << 30, is_device=True)
-        workload_for(measurement).script(measurement, subject, Timing(1.0, 0.0))
-    return profile
+    """A built-in profile, or one in a file: TOML, or a job file of fio."""
+    if not name.endswith((".toml", ".fio")):
+        return parse_profile(builtin_profile_text(name), f"profile {name}")
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise PlanError(f"the profile {name} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PlanError(f"the profile {name} is not UTF-8 text") from error
+    return parse_profile(text, name) if name.endswith(".toml") else job_profile(text, name)
+
+
+def check_measurements(plan: CampaignPlan) -> None:
+    """Raises PlanError for a setting that its program does not have, and for a disk or a memory
+    that is too small for it: before anything is built."""
+    for measurement in plan.profile.measurements:
+        workload = workload_for(measurement)
+        if workload.needs_directory and measurement.filesystem is None:
+            raise PlanError(
+                f"measurement {measurement.name!r}: {measurement.program} works on files",
+                hint='say on which file system: filesystem = "ext4"',
+            )
+        subject = Subject(
+            "/dev/null",
+            plan.size_bytes,
+            is_device=measurement.filesystem is None,
+            is_directory=measurement.filesystem is not None,
+            memory=plan.guest.memory_bytes,
+        )
+        workload.script(measurement, subject, Timing(plan.runtime, plan.ramp, plan.scale))
 
 
 def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) -> CampaignPlan:
@@ -234,6 +265,7 @@ def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) 
     capabilities = survey(host, ledger, directory, paths, progress, ground=ground)
     plan = build_plan(request, capabilities, profile)
     require_usable(host, plan.ground, device_bytes_needed(plan))
+    check_measurements(plan)
     return plan
 
 

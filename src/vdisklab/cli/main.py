@@ -20,16 +20,19 @@ from vdisklab.cli.clean import clean_verb
 from vdisklab.cli.compare import compare
 from vdisklab.cli.doctor import doctor
 from vdisklab.cli.export import export
+from vdisklab.cli.importing import import_files
 from vdisklab.cli.lab import lab_verbs
 from vdisklab.cli.method import method
 from vdisklab.cli.plan import plan
 from vdisklab.cli.powercut import powercut
+from vdisklab.cli.profiles import profiles
 from vdisklab.cli.rank import rank
 from vdisklab.cli.recommend import recommend
 from vdisklab.cli.report import report
 from vdisklab.cli.run import run
 from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
+from vdisklab.cli.table import table
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, VdisklabError
 from vdisklab.storage.undo import UNDO
 
@@ -67,23 +70,13 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for verb in (
-        doctor,
-        plan,
-        run,
-        rank,
-        compare,
-        claims,
-        show,
-        runs,
-        recommend,
-        report,
-        export,
-        audit,
-        powercut,
-        method,
-    ):
+    verbs = (
+        doctor, profiles, plan, run, rank, compare, table, claims, show, runs, recommend, export,
+        audit, powercut, report, method,
+    )  # fmt: skip
+    for verb in verbs:
         app.command()(verb)
+    app.command("import")(import_files)
     app.command("clean")(clean_verb(UNDO))
     app.add_typer(lab_verbs())
     return app

@@ -63,6 +63,7 @@ def plan(
     accelerator: asking.AcceleratorOption = None,
     cpus: asking.CpusOption = None,
     memory: asking.MemoryOption = None,
+    scale: asking.ScaleOption = None,
     commands: CommandsOption = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -80,7 +81,7 @@ def plan(
         paths=paths, plan_file=plan_file, profile=profile, blocks=blocks, runtime=runtime,
         ramp=ramp, size=size, directory=directory, on=on, destroy=destroy, disks=disks, arc=arc,
         seed=seed, page_cache=page_cache, baseline=baseline, label=label,
-        accelerator=accelerator, cpus=cpus, memory=memory,
+        accelerator=accelerator, cpus=cpus, memory=memory, scale=scale,
     )  # fmt: skip
     host = LocalHost()
     console = Console(stderr=True)

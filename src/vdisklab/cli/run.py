@@ -14,6 +14,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from vdisklab.analysis.observations import Observations
+from vdisklab.analysis.score import role_set
 from vdisklab.campaign.cell import Bench
 from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import Identity, campaign_runs, chosen_runs
@@ -25,15 +27,18 @@ from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.plan import print_dropped
 from vdisklab.cli.rank import rank
 from vdisklab.cli.search import SEARCH_BLOCKS, BestSearch, Wanted, make_search
-from vdisklab.cli.tables import DbOption, Format, FormatOption
+from vdisklab.cli.table import table
+from vdisklab.cli.tables import DbOption, Format, FormatOption, load, open_results
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.medium import describe_device, medium_of
+from vdisklab.plan.build import NO_BASELINE
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.needs import only_with
 from vdisklab.plan.request import Request
+from vdisklab.plan.segments import HOST
 from vdisklab.progress import CampaignStarted, Note, Progress
 from vdisklab.report.wording import search_sentence
 from vdisklab.result.address import default_url
@@ -61,6 +66,15 @@ def run(
     accelerator: asking.AcceleratorOption = None,
     cpus: asking.CpusOption = None,
     memory: asking.MemoryOption = None,
+    scale: asking.ScaleOption = None,
+    here: Annotated[
+        bool,
+        typer.Option(
+            "--here",
+            help="Measure in this machine itself, on files in --dir: no hypervisor and no root "
+            "needed. Takes no PATHS.",
+        ),
+    ] = False,
     db: DbOption = None,
     new: Annotated[
         bool, typer.Option("--new", help="Begin again, although this plan was measured before.")
@@ -119,13 +133,17 @@ def run(
 
         vdisklab run '{raw,qcow2}/{none,writeback}' --find best --budget 30m --need durable
 
+        vdisklab run --here --dir /mnt/block-storage --profile sysbench-fileio
+
         vdisklab run {none,ext4/raw/none,zvol/none} --on /dev/sdb
     """
+    if here:
+        paths, baseline = _here(paths, plan_file, baseline)
     request = ask(
         paths=paths, plan_file=plan_file, profile=profile, blocks=blocks, runtime=runtime,
         ramp=ramp, size=size, directory=directory, on=on, destroy=destroy, disks=disks, arc=arc,
         seed=seed, page_cache=page_cache, baseline=baseline, label=label,
-        accelerator=accelerator, cpus=cpus, memory=memory, db=db,
+        accelerator=accelerator, cpus=cpus, memory=memory, scale=scale, db=db,
     )  # fmt: skip
     search = make_search(find, within, budget, need, metric)
     if search is not None and request.blocks is None:
@@ -146,15 +164,36 @@ def run(
     return EXIT_CELLS_FAILED if failed else 0
 
 
+def _here(
+    paths: list[str] | None, plan_file: Path | None, baseline: str | None
+) -> tuple[list[str], str]:
+    """The one path, and no baseline. Raises PlanError when more was asked for."""
+    if paths or plan_file is not None or baseline is not None:
+        raise PlanError(
+            "--here measures the directory --dir as it is and takes no PATHS, --plan or --baseline",
+            hint="name the directory with --dir, and the run with --label",
+        )
+    return [HOST], NO_BASELINE
+
+
 def _rank(console: Console, campaign: str, url: str, form: Format, failed: int) -> None:
     """Ranks what was measured. That nothing can be ranked is no failure of measuring."""
     try:
-        rank(campaign=[campaign], db=url, form=form)
+        if role_set(_observations(url, campaign)) is None:
+            # A profile that has no scores: all its numbers instead.
+            table(campaign=[campaign], db=url, form=form)
+        else:
+            rank(campaign=[campaign], db=url, form=form)
     except PlanError as error:
         if failed:
             console.print(f"{failed} cells failed; `vdisklab runs {campaign}` lists them")
         console.print(Text(f"no ranking: {error}"), soft_wrap=True)
         console.print(Text(f"hint: {error.hint}"), soft_wrap=True)
+
+
+def _observations(url: str, campaign: str) -> Observations:
+    with open_results(url) as results:
+        return load(results, [campaign]).observations
 
 
 def measure(

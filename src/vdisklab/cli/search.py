@@ -63,7 +63,7 @@ class BestSearch:
         have: the same numbers choose the same cells. Paths on the host are what scores relate
         to, and are measured in every block.
         """
-        before = sum(run.wall_seconds for run in results.outlines([campaign]))
+        before = sum(run.wall_seconds or 0.0 for run in results.outlines([campaign]))
         fingerprint = {cell.label: cell.fingerprint for cell in plan.cells}
         beside = {cell.fingerprint for cell in plan.cells if cell.path.on_host}
 
@@ -77,7 +77,7 @@ class BestSearch:
                     hint="`vdisklab rank` says what failed; choose another --metric",
                 )
             runs = results.outlines([campaign])
-            each = sum(run.wall_seconds for run in runs) / max(1, len(runs))
+            each = sum(run.wall_seconds or 0.0 for run in runs) / max(1, len(runs))
             spent = before + time.monotonic() - self.began
             affordable = (self.budget - spent) / each - len(beside)
             rows = next_cells(standing(logs, self.rules), affordable)

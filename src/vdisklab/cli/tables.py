@@ -81,8 +81,8 @@ class RunOutline(Outline, Protocol):
         """The fingerprint that the columns of observations use."""
 
     @property
-    def wall_seconds(self) -> float:
-        """How long the run took, everything included."""
+    def wall_seconds(self) -> float | None:
+        """How long the run took, everything included; None for an imported one."""
 
 
 class Results(Protocol):
@@ -167,7 +167,7 @@ def choose_campaigns(results: Results, names: Sequence[str] | None) -> tuple[Cam
     return tuple(newest)
 
 
-_SAME_PLAN = ("size_bytes", "runtime", "ramp", "guest")
+_SAME_PLAN = ("size_bytes", "runtime", "ramp", "scale", "guest")
 
 
 def disagreement(first: Campaign, other: Campaign) -> PlanError | None:
@@ -229,7 +229,7 @@ def joinable_campaigns(
 def evidence_doubts(results: Results, loaded: Loaded) -> tuple[Doubt, ...]:
     """What the evidence beside the campaigns' numbers gives away."""
     witnessed = results.evidence([campaign.id for campaign in loaded.campaigns])
-    return evidence_findings(witnessed, max(1, loaded.campaigns[0].host.cpus))
+    return evidence_findings(witnessed, loaded.campaigns[0].host.cpus or 1)
 
 
 def cache_findings(results: Results, loaded: Loaded) -> tuple[FromPageCache, ...]:

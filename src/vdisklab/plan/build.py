@@ -1,6 +1,6 @@
 """From a request to a campaign plan: defaults, the baseline, and what must hold of the numbers.
 
-Where nothing was said:
+Where nothing was said, neither by the user nor by the profile:
 
     blocks 5      a median with an interval; ask for more to settle small differences
     runtime 5 s   long against the tenths of a second that a cell costs beside it
@@ -42,6 +42,7 @@ LONGEST_SECONDS = 86_400.0
 MOST_BLOCKS = 10_000
 SMALLEST_MEMORY = 128 * MIB
 MOST_CPUS = 255
+MOST_SCALE = 1000
 MOST_DISKS = 26
 SMALLEST_ARC = 64 * MIB  # arc_init of OpenZFS: zfs_arc_max below 64 MiB is ignored
 LARGEST_SEED = (1 << 63) - 1
@@ -64,20 +65,22 @@ def build_plan(request: Request, capabilities: Capabilities, profile: Profile) -
     guest = _guest(request.guest)
     matrix = _fitting(matrix, guest)
     baseline, matrix = _with_baseline(request, matrix, capabilities)
+    usual = profile.usual
     plan = CampaignPlan(
         cells=matrix.cells,
         dropped=matrix.dropped,
         profile=profile,
-        blocks=_or(request.blocks, DEFAULT_BLOCKS),
+        blocks=_or(request.blocks, _or(usual.blocks, DEFAULT_BLOCKS)),
         seed=_or(request.seed, 0),
-        size_bytes=_or(request.size_bytes, DEFAULT_SIZE),
-        runtime=float(_or(request.runtime, DEFAULT_RUNTIME)),
-        ramp=float(_or(request.ramp, DEFAULT_RAMP)),
+        size_bytes=_or(request.size_bytes, _or(usual.size_bytes, DEFAULT_SIZE)),
+        runtime=float(_or(request.runtime, _or(usual.runtime, DEFAULT_RUNTIME))),
+        ramp=float(_or(request.ramp, _or(usual.ramp, DEFAULT_RAMP))),
         directory=_or(request.directory, Path()).absolute(),
         baseline=baseline,
         guest=guest,
         ground=ground,
         label=_or(request.label, ""),
+        scale=_or(request.scale, 1.0),
     )
     _check(plan)
     return plan if request.seed is not None else replace(plan, seed=_seed(plan))
@@ -183,6 +186,10 @@ def _check(plan: CampaignPlan) -> None:
             hint=f"ZFS takes no less than {format_size(SMALLEST_ARC)}",
         )
     _check_seconds(plan)
+    if not 0 < plan.scale <= MOST_SCALE:
+        raise PlanError(
+            f"scale is {plan.scale:g}", hint=f"write more than 0 and at most {MOST_SCALE}"
+        )
     _check_size(plan.size_bytes)
     if plan.guest.memory_bytes < SMALLEST_MEMORY:
         raise PlanError(

@@ -29,7 +29,8 @@ class CampaignPlan:
     """Everything that decides what is measured, and nothing that is found out while measuring.
 
     `size_bytes` is the size of the disk that the guest sees, `runtime` and `ramp` are seconds
-    for each timed measurement, `baseline` the path that scores are related to.
+    for each timed measurement, `scale` the share of the totals of those that are not timed,
+    `baseline` the path that scores are related to.
     """
 
     cells: tuple[Cell, ...]
@@ -45,6 +46,7 @@ class CampaignPlan:
     guest: GuestPlan = field(default_factory=GuestPlan)
     ground: Ground = WORK_DIRECTORY
     label: str = ""
+    scale: float = 1.0
 
     def as_json(self) -> dict[str, Any]:
         """What identifies the plan, as plain JSON values; the dropped paths are left out.
@@ -56,6 +58,7 @@ class CampaignPlan:
             "profile": self.profile.name,
             "measurements": [
                 {"name": m.name, "program": m.program, "settings": dict(m.settings)}
+                | ({"filesystem": m.filesystem} if m.filesystem else {})
                 for m in self.profile.measurements
             ],
             "seed": self.seed,
@@ -65,6 +68,7 @@ class CampaignPlan:
             "directory": str(self.directory),
             **self.ground.as_json(),
             "baseline": self.baseline.canonical,
+            **({"scale": self.scale} if self.scale != 1.0 else {}),
             "guest": {
                 "cpus": self.guest.cpus,
                 "memory_bytes": self.guest.memory_bytes,

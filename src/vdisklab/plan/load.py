@@ -38,7 +38,7 @@ def _seconds(value: object) -> object:
     return value
 
 
-_Bytes = Annotated[
+Bytes = Annotated[
     int,
     BeforeValidator(_bytes),
     WithJsonSchema(
@@ -50,7 +50,7 @@ _Bytes = Annotated[
         }
     ),
 ]
-_Seconds = Annotated[
+Seconds = Annotated[
     float,
     BeforeValidator(_seconds),
     WithJsonSchema(
@@ -71,7 +71,7 @@ class GuestTable(Table):
     """The virtual machine."""
 
     cpus: int | None = Field(None, ge=1, description="number of virtual CPUs, from 1")
-    memory: _Bytes | None = Field(None, description="memory: bytes, or 512M, 1G")
+    memory: Bytes | None = Field(None, description="memory: bytes, or 512M, 1G")
     accelerator: _Accelerator | None = Field(
         None, description="kvm, tcg, or auto: KVM if it really runs a guest, else TCG"
     )
@@ -91,13 +91,13 @@ class PlanTable(Table):
     blocks: int | None = Field(
         None, ge=1, description="number of repetitions, from 1: each block measures every cell once"
     )
-    runtime: _Seconds | None = Field(
+    runtime: Seconds | None = Field(
         None, description="how long each measurement takes: seconds, or 500ms, 1m"
     )
-    ramp: _Seconds | None = Field(
+    ramp: Seconds | None = Field(
         None, description="how long each measurement runs before it counts: seconds, or 500ms"
     )
-    size: _Bytes | None = Field(
+    size: Bytes | None = Field(
         None, description="size of the disk that the guest sees: bytes, or 512M, 1G"
     )
     dir: str | None = Field(
@@ -108,7 +108,7 @@ class PlanTable(Table):
         description="whole block devices to build on instead of the work directory",
     )
     disks: int | None = Field(None, ge=1, description="how many disks lvm, md and ZFS get, from 1")
-    arc: _Bytes | None = Field(None, description="limit of ZFS's cache while measuring")
+    arc: Bytes | None = Field(None, description="limit of ZFS's cache while measuring")
     db: str | None = Field(None, min_length=1, description="database: a file or a URL")
     seed: int | None = Field(None, ge=0, description="seed of the random order, from 0")
     page_cache: _PageCache | None = Field(
@@ -118,6 +118,11 @@ class PlanTable(Table):
         None, min_length=1, description="disk path that the others are related to, or none"
     )
     label: str | None = Field(None, description="a name for the campaign, for people")
+    scale: float | None = Field(
+        None,
+        gt=0,
+        description="share of the totals of measurements that are not timed, such as 0.1",
+    )
     guest: GuestTable | None = Field(None, description="a table: the virtual machine")
 
 
@@ -140,6 +145,7 @@ def parse_request(text: str, origin: str) -> Request:
         page_cache=table.page_cache,
         baseline=table.baseline,
         label=table.label,
+        scale=table.scale,
         guest=GuestRequest() if table.guest is None else _guest(table.guest),
     )
 

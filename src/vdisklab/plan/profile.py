@@ -12,12 +12,28 @@ Setting = str | int | float | bool | tuple[str, ...]
 class MeasurementPlan:
     """One program with its settings, which the program's own module reads and checks.
 
-    `name` is unique within the profile and names the result: `randread-4k-q1`.
+    `name` is unique within the profile and names the result: `randread-4k-q1`. `filesystem` is
+    the one that is made in the guest for it and on whose files it works; None: the disk itself.
     """
 
     name: str
     program: str
     settings: Mapping[str, Setting]
+    filesystem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What a profile does where the user says nothing; None: what every profile does.
+
+    `interval` is a rest in seconds before each measurement.
+    """
+
+    blocks: int | None = None
+    runtime: float | None = None
+    ramp: float | None = None
+    size_bytes: int | None = None
+    interval: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +44,4 @@ class Profile:
     title: str
     measurements: tuple[MeasurementPlan, ...]
     description: str = ""
+    usual: Usual = Usual()

@@ -6,7 +6,10 @@
     [[measurement]]
     name = "randread-4k-q1"
     program = "fio"
+    filesystem = "ext4"    # made in the guest; left out: the disk itself
     rw = "randread"        # all further keys are settings, which the program's module reads
+
+Before the measurements a table [usual] may give blocks, runtime, ramp, size and interval.
 
 The built-in profiles are package data of `vdisklab.workload`.
 """
@@ -15,12 +18,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from vdisklab.errors import PlanError
-from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
+from vdisklab.plan.load import Bytes, Seconds
+from vdisklab.plan.profile import MeasurementPlan, Profile, Setting, Usual
 from vdisklab.plan.toml import Table, read_toml
 
 
@@ -35,7 +39,11 @@ def _setting(value: object) -> object:
 
 # Names become parts of file names, metric names and SQL; they say nothing that needs quoting.
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+_Program = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+_-]{0,62}$")]
 _Setting = Annotated[Setting, BeforeValidator(_setting)]
+
+
+_FileSystem = Literal["ext2", "ext3", "ext4", "xfs", "btrfs"]
 
 
 class _MeasurementTable(Table):
@@ -44,16 +52,32 @@ class _MeasurementTable(Table):
     __pydantic_extra__: dict[str, _Setting] = Field(init=False)
 
     name: _Name = Field(description='name = "randread-4k-q1", unique within the profile')
-    program: _Name = Field(description='program = "fio"')
+    program: _Program = Field(description='program = "fio"')
+    filesystem: _FileSystem | None = Field(
+        None, description='filesystem = "ext4": made in the guest, and worked on its files'
+    )
 
     def as_plan(self) -> MeasurementPlan:
-        return MeasurementPlan(self.name, self.program, dict(self.__pydantic_extra__))
+        settings = dict(self.__pydantic_extra__)
+        return MeasurementPlan(self.name, self.program, settings, self.filesystem)
+
+
+class _UsualTable(Table):
+    blocks: int | None = Field(None, ge=1, description="number of repetitions, from 1")
+    runtime: Seconds | None = Field(None, description="seconds of each measurement")
+    ramp: Seconds | None = Field(None, description="seconds before it that do not count")
+    size: Bytes | None = Field(None, description='size of the disk: size = "1G"')
+    interval: Seconds = Field(0.0, description="seconds of rest before each measurement")
+
+    def as_usual(self) -> Usual:
+        return Usual(self.blocks, self.runtime, self.ramp, self.size, self.interval)
 
 
 class _ProfileTable(Table):
     name: _Name = Field(description='name = "quick"')
     title: str = Field(min_length=1, description='title = "what it measures, in a few words"')
     description: str = ""
+    usual: _UsualTable | None = Field(None, description="a table of what is usual for it")
     measurement: list[_MeasurementTable] = Field(
         min_length=1, description="one table [[measurement]] for each, with name and program"
     )
@@ -77,4 +101,5 @@ def parse_profile(text: str, origin: str) -> Profile:
         title=table.title,
         measurements=tuple(measurement.as_plan() for measurement in table.measurement),
         description=table.description,
+        usual=Usual() if table.usual is None else table.usual.as_usual(),
     )

@@ -45,6 +45,7 @@ class Request:
     page_cache: PageCacheChoice | None = None
     baseline: str | None = None
     label: str | None = None
+    scale: float | None = None
     guest: GuestRequest = field(default_factory=GuestRequest)
 
 

@@ -88,7 +88,7 @@ def _facts(run: Run) -> Table:
         ("cell", cell_label(run.path, run.page_cache)),
         ("block", f"{run.block}, position {run.position}"),
         ("started", f"{run.started:%Y-%m-%d %H:%M:%S %Z}".strip()),
-        ("took", format_duration(run.wall_seconds)),
+        ("took", _duration(run.wall_seconds)),
         ("measured", f"{run.origin}, {run.accelerator}" if run.accelerator else run.origin.value),
         ("medium", run.medium or "not known"),
     ]
@@ -99,6 +99,10 @@ def _facts(run: Run) -> Table:
     rows = tuple((text(name), text(value)) for name, value in facts)
     columns = (Column("fact", ""), Column("value", "", folds=True))
     return Table(f"Run {run.id}", columns, rows, tuple(notes))
+
+
+def _duration(seconds: float | None) -> str:
+    return "not known" if seconds is None else format_duration(seconds)
 
 
 def _confirmed(check: Check) -> str:
@@ -128,7 +132,7 @@ def _checks(run: Run) -> Table:
 
 def _measurement(measured: Measurement) -> Iterator[Table]:
     seconds = measured.measured_seconds
-    took = format_duration(seconds if seconds is not None else measured.wall_seconds)
+    took = _duration(seconds if seconds is not None else measured.wall_seconds)
     rows = tuple(
         (
             text(sample.direction.value),

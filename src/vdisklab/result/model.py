@@ -51,6 +51,25 @@ METRICS: Mapping[str, Metric] = {
         Metric("latency_p99.9", "s", Better.LOWER),
         Metric("latency_max", "s", Better.LOWER),
         Metric("duration", "s", Better.LOWER),
+        # The smallest bandwidth of a whole second, and the longest time without a completion.
+        Metric("worst_second", "B/s", Better.HIGHER),
+        Metric("longest_stall", "s", Better.LOWER),
+        Metric("latency_p95", "s", Better.LOWER),
+        # of fsync and its like, which no write's latency contains
+        Metric("sync_mean", "s", Better.LOWER),
+        Metric("sync_p99", "s", Better.LOWER),
+        Metric("sync_max", "s", Better.LOWER),
+        Metric("transactions", "1/s", Better.HIGHER),
+        # bonnie++'s own tests, beside its block writes and reads (bandwidth)
+        Metric("per_char", "B/s", Better.HIGHER),
+        Metric("rewrite", "B/s", Better.HIGHER),
+        Metric("seeks", "1/s", Better.HIGHER),
+        Metric("seq_create", "1/s", Better.HIGHER),
+        Metric("seq_stat", "1/s", Better.HIGHER),
+        Metric("seq_delete", "1/s", Better.HIGHER),
+        Metric("random_create", "1/s", Better.HIGHER),
+        Metric("random_stat", "1/s", Better.HIGHER),
+        Metric("random_delete", "1/s", Better.HIGHER),
     )
 }
 
@@ -62,6 +81,16 @@ class Sample:
     metric: str
     direction: Direction
     value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A metric over time: its mean in each interval of `interval` seconds from the start."""
+
+    metric: str
+    direction: Direction
+    interval: float
+    values: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +127,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One program's run: what it was told, what it said, what that means."""
+    """One program's run: what it was told, what it said, what that means.
+
+    An imported one has no `wall_seconds`, and `started` is the time of its file.
+    """
 
     name: str
     program: str
@@ -106,9 +138,10 @@ class Measurement:
     samples: tuple[Sample, ...]
     evidence: Evidence
     started: datetime
-    wall_seconds: float
+    wall_seconds: float | None
     measured_seconds: float | None
     raw: str
+    series: tuple[Series, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +172,7 @@ class Witnessed:
     page_cache: str
     name: str
     directions: tuple[Direction, ...]
-    wall_seconds: float
+    wall_seconds: float | None
     measured_seconds: float | None
     evidence: Evidence
 
@@ -164,14 +197,17 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """The machine, as far as it decides numbers. What is unknown is absent from `more`."""
+    """The machine, as far as it decides numbers. What is unknown is absent from `more`.
+
+    Of a machine whose results were imported nothing else is known: texts are empty, numbers None.
+    """
 
     hostname: str
     machine_id: str
     kernel: str
     cpu: str
-    cpus: int
-    memory_bytes: int
+    cpus: int | None
+    memory_bytes: int | None
     qemu: str | None
     fio: str | None
     more: Mapping[str, str] = field(default_factory=dict)
@@ -216,7 +252,7 @@ class Run:
     position: int
     origin: Origin
     started: datetime
-    wall_seconds: float
+    wall_seconds: float | None
     accelerator: str | None
     medium: str | None
     checks: tuple[Check, ...] = ()

@@ -35,7 +35,7 @@ class RunOutline:
     accelerator: str | None
     medium: str | None
     failure: Failure | None
-    wall_seconds: float
+    wall_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -11,6 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from vdisklab.errors import DatabaseError
 from vdisklab.result.model import (
     Campaign,
     Check,
@@ -24,6 +26,7 @@ from vdisklab.result.model import (
     Origin,
     Run,
     Sample,
+    Series,
     Witnessed,
 )
 from vdisklab.result.powercut import Counterexample, PowerCut
@@ -176,7 +179,10 @@ def measurement_row(measurement: Measurement, run_key: int, ordinal: int) -> dic
 
 
 def measurement_value(
-    row: Row, counted: Mapping[str, Counted], samples: Iterable[Sample]
+    row: Row,
+    counted: Mapping[str, Counted],
+    samples: Iterable[Sample],
+    series: Iterable[Series] = (),
 ) -> Measurement:
     """The measurement in a row of `measurement`, with what hangs on it."""
     return Measurement(
@@ -189,6 +195,7 @@ def measurement_value(
         wall_seconds=row["wall_seconds"],
         measured_seconds=row["measured_seconds"],
         raw=decompress(row["raw"]),
+        series=tuple(series),
     )
 
 
@@ -248,6 +255,33 @@ def sample_rows(samples: Sequence[Sample], measurement_key: int) -> list[dict[st
 def sample_value(row: Row) -> Sample:
     """The sample in a row of `sample`."""
     return Sample(row["metric"], Direction(row["direction"]), row["value"])
+
+
+def series_rows(series: Sequence[Series], measurement_key: int) -> list[dict[str, Any]]:
+    """The rows of a measurement's course. Raises DatabaseError for a point that is not finite."""
+    return [
+        {
+            "measurement": measurement_key,
+            "ordinal": ordinal,
+            "metric": one.metric,
+            "direction": one.direction.value,
+            "interval_seconds": one.interval,
+            "points": [_finite(value) for value in one.values],
+        }
+        for ordinal, one in enumerate(series)
+    ]
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise DatabaseError(f"{value} is not a measured number and is not stored")
+    return value
+
+
+def series_value(row: Row) -> Series:
+    """The course in a row of `series`."""
+    points = tuple(float(point) for point in row["points"])
+    return Series(row["metric"], Direction(row["direction"]), row["interval_seconds"], points)
 
 
 def compress(raw: str) -> bytes:

@@ -160,8 +160,8 @@ host = sa.Table(
     _words("machine_id"),
     _words("kernel"),
     _words("cpu"),
-    _place("cpus"),
-    _count("memory_bytes"),
+    sa.Column("cpus", Whole(32)),
+    _count("memory_bytes", optional=True),
     _words("qemu", optional=True),
     _words("fio", optional=True),
     sa.Column("more", sa.JSON, nullable=False),
@@ -193,7 +193,7 @@ run = sa.Table(
     _place("position"),
     _words("origin"),
     sa.Column("started", UtcTime, nullable=False),
-    _seconds("wall_seconds"),
+    _seconds("wall_seconds", optional=True),
     _words("accelerator", optional=True),
     _words("medium", optional=True),
     sa.Column("commands", sa.JSON, nullable=False),
@@ -235,7 +235,7 @@ measurement = sa.Table(
     _words("program"),
     _words("command"),
     sa.Column("started", UtcTime, nullable=False),
-    _seconds("wall_seconds"),
+    _seconds("wall_seconds", optional=True),
     _seconds("measured_seconds", optional=True),
     _seconds("host_cpu_seconds", optional=True),
     _seconds("resident_before", optional=True),
@@ -269,6 +269,18 @@ sample = sa.Table(
     _words("direction"),
     _seconds("value"),
     sqlite_with_rowid=False,
+)
+
+# A metric over time, one row for each direction: `points` holds the mean of each interval.
+series = sa.Table(
+    "series",
+    metadata,
+    _parent("measurement", "measurement", primary=True),
+    sa.Column("ordinal", sa.Integer, primary_key=True),
+    sa.Column("metric", Words, sa.ForeignKey("metric.name"), nullable=False),
+    _words("direction"),
+    _seconds("interval_seconds"),
+    sa.Column("points", sa.JSON, nullable=False),
 )
 
 # One row per verdict; `fingerprint` is that of the question, so it is found again to be skipped.

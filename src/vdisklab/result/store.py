@@ -103,6 +103,8 @@ class Store:
                 _insert_all(connection, schema.counted, counted)
                 samples = rows.sample_rows(measurement.samples, parent)
                 _insert_all(connection, schema.sample, samples)
+                course = rows.series_rows(measurement.series, parent)
+                _insert_all(connection, schema.series, course)
 
     def _refuse_double(self, connection: sa.Connection, run: Run, campaign_key: int) -> None:
         table = schema.run
@@ -391,6 +393,7 @@ def _register_metrics(connection: sa.Connection, run: Run) -> None:
     table = schema.metric
     known = {row.name: (row.unit, row.better) for row in connection.execute(sa.select(table))}
     used = {sample.metric for measured in run.measurements for sample in measured.samples}
+    used |= {series.metric for measured in run.measurements for series in measured.series}
     for name in sorted(used):
         metric = METRICS.get(name)
         if metric is None:
@@ -428,7 +431,7 @@ def _insert_all(connection: sa.Connection, table: sa.Table, found: list[dict[str
 
 
 def _whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
-    """The runs with these keys, in their order; six queries, however many they are."""
+    """The runs with these keys, in their order; seven queries, however many they are."""
     run, measurement = schema.run, schema.measurement
     query = (
         sa.select(run, schema.campaign.c.id.label("campaign_id"))
@@ -441,6 +444,7 @@ def _whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
     inner = [row["key"] for group in measurements.values() for row in group]
     counted = _children(connection, schema.counted, schema.counted.c.measurement, inner)
     samples = _children(connection, schema.sample, schema.sample.c.measurement, inner)
+    series = _children(connection, schema.series, schema.series.c.measurement, inner)
     return [
         rows.run_value(
             by_key[key],
@@ -451,6 +455,7 @@ def _whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
                     row,
                     {seen["observer"]: rows.counted_value(seen) for seen in counted[row["key"]]},
                     (rows.sample_value(number) for number in samples[row["key"]]),
+                    (rows.series_value(one) for one in series[row["key"]]),
                 )
                 for row in measurements[key]
             ),

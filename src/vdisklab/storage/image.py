@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -127,6 +128,8 @@ def _device_size(device: Path) -> int:
 def _make(
     site: Site, target: Target, image: Image, path: Path, *, size: int, source: Path | None
 ) -> ImageFile:
+    if image.format is ImageFormat.RAW and site.host.which("qemu-img") is None:
+        return _make_plain(target, path, size=size, source=source)
     site.host.run(*create_command(image, path, size), timeout=_CREATE_TIMEOUT)
     if not image.is_thin:
         if source is None:
@@ -141,6 +144,27 @@ def _make(
         path, target.is_block, image.format.value, size, {**target.properties, **seen},
         (path, *target.cached_below),
     )  # fmt: skip
+
+
+def _make_plain(target: Target, path: Path, *, size: int, source: Path | None) -> ImageFile:
+    """A raw image where there is no qemu-img, as on a cloud server: a file is all that it is."""
+    if target.is_block or source is None:
+        raise HostError("qemu-img is not installed", hint="apt-get install qemu-utils")
+    try:
+        shutil.copyfile(source, path)
+    except OSError as error:
+        raise HostError(f"{path} cannot be written: {error.strerror}") from error
+    evict(path)
+    found = path.stat()
+    seen = {
+        "image.virtual_size": str(found.st_size),
+        "image.mapped": str(min(found.st_size, found.st_blocks * 512)),
+    }
+    _require(seen, "image.virtual_size", size, path)
+    _require(seen, "image.mapped", size, path)
+    return ImageFile(
+        path, False, "raw", size, {**target.properties, **seen}, (path, *target.cached_below)
+    )
 
 
 def read_properties(site: Site, path: Path, image_format: ImageFormat) -> dict[str, str]:

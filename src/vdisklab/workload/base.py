@@ -2,37 +2,85 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.result.model import Counted, Sample
+from vdisklab.result.model import Counted, Sample, Series
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured: a device (in the guest) or a file (on the host), and its size in bytes."""
+    """What is measured: a device, a file, or (`is_directory`) a directory on a file system.
+
+    `size` is the bytes that may be used of it. `scratch` is a directory away from the subject
+    where a program may leave what it found out. `memory` is that of the machine that runs the
+    program, in bytes, None where it is not known; `as_root` says whether root runs it.
+    """
 
     path: str
     size: int
     is_device: bool
+    is_directory: bool = False
+    scratch: str = "/tmp"  # noqa: S108 - of the guest, where we are alone
+    memory: int | None = None
+    as_root: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds that a timed program runs, and seconds before that which do not count."""
+    """Seconds that a timed program runs, and seconds before that which do not count.
+
+    `scale` is the share of its totals that a program which is not timed works through.
+    """
 
     runtime: float
     ramp: float
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A program run before or after the measured one."""
+
+    command: tuple[str, ...]
+    timeout: float
+    stdin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The program to run; `expected` is how many seconds it takes at least, when that is known."""
+    """The program to run; `expected` is how many seconds it takes at least, when that is known.
+
+    `prepare` comes before it and is not measured; what it wrote is not in the cache of the
+    machine that runs it when the measurement begins. `conclude` comes after it whatever
+    happened. `collect` names files that the program writes, which are read back.
+    """
 
     command: tuple[str, ...]
     expected: float
     timeout: float
+    stdin: str | None = None
+    prepare: tuple[Step, ...] = ()
+    conclude: tuple[Step, ...] = ()
+    collect: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a program said: on its two outputs, and in the files that its script collects."""
+
+    stdout: str
+    stderr: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """All of it as one text; each part after the first has a heading, as `head` writes it."""
+        parts = {"standard error": self.stderr, **self.files}
+        told = [f"\n==> {name} <==\n{content}" for name, content in parts.items() if content]
+        return "".join([self.stdout, *told])
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +93,19 @@ class Outcome:
     samples: tuple[Sample, ...]
     counted: Counted | None
     measured_seconds: float | None
+    series: tuple[Series, ...] = ()
 
 
 class Workload(Protocol):
     """One program."""
 
-    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
-        """What to run. Raises PlanError for settings that the program does not have."""
+    @property
+    def needs_directory(self) -> bool:
+        """It works on files in a directory and on nothing else."""
 
-    def parse(self, output: str) -> Outcome:
+    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
+        """What to run. Raises PlanError for settings that the program does not have, and for a
+        subject or a memory that is too small for them."""
+
+    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
         """What it said. Raises WorkloadError for an answer of unknown form."""

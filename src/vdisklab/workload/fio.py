@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.result.model import Counted, Direction, Sample
 from vdisklab.units import parse_size
-from vdisklab.workload.base import Outcome, Script, Subject, Timing
+from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
+from vdisklab.workload.fiojob import groups, job_options, job_seconds
+from vdisklab.workload.fiolog import Course, Run, read_log
+from vdisklab.workload.settings import Settings, read_settings, require_room
 
 _NANOSECOND = 1e-9
 _SLACK_SECONDS = 120.0
+_JOB_SLACK_SECONDS = 3600.0
+
+_OUTPUT = ("--output-format=json+", "--eta=never")
 
 # clat percentiles that fio prints by default (HOWTO, percentile_list), by our metric's name
 _PERCENTILES = {
@@ -24,18 +31,28 @@ _PERCENTILES = {
 }
 
 
-class FioSettings(BaseModel):
-    """Settings of a fio measurement in a profile, in fio's own words."""
+class FioSettings(Settings):
+    """Settings of a fio measurement in a profile, in fio's own words.
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    `size` is what each job works on, of the whole subject if it is not given; with it a job is
+    over when it has done as much, unless `time_based`. `job` is the text of a job file that is
+    run as it is, on the subject; then nothing else is set.
+    """
 
-    rw: Literal["read", "write", "randread", "randwrite", "rw", "randrw"]
-    bs: str
+    rw: Literal["read", "write", "randread", "randwrite", "rw", "randrw"] | None = None
+    bs: str | None = None
+    bsrange: str | None = None
     iodepth: Annotated[int, Field(ge=1, le=4096)] = 1
+    iodepth_batch: Annotated[int, Field(ge=1, le=4096)] | None = None
     numjobs: Annotated[int, Field(ge=1, le=256)] = 1
     rwmixread: Annotated[int, Field(ge=0, le=100)] | None = None
     fsync: Annotated[int, Field(ge=0)] | None = None
     ioengine: str = "libaio"
+    size: str | None = None
+    time_based: bool = True
+    every_block_once: bool = False
+    job: str | None = None
+    sections: tuple[str, ...] = ()
 
 
 # Python's JSON reader takes NaN and Infinity, which are no measurement.
@@ -59,83 +76,193 @@ class _Side(BaseModel):
     clat_ns: _Latency
 
 
+class _Sync(BaseModel):
+    total_ios: _Count = 0
+    lat_ns: _Latency | None = None
+
+
 class _Job(BaseModel):
     jobname: str
     error: int
     read: _Side
     write: _Side
+    sync: _Sync = _Sync()
 
 
 class _Report(BaseModel):
     jobs: list[_Job]
 
 
-def read_settings(plan: MeasurementPlan) -> FioSettings:
+def read_fio_settings(plan: MeasurementPlan) -> FioSettings:
     """The measurement's settings, typed. Raises PlanError naming the first wrong one."""
-    try:
-        settings = FioSettings.model_validate(dict(plan.settings))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        known = ", ".join(FioSettings.model_fields)
-        raise PlanError(
-            f"measurement {plan.name!r}: fio setting {where!r}: {first['msg']}",
-            hint=f"settings of a fio measurement: {known}",
-        ) from error
-    parse_size(settings.bs)
+    settings = read_settings(plan, FioSettings)
+    if settings.job is not None:
+        if not set(plan.settings) <= {"job", "sections"}:
+            raise PlanError(f"measurement {plan.name!r}: a job file stands alone, without settings")
+        _check_job(settings, plan.name)
+        return settings
+    if settings.rw is None:
+        raise PlanError(f"measurement {plan.name!r}: fio setting 'rw' is missing")
+    if (settings.bs is None) is (settings.bsrange is None):
+        raise PlanError(f"measurement {plan.name!r}: give fio one of 'bs' and 'bsrange'")
+    _block_size(settings)
     return settings
 
 
 class Fio:
     """The flexible I/O tester."""
 
+    needs_directory = False
+
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
-        """A timed job over the whole subject with direct I/O, so that no cache but the host's
-        page cache, where the cache mode uses it, stands between fio and the disk."""
-        settings = read_settings(plan)
+        """A job over the whole subject with direct I/O, so that no cache but the host's page
+        cache, where the cache mode uses it, stands between fio and the disk."""
+        settings = read_fio_settings(plan)
+        if settings.job is not None:
+            return _job_script(plan, settings, subject, timing)
         options = [
             f"--name={plan.name}",
-            f"--filename={subject.path}",
-            f"--size={subject.size}",
+            *_place(plan, settings, subject, timing),
             f"--rw={settings.rw}",
-            f"--bs={parse_size(settings.bs)}",
+            _block_size(settings),
             f"--iodepth={settings.iodepth}",
             f"--ioengine={settings.ioengine}",
             "--direct=1",
-            "--time_based=1",
             f"--runtime={_milliseconds(timing.runtime)}",
-            f"--ramp_time={_milliseconds(timing.ramp)}",
+            *_pace(settings, timing),
             "--group_reporting=1",
             "--randrepeat=0",
-            "--norandommap=1",
-            "--output-format=json+",
-            "--eta=never",
+            *_OUTPUT,
         ]
+        if settings.iodepth_batch is not None:
+            options.append(f"--iodepth_batch={settings.iodepth_batch}")
         if settings.numjobs > 1:
             options.append(f"--numjobs={settings.numjobs}")
         if settings.rwmixread is not None:
             options.append(f"--rwmixread={settings.rwmixread}")
         if settings.fsync is not None:
             options.append(f"--fsync={settings.fsync}")
-        expected = timing.runtime + timing.ramp
-        return Script(("fio", *options), expected, expected + _SLACK_SECONDS)
+        log, log_options = _log(plan, subject, timing)
+        timed = timing.runtime + timing.ramp
+        expected = timed if settings.time_based else 0.0
+        command = ("fio", *options, *log_options)
+        return Script(command, expected, timed + _SLACK_SECONDS, collect=(log,))
 
-    def parse(self, output: str) -> Outcome:
-        """Samples of each direction in which operations were done.
+    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+        """Samples of each direction in which operations were done, and how the run went.
 
         Bandwidth and IOPS are fio's means over the run; latency is from submission to
         completion (`lat`), its percentiles are those of `clat`.
         """
-        report = _read_report(output)
-        samples: list[Sample] = []
-        for job in report.jobs:
-            if job.error:
-                raise WorkloadError(f"fio job {job.jobname} ended with errno {job.error}")
-            for direction, side in ((Direction.READ, job.read), (Direction.WRITE, job.write)):
-                samples += _samples(direction, side)
-        if not samples:
-            raise WorkloadError("fio did not complete a single operation", hint="give it more time")
-        return Outcome(tuple(samples), _counted(report), _measured_seconds(report))
+        report = _read_report(output.stdout)
+        counted, seconds = _counted(report), _measured_seconds(report)
+        course = Course((), ())
+        for text in output.files.values():
+            totals = {Direction.READ: counted.read_bytes, Direction.WRITE: counted.write_bytes}
+            run = Run(_window(output.stdout, plan), seconds, totals, _longest(report))
+            course = read_log(text, run)
+        samples = (*_all_samples(report), *course.samples)
+        return Outcome(samples, counted, seconds, course.series)
+
+
+def parse_report(text: str) -> list[tuple[str, Outcome]]:
+    """The jobs of a report that anyone made, by name, without knowing its command.
+
+    Takes the JSON and JSON+ of fio 3. Raises WorkloadError.
+    """
+    found: list[tuple[str, Outcome]] = []
+    for job in _read_report(text).jobs:
+        one = _Report(jobs=[job])
+        found.append(
+            (job.jobname, Outcome(_all_samples(one), _counted(one), _measured_seconds(one)))
+        )
+    return found
+
+
+def _block_size(settings: FioSettings) -> str:
+    if settings.bs is not None:
+        return f"--bs={parse_size(settings.bs)}"
+    low, dash, high = (settings.bsrange or "").partition("-")
+    if not dash:
+        raise PlanError(f"bsrange {settings.bsrange!r} is no range", hint="write it like 512-1M")
+    return f"--bsrange={parse_size(low)}-{parse_size(high)}"
+
+
+def _place(
+    plan: MeasurementPlan, settings: FioSettings, subject: Subject, timing: Timing
+) -> tuple[str, ...]:
+    """Where the jobs work: on one device or file, or each on a file of its own in a directory."""
+    jobs = settings.numjobs
+    if settings.size is None:
+        # A file system needs room of its own.
+        size = subject.size if not subject.is_directory else subject.size // 2 // jobs
+        size -= size % 4096
+    else:
+        size = max(1 << 20, int(parse_size(settings.size) * timing.scale) >> 12 << 12)
+        room = subject.size * 9 // 10 if subject.is_directory else subject.size
+        require_room(plan, size * jobs, room)
+    if subject.is_directory:
+        return (f"--directory={subject.path}", f"--size={size}")
+    apart = (f"--offset_increment={size}",) if settings.size is not None and jobs > 1 else ()
+    return (f"--filename={subject.path}", f"--size={size}", *apart)
+
+
+def _pace(settings: FioSettings, timing: Timing) -> tuple[str, ...]:
+    """When a job ends: by the clock, or when it has done its size."""
+    norandommap = () if settings.every_block_once else ("--norandommap=1",)
+    if not settings.time_based:
+        return norandommap
+    return ("--time_based=1", f"--ramp_time={_milliseconds(timing.ramp)}", *norandommap)
+
+
+def _log(plan: MeasurementPlan, subject: Subject, timing: Timing) -> tuple[str, tuple[str, ...]]:
+    """The file that fio writes its bandwidth over time to, and the options for it."""
+    prefix = f"{subject.scratch}/{plan.name}"
+    # fio keeps the log in memory until it ends: a thousand windows of each job at most
+    window = max(100, round(timing.runtime))
+    options = (f"--write_bw_log={prefix}", f"--log_avg_msec={window}", "--per_job_logs=0")
+    return f"{prefix}_bw.log", options
+
+
+def _window(report: str, plan: MeasurementPlan) -> float:
+    """Seconds of a window of the log, as fio repeats it among its options."""
+    found = re.search(r'"log_avg_msec"\s*:\s*"([0-9]+)"', report)
+    if found is None:
+        raise WorkloadError(f"fio does not say how it kept the log of {plan.name}")
+    return int(found[1]) / 1000
+
+
+def _check_job(settings: FioSettings, name: str) -> None:
+    found = groups(settings.job or "", f"the job file of {name!r}")
+    if not settings.sections and len(found) > 1:
+        raise PlanError(
+            f"the job file of {name!r} holds groups of jobs that run one after the other",
+            hint="give the file itself to --profile: each group becomes a measurement",
+        )
+
+
+def _job_script(
+    plan: MeasurementPlan, settings: FioSettings, subject: Subject, timing: Timing
+) -> Script:
+    """A user's own job file, handed to fio as it is on standard input; its own runtime counts."""
+    job = settings.job or ""
+    asked = job_options(job)
+    if "filename" in asked and not subject.is_directory:
+        raise PlanError(
+            f"the job file of {plan.name!r} names the file {asked['filename']}, which would lie "
+            "outside the disk",
+            hint='leave filename out, or say filesystem = "ext4" in a profile in TOML',
+        )
+    place = f"--directory={subject.path}" if subject.is_directory else f"--filename={subject.path}"
+    # Options before a job file are defaults of its sections (tried with fio 3.33).
+    size = (
+        () if "size" in asked else (f"--size={subject.size // (2 if subject.is_directory else 1)}",)
+    )
+    sections = tuple(f"--section={name}" for name in settings.sections)
+    log, log_options = _log(plan, subject, timing)
+    options = (place, *size, "--group_reporting=1", *_OUTPUT, *log_options, *sections)
+    limit = job_seconds(job) + timing.runtime + _JOB_SLACK_SECONDS
+    return Script(("fio", *options, "-"), 0.0, limit, stdin=job, collect=(log,))
 
 
 def _milliseconds(seconds: float) -> str:
@@ -161,6 +288,19 @@ def _read_report(output: str) -> _Report:
     return report
 
 
+def _all_samples(report: _Report) -> tuple[Sample, ...]:
+    samples: list[Sample] = []
+    for job in report.jobs:
+        if job.error:
+            raise WorkloadError(f"fio job {job.jobname} ended with errno {job.error}")
+        for direction, side in ((Direction.READ, job.read), (Direction.WRITE, job.write)):
+            samples += _samples(direction, side)
+        samples += _sync_samples(job.sync)
+    if not samples:
+        raise WorkloadError("fio did not complete a single operation", hint="give it more time")
+    return tuple(samples)
+
+
 def _samples(direction: Direction, side: _Side) -> list[Sample]:
     if side.total_ios == 0:
         return []  # not measured: no sample, never a zero
@@ -176,6 +316,23 @@ def _samples(direction: Direction, side: _Side) -> list[Sample]:
     return [Sample(metric, direction, value) for metric, value in values.items()]
 
 
+def _sync_samples(sync: _Sync) -> list[Sample]:
+    """How long fsync and fdatasync took, which fio counts apart from the writes."""
+    if sync.total_ios == 0 or sync.lat_ns is None:
+        return []
+    latency = sync.lat_ns
+    values = {
+        "sync_mean": latency.mean,
+        "sync_p99": latency.percentile.get(_PERCENTILES["latency_p99"]),
+        "sync_max": latency.max,
+    }
+    return [
+        Sample(metric, Direction.WRITE, value * _NANOSECOND)
+        for metric, value in values.items()
+        if value is not None
+    ]
+
+
 def _counted(report: _Report) -> Counted:
     return Counted(
         sum(job.read.io_bytes for job in report.jobs),
@@ -183,6 +340,14 @@ def _counted(report: _Report) -> Counted:
         sum(job.read.total_ios for job in report.jobs),
         sum(job.write.total_ios for job in report.jobs),
     )
+
+
+def _longest(report: _Report) -> float:
+    """Seconds of the slowest request, an fsync included."""
+    sides = [side for job in report.jobs for side in (job.read, job.write)]
+    slowest = [side.lat_ns.max for side in sides if side.total_ios]
+    slowest += [job.sync.lat_ns.max for job in report.jobs if job.sync.lat_ns is not None]
+    return max(slowest, default=0.0) * _NANOSECOND
 
 
 def _measured_seconds(report: _Report) -> float:

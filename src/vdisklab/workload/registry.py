@@ -9,10 +9,18 @@ from importlib import resources
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.workload.base import Workload
+from vdisklab.workload.bonnie import Bonnie
+from vdisklab.workload.dd import Dd
 from vdisklab.workload.fio import Fio
+from vdisklab.workload.sqlite import Sqlite
+from vdisklab.workload.sysbench import Sysbench
 
 WORKLOADS: Mapping[str, Workload] = {
     "fio": Fio(),
+    "dd": Dd(),
+    "sysbench": Sysbench(),
+    "bonnie++": Bonnie(),
+    "sqlite": Sqlite(),
 }
 
 

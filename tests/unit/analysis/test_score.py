@@ -9,7 +9,7 @@ from vdisklab.analysis.rank import rank
 from vdisklab.analysis.score import ROLE_SETS, Role, Score, add_scores, role_set
 from vdisklab.result.model import Direction
 
-Q1, Q32 = ROLE_SETS
+Q1, Q32, *_ = ROLE_SETS
 
 
 def test_the_article_by_hand() -> None:

@@ -34,6 +34,7 @@ seed = 42
 page_cache = "cold"
 baseline = "ext4/host"
 label = "new SSD"
+scale = 0.5
 
 [guest]
 cpus = 4
@@ -57,6 +58,7 @@ FULL_REQUEST = Request(
     page_cache=PageCacheChoice.COLD,
     baseline="ext4/host",
     label="new SSD",
+    scale=0.5,
     guest=GuestRequest(
         cpus=4, memory_bytes=1 << 30, accelerator=AcceleratorChoice.TCG, kernel="/boot/vmlinuz"
     ),

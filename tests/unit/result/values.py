@@ -23,6 +23,7 @@ from vdisklab.result.model import (
     Origin,
     Run,
     Sample,
+    Series,
 )
 
 NOON = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)
@@ -68,6 +69,7 @@ def a_measurement(**changes: Any) -> Measurement:  # noqa: ANN401 - fields of ev
         started=NOON,
         wall_seconds=5.5,
         measured_seconds=5.0,
+        series=(Series("bandwidth", Direction.READ, 1.0, (1.5, 0.0, 2e9)),),
         raw='{"fio version": "fio-3.33"}',
     )
     return replace(plain, **changes)

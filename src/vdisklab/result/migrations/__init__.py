@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from vdisklab.errors import DatabaseError
 
-LATEST = "0002"
+LATEST = "0003"
 VERSION_TABLE = "vdisklab_schema"
 
 _SCRIPTS = Path(__file__).parent

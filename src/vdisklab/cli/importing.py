@@ -1,0 +1,216 @@
+"""`vdisklab import`: results that others measured, in the same tables."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vdisklab.analysis.observations import cell_label
+from vdisklab.cli.tables import DbOption
+from vdisklab.errors import PlanError, WorkloadError
+from vdisklab.host.ledger import state_directory
+from vdisklab.plan.segments import PageCache
+from vdisklab.result.address import default_url
+from vdisklab.result.model import Campaign, Evidence, HostFacts, Measurement, Origin, Run
+from vdisklab.result.store import Store, open_store
+from vdisklab.workload.foreign.base import Report
+from vdisklab.workload.foreign.recognise import recognise
+
+# More than any of these programs writes; what is larger is something else.
+_LARGEST = 64 << 20
+
+_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file with what it holds."""
+
+    file: Path
+    text: str
+    written: datetime
+    report: Report
+
+
+def import_files(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="fio JSON or JSON+, bonnie++ CSV or text, sysbench fileio text, CrystalDiskMark "
+            "text, DISKSPD XML, or dd's line.",
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="NAME",
+            help="What was measured, such as `scaleway block storage` or a disk path. Several "
+            "files then are repetitions of it.",
+            show_default="each file's own name",
+        ),
+    ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            "--into",
+            metavar="CAMPAIGN",
+            help="A campaign to stand in, beside what was measured here.",
+            show_default="a new campaign",
+        ),
+    ] = None,
+    measurement: Annotated[
+        str | None,
+        typer.Option(
+            "--measurement",
+            metavar="NAME",
+            help="The measurement's name, such as randread-4k-q1, for files that hold one.",
+            show_default="the file's own",
+        ),
+    ] = None,
+    db: DbOption = None,
+) -> None:
+    """Import results that were measured elsewhere, or by hand, into the same tables.
+
+    All files are read before anything is stored: a damaged one costs nothing. What a file does
+    not say stays unknown.
+
+    Examples:
+
+        vdisklab import result.json --as 'my VM at home'
+
+        vdisklab import run1.csv run2.csv run3.csv --as qcow2/writeback --into 3f2a
+    """
+    sources = [source for file in files for source in read_file(file)]
+    with open_store(db or default_url(state_directory())) as store:
+        known = None if into is None else store.campaign(into)
+        campaign = known or _new_campaign(sources)
+        runs = make_runs(sources, campaign.id, name, measurement, taken=_taken(store, known))
+        if known is None:
+            store.add_campaign(campaign)
+        for run in runs:
+            store.add_run(run)
+    cells = dict.fromkeys(cell_label(run.path, run.page_cache) for run in runs)
+    print(f"imported into campaign {campaign.id}: {', '.join(cells)} ({len(runs)} runs)")
+
+
+def read_file(file: Path) -> list[_Source]:
+    """What a file holds. Raises PlanError when it cannot be read, WorkloadError naming the file
+    and what was expected when it is damaged."""
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_LARGEST + 1)
+            written = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    except OSError as error:
+        raise PlanError(f"{file} cannot be read: {error.strerror}") from error
+    if len(content) > _LARGEST:
+        raise WorkloadError(f"{file} is larger than {_LARGEST >> 20} MiB; no result is")
+    try:
+        text = content.decode(_MARKS.get(content[:2]) or _MARKS.get(content[:3]) or "utf-8")
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"{file} is not text in UTF-8: byte {error.start} is wrong") from error
+    try:
+        return [_Source(file, text, written, report) for report in recognise(text)]
+    except WorkloadError as error:
+        raise WorkloadError(f"{file}: {error.message}", hint=error.hint) from error
+
+
+def make_runs(
+    sources: Sequence[_Source],
+    campaign: str,
+    name: str | None,
+    measurement: str | None,
+    *,
+    taken: dict[str, int],
+) -> list[Run]:
+    """One run for each report; those of one name are repetitions. `taken` holds the blocks that
+    a cell has already."""
+    blocks = dict(taken)
+    runs: list[Run] = []
+    for source in sources:
+        path = name or _name(source)
+        cell = hashlib.sha256(path.encode()).hexdigest()[:16]
+        blocks[cell] = blocks.get(cell, 0) + 1
+        runs.append(
+            Run(
+                id=secrets.token_hex(8),
+                campaign=campaign,
+                cell=cell,
+                path=path,
+                page_cache=PageCache.BYPASSED.value,
+                block=blocks[cell],
+                position=len(runs) + 1,
+                origin=Origin.IMPORTED,
+                started=source.written,
+                wall_seconds=None,
+                accelerator=None,
+                medium=None,
+                measurements=_measurements(source, measurement),
+            )
+        )
+    return runs
+
+
+def _taken(store: Store, campaign: Campaign | None) -> dict[str, int]:
+    if campaign is None:
+        return {}
+    blocks: dict[str, int] = {}
+    for run in store.outlines([campaign.id]):
+        blocks[run.cell] = max(run.block, blocks.get(run.cell, 0))
+    return blocks
+
+
+def _name(source: _Source) -> str:
+    """The file's name, and the label within it where it holds several."""
+    label = source.report.label
+    whole = f"{source.file.stem} {label}" if label else source.file.stem
+    clean = re.sub(r"[^\w .+/=:-]", "?", whole)
+    return clean.strip() or "imported"
+
+
+def _measurements(source: _Source, name: str | None) -> tuple[Measurement, ...]:
+    found = source.report.found
+    if name is not None and len(found) != 1:
+        raise PlanError(
+            f"{source.file} holds {len(found)} measurements: "
+            f"{', '.join(each.name for each in found[:8])}",
+            hint="leave --measurement out",
+        )
+    version = f" {source.report.version}" if source.report.version else ""
+    return tuple(
+        Measurement(
+            name=name or each.name,
+            program=source.report.program,
+            command=f"# imported from {source.file.name}: {source.report.program}{version}",
+            samples=each.outcome.samples,
+            evidence=Evidence(guest=each.outcome.counted),
+            started=source.written,
+            wall_seconds=None,
+            measured_seconds=each.outcome.measured_seconds,
+            raw=source.text,
+            series=each.outcome.series,
+        )
+        for each in found
+    )
+
+
+def _new_campaign(sources: Sequence[_Source]) -> Campaign:
+    digest = hashlib.sha256("\0".join(source.text for source in sources).encode()).hexdigest()
+    names = dict.fromkeys(each.name for source in sources for each in source.report.found)
+    return Campaign(
+        id=secrets.token_hex(4),
+        fingerprint=digest[:16],
+        plan={"profile": "imported", "measurements": [{"name": name} for name in names]},
+        host=HostFacts("", "", "", "", None, None, None, None),
+        started=datetime.now(UTC),
+        label="imported",
+    )

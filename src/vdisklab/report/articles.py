@@ -1,0 +1,212 @@
+"""What was measured, laid out as the articles and their programs do: medians over the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from vdisklab.analysis.observations import Observations
+from vdisklab.analysis.summary import summarise
+from vdisklab.report import numbers
+from vdisklab.report.tables import Column, Table, Value, text
+from vdisklab.result.model import METRICS, Direction
+
+MEDIANS = "each number is the median of its runs"
+
+_WIDTH = 78
+_CRYSTAL_ROWS = (
+    ("SEQ    1MiB (Q=  8, T= 1)", "seq1m-q8t1"),
+    ("SEQ    1MiB (Q=  1, T= 1)", "seq1m-q1t1"),
+    ("RND    4KiB (Q= 32, T= 1)", "rnd4k-q32t1"),
+    ("RND    4KiB (Q=  1, T= 1)", "rnd4k-q1t1"),
+)
+
+_BONNIE_FILE = (
+    ("per_char", Direction.WRITE), ("bandwidth", Direction.WRITE), ("rewrite", Direction.WRITE),
+    ("per_char", Direction.READ), ("bandwidth", Direction.READ), ("seeks", Direction.NONE),
+)  # fmt: skip
+_BONNIE_SMALL = tuple(
+    (f"{order}_{test}", Direction.NONE)
+    for order in ("seq", "random")
+    for test in ("create", "stat", "delete")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Medians:
+    """The medians of some campaigns' observations."""
+
+    cells: tuple[str, ...]
+    runs: int
+    values: Mapping[tuple[str, str, Direction, str], float]
+
+    def get(self, cell: str, name: str, direction: Direction, metric: str) -> float | None:
+        """One median, by cell and measure; None for what was not measured."""
+        return self.values.get((cell, name, direction, metric))
+
+
+def medians(observations: Observations) -> Medians:
+    """The median of every measure of every cell."""
+    values: dict[tuple[str, str, Direction, str], float] = {}
+    for measure in observations.measures:
+        for cell, summary in summarise(observations, measure).items():
+            values[cell, measure.name, measure.direction, measure.metric] = summary.median
+    return Medians(observations.cells, len(observations.blocks), values)
+
+
+def measurements_table(found: Medians, order: Sequence[str]) -> Table:
+    """All cells under each measurement: operations, access time, MB/s, the worst second, stalls.
+
+    `order` is that of the profile; what is not in it comes last.
+    """
+    rows = [
+        row
+        for name, direction in _measured(found, order)
+        for cell in found.cells
+        if (row := _row(found, cell, name, direction)) is not None
+    ]
+    columns = (
+        Column("measurement", "measurement"),
+        Column("direction", ""),
+        Column("cell", "cell", folds=True),
+        Column("bandwidth", "MB/s", right=True),
+        Column("iops", "IOPS", right=True),
+        Column("latency_mean", "mean", right=True),
+        Column("latency_p99", "p99", right=True),
+        Column("latency_p99_9", "p99.9", right=True, only_wide=True),
+        Column("latency_max", "max", right=True, only_wide=True),
+        Column("worst_second", "worst s MB/s", right=True),
+        Column("longest_stall", "stall", right=True),
+        Column("transactions", "trans/s", right=True),
+    )
+    notes = (
+        f"{MEDIANS} (at most {found.runs}); MB/s = 1,000,000 bytes/s",
+        "worst s: the smallest whole second of a run; stall: the longest time without a completion",
+    )
+    return Table("Measurements", columns, tuple(rows), notes)
+
+
+def _measured(found: Medians, order: Sequence[str]) -> list[tuple[str, Direction]]:
+    seen = dict.fromkeys(
+        (name, direction)
+        for _, name, direction, metric in found.values
+        if metric in ("bandwidth", "transactions")
+    )
+    place = {name: number for number, name in enumerate(order)}
+    return sorted(seen, key=lambda each: (place.get(each[0], len(place)), each[0], each[1]))
+
+
+def _row(found: Medians, cell: str, name: str, direction: Direction) -> tuple[Value, ...] | None:
+    def number(metric: str, *, of: Direction = direction) -> float | None:
+        return found.get(cell, name, of, metric)
+
+    if number("bandwidth") is None and number("transactions") is None:
+        return None
+    stall = number("longest_stall")
+    if stall is None:
+        stall = number("longest_stall", of=Direction.NONE)
+    latencies = (number(f"latency_{kind}") for kind in ("mean", "p99", "p99.9", "max"))
+    return (
+        text(name),
+        text(direction.value),
+        text(cell),
+        _mega(number("bandwidth")),
+        _plain(number("iops")),
+        *(_time(latency) for latency in latencies),
+        _mega(number("worst_second")),
+        _time(stall),
+        _plain(number("transactions")),
+    )
+
+
+def _mega(value: float | None) -> Value:
+    return Value(value, numbers.MISSING if value is None else numbers.digits(value / 1e6))
+
+
+def _plain(value: float | None) -> Value:
+    return Value(value, numbers.MISSING if value is None else numbers.digits(value))
+
+
+def _time(value: float | None) -> Value:
+    return Value(value, numbers.value(value, METRICS["latency_mean"].unit))
+
+
+def crystaldiskmark_text(found: Medians, cell: str, version: str) -> str:
+    """CrystalDiskMark 8's text for one cell, with what is not measured left as a dash."""
+    line = "-" * _WIDTH
+    parts = [
+        line,
+        f"vdisklab {version}, in the layout of CrystalDiskMark 8: {cell}",
+        line,
+        "* MB/s = 1,000,000 bytes/s [SATA/600 = 600,000,000 bytes/s]",
+        "* KB = 1000 bytes, KiB = 1024 bytes",
+        f"* {MEDIANS} (at most {found.runs}), measured with fio",
+    ]
+    for heading, direction in (("[Read]", Direction.READ), ("[Write]", Direction.WRITE)):
+        parts += ["", heading, *_crystal_lines(found, cell, direction)]
+    return "\n".join([*parts, ""])
+
+
+def _crystal_lines(found: Medians, cell: str, direction: Direction) -> Iterator[str]:
+    for title, stem in _CRYSTAL_ROWS:
+        name = f"{stem}-{direction}"
+        bandwidth = found.get(cell, name, direction, "bandwidth")
+        iops = found.get(cell, name, direction, "iops")
+        latency = found.get(cell, name, direction, "latency_mean")
+        yield (
+            f"  {title}: {_fixed(bandwidth, 1e6, 9, 3)} MB/s [{_fixed(iops, 1, 9, 1)} IOPS] "
+            f"<{_fixed(latency, 1e-6, 9, 2)} us>"
+        )
+
+
+def _fixed(value: float | None, unit: float, width: int, places: int) -> str:
+    shown = numbers.MISSING if value is None else f"{value / unit:.{places}f}"
+    return shown.rjust(width)
+
+
+def bonnie_text(found: Medians, name: str) -> str:
+    """bonnie++'s classic table of one measurement, a line for each cell, K = 1024 bytes.
+
+    `+++++` stands for a test that was too short to be measured, as in bonnie++ itself.
+    """
+    width = max(14, *(len(cell) for cell in found.cells))
+    pad = " " * width
+    lines = [
+        f"{name}: {MEDIANS} (at most {found.runs})",
+        f"{pad} ------Sequential Output------ -Sequential Input- -Random-",
+        f"{pad} Per Chr     Block   Rewrite  Per Chr     Block    Seeks",
+        f"{'':{width}}   K/sec     K/sec     K/sec    K/sec     K/sec     /sec",
+    ]
+    for cell in found.cells:
+        rates = [
+            _bonnie_number(
+                found.get(cell, name, direction, metric), 1 if metric == "seeks" else 1024
+            )
+            for metric, direction in _BONNIE_FILE
+        ]
+        lines.append(f"{cell:{width}} " + " ".join(rates))
+    lines += [
+        "",
+        f"{pad} -----Sequential Create------ ------Random Create-------",
+        f"{pad}    Create   Stat   Delete     Create   Stat   Delete  (/sec)",
+    ]
+    for cell in found.cells:
+        counts = [
+            _bonnie_number(found.get(cell, name, direction, metric), 1)
+            for metric, direction in _BONNIE_SMALL
+        ]
+        lines.append(f"{cell:{width}} " + " ".join(counts))
+    return "\n".join([*lines, ""])
+
+
+def _bonnie_number(value: float | None, unit: int) -> str:
+    if value is None:
+        return "+++++".rjust(9)
+    scaled = value / unit
+    return (f"{scaled:.1f}" if unit == 1 and scaled < 1000 else f"{scaled:.0f}").rjust(9)
+
+
+def bonnie_measurements(observations: Observations) -> list[str]:
+    """The measurements that have a number that only bonnie++ gives."""
+    own = {metric for metric, _ in (*_BONNIE_FILE, *_BONNIE_SMALL)} - {"bandwidth"}
+    return sorted({each.name for each in observations.measures if each.metric in own})

@@ -1,0 +1,169 @@
+"""bonnie++: a file system's sequential writes and reads, seeks, and small files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from vdisklab.errors import PlanError, WorkloadError
+from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.result.model import Direction, Sample
+from vdisklab.units import KIB, MIB, format_bytes, parse_size
+from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
+from vdisklab.workload.settings import Settings, read_settings, require_room
+
+_TIMEOUT = 6 * 3600.0
+
+# The tests in the order in which every version lists them, each followed by its %CPU. Rates of
+# the first five are in K/sec, where K is 1024 bytes (bon_csv2txt divides by 1024 for M).
+_FILE_TESTS: tuple[tuple[str, Direction, int], ...] = (
+    ("per_char", Direction.WRITE, KIB),
+    ("bandwidth", Direction.WRITE, KIB),
+    ("rewrite", Direction.WRITE, KIB),
+    ("per_char", Direction.READ, KIB),
+    ("bandwidth", Direction.READ, KIB),
+    ("seeks", Direction.NONE, 1),
+)
+_SMALL_TESTS: tuple[tuple[str, Direction, int], ...] = tuple(
+    (f"{order}_{test}", Direction.NONE, 1)
+    for order in ("seq", "random")
+    for test in ("create", "stat", "delete")
+)
+
+# Fields before the first test, and before the first test of small files, by format. 1.98 (of
+# bonnie++ 1.98 and 2.00) added the number of seeks and of seekers.
+_NEW_LAYOUTS = {"1.96": (7, 24), "1.97": (7, 24), "1.98": (9, 26)}
+_OLD_LAYOUT = (2, 15)
+_OLD_FIELDS = 27
+
+
+class BonnieSettings(Settings):
+    """Settings of a bonnie++ measurement.
+
+    `size` is that of its large file: twice the memory, if it is not given, so that the guest's
+    page cache cannot hold it. `files` are its small files in units of 1024. `fsync` is -b,
+    `fast` is -f: no tests by single characters.
+    """
+
+    size: str | None = None
+    files: Annotated[int, Field(ge=0, le=10_000)] = 16
+    fsync: bool = True
+    fast: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of bonnie++'s CSV: whose machine it names, and the version that wrote it."""
+
+    name: str
+    version: str
+    samples: tuple[Sample, ...]
+
+
+class Bonnie:
+    """bonnie++ by Russell Coker."""
+
+    needs_directory = True
+
+    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
+        """-q leaves the CSV alone on standard output; -r tells it the memory we go by."""
+        settings = read_settings(plan, BonnieSettings)
+        size = file_size(plan, settings, subject.memory)
+        require_room(plan, size, subject.size * 9 // 10)
+        memory = size // 2 if subject.memory is None else min(subject.memory, size // 2)
+        files = max(1, round(settings.files * timing.scale)) if settings.files else 0
+        options = (
+            "-q", "-d", subject.path, "-s", str(size // MIB), "-r", str(memory // MIB),
+            "-n", str(files), "-m", plan.name[:32],
+        )  # fmt: skip
+        user = ("-u", "root") if subject.as_root else ()
+        flags = (*(("-b",) if settings.fsync else ()), *(("-f",) if settings.fast else ()))
+        return Script(("bonnie++", *options, *user, *flags), 0.0, _TIMEOUT)
+
+    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+        """The numbers of its one line."""
+        del plan
+        lines = parse_csv(output.stdout)
+        if len(lines) != 1:
+            raise WorkloadError(f"bonnie++ printed {len(lines)} lines of results instead of one")
+        return Outcome(lines[0].samples, None, None)
+
+
+def file_size(plan: MeasurementPlan, settings: BonnieSettings, memory: int | None) -> int:
+    """Bytes of the large file. Raises PlanError when it is smaller than bonnie++ could trust."""
+    if settings.size is not None:
+        size = parse_size(settings.size)
+    elif memory is not None:
+        size = 2 * memory
+    else:
+        size = 2 * 1024 * MIB
+    size = -(-size // MIB) * MIB
+    if memory is not None and size < 2 * memory:
+        raise PlanError(
+            f"measurement {plan.name!r}: a file of {format_bytes(size)} fits into the page cache "
+            f"of {format_bytes(memory)} of memory",
+            hint="give the file twice the memory, or the guest less with --guest-memory",
+        )
+    return size
+
+
+def parse_csv(text: str) -> tuple[Line, ...]:
+    """The CSV of bonnie++ 1.03 to 2.00. Raises WorkloadError naming the line."""
+    lines = [
+        (number, line.strip())
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.count(",") >= _OLD_FIELDS - 1
+    ]
+    if not lines:
+        raise WorkloadError("no line of bonnie++'s CSV (27 fields or more) is there")
+    return tuple(_line(line.split(","), number) for number, line in lines)
+
+
+def _line(fields: Sequence[str], number: int) -> Line:
+    layout = _NEW_LAYOUTS.get(fields[0])
+    if layout is None and len(fields) == _OLD_FIELDS:
+        return Line(fields[0], "1.03", _samples(fields, _OLD_LAYOUT, number))
+    if layout is None:
+        raise WorkloadError(
+            f"line {number}: {len(fields)} fields and {fields[0][:20]!r} in the first are no CSV "
+            f"of bonnie++ 1.03 or of format {', '.join(_NEW_LAYOUTS)}"
+        )
+    if len(fields) < layout[1] + 2 * len(_SMALL_TESTS):
+        raise WorkloadError(
+            f"line {number} of bonnie++'s CSV is cut off after {len(fields)} fields"
+        )
+    return Line(fields[2], fields[1], _samples(fields, layout, number))
+
+
+def _samples(fields: Sequence[str], layout: tuple[int, int], number: int) -> tuple[Sample, ...]:
+    tests = [
+        (first + 2 * place, test)
+        for first, group in zip(layout, (_FILE_TESTS, _SMALL_TESTS), strict=True)
+        for place, test in enumerate(group)
+    ]
+    found = [
+        Sample(metric, direction, value * unit)
+        for at, (metric, direction, unit) in tests
+        if (value := _rate(fields[at], number, at)) is not None
+    ]
+    if not found:
+        raise WorkloadError(
+            f"line {number}: every test of bonnie++ was too short to be measured",
+            hint="give it a larger file and more files",
+        )
+    return tuple(found)
+
+
+def _rate(field: str, number: int, at: int) -> float | None:
+    """None for `+++++` (the test took less than half a second) and for a test left out."""
+    if not field or not field.strip("+"):
+        return None
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", field) is None:
+        raise WorkloadError(
+            f"line {number}, field {at + 1} of bonnie++'s CSV is {field[:30]!r}, not a number"
+        )
+    return float(field) or None

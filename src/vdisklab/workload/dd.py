@@ -1,0 +1,136 @@
+"""dd: one file written or read from end to end, with the real program."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from vdisklab.errors import WorkloadError
+from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.result.model import Counted, Direction, Sample, Series
+from vdisklab.units import parse_size
+from vdisklab.workload.base import Outcome, Output, Script, Step, Subject, Timing
+from vdisklab.workload.seconds import Moved, series_of, worst_second
+from vdisklab.workload.settings import Settings, read_settings, require_room
+
+_TIMEOUT = 4 * 3600.0
+
+# GNU coreutils: "67108864 bytes (67 MB, 64 MiB) copied, 0.503305 s, 133 MB/s". Bytes and seconds
+# are exact; the rate, which is rounded and whose unit changes, is not used.
+_LINE = re.compile(
+    r"([0-9]+) bytes?(?: \([^()]*\))? copied, ([0-9]+(?:[.,][0-9]+)?(?:e-?[0-9]+)?) s\b"
+)
+_RECORDS = re.compile(r"^([0-9]+)\+([0-9]+) records out$", re.MULTILINE)
+
+
+class DdSettings(Settings):
+    """Settings of a dd measurement: dd's own words, and which way."""
+
+    direction: Literal["write", "read"] = "write"
+    bs: str
+    count: Annotated[int, Field(ge=1)]
+    direct: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What dd says at its end; `records` are the full and partial blocks that it wrote."""
+
+    size: int
+    seconds: float
+    records: int | None
+
+
+class Dd:
+    """The copying program of GNU coreutils."""
+
+    needs_directory = True
+
+    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
+        """A new file written from zeroes, or a written one read."""
+        settings = read_settings(plan, DdSettings)
+        count = max(1, round(settings.count * timing.scale))
+        size = parse_size(settings.bs) * count
+        require_room(plan, size, subject.size * 9 // 10)
+        file = f"{subject.path}/{plan.name}.dd"
+        writing = ("dd", "if=/dev/zero", f"of={file}", f"bs={settings.bs}", f"count={count}")
+        reading = ("dd", f"if={file}", "of=/dev/null", f"bs={settings.bs}", f"count={count}")
+        remove = Step(("rm", "-f", file), 300)
+        if settings.direction == "read":
+            blocks = -(-size // (1 << 20))
+            fill = ("dd", "if=/dev/zero", f"of={file}", "bs=1M", f"count={blocks}", "conv=fsync")
+            flags = ("iflag=direct",) if settings.direct else ()
+            command = (*reading, *flags, "status=progress")
+            return Script(command, 0.0, _TIMEOUT, None, (Step(fill, _TIMEOUT),), (remove,))
+        flags = ("oflag=direct",) if settings.direct else ()
+        return Script((*writing, *flags, "status=progress"), 0.0, _TIMEOUT, conclude=(remove,))
+
+    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+        """Bandwidth, operations per second, and the course from dd's progress."""
+        settings = read_settings(plan, DdSettings)
+        direction = Direction(settings.direction)
+        copied = parse_line(output.stderr)
+        series, course = _course(direction, output.stderr, copied)
+        writing = direction is Direction.WRITE
+        records = copied.records or 0
+        counted = Counted(
+            0 if writing else copied.size,
+            copied.size if writing else 0,
+            0 if writing else records,
+            records if writing else 0,
+        )
+        return Outcome(
+            (*samples_of(direction, copied), *course),
+            counted if copied.records is not None else None,
+            copied.seconds,
+            series,
+        )
+
+
+def parse_line(text: str) -> Copied:
+    """What dd printed last. Raises WorkloadError for a text without its line."""
+    found = list(_LINE.finditer(text))
+    if not found:
+        said = (text.strip().splitlines() or ["nothing"])[-1]
+        raise WorkloadError(
+            f"dd's line `N bytes … copied, S s` is missing; it said: {said[:120]!r}"
+        )
+    size, seconds = int(found[-1][1]), float(found[-1][2].replace(",", "."))
+    if size == 0 or seconds <= 0:
+        raise WorkloadError("dd copied nothing")
+    records = _RECORDS.findall(text)
+    count = int(records[-1][0]) + int(records[-1][1]) if records else None
+    return Copied(size, seconds, count)
+
+
+def samples_of(direction: Direction, copied: Copied) -> Iterator[Sample]:
+    """Bandwidth, duration, and operations per second where dd counted them."""
+    yield Sample("bandwidth", direction, copied.size / copied.seconds)
+    yield Sample("duration", direction, copied.seconds)
+    if copied.records is not None:
+        yield Sample("iops", direction, copied.records / copied.seconds)
+
+
+def _course(
+    direction: Direction, text: str, copied: Copied
+) -> tuple[tuple[Series, ...], tuple[Sample, ...]]:
+    """dd shows its progress after the first write of each second, in whole seconds; a second that
+    it leaves out was one long write."""
+    shown = [(int(m[1]), float(m[2].replace(",", "."))) for m in _LINE.finditer(text)]
+    ticks = [(0, 0.0), *(each for each in shown[:-1] if each[1] == int(each[1])), shown[-1]]
+    moved = [
+        Moved(begin, end, size - before)
+        for (before, begin), (size, end) in itertools.pairwise(ticks)
+        if end > begin
+    ]
+    series = series_of(direction, moved, copied.seconds)
+    if series is None or len(moved) < 2:
+        return (), ()
+    stalls = [piece.end - piece.begin - 1 for piece in moved[:-1]]
+    stall = Sample("longest_stall", direction, max(0.0, *stalls))
+    return (series,), (worst_second(series), stall)

@@ -1,0 +1,149 @@
+"""A user's own fio job files: what they ask for, and that they stay on what is measured.
+
+fio can run programs, and write to any file that a job names. So only options are let through
+that are known to do neither; the subject is named by us.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from vdisklab.errors import PlanError
+from vdisklab.units import parse_duration
+
+GLOBAL = "global"
+
+_SECTION = re.compile(r"\[([^\[\]]+)\]")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
+_ENGINES = ("libaio", "io_uring", "sync", "psync", "vsync", "pvsync", "pvsync2", "posixaio")
+
+_HARMLESS = frozenset(
+    """
+    rw readwrite bs blocksize bsrange blocksize_range bssplit blockalign ba blocksize_unaligned
+    bs_unaligned size io_size io_limit filesize offset offset_increment number_ios loops iodepth
+    iodepth_batch iodepth_batch_submit iodepth_batch_complete iodepth_batch_complete_min
+    iodepth_batch_complete_max iodepth_low numjobs ioengine direct buffered runtime time_based
+    ramp_time startdelay rwmixread rwmixwrite rwmixcycle fsync fdatasync end_fsync
+    fsync_on_close sync invalidate group_reporting stonewall new_group thread norandommap
+    randrepeat allrandrepeat randseed random_generator random_distribution percentage_random
+    softrandommap rate rate_iops rate_min rate_iops_min rate_process thinktime thinktime_spin
+    thinktime_blocks refill_buffers scramble_buffers zero_buffers buffer_compress_percentage
+    buffer_compress_chunk dedupe_percentage nrfiles openfiles file_service_type fallocate
+    create_serialize create_fsync create_on_open overwrite fill_device hipri registerfiles
+    fixedbufs sqthread_poll percentile_list clat_percentiles lat_percentiles slat_percentiles
+    verify do_verify verify_fatal verify_backlog verify_interval verify_pattern name description
+    nice prio prioclass cpus_allowed cpus_allowed_policy filename continue_on_error exitall
+    exitall_on_error unlink
+    """.split()  # noqa: SIM905
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One job of a file, its own options only; `after_all` when it waits for those before."""
+
+    name: str
+    options: Mapping[str, str]
+
+    @property
+    def after_all(self) -> bool:
+        """It begins when all jobs before it have ended."""
+        return "stonewall" in self.options
+
+
+def groups(job: str, origin: str) -> tuple[tuple[Section, ...], ...]:
+    """The jobs of a file that run at the same time, in the file's order.
+
+    Raises PlanError for a file that is none, or that could reach outside what is measured.
+    """
+    found: list[list[Section]] = []
+    sections = _sections(job, origin)
+    waits = any(each.name == GLOBAL and each.after_all for each in sections)
+    for section in sections:
+        _check(section, origin)
+        if section.name != GLOBAL:
+            if not found or section.after_all or waits:
+                found.append([])
+            found[-1].append(section)
+    if not found:
+        raise PlanError(f"{origin} holds no job", hint="a job begins with its name in [ ]")
+    return tuple(tuple(group) for group in found)
+
+
+def job_options(job: str) -> dict[str, str]:
+    """All options that occur in a file, with their last value."""
+    return {
+        key: value
+        for section in _sections(job, "the job file")
+        for key, value in section.options.items()
+    }
+
+
+def job_seconds(job: str) -> float:
+    """How long the file's jobs take at most by their own `runtime` and `ramp_time`, in seconds.
+
+    0.0 where none is given; such jobs end when they have done their size.
+    """
+    longest = 0.0
+    for section in _sections(job, "the job file"):
+        spans = [section.options.get(key) for key in ("runtime", "ramp_time", "startdelay")]
+        longest = max(longest, sum(_seconds(span) for span in spans if span))
+    return longest
+
+
+def _seconds(span: str) -> float:
+    try:
+        return parse_duration(span)
+    except PlanError:
+        raise PlanError(
+            f"the job file's time {span!r} is not understood", hint="write seconds, or 500ms, 5m"
+        ) from None
+
+
+def _sections(job: str, origin: str) -> list[Section]:
+    found: list[tuple[str, dict[str, str]]] = []
+    for number, line in enumerate(_lines(job), 1):
+        match = _SECTION.fullmatch(line)
+        if match is not None:
+            found.append((match[1].strip(), {}))
+        elif line and not found:
+            raise PlanError(
+                f"line {number} of {origin} is {line[:60]!r}, before any [job]",
+                hint="a fio job file begins with [global] or the name of a job in [ ]",
+            )
+        elif line:
+            key, _, value = line.partition("=")
+            found[-1][1][key.strip().lower()] = value.strip()
+    return [Section(name, options) for name, options in found]
+
+
+def _lines(job: str) -> Iterator[str]:
+    for line in job.splitlines():
+        text = line.strip()
+        yield "" if text.startswith(("#", ";")) else text
+
+
+def _check(section: Section, origin: str) -> None:
+    where = f"job [{section.name}] of {origin}"
+    if not _NAME.fullmatch(section.name):
+        raise PlanError(f"{where}: fio would make a file of that name", hint="use letters")
+    for key, value in section.options.items():
+        if key not in _HARMLESS:
+            raise PlanError(
+                f"{where}: option {key!r} is not let through: it is unknown here, or can reach "
+                "outside what is measured",
+                hint="leave it out; files and logs are named by vdisklab",
+            )
+        if "${" in value or "`" in value or "$(" in value:
+            raise PlanError(f"{where}: {key} takes its value from outside", hint="write it out")
+    engine = section.options.get("ioengine", "libaio")
+    if engine not in _ENGINES:
+        raise PlanError(f"{where}: ioengine {engine!r}", hint=f"known: {', '.join(_ENGINES)}")
+    file = section.options.get("filename")
+    if file is not None and (not _NAME.fullmatch(file) or ".." in file):
+        raise PlanError(
+            f"{where}: filename={file} is outside what is measured",
+            hint="leave filename out: vdisklab names the disk, or the directory on it",
+        )

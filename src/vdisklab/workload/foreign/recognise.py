@@ -1,0 +1,112 @@
+"""Which program wrote a file, and what it says: one line for each program."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vdisklab.errors import WorkloadError
+from vdisklab.result.model import Direction
+from vdisklab.workload.base import Outcome
+from vdisklab.workload.bonnie import parse_csv
+from vdisklab.workload.dd import parse_line, samples_of
+from vdisklab.workload.fio import parse_report
+from vdisklab.workload.foreign.base import Found, Report
+from vdisklab.workload.foreign.bonnietext import HEADING, parse_bonnie_text
+from vdisklab.workload.foreign.crystaldiskmark import parse_crystaldiskmark
+from vdisklab.workload.foreign.diskspd import parse_diskspd
+from vdisklab.workload.sysbench import parse_text
+
+_SYSBENCH = re.compile(r"^sysbench ([0-9][0-9.a-z]*)", re.MULTILINE)
+_SYSBENCH_MODE = re.compile(r"^Doing (sequential|random) ([a-z/() ]+?) test$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    name: str
+    is_it: Callable[[str], bool]
+    parse: Callable[[str], tuple[Report, ...]]
+
+
+def recognise(text: str) -> tuple[Report, ...]:
+    """All that a file's text holds. Raises WorkloadError for what no program of ours writes."""
+    if not text.strip():
+        raise WorkloadError("the file is empty")
+    for form in _FORMATS:
+        if form.is_it(text):
+            return form.parse(text)
+    known = ", ".join(form.name for form in _FORMATS)
+    raise WorkloadError("no known program wrote this", hint=f"known: {known}")
+
+
+def _fio(text: str) -> tuple[Report, ...]:
+    jobs = parse_report(text)
+    names = [name for name, _ in jobs]
+    if len(set(names)) != len(names):
+        raise WorkloadError(
+            "fio's report has several jobs of one name", hint="run fio with --group_reporting"
+        )
+    start = text.find("{")
+    version = json.JSONDecoder().raw_decode(text[start:])[0].get("fio version")
+    found = tuple(Found(name, outcome) for name, outcome in jobs)
+    return (Report("fio", str(version).removeprefix("fio-"), None, found),)
+
+
+def _sysbench(text: str) -> tuple[Report, ...]:
+    version = _SYSBENCH.search(text)
+    mode = _SYSBENCH_MODE.search(text)
+    if mode is None:
+        raise WorkloadError("sysbench's line `Doing … test` of its fileio test is missing")
+    kind = {"sequential": "seq", "random": "rnd"}[mode[1]]
+    what = {"read": "rd", "write": "wr", "write (creation)": "wr", "rewrite": "rewr",
+            "r/w": "rw"}.get(mode[2])  # fmt: skip
+    if what is None:
+        raise WorkloadError(f"sysbench did a {mode[0][6:]!r}, which is not known")
+    found = Found(f"sysbench-{kind}{what}", parse_text(text))
+    return (Report("sysbench", version[1] if version else None, None, (found,)),)
+
+
+def _bonnie(text: str) -> tuple[Report, ...]:
+    """The CSV where there is one: the text above it rounds."""
+    if _has_bonnie_csv(text):
+        return tuple(
+            Report("bonnie++", each.version, each.name or None,
+                   (Found("bonnie", Outcome(each.samples, None, None)),))
+            for each in parse_csv(text)
+        )  # fmt: skip
+    return parse_bonnie_text(text)
+
+
+def _has_bonnie_csv(text: str) -> bool:
+    return any(line.count(",") >= 26 and "|" not in line for line in text.splitlines())
+
+
+def _dd(text: str) -> tuple[Report, ...]:
+    """dd does not say which way it copied, so the direction stays unknown."""
+    copied = parse_line(text)
+    outcome = Outcome(tuple(samples_of(Direction.NONE, copied)), None, copied.seconds)
+    return (Report("dd", None, None, (Found("dd", outcome),)),)
+
+
+_FORMATS = (
+    _Format("fio JSON and JSON+", lambda text: '"fio version"' in text, _fio),
+    _Format(
+        "DISKSPD XML", lambda text: text.lstrip().startswith("<"), lambda t: (parse_diskspd(t),)
+    ),
+    _Format(
+        "CrystalDiskMark text",
+        lambda text: "CrystalDiskMark" in text,
+        lambda text: (parse_crystaldiskmark(text),),
+    ),
+    _Format("sysbench fileio text", lambda text: _SYSBENCH.search(text) is not None, _sysbench),
+    _Format(
+        "bonnie++ CSV and text",
+        lambda text: (
+            any(HEADING.fullmatch(line) for line in text.splitlines()) or _has_bonnie_csv(text)
+        ),
+        _bonnie,
+    ),
+    _Format("dd", lambda text: " copied, " in text, _dd),
+)

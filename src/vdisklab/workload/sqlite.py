@@ -1,0 +1,114 @@
+"""SQLite: small transactions, each of which must be safe before the next begins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from vdisklab.errors import WorkloadError
+from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.result.model import Direction, Sample
+from vdisklab.units import MIB
+from vdisklab.workload.base import Outcome, Output, Script, Step, Subject, Timing
+from vdisklab.workload.settings import Settings, read_settings, require_room
+
+_TIMEOUT = 2 * 3600.0
+_NOW = "printf('%.3f', (julianday('now') - 2440587.5) * 86400)"
+
+_MOMENT = re.compile(r"^(begin|end)\|([0-9]{1,12}\.[0-9]{3})\|([0-9]{1,12})$", re.MULTILINE)
+_TIMER = re.compile(r"^Run Time: real ([0-9]{1,9}\.[0-9]{1,9}) ", re.MULTILINE)
+
+
+class SqliteSettings(Settings):
+    """Settings of a SQLite measurement: its journal, and how many transactions of one row."""
+
+    journal: Literal["wal", "delete", "truncate", "persist"]
+    transactions: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    row_bytes: Annotated[int, Field(ge=1, le=65_536)] = 100
+
+
+class Sqlite:
+    """The sqlite3 shell."""
+
+    needs_directory = True
+
+    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
+        """One INSERT per transaction, with synchronous=FULL: SQLite syncs before each answer."""
+        settings = read_settings(plan, SqliteSettings)
+        count = max(1, round(settings.transactions * timing.scale))
+        require_room(plan, 4 * count * (settings.row_bytes + 4096) + 16 * MIB, subject.size)
+        file = f"{subject.path}/{plan.name}.db"
+        make = (
+            f"PRAGMA journal_mode={settings.journal};\n"
+            "CREATE TABLE entry (key INTEGER PRIMARY KEY, value BLOB);\n"
+        )
+        command = ("sqlite3", "-batch", file)
+        remove = Step(("rm", "-f", file, f"{file}-wal", f"{file}-shm", f"{file}-journal"), 60)
+        return Script(
+            command,
+            0.0,
+            _TIMEOUT,
+            stdin=_statements(settings, count),
+            prepare=(Step(command, 60, make),),
+            conclude=(remove,),
+        )
+
+    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+        """Transactions per second, and the latencies that sqlite3's timer shows.
+
+        The timer has a resolution of 1 ms: a percentile below it has no sample.
+        """
+        settings = read_settings(plan, SqliteSettings)
+        _confirm(settings, output)
+        moments = {
+            name: (float(at), int(rows)) for name, at, rows in _MOMENT.findall(output.stdout)
+        }
+        if set(moments) != {"begin", "end"}:
+            raise WorkloadError("sqlite3 did not come to its end")
+        seconds = moments["end"][0] - moments["begin"][0]
+        rows = moments["end"][1] - moments["begin"][1]
+        taken = sorted(float(real) for real in _TIMER.findall(output.stdout))
+        if rows < 1 or len(taken) != rows:
+            raise WorkloadError(f"sqlite3 stored {rows} rows and timed {len(taken)} transactions")
+        if seconds <= 0:
+            raise WorkloadError("sqlite3 was done within a millisecond", hint="ask for more")
+        samples = [
+            Sample("transactions", Direction.WRITE, rows / seconds),
+            Sample("latency_mean", Direction.WRITE, seconds / rows),
+            *_percentiles(taken),
+        ]
+        return Outcome(tuple(samples), None, seconds)
+
+
+def _statements(settings: SqliteSettings, count: int) -> str:
+    insert = f"INSERT INTO entry (value) VALUES (randomblob({settings.row_bytes}));\n"  # noqa: S608
+    return "".join(
+        (
+            # A connection sets `synchronous` for itself; the journal's mode is the file's (WAL)
+            # or the connection's (the others), so it is set again and read back.
+            f"PRAGMA journal_mode={settings.journal};\nPRAGMA synchronous=FULL;\n"
+            "SELECT 'synchronous', synchronous FROM pragma_synchronous;\n",
+            f"SELECT 'begin', {_NOW}, count(*) FROM entry;\n.timer on\n",  # noqa: S608
+            insert * count,
+            f".timer off\nSELECT 'end', {_NOW}, count(*) FROM entry;\n",
+        )
+    )
+
+
+def _confirm(settings: SqliteSettings, output: Output) -> None:
+    lines = output.stdout.splitlines()
+    if not lines or lines[0] != settings.journal or "synchronous|2" not in lines:
+        raise WorkloadError(
+            f"sqlite3 does not confirm journal_mode={settings.journal} and synchronous=FULL; "
+            f"it said: {' '.join(lines[:2])[:120]!r} {output.stderr.strip()[:120]}"
+        )
+
+
+def _percentiles(taken: Sequence[float]) -> list[Sample]:
+    """Percentiles by nearest rank, of transactions that were timed in ascending order."""
+    wanted = {"latency_p50": 0.5, "latency_p99": 0.99, "latency_max": 1.0, "longest_stall": 1.0}
+    found = {name: taken[min(len(taken) - 1, int(len(taken) * at))] for name, at in wanted.items()}
+    return [Sample(name, Direction.WRITE, value) for name, value in found.items() if value > 0]

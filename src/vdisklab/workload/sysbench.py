@@ -1,0 +1,215 @@
+"""sysbench's fileio test: random and sequential reads and writes on a set of files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from vdisklab.errors import WorkloadError
+from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.result.model import Counted, Direction, Sample, Series
+from vdisklab.units import MIB, parse_size
+from vdisklab.workload.base import Outcome, Output, Script, Step, Subject, Timing
+from vdisklab.workload.seconds import worst_second
+from vdisklab.workload.settings import Settings, read_settings, require_room
+
+_SLACK_SECONDS = 300.0
+_PREPARE_SECONDS = 4 * 3600.0
+
+_INTERVAL = re.compile(
+    r"^\[ ([0-9]+)s \] reads: ([0-9.]+) MiB/s writes: ([0-9.]+) MiB/s ", re.MULTILINE
+)
+_SECTIONS = {
+    "read_ops": r"reads/s:\s+([0-9.]+)$",
+    "write_ops": r"writes/s:\s+([0-9.]+)$",
+    "read": r"read, MiB/s:\s+([0-9.]+)$",
+    "written": r"written, MiB/s:\s+([0-9.]+)$",
+}
+_OLD_OPERATIONS = re.compile(r"Operations performed:\s+([0-9]+) [Rr]eads?, ([0-9]+) [Ww]rites?, ")
+_OLD_BYTES = re.compile(
+    r"Read ([0-9.]+)([KMGT]?i?)b\s+Written ([0-9.]+)([KMGT]?i?)b\s+Total ", re.I
+)
+_TIME = re.compile(r"total time:\s+([0-9.]+)s$", re.MULTILINE)
+_EVENTS = re.compile(r"total number of events:\s+([0-9]+)$", re.MULTILINE)
+# 0.4 and 0.5 write `avg: 0.07ms`, 1.0 has the unit in the heading `Latency (ms):`.
+_LATENCY = re.compile(
+    r"^\s+(min|avg|max|sum|(?:approx\.\s+)?([0-9]+)(?:th)? percentile):\s+([0-9.]+)(ms)?$",
+    re.MULTILINE,
+)
+
+
+class SysbenchSettings(Settings):
+    """Settings of a sysbench measurement, in its own words; the defaults are sysbench's.
+
+    `size` is the total of all files, half the disk if it is not given.
+    """
+
+    mode: Literal["rndrd", "rndwr", "rndrw", "seqrd", "seqwr", "seqrewr"]
+    size: str | None = None
+    files: Annotated[int, Field(ge=1, le=10_000)] = 128
+    block_size: str = "16k"
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    flags: Literal["", "sync", "dsync", "direct"] = ""
+    fsync_freq: Annotated[int, Field(ge=0)] = 100
+    fsync_all: bool = False
+    fsync_end: bool = True
+
+
+class Sysbench:
+    """sysbench fileio."""
+
+    needs_directory = True
+
+    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
+        """Files are made first; every fsync setting stands in the command, as it decides."""
+        settings = read_settings(plan, SysbenchSettings)
+        total = subject.size // 2 if settings.size is None else parse_size(settings.size)
+        total = max(MIB, round(total * timing.scale) // MIB * MIB)
+        require_room(plan, total, subject.size * 9 // 10)
+        each = (
+            f"--file-num={settings.files}", f"--file-total-size={total}",
+            f"--file-block-size={parse_size(settings.block_size)}",
+        )  # fmt: skip
+        options = (
+            f"--file-test-mode={settings.mode}", "--file-io-mode=sync",
+            f"--file-extra-flags={settings.flags}", f"--file-fsync-freq={settings.fsync_freq}",
+            f"--file-fsync-all={_switch(settings.fsync_all)}",
+            f"--file-fsync-end={_switch(settings.fsync_end)}",
+            f"--threads={settings.threads}", f"--time={max(1, round(timing.runtime))}",
+            "--events=0", "--report-interval=1", "--percentile=99",
+        )  # fmt: skip
+        sysbench = (*_inside(subject.path), "sysbench", "fileio", *each)
+        return Script(
+            (*sysbench, *options, "run"),
+            timing.runtime,
+            timing.runtime + _SLACK_SECONDS,
+            prepare=(Step((*sysbench, "prepare"), _PREPARE_SECONDS),),
+            conclude=(Step((*sysbench, "cleanup"), 600),),
+        )
+
+    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+        """What `parse_text` reads, and the course from sysbench's own report of each second."""
+        del plan
+        outcome = parse_text(output.stdout)
+        series = _series(output.stdout, {sample.direction for sample in outcome.samples})
+        worst = tuple(worst_second(each) for each in series)
+        return Outcome(
+            (*outcome.samples, *worst), outcome.counted, outcome.measured_seconds, series
+        )
+
+
+def _inside(directory: str) -> tuple[str, ...]:
+    """sysbench makes its files where it is started."""
+    return ("sh", "-c", 'cd "$0" && exec "$@"', directory)
+
+
+def _switch(value: bool) -> str:
+    return "on" if value else "off"
+
+
+def parse_text(text: str) -> Outcome:
+    """The summary of sysbench 0.4 to 1.0. Raises WorkloadError for another text."""
+    if "Operations performed:" in text:
+        samples, seconds, counted = _old(text)
+    else:
+        samples, seconds, counted = _new(text), _number(_TIME, text, "total time"), None
+    if not samples:
+        raise WorkloadError("sysbench did not complete a single request")
+    return Outcome((*samples, *_latency(text, samples)), counted, seconds)
+
+
+def _new(text: str) -> list[Sample]:
+    found = {
+        name: _number(re.compile(pattern, re.MULTILINE), text, name)
+        for name, pattern in _SECTIONS.items()
+    }
+    samples: list[Sample] = []
+    for direction, rate, operations in (
+        (Direction.READ, found["read"], found["read_ops"]),
+        (Direction.WRITE, found["written"], found["write_ops"]),
+    ):
+        if operations > 0:
+            samples.append(Sample("iops", direction, operations))
+        if rate > 0:
+            samples.append(Sample("bandwidth", direction, rate * MIB))
+    return samples
+
+
+def _old(text: str) -> tuple[list[Sample], float, Counted]:
+    """0.4 and 0.5 count in units of 1024 (their sb_print_value_size), spelled `Mb` or `Mib`."""
+    operations, moved = _OLD_OPERATIONS.search(text), _OLD_BYTES.search(text)
+    if operations is None or moved is None:
+        raise WorkloadError("sysbench's line `Read … Written … Total transferred` is missing")
+    seconds = _number(_TIME, text, "total time")
+    if seconds <= 0:
+        raise WorkloadError("sysbench's total time is 0")
+    counts = int(operations[1]), int(operations[2])
+    sizes = _bytes(moved[1], moved[2]), _bytes(moved[3], moved[4])
+    samples: list[Sample] = []
+    for direction, count, size in zip(
+        (Direction.READ, Direction.WRITE), counts, sizes, strict=True
+    ):
+        if count:
+            samples.append(Sample("iops", direction, count / seconds))
+            samples.append(Sample("bandwidth", direction, size / seconds))
+    return samples, seconds, Counted(round(sizes[0]), round(sizes[1]), *counts)
+
+
+def _bytes(number: str, unit: str) -> float:
+    power = "KMGT".index(unit[0].upper()) + 1 if unit else 0
+    return _float(number) * float(1024**power)
+
+
+def _latency(text: str, samples: list[Sample]) -> Iterator[Sample]:
+    """What is shown as 0.00 is smaller than what sysbench can show, and is left out.
+
+    Latencies count fsyncs among the operations, so they belong to a direction only in name.
+    """
+    directions = {sample.direction for sample in samples}
+    direction = directions.pop() if len(directions) == 1 else Direction.NONE
+    heading = "Latency (ms):" in text
+    values: dict[str, float] = {}
+    for name, percentile, number, unit in _LATENCY.findall(text):
+        if heading or unit == "ms":
+            values[f"p{percentile}" if percentile else name] = _float(number) / 1000
+    events = _EVENTS.search(text)
+    if values.get("sum") and events is not None and int(events[1]) > 0:
+        values["avg"] = values["sum"] / int(events[1])  # `avg` itself has two digits only
+    names = {
+        "avg": "latency_mean",
+        "max": "latency_max",
+        "p95": "latency_p95",
+        "p99": "latency_p99",
+    }
+    for name, metric in names.items():
+        if values.get(name, 0.0) > 0:
+            yield Sample(metric, direction, values[name])
+
+
+def _series(text: str, directions: set[Direction]) -> tuple[Series, ...]:
+    lines = _INTERVAL.findall(text)
+    if not lines:
+        return ()
+    columns = {Direction.READ: 1, Direction.WRITE: 2}
+    return tuple(
+        Series("bandwidth", direction, 1.0, tuple(_float(line[column]) * MIB for line in lines))
+        for direction, column in columns.items()
+        if direction in directions
+    )
+
+
+def _number(pattern: re.Pattern[str], text: str, what: str) -> float:
+    found = pattern.search(text)
+    if found is None:
+        raise WorkloadError(f"sysbench's {what!r} is missing in what it printed")
+    return _float(found[1])
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise WorkloadError(f"sysbench printed {text!r} where a number belongs") from error

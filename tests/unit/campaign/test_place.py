@@ -1,0 +1,153 @@
+"""Where programs run: what is prepared is undone, and caches are emptied in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from vdisklab.campaign.place import (
+    GuestPlace,
+    HostPlace,
+    Workspace,
+    host_subject,
+    prepared,
+    with_files,
+)
+from vdisklab.errors import GuestError, HostError, WorkloadError
+from vdisklab.guest.agent import Ended
+from vdisklab.guest.machine import Machine
+from vdisklab.host.command import LocalHost
+from vdisklab.host.ledger import open_ledger
+from vdisklab.storage.site import Site, open_site
+from vdisklab.workload.base import Output, Script, Step, Subject
+
+DISK = Subject("/dev/vdb", 1 << 30, is_device=True)
+
+
+def step(*words: str) -> Step:
+    return Step(words, 5)
+
+
+@dataclass
+class Scripted:
+    """A place that writes down what it is asked, and fails at one word."""
+
+    fails: str = ""
+    asked: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def workspace(self, filesystem: str | None) -> Iterator[Workspace]:
+        del filesystem
+        yield Workspace(DISK, lambda: None)
+
+    def step(self, step: Step) -> None:
+        self.asked.append(step.command[0])
+        if step.command[0] == self.fails:
+            raise WorkloadError("no space left")
+
+    def run(self, script: Script, watch: Callable[[], None] | None) -> Output:
+        del watch
+        self.asked.append(script.command[0])
+        return Output("said", "complained")
+
+    def collect(self, name: str) -> str:
+        return f"content of {name}"
+
+
+SCRIPT = Script(
+    ("measure",), 0, 5, prepare=(step("a"), step("b")), conclude=(step("y"), step("z")),
+    collect=("/tmp/log",),  # noqa: S108
+)  # fmt: skip
+
+
+def test_steps_before_and_after() -> None:
+    place = Scripted()
+    with prepared(place, SCRIPT):
+        output = with_files(place, SCRIPT, place.run(SCRIPT, None))
+    assert place.asked == ["a", "b", "measure", "y", "z"]
+    assert output.text.startswith("said\n==> standard error <==\ncomplained\n==> /tmp/log <==")
+
+
+def test_what_follows_is_done_whatever_fails() -> None:
+    place = Scripted(fails="b")
+    with pytest.raises(WorkloadError, match="no space"), prepared(place, SCRIPT):
+        pytest.fail("not reached")
+    assert place.asked == ["a", "b", "y", "z"]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with (
+        open_ledger(tmp_path / "state") as ledger,
+        open_site(LocalHost(), ledger, tmp_path) as site,
+    ):
+        yield site
+
+
+def test_a_directory_of_the_stack_stands_for_the_guests_file_system(site: Site) -> None:
+    subject = host_subject(site, site.directory / "image", 1 << 20, 1 << 30, is_device=False)
+    place = HostPlace(site, subject, site.directory)
+    with place.workspace("ext4") as space:
+        directory = Path(space.subject.path)
+        assert space.subject.is_directory
+        assert directory.is_dir()
+        place.step(Step(("sh", "-c", f"echo x > {directory}/file"), 5))
+        space.empty_cache()
+        script = Script(("sh", "-c", "cat; echo e >&2"), 0, 5, stdin="in")
+        assert place.run(script, None) == Output("in", "e\n")
+        assert place.collect(str(directory / "file")) == "x\n"
+        with pytest.raises(WorkloadError, match="file was not written"):
+            place.collect(str(directory / "file"))
+    assert not directory.exists()
+
+
+def test_a_device_has_no_directory(site: Site) -> None:
+    place = HostPlace(site, DISK, None)
+    with pytest.raises(HostError, match="ends on a block device"), place.workspace("ext4"):
+        pytest.fail("not reached")
+    with place.workspace(None) as space:
+        assert space.subject is DISK
+
+
+@dataclass
+class FakeAgent:
+    """A guest that mounts what it is told, or something else."""
+
+    mounted: str = "ext4"
+    asked: list[str] = field(default_factory=list)
+
+    def run(self, argv: tuple[str, ...], **_options: object) -> Ended:
+        self.asked.append(" ".join(argv))
+        answers = {"cat": f"/dev/vdb /mnt/vdisklab {self.mounted} rw 0 0\n", "stat": "100 4096\n"}
+        return Ended(argv, 0, answers.get(argv[0], ""), "", 0.1)
+
+
+@dataclass
+class FakeMachine:
+    agent: FakeAgent
+
+
+def test_a_new_file_system_in_the_guest_and_gone_again() -> None:
+    agent = FakeAgent()
+    place = GuestPlace(cast(Machine, FakeMachine(agent)), DISK)
+    with place.workspace("ext4") as space:
+        assert (space.subject.path, space.subject.size) == ("/mnt/vdisklab", 409600)
+        space.empty_cache()
+    verbs = [each.split()[0] for each in agent.asked]
+    assert verbs == [
+        "mkfs.ext4", "mkdir", "mount", "cat", "stat", "umount", "mount", "cat", "umount",
+    ]  # fmt: skip
+    assert "nodiscard" in agent.asked[0]
+
+
+def test_another_file_system_than_asked_for() -> None:
+    agent = FakeAgent(mounted="ext2")
+    place = GuestPlace(cast(Machine, FakeMachine(agent)), DISK)
+    with pytest.raises(GuestError, match="as ext2 instead of ext4"), place.workspace("ext4"):
+        pytest.fail("not reached")
+    assert agent.asked[-1].startswith("umount")

@@ -1,0 +1,193 @@
+"""fio: jobs, the user's own job files, and how a run went."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vdisklab.errors import PlanError, WorkloadError
+from vdisklab.plan.profile import MeasurementPlan, Setting
+from vdisklab.result.model import Direction
+from vdisklab.units import GIB
+from vdisklab.workload.base import Output, Subject, Timing
+from vdisklab.workload.fio import Fio, parse_report
+from vdisklab.workload.fiojob import groups
+from vdisklab.workload.fiolog import Run, read_log
+from vdisklab.workload.jobprofile import job_profile
+from workload.recorded import recorded
+
+READ, WRITE, NONE = Direction.READ, Direction.WRITE, Direction.NONE
+DISK = Subject("/dev/vdb", GIB, is_device=True)
+FILES = Subject("/mnt/x", GIB, is_device=False, is_directory=True)
+
+
+def fio(**settings: Setting) -> MeasurementPlan:
+    return MeasurementPlan("one", "fio", settings)
+
+
+def command(measurement: MeasurementPlan, place: Subject = DISK) -> tuple[str, ...]:
+    return Fio().script(measurement, place, Timing(5, 0.5)).command
+
+
+class TestJobs:
+    def test_a_timed_job_on_the_disk(self) -> None:
+        made = Fio().script(fio(rw="randread", bs="4k"), DISK, Timing(5, 0.5))
+        assert {"--filename=/dev/vdb", "--time_based=1", "--runtime=5000ms"} <= set(made.command)
+        assert made.collect == (f"{DISK.scratch}/one_bw.log",)
+
+    def test_the_articles_forty_jobs_each_have_a_file(self) -> None:
+        forty = fio(rw="write", bs="4k", size="10M", numjobs=40, time_based=False)
+        options = command(forty, FILES)
+        assert {"--directory=/mnt/x", "--size=10485760", "--numjobs=40"} <= set(options)
+        assert "--time_based=1" not in options
+
+    def test_jobs_on_one_disk_keep_apart(self) -> None:
+        options = command(fio(rw="write", bs="4k", size="10M", numjobs=4, time_based=False))
+        assert "--offset_increment=10485760" in options
+
+    def test_a_disk_that_is_too_small(self) -> None:
+        with pytest.raises(PlanError, match="needs 4000 MiB of room and the disk gives 1024 MiB"):
+            command(fio(rw="write", bs="4k", size="100M", numjobs=40, time_based=False))
+
+    @pytest.mark.parametrize(
+        "settings", [{"rw": "read"}, {"bs": "4k"}, {"rw": "read", "bs": "4k", "bsrange": "1k-2k"},
+                     {"rw": "read", "bsrange": "4k"}, {"rw": "fly", "bs": "4k"}],
+    )  # fmt: skip
+    def test_settings_that_make_no_job(self, settings: dict[str, Setting]) -> None:
+        with pytest.raises(PlanError):
+            command(fio(**settings))
+
+
+class TestAnswers:
+    def test_three_jobs_and_their_course(self) -> None:
+        log = recorded("fio-3.33-3jobs_bw.log")
+        outcome = Fio().parse(fio(), Output(recorded("fio-3.33-3jobs.json"), "", {"bw": log}))
+        (series,) = outcome.series
+        assert len(series.values) == 3
+        assert outcome.counted is not None
+        # What the log lacks at its end was added from fio's own total.
+        assert sum(series.values) == pytest.approx(outcome.counted.write_bytes, rel=0.01)
+        found = {sample.metric: sample.value for sample in outcome.samples}
+        assert found["worst_second"] == min(series.values)
+        assert found["longest_stall"] == 0.0
+
+    def test_a_frozen_file_system_is_a_stall(self) -> None:
+        # fsfreeze(8) held it for 1.8 s from the second one on
+        log = recorded("fio-3.33-frozen_bw.log")
+        outcome = Fio().parse(fio(), Output(recorded("fio-3.33-frozen.json"), "", {"bw": log}))
+        found = {sample.metric: sample.value for sample in outcome.samples}
+        assert found["longest_stall"] == pytest.approx(1.8, abs=0.15)
+        assert found["latency_max"] == pytest.approx(1.87, abs=0.01)
+        assert found["worst_second"] == 0.0
+
+    def test_both_directions(self) -> None:
+        log = recorded("fio-3.33-randrw_bw.log")
+        outcome = Fio().parse(fio(), Output(recorded("fio-3.33-randrw.json"), "", {"bw": log}))
+        assert {series.direction for series in outcome.series} == {READ, WRITE}
+        stalls = [sample for sample in outcome.samples if sample.metric == "longest_stall"]
+        assert [stall.direction for stall in stalls] == [NONE]
+
+    def test_a_short_end_is_no_stall_and_a_long_one_is(self) -> None:
+        log = "".join(f"{100 * at}, 1000, 0, 0, 0\n" for at in range(1, 10))
+        whole = {READ: 1_000_000}
+        short = read_log(log, Run(0.1, 1.0, whole, 0.001))
+        found = {sample.metric: sample.value for sample in short.samples}
+        assert found["longest_stall"] == 0.0
+        assert sum(short.series[0].values) == pytest.approx(1_000_000)
+        long = read_log(log, Run(0.1, 3.0, {READ: 9 * 102_400}, 2.2))
+        found = {sample.metric: sample.value for sample in long.samples}
+        assert found["longest_stall"] == pytest.approx(2.1)
+        assert found["worst_second"] == 0.0
+
+    @pytest.mark.parametrize(
+        "line", ["1000", "x, 1, 0", "1000, 5, 9", "-1, 5, 0", "1000, -5, 0", "1000, 5, -1"]
+    )
+    def test_a_damaged_log_is_named(self, line: str) -> None:
+        with pytest.raises(WorkloadError, match="line 2 of fio's bandwidth log"):
+            read_log(f"500, 1, 0, 0, 0\n{line}\n", Run(0.1, 5, {}, 1.0))
+
+    def test_json_without_plus(self) -> None:
+        ((name, outcome),) = parse_report(recorded("fio-3.33-plain.json"))
+        assert name == "plain"
+        assert {sample.metric for sample in outcome.samples} >= {"iops", "latency_p99.9"}
+
+    @given(st.data())
+    def test_a_mutilated_report_is_refused_or_read(self, data: st.DataObject) -> None:
+        text = recorded("fio-3.33-plain.json")
+        at = data.draw(st.integers(0, len(text) - 1))
+        put = data.draw(st.sampled_from(["", "}", "null", "-", "\0", '"']))
+        mutilated = text[:at] + put + text[at + data.draw(st.integers(0, 40)) :]
+        with suppress(WorkloadError):
+            parse_report(mutilated)
+
+
+JOB = """
+; a comment
+[global]
+rw=randread
+bs=4k
+runtime=30
+time_based
+
+[one]
+[two]
+stonewall
+rw=randwrite
+"""
+
+
+class TestJobFiles:
+    def test_groups_become_measurements(self) -> None:
+        profile = job_profile(JOB, "/home/me/My Job.fio")
+        assert profile.name == "my-job"
+        assert [each.name for each in profile.measurements] == ["one", "two"]
+        made = Fio().script(profile.measurements[1], DISK, Timing(5, 0))
+        assert made.stdin == JOB
+        assert made.command[-2:] == ("--section=two", "-")
+        assert "--filename=/dev/vdb" in made.command
+        assert made.timeout > 30
+
+    @pytest.mark.parametrize(
+        "line",
+        ["filename=/dev/sda", "filename=../x", "filename=a:/dev/sda", "directory=/etc",
+         "exec_prerun=rm -rf /", "write_bw_log=/etc/x", "ioengine=external:/tmp/x.so",
+         "include /etc/passwd", "filename=${HOME}", "read_iolog=/x", "ioengine=net",
+         "opendir=/etc", "aux-path=/", "FILENAME=/dev/sda", "size=`id`"],
+    )  # fmt: skip
+    def test_a_job_that_could_reach_outside_is_refused(self, line: str) -> None:
+        with pytest.raises(PlanError) as caught:
+            groups(f"[global]\nrw=write\n[one]\n{line}\n", "x.fio")
+        assert caught.value.hint
+
+    def test_a_name_of_a_file_needs_a_directory(self) -> None:
+        profile = job_profile("[one]\nfilename=test\nrw=write\n", "x.fio")
+        with pytest.raises(PlanError, match="would lie outside the disk"):
+            command(profile.measurements[0])
+        assert "--directory=/mnt/x" in command(profile.measurements[0], FILES)
+
+    @pytest.mark.parametrize("job", ["", "rw=read", "[global]\nrw=read", "[/etc/x]\nrw=read"])
+    def test_what_is_no_job_file(self, job: str) -> None:
+        with pytest.raises(PlanError):
+            groups(job, "x.fio")
+
+    @given(st.text())
+    def test_any_text_is_a_job_file_or_an_error(self, text: str) -> None:
+        with suppress(PlanError):
+            groups(text, "x.fio")
+
+
+def test_the_json_is_the_programs_own() -> None:
+    assert json.loads(recorded("fio-3.33-3jobs.json"))["fio version"] == "fio-3.33"
+
+
+def test_syncs_have_latencies_of_their_own() -> None:
+    text = recorded("fio-3.33-fsync.json")
+    ((_, outcome),) = parse_report(text)
+    found = {sample.metric: sample.value for sample in outcome.samples}
+    sync = json.loads(text)["jobs"][0]["sync"]["lat_ns"]
+    assert found["sync_mean"] == pytest.approx(sync["mean"] / 1e9)
+    assert found["sync_p99"] == pytest.approx(sync["percentile"]["99.000000"] / 1e9)

@@ -1,0 +1,170 @@
+"""Results that others measured: each format, and each mutilated."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vdisklab.errors import WorkloadError
+from vdisklab.result.model import METRICS, Direction
+from vdisklab.units import MIB
+from vdisklab.workload.foreign.recognise import recognise
+from workload.recorded import DATA, recorded
+
+READ, WRITE, NONE = Direction.READ, Direction.WRITE, Direction.NONE
+
+FILES = sorted(
+    str(path.relative_to(DATA))
+    for path in [*DATA.glob("*.*"), *(DATA / "foreign").glob("*.*"), *(DATA / "fio").glob("*.json")]
+    if path.suffix in (".json", ".txt", ".csv", ".xml")
+)
+
+
+def numbers(name: str) -> dict[tuple[str, str, Direction], float]:
+    (report,) = recognise(recorded(name))
+    found = {
+        (one.name, sample.metric, sample.direction): sample.value
+        for one in report.found
+        for sample in one.outcome.samples
+    }
+    assert len(found) == sum(len(one.outcome.samples) for one in report.found)
+    return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_recording_is_recognised(name: str) -> None:
+    for report in recognise(recorded(name)):
+        assert report.found
+        for one in report.found:
+            assert one.outcome.samples
+            assert all(sample.metric in METRICS for sample in one.outcome.samples)
+
+
+def test_crystaldiskmark_8_stands_beside_our_own_profile() -> None:
+    found = numbers("foreign/crystaldiskmark-8.0.0.txt")
+    assert found["seq1m-q8t1-read", "bandwidth", READ] == 897.182e6
+    assert found["rnd4k-q1t1-write", "latency_mean", WRITE] == pytest.approx(119.12e-6)
+    assert found["rnd4k-q32t1-read", "iops", READ] == 8876.7
+    assert len(found) == 24
+
+
+def test_crystaldiskmark_3_and_6() -> None:
+    old = numbers("foreign/crystaldiskmark-3.0.txt")
+    assert old["rnd4k-q32-read", "iops", READ] == 1000
+    assert old["rnd512k-read", "bandwidth", READ] == 50.125e6
+    assert ("rnd4k-q1-write", "iops", WRITE) not in old, "0.000 was not measured"
+    later = numbers("foreign/crystaldiskmark-6.0.txt")
+    assert later["rnd4k-q8t8-write", "bandwidth", WRITE] == 204.8e6
+    assert later["seq-q32t1-read", "bandwidth", READ] == 500e6
+
+
+def test_sysbench_04_counts_by_1024() -> None:
+    found = numbers("foreign/sysbench-0.4.12.txt")
+    assert found["sysbench-rndrw", "bandwidth", READ] == 93.75 * MIB / 50
+    assert found["sysbench-rndrw", "iops", WRITE] == 80
+    assert found["sysbench-rndrw", "latency_p95", NONE] == pytest.approx(0.18046)
+    assert found["sysbench-rndrw", "latency_mean", NONE] == pytest.approx(0.04348)
+
+
+def test_the_wikis_bonnie_table() -> None:
+    reports = recognise(recorded("foreign/bonnie-1.03e.txt"))
+    assert [report.label for report in reports] == [
+        "qcow2 IDE", "qcow2 virtio", "raw IDE", "raw virtio", "qcow2 old IDE",
+    ]  # fmt: skip
+    found = {(s.metric, s.direction): s.value for s in reports[1].found[0].outcome.samples}
+    assert found["bandwidth", READ] == 46813 * 1024
+    assert found["seeks", NONE] == 110.9
+    assert found["seq_create", NONE] == 303
+    assert ("seq_stat", NONE) not in found
+
+
+def test_bonnies_text_with_tests_left_out() -> None:
+    (report,) = recognise(recorded("foreign/bonnie-2.00a.txt"))
+    found = {(s.metric, s.direction): s.value for s in report.found[0].outcome.samples}
+    assert found == {("bandwidth", WRITE): 640 * MIB, ("seq_create", NONE): 7297}
+
+
+def test_bonnies_old_and_middle_csv() -> None:
+    tests = "655,99,281567,32,138431,19,2133,99,484093,32,405.9,17"
+    small = "16,{}301,10,+++++,+++,302,10,303,10,+++++,+++,304,10"
+    (old,) = recognise(f"host,1G,{tests},{small.format('')}\n")
+    (new,) = recognise(f"1.97,1.97,host,1,1428486489,16G,,{tests},{small.format(',,,,')},1us\n")
+    assert [each.version for each in (old, new)] == ["1.03", "1.97"]
+    assert old.found == new.found
+    assert len(old.found[0].outcome.samples) == 10
+
+
+def test_diskspd() -> None:
+    found = numbers("foreign/diskspd-2.0.xml")
+    assert found["diskspd", "bandwidth", READ] == 4096000
+    assert found["diskspd", "iops", READ] == 1000
+    assert found["diskspd", "latency_max", READ] == 0.02
+    assert found["diskspd", "latency_p99.9", READ] == 0.009
+    assert not [key for key in found if key[2] is WRITE]
+    (report,) = recognise(recorded("foreign/diskspd-2.0.xml"))
+    assert report.found[0].outcome.series[0].values == (1500, 500)
+
+
+def test_dd_does_not_say_which_way() -> None:
+    assert numbers("dd-9.1-4k.txt")["dd", "bandwidth", NONE] == 67108864 / 0.503305
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "empty"),
+        ("hello", "no known program"),
+        ("<Results></Results>", "no <TimeSpan>"),
+        ("<Other/>", "writes <Results>"),
+        ("<Results", "damaged XML"),
+        ('<!DOCTYPE x [<!ENTITY a "b">]><Results>&a;</Results>', "document type"),
+        ("CrystalDiskMark 2.2", "version from 3 to 8"),
+        ("CrystalDiskMark 8.0.0\n  SEQ 1MiB (Q= 8, T= 1): 1.0 MB/s [ 1.0 IOPS]", "MB/s is not"),
+        ('{"fio version": "fio-3.33", "jobs": []}', "no job"),
+        ("sysbench 1.0.20\n", "Doing"),
+        ("sysbench 1.0.20\nDoing random read test\n", "missing"),
+    ],
+)
+def test_what_cannot_be_read_says_what_was_expected(text: str, said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        recognise(text)
+
+
+def test_a_damaged_line_is_named() -> None:
+    text = recorded("foreign/crystaldiskmark-8.0.0.txt").replace("36.359 MB/s", "36.359 GB/h")
+    with pytest.raises(WorkloadError, match=r"line 11: .* is no result of CrystalDiskMark"):
+        recognise(text)
+    twice = recorded("foreign/crystaldiskmark-8.0.0.txt") * 2
+    with pytest.raises(WorkloadError, match="a second result of seq1m-q8t1-read"):
+        recognise(twice)
+
+
+TEXTS = {name: recorded(name) for name in FILES}
+
+
+@given(st.data())
+def test_a_mutilated_file_is_refused_or_read(data: st.DataObject) -> None:
+    text = TEXTS[data.draw(st.sampled_from(FILES))]
+    at = data.draw(st.integers(0, len(text)))
+    cut = data.draw(st.integers(0, 60))
+    put = data.draw(st.sampled_from(["", "0", "-", "nan", "1e999", "\0", "<", "}", ",", "٣", "\n"]))
+    with suppress(WorkloadError):
+        for report in recognise(text[:at] + put + text[at + cut :]):
+            for one in report.found:
+                for sample in one.outcome.samples:
+                    assert 0 <= sample.value < float("inf")
+
+
+@given(st.text())
+def test_any_text_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(WorkloadError):
+        recognise(text)
+
+
+def test_the_recordings_are_there() -> None:
+    assert len(FILES) > 12
+    assert Path(DATA / "foreign" / "README.md").exists()

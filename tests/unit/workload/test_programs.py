@@ -1,0 +1,239 @@
+"""dd, sysbench, bonnie++ and SQLite: commands, recorded answers, and mutilated ones."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vdisklab.errors import PlanError, WorkloadError
+from vdisklab.plan.profile import MeasurementPlan, Setting
+from vdisklab.result.model import METRICS, Counted, Direction
+from vdisklab.units import GIB, MIB
+from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
+from vdisklab.workload.bonnie import parse_csv
+from vdisklab.workload.dd import parse_line
+from vdisklab.workload.registry import WORKLOADS, workload_for
+from vdisklab.workload.sysbench import parse_text
+from workload.recorded import recorded
+
+READ, WRITE, NONE = Direction.READ, Direction.WRITE, Direction.NONE
+PLACE = Subject("/mnt/x", 4 * GIB, is_device=False, is_directory=True, memory=GIB)
+
+
+def plan(program: str, **settings: Setting) -> MeasurementPlan:
+    return MeasurementPlan("one", program, settings, "ext4")
+
+
+def script(measurement: MeasurementPlan, scale: float = 1.0, place: Subject = PLACE) -> Script:
+    return workload_for(measurement).script(measurement, place, Timing(5, 0.5, scale))
+
+
+def values(outcome: Outcome) -> dict[tuple[str, Direction], float]:
+    found = {(sample.metric, sample.direction): sample.value for sample in outcome.samples}
+    assert len(found) == len(outcome.samples), "one number for each metric and direction"
+    assert all(metric in METRICS for metric, _ in found)
+    return found
+
+
+class TestDd:
+    PLAN = plan("dd", bs="4k", count=1000)
+
+    def test_the_articles_command(self) -> None:
+        made = script(plan("dd", bs="4k", count=262144))
+        assert made.command == (
+            "dd", "if=/dev/zero", "of=/mnt/x/one.dd", "bs=4k", "count=262144", "oflag=direct",
+            "status=progress",
+        )  # fmt: skip
+        assert made.conclude[0].command == ("rm", "-f", "/mnt/x/one.dd")
+
+    def test_totals_scale(self) -> None:
+        assert "count=100" in script(self.PLAN, scale=0.1).command
+        assert "count=1" in script(self.PLAN, scale=1e-9).command
+
+    def test_what_is_read_was_written_before(self) -> None:
+        made = script(plan("dd", bs="4k", count=1000, direction="read"))
+        assert "count=4" in made.prepare[0].command
+        assert "iflag=direct" in made.command
+
+    def test_a_disk_that_is_too_small(self) -> None:
+        with pytest.raises(PlanError, match="'one' needs 8192 MiB of room and the disk gives"):
+            script(plan("dd", bs="1M", count=8192))
+
+    def test_one_line(self) -> None:
+        said = Output("", recorded("dd-9.1-4k.txt"))
+        outcome = WORKLOADS["dd"].parse(self.PLAN, said)
+        assert values(outcome) == {
+            ("bandwidth", WRITE): 67108864 / 0.503305,
+            ("iops", WRITE): 16384 / 0.503305,
+            ("duration", WRITE): 0.503305,
+        }
+        assert outcome.counted == Counted(0, 67108864, 0, 16384)
+        assert outcome.series == (), "half a second has no whole second"
+
+    def test_the_course_is_dds_progress(self) -> None:
+        outcome = WORKLOADS["dd"].parse(self.PLAN, Output("", recorded("dd-9.1-progress.txt")))
+        (series,) = outcome.series
+        assert series.values[0] == 130052096
+        assert series.values[1] == 269230080 - 130052096
+        assert values(outcome)["worst_second", WRITE] == min(series.values)
+        assert values(outcome)["longest_stall", WRITE] == 0.0
+
+    def test_a_second_that_is_not_shown_was_a_stall(self) -> None:
+        text = (
+            "\r100 bytes copied, 1 s, 100 B/s\r400 bytes copied, 4 s, 100 B/s\n"
+            "5+0 records in\n5+0 records out\n500 bytes copied, 5.0 s, 100 B/s\n"
+        )
+        found = values(WORKLOADS["dd"].parse(self.PLAN, Output("", text)))
+        assert found["longest_stall", WRITE] == 2.0
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "dd: writing: No space left on device", "0 bytes copied, 0.1 s, 0 B/s",
+         "12 bytes copied, 0 s, 0 B/s", "12 bytes copied, x s"],
+    )  # fmt: skip
+    def test_no_number_is_made_up(self, text: str) -> None:
+        with pytest.raises(WorkloadError):
+            parse_line(text)
+
+
+class TestSysbench:
+    def test_every_fsync_setting_is_in_the_command(self) -> None:
+        made = script(plan("sysbench", mode="rndwr"))
+        assert made.command[:4] == ("sh", "-c", 'cd "$0" && exec "$@"', "/mnt/x")
+        assert {
+            "--file-fsync-freq=100", "--file-fsync-all=off", "--file-fsync-end=on",
+            "--file-test-mode=rndwr", "--time=5", f"--file-total-size={2 * GIB}",
+        } <= set(made.command)  # fmt: skip
+        assert made.prepare[0].command[-1] == "prepare"
+        assert made.conclude[0].command[-1] == "cleanup"
+
+    def test_a_random_write(self) -> None:
+        said = Output(recorded("sysbench-1.0.20-rndwr.txt"))
+        outcome = WORKLOADS["sysbench"].parse(plan("sysbench", mode="rndwr"), said)
+        found = values(outcome)
+        assert found["bandwidth", WRITE] == 197.96 * MIB
+        assert found["iops", WRITE] == 12669.50
+        assert found["latency_mean", WRITE] == pytest.approx(2983.55e-3 / 42120)
+        assert found["latency_p99", WRITE] == pytest.approx(1.70e-3)
+        assert found["latency_max", WRITE] == pytest.approx(70.85e-3)
+        assert found["worst_second", WRITE] == 121.63 * MIB
+        assert outcome.measured_seconds == 3.0768
+
+    def test_what_is_too_small_to_be_shown_is_left_out(self) -> None:
+        found = values(parse_text(recorded("sysbench-1.0.20-seqrd.txt")))
+        assert found["bandwidth", READ] == 4036.79 * MIB
+        assert ("latency_p99", READ) not in found
+        assert not [key for key in found if key[1] is WRITE]
+
+    @pytest.mark.parametrize("mode", ["rndrd", "rndwr", "seqrd", "seqwr"])
+    def test_cut_off_anywhere_it_is_refused_or_right(self, mode: str) -> None:
+        text = recorded(f"sysbench-1.0.20-{mode}.txt")
+        whole = values(parse_text(text))
+        for end in range(0, len(text), 7):
+            try:
+                part = values(parse_text(text[:end]))
+            except WorkloadError:
+                continue
+            assert part.keys() <= whole.keys()
+            assert (
+                part["bandwidth", part_direction(part)] == whole["bandwidth", part_direction(part)]
+            )
+
+
+def part_direction(found: dict[tuple[str, Direction], float]) -> Direction:
+    return next(direction for metric, direction in found if metric == "bandwidth")
+
+
+class TestBonnie:
+    def test_its_file_is_twice_the_guests_memory(self) -> None:
+        made = script(plan("bonnie++"))
+        command = " ".join(made.command)
+        assert command == ("bonnie++ -q -d /mnt/x -s 2048 -r 1024 -n 16 -m one -u root -b")
+
+    def test_a_file_that_fits_into_memory_is_refused(self) -> None:
+        with pytest.raises(PlanError, match="fits into the page cache"):
+            script(plan("bonnie++", size="1G"))
+
+    def test_a_disk_that_is_too_small(self) -> None:
+        small = Subject("/m", GIB, is_device=False, is_directory=True, memory=GIB)
+        with pytest.raises(PlanError, match="needs 2048 MiB of room"):
+            script(plan("bonnie++"), place=small)
+
+    def test_a_recorded_line(self) -> None:
+        said = Output(recorded("bonnie-2.00a-fast.csv"))
+        outcome = WORKLOADS["bonnie++"].parse(plan("bonnie++"), said)
+        assert values(outcome) == {("bandwidth", WRITE): 655017 * 1024, ("seq_create", NONE): 7297}
+
+    def test_characters_and_no_small_files(self) -> None:
+        (line,) = parse_csv(recorded("bonnie-2.00a-short.csv"))
+        assert (line.name, line.version) == ("path1", "2.00a")
+        assert {(s.metric, s.direction): s.value for s in line.samples} == {
+            ("per_char", WRITE): 1021 * 1024, ("per_char", READ): 1810 * 1024,
+        }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        "text", ["", "1.98,2.00a,host", "x" * 5000, "," * 30, "9.9" + "," * 50]
+    )
+    def test_what_is_no_csv_of_bonnie(self, text: str) -> None:
+        with pytest.raises(WorkloadError):
+            parse_csv(text)
+
+    def test_a_field_that_is_no_number_is_named(self) -> None:
+        text = recorded("bonnie-2.00a-fast.csv").replace("655017", "655O17")
+        with pytest.raises(WorkloadError, match=r"line 1, field 12 .* is '655O17'"):
+            parse_csv(text)
+
+
+class TestSqlite:
+    PLAN = plan("sqlite", journal="wal", transactions=3)
+    SAID = (
+        "wal\nsynchronous|2\nbegin|1795228995.902|0\n"
+        "Run Time: real 0.001 user 0.000000 sys 0.000054\n"
+        "Run Time: real 0.000 user 0.000000 sys 0.000041\n"
+        "Run Time: real 0.004 user 0.000000 sys 0.000041\nend|1795228995.912|3\n"
+    )
+
+    def test_each_row_is_a_transaction(self) -> None:
+        made = script(self.PLAN)
+        assert made.command == ("sqlite3", "-batch", "/mnt/x/one.db")
+        assert made.stdin is not None
+        assert made.stdin.count("INSERT INTO") == 3
+        assert "BEGIN" not in made.stdin
+
+    def test_transactions_and_latencies(self) -> None:
+        found = values(WORKLOADS["sqlite"].parse(self.PLAN, Output(self.SAID)))
+        assert found["transactions", WRITE] == pytest.approx(300, rel=1e-3)
+        assert found["latency_max", WRITE] == 0.004
+        assert found["latency_p50", WRITE] == 0.001
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [("wal", "delete"), ("synchronous|2", "synchronous|1"), ("|3", "|2"), ("end", "fin"),
+         ("95.912", "95.902"), ("real 0.001", "real ?")],
+    )  # fmt: skip
+    def test_a_state_that_is_not_confirmed(self, before: str, after: str) -> None:
+        with pytest.raises(WorkloadError):
+            WORKLOADS["sqlite"].parse(self.PLAN, Output(self.SAID.replace(before, after)))
+
+
+@pytest.mark.parametrize("program", ["dd", "sysbench", "bonnie++", "sqlite"])
+def test_a_wrong_setting_is_named(program: str) -> None:
+    with pytest.raises(PlanError, match=r"setting"):
+        script(plan(program, colour="red"))
+
+
+SETTINGS: dict[str, dict[str, Setting]] = {
+    "fio": {"rw": "read", "bs": "4k"},
+    "dd": {"bs": "4k", "count": 1},
+    "sysbench": {"mode": "rndrd"},
+    "bonnie++": {},
+    "sqlite": {"journal": "wal"},
+}
+
+
+@given(program=st.sampled_from(sorted(SETTINGS)), out=st.text(), errors=st.text())
+def test_no_answer_is_taken_for_another_error(program: str, out: str, errors: str) -> None:
+    measurement = plan(program, **SETTINGS[program])
+    with pytest.raises(WorkloadError):
+        workload_for(measurement).parse(measurement, Output(out, errors))
