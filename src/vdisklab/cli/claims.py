@@ -16,7 +16,7 @@ from vdisklab.analysis.findings import Emulated, Finding, emulated
 from vdisklab.analysis.observations import from_numbers
 from vdisklab.cli import asking
 from vdisklab.cli.asking import ask, load_profile
-from vdisklab.cli.missing import missing_groups, request_for, spell
+from vdisklab.cli.missing import missing_groups, request_for, spell, whole_pairs
 from vdisklab.cli.run import measure
 from vdisklab.cli.tables import (
     CampaignOption,
@@ -217,10 +217,15 @@ def _measure_missing(files: Sequence[ClaimFile], asked: Request, names: list[str
         loaded, _ = _load(store, names)
         like = loaded.campaigns[0] if loaded.campaigns else None
         answers = answer_claims(every, loaded.observations, loaded.outlines)
+        pairs = {pair for answer in answers for pair in answer.claim.pairs if answer.missing}
         for group in missing_groups(answers):
             try:
                 _, _, interrupted = measure(
-                    store, request_for(group, asked, like), console, new=False
+                    store,
+                    request_for(group, asked, like),
+                    console,
+                    new=False,
+                    narrow=lambda plan: whole_pairs(plan, pairs),
                 )
             except HostError as error:
                 console.print(f"not measured: {error}", markup=False, soft_wrap=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from vdisklab.analysis.claims import ClaimAnswer
+from vdisklab.errors import HostError
 from vdisklab.plan.build import NO_BASELINE
-from vdisklab.plan.cell import PageCacheChoice
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.cell import Cell, PageCacheChoice
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.request import GuestRequest, Request
 from vdisklab.result.model import Campaign
@@ -33,6 +35,20 @@ def missing_groups(answers: Sequence[ClaimAnswer]) -> tuple[Group, ...]:
             found = paths.setdefault(key, {})
             found.update(dict.fromkeys(cell.path.canonical for cell in answer.missing))
     return tuple(Group(*key, tuple(found)) for key, found in paths.items())
+
+
+def whole_pairs(plan: CampaignPlan, pairs: Collection[tuple[Cell, Cell]]) -> CampaignPlan:
+    """The plan with the cells whose partner can be measured here, too.
+
+    Raises HostError when there is none: half a ratio is not worth measuring.
+    """
+    here = set(plan.cells)
+    wanted = {cell for pair in pairs if here.issuperset(pair) for cell in pair}
+    kept = tuple(cell for cell in plan.cells if cell in wanted)
+    if not kept:
+        reasons = "; ".join(f"{one.path}: {one.reason}" for one in plan.dropped)
+        raise HostError(f"no pair of what is missing can be measured here: {reasons}")
+    return replace(plan, cells=kept)
 
 
 def request_for(group: Group, asked: Request, like: Campaign | None) -> Request:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -203,10 +203,12 @@ def measure(
     *,
     new: bool,
     search: BestSearch | None = None,
+    narrow: Callable[[CampaignPlan], CampaignPlan] | None = None,
 ) -> tuple[str | None, int, bool]:
     """The campaign with anything measured in it, how many cells failed, whether it was cut off.
 
-    With `search` only the cells are measured that may still be the best.
+    With `search` only the cells are measured that may still be the best. `narrow` takes cells out
+    of the plan that this host can measure, or raises HostError when nothing is worth measuring.
     """
     host = LocalHost()
     campaign: Campaign | None = None
@@ -214,6 +216,8 @@ def measure(
     try:
         with open_ledger() as ledger, TerminalProgress(console) as progress:
             plan = make_plan(host, ledger, request, progress)
+            if narrow is not None:
+                plan = narrow(plan)
             if search is not None:
                 plan = only_with(plan, search.needs)
             print_dropped(console, plan.dropped)

@@ -12,9 +12,14 @@ from analysis.made import CAMPAIGN, campaign_runs
 
 from cli.fake_store import FakeStore, install
 from cli.test_answers import document, golden
+from vdisklab.analysis.claimfile import parse_claims
 from vdisklab.cli import claims as module
 from vdisklab.cli.claims import claims
-from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_CLAIM_OPEN, PlanError
+from vdisklab.cli.missing import whole_pairs
+from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_CLAIM_OPEN, HostError, PlanError
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.profile import Profile
 from vdisklab.plan.request import Request
 
 MINE = """
@@ -156,7 +161,9 @@ def test_only_what_is_missing_is_measured(
     def open_store(url: str) -> Iterator[FakeStore]:
         yield FakeStore()
 
-    def measure(store: object, request: Request, console: object, *, new: bool) -> object:
+    def measure(
+        store: object, request: Request, console: object, *, new: bool, narrow: object
+    ) -> object:
         asked.append(request)
         return "c0ffee01", 0, False
 
@@ -188,3 +195,13 @@ def test_a_database_that_holds_next_to_nothing(
     assert status == EXIT_CLAIM_OPEN
     if wanted == "inconclusive":
         assert {each["more_blocks"] for each in found["claims"]} == {2}
+
+
+def test_half_a_pair_is_not_measured(mine: str) -> None:
+    zfs = parse_claims(MINE.replace("qcow2/directsync", "zfs/qcow2/directsync"), "mine").claims
+    pairs = [pair for claim in zfs for pair in claim.pairs]
+    asked = Request(paths=("raw/none", "host"), directory=Path("/tmp"), baseline="none")  # noqa: S108
+    plan = build_plan(asked, Capabilities(), Profile("p", "t", ()))
+    assert whole_pairs(plan, pairs).cells == plan.cells
+    with pytest.raises(HostError, match="no pair of what is missing"):
+        whole_pairs(plan, [pair for claim in zfs[1:2] for pair in claim.pairs])
