@@ -85,7 +85,7 @@ class Bonnie:
         return Script(("bonnie++", *options, *user, *flags), 0.0, _TIMEOUT)
 
     def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
-        """The numbers of its one line."""
+        """The numbers of its one line; none of a test that was too short for bonnie++ itself."""
         del plan
         lines = parse_csv(output.stdout)
         if len(lines) != 1:
@@ -150,11 +150,6 @@ def _samples(fields: Sequence[str], layout: tuple[int, int], number: int) -> tup
         for at, (metric, direction, unit) in tests
         if (value := _rate(fields[at], number, at)) is not None
     ]
-    if not found:
-        raise WorkloadError(
-            f"line {number}: every test of bonnie++ was too short to be measured",
-            hint="give it a larger file and more files",
-        )
     return tuple(found)
 
 

@@ -179,6 +179,11 @@ class TestBonnie:
         with pytest.raises(WorkloadError):
             parse_csv(text)
 
+    def test_tests_that_were_all_too_short_give_no_number(self) -> None:
+        text = recorded("bonnie-2.00a-fast.csv")
+        short = text.replace("655017", "+++++").replace("7297", "+++++")
+        assert WORKLOADS["bonnie++"].parse(plan("bonnie++"), Output(short)).samples == ()
+
     def test_a_field_that_is_no_number_is_named(self) -> None:
         text = recorded("bonnie-2.00a-fast.csv").replace("655017", "655O17")
         with pytest.raises(WorkloadError, match=r"line 1, field 12 .* is '655O17'"):

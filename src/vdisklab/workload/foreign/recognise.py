@@ -71,10 +71,13 @@ def _sysbench(text: str) -> tuple[Report, ...]:
 def _bonnie(text: str) -> tuple[Report, ...]:
     """The CSV where there is one: the text above it rounds."""
     if _has_bonnie_csv(text):
+        lines = parse_csv(text)
+        if not all(each.samples for each in lines):
+            raise WorkloadError("every test of bonnie++ was too short to be measured")
         return tuple(
             Report("bonnie++", each.version, each.name or None,
                    (Found("bonnie", Outcome(each.samples, None, None)),))
-            for each in parse_csv(text)
+            for each in lines
         )  # fmt: skip
     return parse_bonnie_text(text)
 
