@@ -56,6 +56,7 @@ def look(file: str) -> dict[str, Any]:
             "nodes": query(domain, "query-named-block-nodes"),
             "blocks": query(domain, "query-block"),
             "iothreads": query(domain, "query-iothreads"),
+            "xml": run("virsh", "dumpxml", domain),
         }
         run("virsh", "destroy", domain)
     finally:

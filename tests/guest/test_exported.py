@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from vdisklab.audit.disk import disk_path
+from vdisklab.audit.domain import read_domain
 from vdisklab.export.form import Wish
 from vdisklab.export.qemu import arguments
 from vdisklab.export.registry import EXPORTERS, Form
@@ -90,7 +92,11 @@ def test_libvirt_takes_every_setting_over(images: Mapping[str, Path], tmp_path: 
     lines = done.stdout.splitlines()
     assert len(lines) == len(wishes)
     for wish, line in zip(wishes, lines, strict=True):
-        assert_effective(wish, json.loads(line))
+        seen = json.loads(line)
+        assert_effective(wish, seen)
+        (disk,) = read_domain(seen["xml"], "dumpxml")  # as libvirt itself writes it
+        assert disk_path(disk) == wish.path
+        assert disk.source == wish.source
 
 
 def assert_effective(wish: Wish, seen: Mapping[str, Any]) -> None:

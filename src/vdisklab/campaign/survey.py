@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from vdisklab.errors import PlanError, VdisklabError
+from vdisklab.errors import VdisklabError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.trials import try_io_uring
@@ -15,7 +15,7 @@ from vdisklab.plan.capabilities import Capabilities, Missing
 from vdisklab.plan.ground import WORK_DIRECTORY, Ground
 from vdisklab.plan.path import DiskPath, Layer
 from vdisklab.plan.rules import impossible
-from vdisklab.plan.segments import Aio, Bus, ImageFormat, LayerKind
+from vdisklab.plan.segments import Aio, Bus, ImageFormat
 from vdisklab.progress import Progress, Step
 from vdisklab.storage.device import require_usable
 from vdisklab.storage.direct import serves_direct_io
@@ -54,8 +54,8 @@ def survey(
     HostError when the work directory cannot be used at all.
     """
     wanted = tuple(paths)
-    layers: dict[LayerKind, Missing] = {}
     direct: dict[str, bool | None] = {}
+    stacks: dict[str, Missing] = {}
     with open_site(host, ledger, directory) as site:
         stored = [path for path in wanted if path.has_storage and not impossible(path, ground)]
         if ground.devices:
@@ -64,15 +64,15 @@ def survey(
             spelled = "/".join(map(str, stack))
             bottom = "the device as it is" if ground.devices else "the work directory"
             progress(Step(f"trying {spelled or bottom}"))
-            direct[spelled] = _try_stack(site, stack, f"trial{number}", layers, ground)
+            direct[spelled] = _try_stack(site, stack, f"trial{number}", stacks, ground)
     guests = tuple(path for path in wanted if not path.on_host)
     return Capabilities(
-        layers=layers,
         formats=_missing_formats(host, guests),
         buses=_missing_buses(host, guests),
         aio=_missing_aio(guests),
         guest=_missing_guest(host) if guests else None,
         direct_io=direct,
+        stacks=stacks,
     )
 
 
@@ -80,16 +80,17 @@ def _try_stack(
     site: Site,
     layers: tuple[Layer, ...],
     name: str,
-    missing: dict[LayerKind, Missing],
+    missing: dict[str, Missing],
     ground: Ground,
 ) -> bool | None:
+    spelled = "/".join(map(str, layers))
     if layers and os.geteuid() != 0:
-        for layer in layers:
-            missing[layer.kind] = Missing("it takes root to build it", "run vdisklab as root")
+        missing[spelled] = Missing("it takes root to build it", "run vdisklab as root")
         return None
     if not layers and ground.devices:
         return serves_direct_io(Target(ground.devices[0], is_block=True))
-    trial = Ground(disks=ground.disks_for(layers))  # on slices: the user's devices are not touched
+    # on slices: the user's devices are not touched
+    trial = Ground(disks=ground.disks_for(layers), arc_bytes=ground.arc_bytes)
     try:
         with build_stack(
             site, layers, _TRIAL_CAPACITY, name, ground=trial, allocate=False
@@ -98,18 +99,8 @@ def _try_stack(
     except VdisklabError as error:
         if not layers:
             raise
-        blamed = _blame(layers, error)
-        missing[blamed.kind] = Missing(str(error), error.hint or "leave it out")
+        missing[spelled] = Missing(str(error), error.hint or "leave it out")
         return None
-
-
-def _blame(layers: tuple[Layer, ...], error: VdisklabError) -> Layer:
-    """The layer that an error names, else the top one."""
-    if isinstance(error, PlanError):
-        for layer in layers:
-            if str(layer.kind) in str(error):
-                return layer
-    return layers[-1]
 
 
 def _missing_guest(host: Host) -> Missing | None:

@@ -24,7 +24,8 @@ class Capabilities:
 
     `guest` is set when no guest at all can be run (no QEMU, no kernel to boot). `direct_io` says
     for a stack (`DiskPath.stack`, "" for the work directory) whether O_DIRECT works on top of it;
-    it is found by trying. None, or no entry, means that nobody has tried.
+    it is found by trying. None, or no entry, means that nobody has tried. `stacks` are those that
+    could not be built, by the same name: one that fails says nothing of others with a layer in it.
     """
 
     layers: Mapping[LayerKind, Missing] = field(default_factory=dict)
@@ -33,6 +34,7 @@ class Capabilities:
     aio: Mapping[Aio, Missing] = field(default_factory=dict)
     guest: Missing | None = None
     direct_io: Mapping[str, bool | None] = field(default_factory=dict)
+    stacks: Mapping[str, Missing] = field(default_factory=dict)
 
 
 def infeasible(path: DiskPath, capabilities: Capabilities) -> Impossible | None:
@@ -40,6 +42,9 @@ def infeasible(path: DiskPath, capabilities: Capabilities) -> Impossible | None:
     for layer in path.layers:
         if layer.kind in capabilities.layers:
             return _lacking(f"host layer {layer.kind}", capabilities.layers[layer.kind])
+    if path.has_storage and path.stack in capabilities.stacks:
+        what = "the stack" if len(path.layers) > 1 else "host layer"
+        return _lacking(f"{what} {path.stack}", capabilities.stacks[path.stack])
     guest_side = None if path.on_host else _infeasible_for_guest(path, capabilities)
     return guest_side or _without_direct_io(path, capabilities)
 

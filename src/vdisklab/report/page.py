@@ -218,7 +218,11 @@ def _details(contents: Contents) -> dict[str, Any]:
             "facts": _facts(contents.examples.get(cell), contents.workings.get(cell)),
             "checks": [list(check) for check in example.checks] if example else [],
             "commands": [sanitise(command) for command in example.commands] if example else [],
-            "measured": [[name, sanitise(command)] for name, command in example.measurements]
+            "measured": [
+                [name, sanitise(command)]
+                for name, command in example.measurements
+                if command not in example.commands
+            ]
             if example
             else [],
         }

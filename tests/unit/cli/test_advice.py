@@ -22,6 +22,7 @@ from vdisklab.errors import PlanError
 from vdisklab.export.form import Wish
 from vdisklab.export.registry import EXPORTERS, Form
 from vdisklab.plan.path import parse_path
+from vdisklab.report.ranking import bar
 from vdisklab.result.model import Run
 from vdisklab.result.powercut import PowerCut
 
@@ -269,3 +270,15 @@ def test_a_client_that_never_flushes_counts_where_none_is_needed() -> None:
     assert verdicts_of([replace(never, path="raw/directsync")])["raw/directsync"].broken == 10
     failed = replace(CUT_LOST, failure="no room", survives=None)
     assert verdicts_of([failed]) == {}
+
+
+def test_bars_are_as_long_as_their_share(
+    store: FakeStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rank", "--bars"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "█" in line]
+    lengths = {line.split()[1]: line.count("█") for line in lines}
+    assert lengths["raw/unsafe"] == 40
+    assert lengths["raw/none"] == pytest.approx(40 * 0.8 / 1.4, abs=1.5)
+    assert bar(0.0, 0.0) == ""
+    assert bar(1.0, 16.0) == "██▌"

@@ -12,7 +12,7 @@ from vdisklab.campaign.estimate import builds, image_key, room_needed
 from vdisklab.campaign.schedule import block_order, schedule
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.capabilities import Capabilities, Missing, infeasible
 from vdisklab.plan.ground import WORK_DIRECTORY, Ground
 from vdisklab.plan.path import Image, parse_path
 from vdisklab.plan.profile import MeasurementPlan, Profile
@@ -104,3 +104,12 @@ def test_disks_share_what_has_to_be_stored() -> None:
     assert each("md:level=1/none", 2) > 1 << 30
     assert each("md:level=0/none", 4) < each("md:level=5/none", 4) < each("md:level=10/none", 4)
     assert each("zfs/raw", 4) < each("zfs:raid=raidz2/raw", 4) < each("zfs:raid=mirror/raw", 4) * 2
+
+
+def test_a_stack_that_fails_says_nothing_of_others() -> None:
+    here = Capabilities(stacks={"md:level=5/xfs": Missing("no md", "modprobe raid456")})
+    verdict = infeasible(parse_path("md:level=5/xfs/raw"), here)
+    assert verdict is not None
+    assert verdict.reason == "the stack md:level=5/xfs cannot be had on this host: no md"
+    assert infeasible(parse_path("xfs/raw"), here) is None
+    assert infeasible(parse_path("md/xfs/raw"), here) is None

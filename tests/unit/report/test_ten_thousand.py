@@ -75,7 +75,7 @@ class LargeStore:
     def outlines(self, _ids: Sequence[str]) -> tuple[RunOutline, ...]:
         return tuple(
             RunOutline(f"{block}-{path}", CAMPAIGN.id, path, path, "bypassed", block, 1,
-                       Origin.GUEST, START, 10.0, "kvm", "disk", None)
+                       Origin.GUEST, START, "kvm", "disk", None, 1.0)
             for block in range(1, BLOCKS + 1)
             for path in self.paths
         )  # fmt: skip

@@ -1,0 +1,118 @@
+"""A whole search with the cells' programs replaced by numbers: order, choice, and going on."""
+
+from __future__ import annotations
+
+import io
+import math
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from vdisklab.campaign import runner
+from vdisklab.campaign.cell import Bench, Observed
+from vdisklab.cli import run as verb
+from vdisklab.cli.search import Wanted, make_search
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.cell import Cell
+from vdisklab.plan.profile import Profile
+from vdisklab.plan.request import Request
+from vdisklab.result.model import Direction, Evidence, HostFacts, Measurement, Sample
+from vdisklab.result.store import Store, open_store
+
+PATTERNS = ("{raw,qcow2}/{none,directsync,writeback,unsafe}/{virtio,scsi,nvme}",)
+HOST = HostFacts("h", "m" * 16, "6.1", "cpu", 2, 1 << 30, "7.2", "3.33")
+METRIC = "randread-4k-q1/read/iops"
+
+
+def true_speed(cell: Cell) -> float:
+    """A factor that hangs on the path alone; raw/none on virtio is the best."""
+    if cell.path.canonical == "raw/none":
+        return 10.0
+    return 1.0 + zlib.crc32(cell.label.encode()) % 1000 / 200
+
+
+class Programs:
+    """Stands for `measure_cell`; raises KeyboardInterrupt at one of the runs."""
+
+    def __init__(self, interrupt_at: float = math.inf) -> None:
+        self.rng = np.random.default_rng(1)
+        self.measured: list[str] = []
+        self.interrupt_at = interrupt_at
+
+    def __call__(self, _bench: Bench, cell: Cell) -> Observed:
+        if len(self.measured) >= self.interrupt_at:
+            raise KeyboardInterrupt
+        self.measured.append(cell.label)
+        speed = 1000 * true_speed(cell) * float(np.exp(self.rng.normal(0, 0.03)))
+        sample = Sample("iops", Direction.READ, speed)
+        now = datetime.now(UTC)
+        one = Measurement("randread-4k-q1", "fio", "fio", (sample,), Evidence(), now, 1, 1, "")
+        return Observed((), (), (one,))
+
+
+Search = Callable[[Store, Programs], tuple[str | None, bool]]
+
+
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
+    """Runs `measure` with a search on a real database; returns labels in order, and the answer."""
+    request = Request(paths=PATTERNS, directory=tmp_path, baseline="none", blocks=20)
+    plan = build_plan(request, Capabilities(), Profile("p", "t", ()))
+
+    @contextmanager
+    def open_bench(around: object, plan: CampaignPlan) -> Iterator[Any]:
+        guests = SimpleNamespace(renew=lambda: None)
+        yield SimpleNamespace(
+            plan=plan, guests=guests, accelerator=None, progress=lambda event: None
+        )
+
+    monkeypatch.setattr(verb, "make_plan", lambda *args: plan)
+    monkeypatch.setattr(verb, "open_bench", open_bench)
+    monkeypatch.setattr(verb, "open_ledger", lambda: nullcontext(SimpleNamespace()))
+    monkeypatch.setattr(verb, "collect_facts", lambda host: HOST)
+    monkeypatch.setattr(verb, "_medium", lambda plan: None)
+
+    def run(store: Store, programs: Programs) -> tuple[str | None, bool]:
+        monkeypatch.setattr(runner, "measure_cell", programs)
+        asked = make_search(Wanted.BEST, "3%", None, (), METRIC)
+        console = Console(file=io.StringIO())
+        campaign, _, interrupted = verb.measure(store, request, console, new=False, search=asked)
+        assert asked is not None
+        outcome = asked.outcome(store, campaign or "", 20)
+        return (None if outcome is None else outcome.best), interrupted
+
+    return run
+
+
+def test_the_best_is_found_without_measuring_all_as_often(search: Search, tmp_path: Path) -> None:
+    programs = Programs()
+    with open_store(str(tmp_path / "a.db")) as store:
+        best, interrupted = search(store, programs)
+    cells = len(set(programs.measured))
+    assert (best, interrupted) == ("raw/none", False)
+    assert cells == 36
+    assert set(programs.measured[:cells]) == set(programs.measured)  # block 1 has all of them
+    assert len(programs.measured) <= 0.25 * cells * 8
+
+
+def test_an_interrupted_search_goes_on_where_it_was(search: Search, tmp_path: Path) -> None:
+    with open_store(str(tmp_path / "a.db")) as store:
+        first = Programs(interrupt_at=20)
+        assert search(store, first)[1] is True
+        second = Programs()
+        best, interrupted = search(store, second)
+        assert (best, interrupted) == ("raw/none", False)
+        (campaign,) = store.campaigns()
+        done = [(run.block, run.cell) for run in store.outlines([campaign.id])]
+    assert not set(first.measured[:20]) & set(second.measured[:16])  # the rest of block 1
+    assert len(done) == len(set(done)) == 20 + len(second.measured)

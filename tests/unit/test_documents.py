@@ -1,0 +1,64 @@
+"""The documentation is held against the program."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from vdisklab.cli.main import build_app
+from vdisklab.export.registry import Form
+from vdisklab.plan.braces import expand
+from vdisklab.plan.path import parse_path
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ROOT / "docs" / "commands.md"
+
+
+def examples(text: str) -> list[str]:
+    found = re.findall(r"^ {4}(?:\.venv/bin/)?(vdisklab .*)$", text, re.MULTILINE)
+    return [re.split(r"\s#\s|\s{2,}", line)[0].strip() for line in found]
+
+
+def test_the_command_pages_are_those_of_the_program() -> None:
+    page = runpy.run_path(str(ROOT / "script" / "commands-page"))["page"]
+    assert COMMANDS.read_text() == f"{page().rstrip()}\n", (
+        "run .venv/bin/python script/commands-page > docs/commands.md"
+    )
+
+
+def test_every_verb_has_an_example() -> None:
+    text = COMMANDS.read_text()
+    for part in text.split("\n## vdisklab ")[1:]:
+        assert examples(part), part.splitlines()[0]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_examples_are_understood(page: Path) -> None:
+    """Each example is parsed as the program would, without being run."""
+    group = typer.main.get_command(build_app())
+    for example in examples(page.read_text()):
+        command, words = group, shlex.split(example)[1:]
+        while words and hasattr(command, "commands"):
+            assert words[0] in command.commands, example
+            command, words = command.commands[words[0]], words[1:]
+        if "--help" in words:
+            continue
+        command.make_context(example, list(words))
+
+
+def test_paths_in_the_examples_can_be_read() -> None:
+    for example in examples((ROOT / "docs" / "index.md").read_text()):
+        for word in shlex.split(example)[2:]:
+            if "/" in word and not word.startswith("-"):
+                assert [parse_path(path) for path in expand(word)]
+
+
+def test_every_export_is_documented() -> None:
+    text = (ROOT / "docs" / "report.md").read_text()
+    for form in Form:
+        assert f"| `{form}` |" in text
