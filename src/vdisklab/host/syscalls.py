@@ -130,8 +130,12 @@ def _configure(device: str, _file: int, config: bytes) -> bool:
 
 
 def detach_loop(device: str) -> None:
-    """Detaches a loop device and waits until it is free; no error when it is free already."""
+    """Detaches a loop device and waits until its file is free; no error when it is free already.
+
+    A device that another process attaches at once to a file of its own is free of ours.
+    """
     deadline = time.monotonic() + _RELEASE_SECONDS
+    ours = _backing_file(device)
     loop = os.open(device, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.ioctl(loop, _LOOP_CLR_FD)
@@ -140,11 +144,18 @@ def detach_loop(device: str) -> None:
             raise
     finally:
         os.close(loop)
-    attached = Path("/sys/block", Path(device).name, "loop")
-    while attached.exists():
+    while ours is not None and _backing_file(device) == ours:
         if time.monotonic() > deadline:
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), device)
         time.sleep(0.0005)
+
+
+def _backing_file(device: str) -> str | None:
+    """The file that a loop device is attached to, None when it is free."""
+    try:
+        return Path("/sys/block", Path(device).name, "loop", "backing_file").read_text()
+    except OSError:  # ENOENT, or ENODEV when it is detached while we read
+        return None
 
 
 def forget_btrfs_devices() -> None:

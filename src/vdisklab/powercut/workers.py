@@ -98,6 +98,9 @@ def _work(pipe: Connection, memory: Path) -> None:
         return
     except VdisklabError as error:
         pipe.send(_Failed(type(error).__name__, error.message, error.hint))
+    except OSError as error:  # of a system call on this host; a state's own are verdicts
+        said = f"a state could not be built: {error.strerror} ({error.filename})"
+        pipe.send(_Failed("OSError", said, "look at dmesg, then run `vdisklab clean`"))
 
 
 def _judge_all(pipe: Connection, examiner: Examiner) -> None:
