@@ -127,6 +127,20 @@ def test_a_liar_logs_fewer_flushes(site: Site) -> None:
     assert 60 <= flushes("half", Lies(dropped_flushes=0.1)) < 100
 
 
+def test_flushes_arrive_although_somebody_switched_them_off(site: Site) -> None:
+    with logged_disk(site, "first", 16 * MIB) as disk:
+        name = disk.target.path.name
+        (Path("/sys/block") / name / "queue" / "write_cache").write_text("write through")
+    with logged_disk(site, "second", 16 * MIB) as disk:
+        setting = Path("/sys/block") / disk.target.path.name / "queue" / "write_cache"
+        assert setting.read_text().strip() == "write back"
+        device = os.open(disk.target.path, os.O_RDWR)
+        os.pwrite(device, b"x" * 512, 0)
+        os.fdatasync(device)
+        os.close(device)
+        assert any(entry.flushes for entry in read_log(disk.log).entries)
+
+
 def test_a_server_that_cannot_start_is_one_sentence(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

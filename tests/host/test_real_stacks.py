@@ -67,7 +67,9 @@ def test_a_file_system_holds_its_capacity_and_leaves_nothing(
     with build_stack(site, layers(text), 64 * MIB, "s", allocate=False) as target:
         with (target.path / "file").open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, 64 * MIB)
-        assert serves_direct_io(target)
+        # journalled or compressed data go through the page cache, O_DIRECT or not
+        cached = "data=journal" in text or "compress" in text
+        assert serves_direct_io(target) is not cached
         assert seen.items() <= target.properties.items()
         assert mounts_below(site.directory)
     assert not mounts_below(site.directory)

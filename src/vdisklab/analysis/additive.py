@@ -94,7 +94,7 @@ def fit(logs: Floats, chosen: Usable) -> Fit:
     table = logs[np.ix_(chosen.rows, chosen.columns)]
     seen = np.isfinite(table)
     count = seen.sum(axis=1)
-    block = _block_effects(table, seen)
+    block = block_effects(table, seen)
     adjusted = np.where(seen, table - block, 0.0)
     effect = adjusted.sum(axis=1) / count
     residual = np.where(seen, adjusted - effect[:, None], 0.0)
@@ -107,7 +107,7 @@ def fit(logs: Floats, chosen: Usable) -> Fit:
     return Fit(chosen.rows, effect, np.sqrt(variance / count), freedom)
 
 
-def _block_effects(table: Floats, seen: npt.NDArray[np.bool_]) -> Floats:
+def block_effects(table: Floats, seen: npt.NDArray[np.bool_]) -> Floats:
     """What each block adds, with mean zero: the normal equations after eliminating the cells.
 
     One equation per block, so the cost is cells x blocks^2, whatever is missing.

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from vdisklab.analysis.compare import paired_ratios
 from vdisklab.analysis.distributions import t_isf
@@ -252,39 +253,42 @@ def bimodal_findings(observations: Observations, measure: MeasureKey) -> tuple[B
         block = np.zeros(logs.shape[1])
         if (count > 0).sum() > 2:
             block[seen] = np.nanmedian((logs[count > 0] - centre[:, None])[:, seen], axis=0)
-    found = []
-    for row in np.flatnonzero(count >= _MODES_FROM[0]):
-        values = np.sort((logs[row] - block)[np.isfinite(logs[row])])
+    adjusted = np.sort(logs - block, axis=1)  # NaN last
+    found: dict[int, Bimodal] = {}
+    for n in np.unique(count[count >= _MODES_FROM[0]]):
+        limit = float(np.interp(n, _MODES_FROM, _MODES_LIMIT))
+        rows = np.flatnonzero(count == n)
+        values = adjusted[rows, :n]
         distance, cut = _two_modes(values)
-        low, high = float(values[:cut].mean()), float(values[cut:].mean())
-        limit = float(np.interp(len(values), _MODES_FROM, _MODES_LIMIT))
-        if distance > limit and high - low >= math.log(SMALLEST_MODE_RATIO):
-            found.append(
-                Bimodal(
-                    observations.cells[row],
-                    str(measure),
-                    math.exp(low),
-                    math.exp(high),
-                    1 - cut / len(values),
+        for place in np.flatnonzero(distance > limit):
+            at = int(cut[place])
+            low, high = float(values[place, :at].mean()), float(values[place, at:].mean())
+            if high - low >= math.log(SMALLEST_MODE_RATIO):
+                cell = observations.cells[rows[place]]
+                share = 1 - at / int(n)
+                found[int(rows[place])] = Bimodal(
+                    cell, str(measure), math.exp(low), math.exp(high), share
                 )
-            )
-    return tuple(found)
+    return tuple(found[row] for row in sorted(found))
 
 
-def _two_modes(values: Floats) -> tuple[float, int]:
-    """The largest distance of two groups' means over the spread within, and where they part.
+def _two_modes(values: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """By row the largest distance of two groups' means over the spread within, and its place.
 
-    `values` are sorted; each group has two of them and a fifth at least.
+    Rows are sorted; each group has two of the values and a fifth of them at least.
     """
-    best, at = 0.0, len(values) // 2
-    least = max(2, math.ceil(len(values) / 5))
-    for cut in range(least, len(values) - least + 1):
-        low, high = values[:cut], values[cut:]
-        within = ((low - low.mean()) ** 2).sum() + ((high - high.mean()) ** 2).sum()
-        spread = math.sqrt(max(float(within), 1e-18) / (len(values) - 2))
-        distance = float(high.mean() - low.mean()) / spread
-        if distance > best:
-            best, at = distance, cut
+    rows, n = values.shape
+    centred = values - values.mean(axis=1, keepdims=True)
+    sums, squares = centred.cumsum(axis=1), (centred**2).cumsum(axis=1)
+    best, at = np.zeros(rows), np.full(rows, n // 2, dtype=np.int64)
+    least = max(2, math.ceil(n / 5))
+    for cut in range(least, n - least + 1):
+        low, high = sums[:, cut - 1] / cut, (sums[:, -1] - sums[:, cut - 1]) / (n - cut)
+        within = squares[:, -1] - cut * low**2 - (n - cut) * high**2
+        spread = np.sqrt(np.maximum(within, 1e-18) / (n - 2))
+        distance = (high - low) / spread
+        better = distance > best
+        best[better], at[better] = distance[better], cut
     return best, at
 
 
@@ -302,7 +306,7 @@ def ceiling_findings(
     """
     found: list[GuestCeiling | DeviceCeiling] = []
     nulls = [cell for cell in observations.cells if is_null(cell)]
-    hosts = [cell for cell in observations.cells if _on_host(cell)]
+    hosts = [cell for cell in observations.cells if is_on_host(cell)]
     for ceiling in nulls:
         bus = ceiling.split("/")[2:]
         others = [
@@ -334,7 +338,8 @@ def is_null(label: str) -> bool:
     return any(segment.partition(":")[0] == "null" for segment in label.split("/"))
 
 
-def _on_host(label: str) -> bool:
+def is_on_host(label: str) -> bool:
+    """True for a cell that is measured without a guest."""
     return label.rsplit("/", maxsplit=1)[-1] == "host"
 
 

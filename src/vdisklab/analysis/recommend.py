@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from vdisklab.analysis.compare import Ratio, paired_ratios
 from vdisklab.analysis.durability import Durability, Verdicts, durability
@@ -59,8 +60,14 @@ def candidates(cells: Iterable[str]) -> dict[str, DiskPath]:
         path, state = split_label(cell)
         if path not in found or state != PageCache.WARM:
             found[path] = cell
-    parsed = {cell: parse_path(path) for path, cell in found.items()}
+    parsed = {cell: _parsed(path) for path, cell in found.items()}
     return {cell: path for cell, path in parsed.items() if _is_usable(path)}
+
+
+@lru_cache(maxsize=1 << 16)
+def _parsed(path: str) -> DiskPath:
+    """A report asks for the same ten thousand paths a dozen times."""
+    return parse_path(path)
 
 
 def _is_usable(path: DiskPath) -> bool:

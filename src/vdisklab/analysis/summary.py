@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -45,17 +46,21 @@ def summarise(
     rows = np.flatnonzero(count)
     median = np.nanmedian(grid[rows], axis=1) if len(rows) else np.array([])
     low, high = median_interval(grid[rows], level)
+    methods = {n: _method(n) for n in set(count[rows].tolist())}
+    # Lists, as taking single values out of arrays is slow: a report has half a million of these.
+    columns = zip(rows.tolist(), count[rows].tolist(), median.tolist(), low.tolist(),
+                  high.tolist(), strict=True)  # fmt: skip
     return {
         observations.cells[row]: Summary(
             cell=observations.cells[row],
             measure=measure,
-            blocks=int(count[row]),
-            median=float(median[place]),
-            low=known(low, place),
-            high=known(high, place),
-            method=_method(int(count[row])) if np.isfinite(low[place]) else None,
+            blocks=blocks,
+            median=middle,
+            low=lower if math.isfinite(lower) else None,
+            high=upper if math.isfinite(upper) else None,
+            method=methods[blocks] if math.isfinite(lower) else None,
         )
-        for place, row in enumerate(rows)
+        for row, blocks, middle, lower, upper in columns
     }
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from vdisklab.campaign.cell import Bench, Observed, StateError, measure_cell
-from vdisklab.campaign.schedule import Slot, schedule
+from vdisklab.campaign.schedule import Slot, block_order, schedule
 from vdisklab.errors import DirtyHostError, GuestError, HostError, VdisklabError, WorkloadError
+from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.cell import Cell
 from vdisklab.progress import RunFinished, RunStarted
 from vdisklab.result.model import Failure, FailureKind, Origin, Run
@@ -32,9 +33,42 @@ def campaign_runs(
     Guests are booted anew for each block. A cell that fails becomes a run with its reason, and
     the campaign goes on; only a host that cannot be cleaned (DirtyHostError) ends it.
     """
+    yield from _measured(bench, identity, schedule(bench.plan, finished))
+
+
+def chosen_runs(
+    bench: Bench, identity: Identity, finished: Collection[tuple[int, str]], choose: Choose
+) -> Generator[Run, None, None]:
+    """Like `campaign_runs`, but `choose` says before each block which cells are measured in it.
+
+    It is asked when the runs of the block before have been taken, and ends the campaign by
+    choosing nothing.
+    """
+    yield from _measured(bench, identity, _chosen(bench.plan, finished, choose))
+
+
+Choose = Callable[[int], Collection[str]]
+"""(block, from 1) -> the fingerprints of the cells to measure in it."""
+
+
+def _chosen(
+    plan: CampaignPlan, finished: Collection[tuple[int, str]], choose: Choose
+) -> Iterator[Slot]:
+    for block in range(1, plan.blocks + 1):
+        wanted = choose(block)
+        if not wanted:
+            return
+        for position, cell in enumerate(block_order(plan, block), 1):
+            if cell.fingerprint in wanted and (block, cell.fingerprint) not in finished:
+                yield Slot(block, position, cell)
+
+
+def _measured(
+    bench: Bench, identity: Identity, slots: Iterable[Slot]
+) -> Generator[Run, None, None]:
     block = 0
     total = len(bench.plan.cells)
-    for slot in schedule(bench.plan, finished):
+    for slot in slots:
         if slot.block != block:
             bench.guests.renew()
             block = slot.block

@@ -21,10 +21,12 @@ from vdisklab.cli.compare import compare
 from vdisklab.cli.doctor import doctor
 from vdisklab.cli.export import export
 from vdisklab.cli.lab import lab_verbs
+from vdisklab.cli.method import method
 from vdisklab.cli.plan import plan
 from vdisklab.cli.powercut import powercut
 from vdisklab.cli.rank import rank
 from vdisklab.cli.recommend import recommend
+from vdisklab.cli.report import report
 from vdisklab.cli.run import run
 from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
@@ -75,9 +77,11 @@ def build_app() -> typer.Typer:
         show,
         runs,
         recommend,
+        report,
         export,
         audit,
         powercut,
+        method,
     ):
         app.command()(verb)
     app.command("clean")(clean_verb(UNDO))

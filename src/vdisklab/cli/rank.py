@@ -44,9 +44,9 @@ from vdisklab.cli.tables import (
     open_results,
 )
 from vdisklab.errors import PlanError
-from vdisklab.report.ranking import RankingAnswer, ranking_document, ranking_table
+from vdisklab.report.ranking import RankingAnswer, ranking_bars, ranking_document, ranking_table
 
-_SCORES = {"overall": Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
+SCORES = {"overall": Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
 
 
 def rank(
@@ -68,6 +68,7 @@ def rank(
             show_default="the campaign's",
         ),
     ] = None,
+    bars: Annotated[bool, typer.Option("--bars", help="Draw the ranked numbers as bars.")] = False,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -80,13 +81,17 @@ def rank(
 
       vdisklab rank
 
+      vdisklab rank --bars
+
       vdisklab rank --metric write --baseline ext4/host
 
       vdisklab rank --metric randread-4k-q1/read/latency_p99 --format csv
     """
     with open_results(db) as results:
         answer = answer_ranking(results, metric, campaign, baseline)
-    emit(form, [ranking_table(answer)], lambda: ranking_document(answer))
+    drawn = bars and form is Format.TABLE
+    table = ranking_bars(answer) if drawn else ranking_table(answer)
+    emit(form, [table], lambda: ranking_document(answer))
 
 
 def answer_ranking(
@@ -161,7 +166,7 @@ def _missing_scores(scored: Scored, measure: MeasureKey) -> list[NoScore]:
 
 def _measures(scored: Scored, metric: str) -> tuple[MeasureKey, tuple[MeasureKey, ...]]:
     """What to rank by, and the columns of numbers to show."""
-    if metric not in _SCORES:
+    if metric not in SCORES:
         measure = find_measure(scored.observations, metric)
         return measure, (measure,)
     if scored.roles is None:
@@ -169,7 +174,7 @@ def _measures(scored: Scored, metric: str) -> tuple[MeasureKey, tuple[MeasureKey
             "this campaign's profile has no scores",
             hint="name a measure: `vdisklab rank --metric MEASUREMENT/DIRECTION/METRIC`",
         )
-    return _SCORES[metric].key, (Score.READ.key, Score.WRITE.key, Score.OVERALL.key)
+    return SCORES[metric].key, (Score.READ.key, Score.WRITE.key, Score.OVERALL.key)
 
 
 def _used(scored: Scored, measure: MeasureKey) -> set[str]:

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.analysis.durability import Verdicts
 from vdisklab.analysis.evidence import workings
 from vdisklab.analysis.findings import Finding, emulated, ranking_findings
 from vdisklab.analysis.intervals import MIN_BLOCKS
@@ -37,6 +36,7 @@ from vdisklab.cli.tables import (
     load,
     open_results,
 )
+from vdisklab.cli.verdicts import verdicts_of
 from vdisklab.errors import PlanError
 from vdisklab.report.recommending import (
     RecommendationAnswer,
@@ -91,7 +91,7 @@ def answer_recommendation(
 ) -> RecommendationAnswer:
     """Everything that the verb shows. Raises PlanError where nothing can be recommended."""
     loaded = load(results, names)
-    return recommendation_of(results, loaded, needs, weights, {})
+    return recommendation_of(results, loaded, needs, weights)
 
 
 def recommendation_of(
@@ -99,9 +99,9 @@ def recommendation_of(
     loaded: Loaded,
     needs: tuple[Need, ...],
     weights: str | None,
-    verdicts: Verdicts,
 ) -> RecommendationAnswer:
-    """The recommendation from what is loaded; `verdicts` are those of power cuts, by path."""
+    """The recommendation from what is loaded, and from the power cuts of the same machine."""
+    verdicts = verdicts_of(results.power_cuts(loaded.campaigns[0].host.machine_id))
     baseline = _baseline(loaded)
     scored = add_scores(loaded.observations, baseline)
     if not candidates(scored.observations.cells):

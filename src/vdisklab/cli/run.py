@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Generator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -12,8 +14,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from vdisklab.campaign.cell import Bench
 from vdisklab.campaign.estimate import campaign_seconds
-from vdisklab.campaign.runner import Identity, campaign_runs
+from vdisklab.campaign.runner import Identity, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import schedule
 from vdisklab.campaign.session import Surroundings, open_bench
 from vdisklab.cli import asking
@@ -21,6 +24,7 @@ from vdisklab.cli.asking import ask, make_plan
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.plan import print_dropped
 from vdisklab.cli.rank import rank
+from vdisklab.cli.search import SEARCH_BLOCKS, BestSearch, Wanted, make_search
 from vdisklab.cli.tables import DbOption, Format, FormatOption
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
 from vdisklab.host.command import Host, LocalHost
@@ -28,10 +32,12 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.medium import describe_device, medium_of
 from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.needs import only_with
 from vdisklab.plan.request import Request
 from vdisklab.progress import CampaignStarted, Note, Progress
+from vdisklab.report.wording import search_sentence
 from vdisklab.result.address import default_url
-from vdisklab.result.model import Campaign, HostFacts
+from vdisklab.result.model import Campaign, HostFacts, Run
 from vdisklab.result.store import Store, open_store
 
 
@@ -59,6 +65,45 @@ def run(
     new: Annotated[
         bool, typer.Option("--new", help="Begin again, although this plan was measured before.")
     ] = False,
+    find: Annotated[
+        Wanted | None,
+        typer.Option(
+            "--find",
+            help="Do not measure everything: leave out, block by block, what cannot be the best.",
+        ),
+    ] = None,
+    within: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help="With --find: so much worse than the best is as good.",
+            show_default="3%",
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="With --find: stop after this time, such as 30m.",
+            show_default="none",
+        ),
+    ] = None,
+    need: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NEED",
+            help="With --find: what a path must be: durable, format=qcow2, bus=…, cache=…, "
+            "layer=…; may be given again.",
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MEASURE",
+            help="With --find: what to be best at, as in `vdisklab rank`.",
+            show_default="overall",
+        ),
+    ] = None,
     form: FormatOption = Format.TABLE,
 ) -> int:
     """Measure disk paths in random blocks, and rank them.
@@ -72,6 +117,8 @@ def run(
 
         vdisklab run raw/none/{virtio,scsi,nvme} --blocks 10 --dir /srv/images
 
+        vdisklab run '{raw,qcow2}/{none,writeback}' --find best --budget 30m --need durable
+
         vdisklab run {none,ext4/raw/none,zvol/none} --on /dev/sdb
     """
     request = ask(
@@ -80,10 +127,18 @@ def run(
         seed=seed, page_cache=page_cache, baseline=baseline, label=label,
         accelerator=accelerator, cpus=cpus, memory=memory, db=db,
     )  # fmt: skip
+    search = make_search(find, within, budget, need, metric)
+    if search is not None and request.blocks is None:
+        request = replace(request, blocks=SEARCH_BLOCKS)
     console = Console(stderr=True)
     url = request.db or default_url(state_directory())
     with open_store(url) as store:
-        campaign, failed, interrupted = measure(store, request, console, new=new)
+        campaign, failed, interrupted = measure(store, request, console, new=new, search=search)
+        if search is not None and campaign is not None and not interrupted:
+            outcome = search.outcome(store, campaign, request.blocks or SEARCH_BLOCKS)
+            if outcome is not None:
+                said = search_sentence(outcome)
+                console.print(said, soft_wrap=True, markup=False, highlight=False)
     if campaign is not None:
         _rank(console, campaign, url, form, failed)
     if interrupted:
@@ -103,15 +158,25 @@ def _rank(console: Console, campaign: str, url: str, form: Format, failed: int) 
 
 
 def measure(
-    store: Store, request: Request, console: Console, *, new: bool
+    store: Store,
+    request: Request,
+    console: Console,
+    *,
+    new: bool,
+    search: BestSearch | None = None,
 ) -> tuple[str | None, int, bool]:
-    """The campaign with anything measured in it, how many cells failed, whether it was cut off."""
+    """The campaign with anything measured in it, how many cells failed, whether it was cut off.
+
+    With `search` only the cells are measured that may still be the best.
+    """
     host = LocalHost()
     campaign: Campaign | None = None
     done = failed = 0
     try:
         with open_ledger() as ledger, TerminalProgress(console) as progress:
             plan = make_plan(host, ledger, request, progress)
+            if search is not None:
+                plan = only_with(plan, search.needs)
             print_dropped(console, plan.dropped)
             campaign = _campaign(store, plan, host, progress, new=new)
             finished = store.finished(campaign.id)
@@ -120,14 +185,14 @@ def measure(
             seconds = campaign_seconds(plan, slots)
             progress(CampaignStarted(total, total - len(slots), seconds, plan.label))
             done = total - len(slots)
-            if not slots:
+            if not slots and search is None:
                 console.print("every run of this plan is measured already; --new begins again")
                 return campaign.id, 0, False
             around = Surroundings(host, ledger, cache_directory(), progress)
             identity = Identity(campaign.id, _medium(plan))
             with (
                 open_bench(around, plan) as bench,
-                closing(campaign_runs(bench, identity, finished)) as runs,
+                closing(_runs(bench, identity, finished, store, search)) as runs,
             ):
                 for measured in runs:
                     store.add_run(measured)
@@ -138,6 +203,20 @@ def measure(
         console.print(f"interrupted: {kept}; the same command continues")
         return (campaign.id if campaign and done else None), failed, True
     return campaign.id, failed, False
+
+
+def _runs(
+    bench: Bench,
+    identity: Identity,
+    finished: set[tuple[int, str]],
+    store: Store,
+    search: BestSearch | None,
+) -> Generator[Run, None, None]:
+    """Every run that is left, or those that a search asks for."""
+    if search is None:
+        return campaign_runs(bench, identity, finished)
+    choose = search.choosing(store, bench.plan, identity.campaign)
+    return chosen_runs(bench, identity, finished, choose)
 
 
 def _campaign(

@@ -35,6 +35,7 @@ from vdisklab.report.tables import Table, as_csv, show
 from vdisklab.result.address import default_url
 from vdisklab.result.model import Campaign, Run, Witnessed
 from vdisklab.result.observations import Example
+from vdisklab.result.powercut import PowerCut
 from vdisklab.result.store import open_store
 
 PIPE_WIDTH = 120
@@ -79,6 +80,10 @@ class RunOutline(Outline, Protocol):
     def cell(self) -> str:
         """The fingerprint that the columns of observations use."""
 
+    @property
+    def wall_seconds(self) -> float:
+        """How long the run took, everything included."""
+
 
 class Results(Protocol):
     """What the verbs need of `result.store.Store`."""
@@ -97,6 +102,9 @@ class Results(Protocol):
 
     def outlines(self, campaign_ids: Sequence[str], /) -> Sequence[RunOutline]:
         """All runs without their numbers, failed ones too."""
+
+    def power_cuts(self, machine_id: str | None = None, /) -> Sequence[PowerCut]:
+        """The verdicts of power cuts on one machine."""
 
     def evidence(self, campaign_ids: Sequence[str], /) -> Iterable[Witnessed]:
         """The evidence of each measurement of measured runs, without numbers and raw output."""

@@ -78,6 +78,44 @@ def ranking_table(answer: RankingAnswer) -> Table:
     return Table(_title(answer), _columns(answer, scales), tuple(rows), _notes(answer))
 
 
+BAR_WIDTH = 40
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def ranking_bars(answer: RankingAnswer) -> Table:
+    """The ranked measure as bars from zero, best first, with the interval as numbers."""
+    found = answer.summaries[answer.ranking.measure]
+    ranked = {row.cell: numbers.place(row.best, row.worst) for row in answer.ranking.rows}
+    cells = [cell for cell in (*ranked, *sorted(set(found) - set(ranked))) if cell in found]
+    scale = _scale(answer.ranking.measure, found.values())
+    longest = max((found[cell].median for cell in cells), default=0.0)
+    columns = (
+        Column("rank", "rank"),
+        Column("cell", "cell", folds=True),
+        Column("bar", "", only_shown=True),
+        Column("value", scale.suffix.strip(), right=True),
+        Column("interval", "95 %\ninterval", right=True, only_shown=True),
+    )
+    rows = tuple(
+        (
+            Value(ranked.get(cell), ranked.get(cell, numbers.MISSING)),
+            text(cell),
+            Value(None, bar(found[cell].median, longest)),
+            Value(found[cell].median, scale.value(found[cell].median)),
+            Value(None, numbers.interval(found[cell].low, found[cell].high, scale)),
+        )
+        for cell in cells
+    )
+    return Table(_title(answer), columns, rows, _notes(answer))
+
+
+def bar(value: float, longest: float) -> str:
+    """A bar whose length is the value's share of the longest, to an eighth of a character."""
+    eighths = round(BAR_WIDTH * 8 * value / longest) if longest > 0 else 0
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (_EIGHTHS[rest] if rest else "")
+
+
 def ranking_document(answer: RankingAnswer) -> Json:
     """The JSON form; `cells` has the rows of `ranking_table`."""
     ranking = answer.ranking

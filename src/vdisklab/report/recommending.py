@@ -23,6 +23,9 @@ from vdisklab.result.model import Campaign
 SHOWN = 6
 """So many alternatives are listed."""
 
+NAMED = 4
+"""So many ties are named in a sentence; the rest is counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecommendationAnswer:
@@ -67,47 +70,55 @@ def durability_sentence(path: str, found: Durability) -> str:
             assert_never(found.keeping)
 
 
+def _times(ratio: Ratio) -> str:
+    """`×1.20 as good (95 %: 1.10–1.30)`, and whether that is shown at all."""
+    if ratio.low is None or ratio.high is None:
+        return f"{numbers.ratio(ratio.ratio)} as good"
+    interval = numbers.ratio_interval(ratio.low, ratio.high)
+    unsure = ", so no difference is shown" if ratio.low <= 1 <= ratio.high else ""
+    return f"{numbers.ratio(ratio.ratio)} as good (95 %: {interval}){unsure}"
+
+
 def price_sentence(price: Price, chosen: str) -> str:
     """What a need costs."""
-    meaning = MEANING[price.need.kind]
+    need = f"The price of {price.need} ({MEANING[price.need.kind]})"
     if price.without == chosen:
-        return f"{price.need} ({meaning}) costs nothing here."
-    ratio = price.ratio
-    if ratio is None or ratio.ratio is None:
-        return f"{price.need} ({meaning}): without it {price.without}, never measured in a block."
-    shown = ""
-    if ratio.low is not None and ratio.high is not None:
-        shown = f" (95 %: {numbers.ratio_interval(ratio.low, ratio.high)})"
-        if ratio.low <= 1 <= ratio.high:
-            shown += ", not shown to differ"
-    return (
-        f"{price.need} ({meaning}): without it {price.without} would be "
-        f"{numbers.ratio(ratio.ratio)} as good{shown}."
-    )
+        return f"{need}: nothing here."
+    if price.ratio is None or price.ratio.ratio is None:
+        return f"{need}: not known, as {price.without} was never measured in a common block."
+    return f"{need}: without it one would use {price.without}, {_times(price.ratio)}."
 
 
 def sentences(answer: RecommendationAnswer) -> Iterator[str]:
     """The recommendation in words, the most important first."""
     found = answer.recommendation
     chosen = answer.path
+    count = len(answer.order)
     yield (
-        f"Use {chosen}: the best by {_measure_name(found.measure)} of {len(answer.order)} "
-        f"path{'' if len(answer.order) == 1 else 's'} that qualify, of {found.considered}."
+        f"Use {chosen}: the best by {_measure_name(found.measure)} of {count} "
+        f"path{'' if count == 1 else 's'} that qualify, of {found.considered} measured."
     )
-    if found.ties:
-        yield (
-            f"It ties with {', '.join(split_label(cell)[0] for cell in found.ties)}: no "
-            "difference is shown."
-        )
-    elif not found.ranking.rows:
-        yield "No other path qualifies, so nothing was compared."
+    yield from _rivals(answer)
     yield durability_sentence(chosen, found.durability[found.cell])
     yield from _over_default(found)
     for price in found.prices:
         yield price_sentence(price, found.cell)
     yield from _why(answer)
-    if answer.emulated:
-        yield f"Measured {EMULATION}."
+
+
+def _rivals(answer: RecommendationAnswer) -> Iterator[str]:
+    """Ties, and the runner-up with its distance."""
+    found = answer.recommendation
+    if not found.ranking.rows:
+        yield "No other path could be ranked, so nothing was compared."
+        return
+    if found.ties:
+        names = ", ".join(split_label(cell)[0] for cell in found.ties[:NAMED])
+        more = f" and {len(found.ties) - NAMED} more" if len(found.ties) > NAMED else ""
+        yield f"It ties with {names}{more}: no difference is shown."
+    if len(answer.order) > 1 and answer.order[1] in answer.ratios:
+        runner = answer.order[1]
+        yield f"Runner-up: {runner}, {_times(answer.ratios[runner])}."
 
 
 def _over_default(found: Recommendation) -> Iterator[str]:
@@ -116,12 +127,7 @@ def _over_default(found: Recommendation) -> Iterator[str]:
     elif found.default == found.cell:
         yield "It is what QEMU does by default."
     elif found.over_default is not None and found.over_default.ratio is not None:
-        ratio = found.over_default
-        interval = numbers.ratio_interval(ratio.low, ratio.high)
-        yield (
-            f"Against QEMU's default ({found.default}) it is {numbers.ratio(ratio.ratio)} as good "
-            f"(95 %: {interval})."
-        )
+        yield f"Beside QEMU's default ({found.default}) it is {_times(found.over_default)}."
 
 
 def _why(answer: RecommendationAnswer) -> Iterator[str]:
@@ -159,8 +165,8 @@ def _cache(mine: Workings, theirs: Workings) -> Iterator[str]:
     a, b = mine.device_share, theirs.device_share
     if a is not None and b is not None and abs(a - b) > 0.1:
         yield (
-            f"{a:.0%} of the bytes went through to the device against {b:.0%}; the rest was the "
-            "host's page cache's"
+            f"{numbers.digits(a)} bytes at the device for each one asked against "
+            f"{numbers.digits(b)}"
         )
 
 
@@ -202,7 +208,8 @@ def recommendation_table(answer: RecommendationAnswer) -> Table:
         row.append(text(_keeping_word(found.durability[cell])))
         rows.append(tuple(row))
     title = f"Recommendation: {answer.path}"
-    notes = (*sentences(answer), *(sentence(each) for each in answer.findings))
+    caution = (f"Measured {EMULATION}.",) if answer.emulated else ()
+    notes = (*sentences(answer), *caution, *(sentence(each) for each in answer.findings))
     return Table(title, tuple(columns), tuple(rows), notes)
 
 

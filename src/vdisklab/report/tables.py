@@ -73,6 +73,8 @@ def sanitise(outside: str) -> str:
     Escape sequences, other control characters, and the Unicode marks that turn the direction
     of writing become `\\x1b`, `\\u202e` and so on. Line feeds and tabs stay.
     """
+    if outside.isprintable():  # nearly all are, and it is a hundred times as fast
+        return outside
     return "".join(
         char
         if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Zl", "Zp")

@@ -32,6 +32,7 @@ from vdisklab.analysis.findings import (
     TooFewBlocks,
 )
 from vdisklab.analysis.score import NoScore
+from vdisklab.analysis.search import Ended, Outcome
 from vdisklab.result.model import Direction
 from vdisklab.units import format_bytes
 
@@ -211,3 +212,27 @@ def _names(cells: Sequence[str]) -> str:
 
 def _blocks(count: int) -> str:
     return "1 block" if count == 1 else f"{count} blocks"
+
+
+def search_sentence(found: Outcome) -> str:
+    """What a search for the best found, and why it ended."""
+    head = f"Best: {found.best}, after {_blocks(found.blocks)}."
+    tie = f" As good within {found.margin:.0%}: {_names(found.as_good)}." if found.as_good else ""
+    match found.ended:
+        case Ended.SEPARATED:
+            return f"{head} All others are shown to be worse."
+        case Ended.TIED:
+            return f"{head}{tie} The search ended because no other can be better by more."
+        case Ended.UNSETTLED:
+            return f"{head}{tie} Others missed a block (they failed): {_unsettled(found)}"
+        case Ended.OUT_OF_BUDGET:
+            return f"{head}{tie} The budget ended first: {_unsettled(found)}"
+        case Ended.OUT_OF_BLOCKS:
+            return f"{head}{tie} The blocks ended first: {_unsettled(found)}"
+        case _:
+            assert_never(found.ended)
+
+
+def _unsettled(found: Outcome) -> str:
+    by = f", by up to {found.gap:.0%}" if found.gap > 0 else ""
+    return f"{_names(found.unsettled)} may still be better{by}."

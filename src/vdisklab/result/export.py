@@ -136,7 +136,7 @@ def import_json(store: Store, document: object, *, name: str = "the file") -> Im
     document `name`, for one that is no export of ours, or of a newer format, and for a campaign
     whose id stands for another one here.
     """
-    parsed = [_parsed(campaign, name) for campaign in _campaigns_in(document, name)]
+    parsed = read_export(document, name=name)
     known = {campaign.id: campaign for campaign in store.campaigns()}
     added = 0
     for campaign, _ in parsed:
@@ -158,6 +158,11 @@ def import_json(store: Store, document: object, *, name: str = "the file") -> Im
                 store.add_run(run)
                 stored += 1
     return Imported(campaigns=added, runs=stored, known_runs=skipped)
+
+
+def read_export(document: object, *, name: str) -> list[tuple[Campaign, list[Run]]]:
+    """The campaigns of an export with their runs, checked. Raises DatabaseError."""
+    return [_parsed(campaign, name) for campaign in _campaigns_in(document, name)]
 
 
 def _campaigns_in(document: object, name: str) -> list[Any]:

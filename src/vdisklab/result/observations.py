@@ -35,6 +35,7 @@ class RunOutline:
     accelerator: str | None
     medium: str | None
     failure: Failure | None
+    wall_seconds: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -520,4 +520,5 @@ def _outline(row: rows.Row) -> RunOutline:
         accelerator=row["accelerator"],
         medium=row["medium"],
         failure=rows.failure_value(row),
+        wall_seconds=row["wall_seconds"],
     )

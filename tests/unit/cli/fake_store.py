@@ -17,6 +17,7 @@ from vdisklab.cli import tables
 from vdisklab.errors import DatabaseError
 from vdisklab.result.model import Campaign, Measurement, Run, Witnessed
 from vdisklab.result.observations import CellTally, Example
+from vdisklab.result.powercut import PowerCut
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class FakeColumns:
 @dataclass
 class FakeStore:
     all_campaigns: tuple[Campaign, ...] = (CAMPAIGN,)
+    all_cuts: tuple[PowerCut, ...] = ()
     all_runs: list[Run] = field(default_factory=lambda: list(campaign_runs()))
 
     def campaigns(self) -> tuple[Campaign, ...]:
@@ -58,6 +60,9 @@ class FakeStore:
 
     def outlines(self, campaign_ids: Sequence[str]) -> tuple[Run, ...]:
         return tuple(run for run in self.all_runs if run.campaign in campaign_ids)
+
+    def power_cuts(self, _machine: str | None = None) -> tuple[PowerCut, ...]:
+        return self.all_cuts
 
     def evidence(self, campaign_ids: Sequence[str]) -> Iterator[Witnessed]:
         return (each for run in self.outlines(campaign_ids) for each in witnessed(run))

@@ -17,11 +17,13 @@ from cli.fake_store import FakeStore, install
 from vdisklab.analysis.durability import Keeping, durability
 from vdisklab.analysis.needs import MEANING, NeedKind, meets, parse_need
 from vdisklab.cli.main import main
+from vdisklab.cli.verdicts import verdicts_of
 from vdisklab.errors import PlanError
 from vdisklab.export.form import Wish
 from vdisklab.export.registry import EXPORTERS, Form
 from vdisklab.plan.path import parse_path
 from vdisklab.result.model import Run
+from vdisklab.result.powercut import PowerCut
 
 SPEEDS = {
     "host": 1.0,
@@ -93,8 +95,10 @@ def test_each_need_narrows_the_choice(
 def test_the_table_says_why(store: FakeStore, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recommend", "--need", "durable"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Use raw/none: the best by weighted overall of 5 paths that qualify, of 6." in out
-    assert "Against QEMU's default (raw/default (cold)) it is ×1." in out
+    assert (
+        "Use raw/none: the best by weighted overall of 5 paths that qualify, of 6 measured." in out
+    )
+    assert "Beside QEMU's default (raw/default (cold)) it is ×1." in out
     assert "under emulation" in out
 
 
@@ -236,3 +240,32 @@ def test_a_damaged_domain_ends_in_a_sentence(
 @pytest.mark.parametrize("words", [[], ["/nonexistent.xml"]])
 def test_nothing_to_audit_is_said(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     assert main(["audit", *words]) == PlanError.exit_code
+
+
+CUT_KEPT = PowerCut(
+    id="aa", fingerprint="f", path="raw/none", client="flushes", access="nbd", host=CAMPAIGN.host,
+    started=START, wall_seconds=1.0, survives=True, claim="…", states=100, possible=100.0,
+    exhaustive=True, promises=8, flushes=3, leaked_states=0, repaired_states=0, afterlives=2,
+    outcomes={"kept": 100}, settings={}, seen={},
+)  # fmt: skip
+CUT_LOST = replace(CUT_KEPT, id="bb", survives=False, outcomes={"kept": 90, "lost": 10})
+
+
+def test_power_cuts_of_this_machine_decide(
+    store: FakeStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.all_cuts = (CUT_KEPT,)
+    found = answer(capsys, "recommend", "--need", "durable")
+    assert "raw/none kept all that was promised in 100 power cuts" in " ".join(found["sentences"])
+    store.all_cuts = (CUT_KEPT, CUT_LOST)
+    found = answer(capsys, "recommend", "--need", "durable")
+    assert found["path"] == "qcow2/none"
+    assert found["excluded"] == {"durable": 2}
+
+
+def test_a_client_that_never_flushes_counts_where_none_is_needed() -> None:
+    never = replace(CUT_LOST, client="never")
+    assert verdicts_of([never]) == {}
+    assert verdicts_of([replace(never, path="raw/directsync")])["raw/directsync"].broken == 10
+    failed = replace(CUT_LOST, failure="no room", survives=None)
+    assert verdicts_of([failed]) == {}

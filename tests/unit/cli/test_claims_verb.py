@@ -8,7 +8,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 import typer
-from analysis.made import CAMPAIGN
+from analysis.made import CAMPAIGN, campaign_runs
 
 from cli.fake_store import FakeStore, install
 from cli.test_answers import document, golden
@@ -168,3 +168,23 @@ def test_only_what_is_missing_is_measured(
     call("--file", mine, "--run", "--blocks", "3")
     assert [request.paths for request in asked] == [("vdi/directsync", "raw/none")]
     assert (asked[0].blocks, asked[0].size_bytes, asked[0].runtime) == (3, 1 << 28, 2.0)
+
+
+@pytest.mark.parametrize("verb", ["one block", "only failed", "empty"])
+def test_a_database_that_holds_next_to_nothing(
+    call: Call, mine: str, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    runs = list(campaign_runs(blocks=1))
+    store = {
+        "one block": FakeStore(all_runs=[run for run in runs if run.failure is None]),
+        "only failed": FakeStore(all_runs=[run for run in runs if run.failure is not None]),
+        "empty": FakeStore(all_campaigns=(), all_runs=[]),
+    }[verb]
+    install(monkeypatch, store)
+    status, text = call("--file", mine, "--format", "json")
+    found = document(text, "claims")
+    wanted = "inconclusive" if verb == "one block" else "not-measured"
+    assert {each["status"] for each in found["claims"]} == {wanted}
+    assert status == EXIT_CLAIM_OPEN
+    if wanted == "inconclusive":
+        assert {each["more_blocks"] for each in found["claims"]} == {2}

@@ -45,8 +45,10 @@ class ScriptedHost:
         if command[0] != "losetup":
             return ""
         if "--show" in command:
-            self._loops[f"/dev/scripted{len(self._loops)}"] = command[-1]
-            return f"/dev/scripted{len(self._loops) - 1}\n"
+            # a number that no real device has, as what is really mounted is looked at
+            device = f"/dev/loop{9000 + len(self._loops)}"
+            self._loops[device] = command[-1]
+            return f"{device}\n"
         if "--detach" in command:
             self._loops.pop(command[-1])
             return ""

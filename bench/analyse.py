@@ -1,0 +1,142 @@
+"""How long the analysis takes: 10,000 cells × 10 blocks × 12 measures, at three sizes.
+
+    bench/analyse.py [--cells 2500 5000 10000] [--json FILE]
+
+Each size runs in a process of its own, so that its peak memory is its own. Measured are ranking,
+summaries (intervals), ratios to a baseline, the doubts of the values and forty claims, for every
+measure. Prints one JSON document with seconds, peak memory, and how time grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vdisklab.analysis.claimfile import Claim, parse_claims
+from vdisklab.analysis.claims import answer_claims
+from vdisklab.analysis.compare import against_baseline
+from vdisklab.analysis.doubt import bimodal_findings, drift_findings, first_block_findings
+from vdisklab.analysis.observations import MeasureKey, Observations
+from vdisklab.analysis.rank import rank
+from vdisklab.analysis.summary import summarise
+from vdisklab.result.model import Direction
+
+BLOCKS = 10
+METRICS = ("iops", "bandwidth", "latency_mean", "latency_p50", "latency_p99", "latency_max")
+
+
+def observations(cells: int) -> Observations:
+    """Cells with drift and noise, as columns; the first forty have names that claims can use."""
+    rng = np.random.default_rng(1)
+    measures = tuple(
+        sorted(
+            MeasureKey(f"rand{direction}-4k-q1", direction, metric)
+            for direction in (Direction.READ, Direction.WRITE)
+            for metric in METRICS
+        )
+    )
+    # Distinct options give distinct paths: 20,000 of them are there to be taken.
+    paths = [
+        f"qcow2:cluster_size={1 << (9 + size)}/none/virtio:iothread=on:queues={queues}"
+        for size in range(13)
+        for queues in range(1, 65)
+    ]
+    names = tuple(paths[:cells]) + tuple(f"c{number:06d}" for number in range(len(paths), cells))
+    level = rng.normal(0, 0.8, cells)
+    drift = np.cumsum(rng.normal(0, 0.15, BLOCKS))
+    logs = level[:, None] + drift + rng.normal(0, 0.05, (len(measures), cells, BLOCKS))
+    measure, cell, block = np.indices(logs.shape, dtype=np.int32)
+    return Observations(
+        cell=cell.ravel(),
+        block=block.ravel(),
+        measure=measure.ravel(),
+        value=np.exp(logs).ravel(),
+        cells=names,
+        blocks=tuple(f"c/{number:04d}" for number in range(BLOCKS)),
+        measures=measures,
+    )
+
+
+def forty_claims(found: Observations) -> list[Claim]:
+    text = 'article = "bench"\ntitle = "bench"\n'
+    for number in range(40):
+        left, right = found.cells[2 * number], found.cells[2 * number + 1]
+        text += (
+            f'[[claim]]\nname = "c{number}"\nsentence = "s"\nleft = ["{left}"]\n'
+            f'right = ["{right}"]\nmeasures = ["{found.measures[number % 12]}"]\nlow = 0.9\n'
+        )
+    return list(parse_claims(text, "bench").claims)
+
+
+def measured(cells: int) -> dict[str, Any]:
+    found = observations(cells)
+    seconds: dict[str, float] = {}
+
+    def timed(name: str, since: float) -> float:
+        now = time.perf_counter()
+        seconds[name] = seconds.get(name, 0.0) + now - since
+        return now
+
+    start = since = time.perf_counter()
+    for measure in found.measures:
+        rank(found, measure)
+        since = timed("rank", since)
+        summarise(found, measure)
+        since = timed("intervals", since)
+        against_baseline(found, measure, found.cells[0])
+        since = timed("ratios", since)
+    timed_claims = time.perf_counter()
+    answer_claims(forty_claims(found), found, ())
+    since = timed("claims", timed_claims)
+    asked = time.perf_counter() - start
+    for measure in found.measures:
+        drift_findings(found, measure)
+        first_block_findings(found, measure)
+        bimodal_findings(found, measure)
+    timed("doubts", since)
+    return {
+        "cells": cells,
+        "blocks": BLOCKS,
+        "measures": len(found.measures),
+        "values": len(found.value),
+        "seconds": asked,
+        "seconds_with_doubts": time.perf_counter() - start,
+        "by_part": seconds,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cells", nargs="+", type=int, default=[2500, 5000, 10000])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one:
+        print(json.dumps(measured(asked.one)))
+        return 0
+    rows = []
+    for cells in asked.cells:
+        argv = [sys.executable, __file__, "--one", str(cells)]
+        done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=600)
+        rows.append(json.loads(done.stdout))
+    growth = np.polyfit(
+        np.log([row["cells"] for row in rows]), np.log([row["seconds"] for row in rows]), 1
+    )
+    text = json.dumps({"sizes": rows, "seconds_grow_as_cells_to_the": float(growth[0])}, indent=1)
+    if asked.json:
+        asked.json.write_text(text + "\n", encoding="utf-8")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""Finding the best path without measuring all of them as often: what is next, when to stop.
+
+Block by block every surviving cell is measured. A cell leaves when it is shown that it cannot be
+better than the leader by more than the margin; the search ends when only the leader is left, or
+when time is. This is selection of the best with an indifference zone (Kim & Nelson, "A fully
+sequential procedure for indifference-zone selection in simulation", ACM TOMACS 11, 2001), with
+elimination as in Hoeffding races (Maron & Moore 1994) but by Student's t within blocks.
+
+Pure: values in, the next cells out. The same values give the same answer, so a search that was
+interrupted goes on from the database.
+
+All matrices here are logarithms of goodness (a latency with its sign turned), cells x blocks, NaN
+where nothing was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from vdisklab.analysis.additive import PRECISION, block_effects, moderate
+from vdisklab.analysis.distributions import t_isf
+from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
+from vdisklab.result.model import Better
+
+ASSUMED_NOISE = 0.2
+"""Standard deviation of a log value beside its block that is assumed before it can be estimated."""
+
+ASSUMED_FREEDOM = 20.0
+"""How firmly: as if that noise had been estimated with so many degrees of freedom.
+
+So one block puts out what is worse than the leader by a factor of about four, with 60 cells.
+"""
+
+WORTH = 3.0
+ENOUGH = 10.0
+"""The assumed noise still counts as WORTH degrees of freedom until the data have ENOUGH."""
+
+
+class Ended(StrEnum):
+    """Why a search is over."""
+
+    SEPARATED = "separated"  # all others are shown to be worse
+    TIED = "tied"  # nothing is left that could be better by more than the margin
+    UNSETTLED = "unsettled"  # others may be better, and are no longer measured (they failed)
+    OUT_OF_BUDGET = "out-of-budget"
+    OUT_OF_BLOCKS = "out-of-blocks"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`margin` is a share (0.03): what is so much worse than the best counts as good.
+
+    `alpha` is the risk, over the whole search, of an answer that is worse than that.
+    """
+
+    margin: float = 0.03
+    alpha: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """After some blocks, as rows of the matrix: who may be the best, best first.
+
+    The leader is the first survivor. `worse` were shown to be worse than the leader of their
+    day, `near` to be better by no more than the margin; `dropped` missed a block without either.
+    `gap` is how much better than the leader any survivor may be, as a share (0 for none).
+    """
+
+    survivors: tuple[int, ...]
+    worse: frozenset[int] = frozenset()
+    near: frozenset[int] = frozenset()
+    dropped: frozenset[int] = frozenset()
+    gap: float = 0.0
+
+    @property
+    def leader(self) -> int:
+        """The row to name as the best."""
+        return self.survivors[0]
+
+    @property
+    def ended(self) -> Ended | None:
+        """Why nothing is left to measure; None while there is."""
+        if len(self.survivors) > 1:
+            return None
+        if self.dropped:
+            return Ended.UNSETTLED
+        return Ended.TIED if self.near else Ended.SEPARATED
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a search found. `as_good` cannot be better than `best` by more than `margin`.
+
+    `unsettled` may be, by up to `gap`; there are some only when time or blocks ran out.
+    """
+
+    best: str
+    as_good: tuple[str, ...]
+    unsettled: tuple[str, ...]
+    ended: Ended
+    blocks: int
+    margin: float
+    gap: float
+
+
+def standing(logs: Floats, rules: Rules) -> Standing:
+    """Who is left after these blocks, looked at one after another.
+
+    Raises ValueError when nothing was measured.
+    """
+    columns = np.flatnonzero(np.isfinite(logs).any(axis=0))
+    found: Standing | None = None
+    for place in range(len(columns)):
+        found = look(logs[:, columns[: place + 1]], rules, found)
+    if found is None:
+        raise ValueError("nothing was measured yet")
+    return found
+
+
+def look(logs: Floats, rules: Rules, before: Standing | None) -> Standing:
+    """Who is left after one more block, which is the last column.
+
+    Looks are taken after each block, at levels alpha/(b(b+1)), which add up to alpha however
+    many there are; at each look a cell is compared with the leader at that level over the number
+    of other cells (Bonferroni), so that the best is kept whichever cell happens to lead.
+    """
+    rows = np.flatnonzero(np.isfinite(logs).any(axis=1))
+    known = set(rows.tolist()) if before is None else set(before.survivors)
+    before = before or Standing(())
+    current = [row for row in rows.tolist() if row in known and np.isfinite(logs[row, -1])]
+    if not current:
+        return before
+    effect, error, freedom = _estimates(logs[rows])
+    at = {int(row): place for place, row in enumerate(rows)}
+    order = sorted(current, key=lambda row: (-effect[at[row]], row))
+    places = np.array([at[row] for row in order])
+    blocks = logs.shape[1]
+    level = rules.alpha / (blocks * (blocks + 1)) / max(1, len(rows) - 1)
+    limit = t_isf(level, np.minimum(freedom[places], freedom[places[0]]))
+    reach = limit * np.hypot(error[places], error[places[0]])
+    behind = effect[places[0]] - effect[places]
+    out = behind > reach - math.log1p(rules.margin)
+    out[0] = False
+    if blocks < MIN_BLOCKS and len(order) > 1:
+        # Below three blocks there is no verdict: the second best stays to be compared with.
+        out[1] = False
+    ahead = (reach - behind)[1:][~out[1:]]
+    return Standing(
+        survivors=tuple(row for row, gone in zip(order, out, strict=True) if not gone),
+        worse=before.worse | _rows(order, out & (behind > reach)),
+        near=before.near | _rows(order, out & (behind <= reach)),
+        dropped=before.dropped | (known - set(current)),
+        gap=math.expm1(max(float(ahead.max(initial=0.0)), 0.0)),
+    )
+
+
+def _rows(order: list[int], which: npt.NDArray[np.bool_]) -> set[int]:
+    return {row for row, chosen in zip(order, which, strict=True) if chosen}
+
+
+def _estimates(table: Floats) -> tuple[Floats, Floats, Floats]:
+    """Effect, standard error and degrees of freedom of each cell, from one block on."""
+    seen = np.isfinite(table)
+    count = seen.sum(axis=1)
+    adjusted = np.where(seen, table - block_effects(table, seen), 0.0)
+    effect = adjusted.sum(axis=1) / count
+    residual = np.where(seen, adjusted - effect[:, None], 0.0)
+    own = np.maximum(count - 1.0, 0.0)
+    total = float(max(own.sum() - (seen.shape[1] - 1), 0.0))
+    squares = (residual**2).sum(axis=1)
+    prior = ASSUMED_NOISE**2
+    if total < 1:
+        variance = np.full(len(table), prior)
+        return effect, np.sqrt(variance / count), np.full(len(table), ASSUMED_FREEDOM)
+    worth = WORTH if total < ENOUGH else 0.0
+    common = max((worth * prior + float(squares.sum())) / (worth + total), PRECISION**2)
+    variance = np.full(len(table), common)
+    freedom = np.full(len(table), worth + total)
+    several = own >= 1
+    if several.sum() >= 3:
+        # As if each cell had also shown the common noise once: zero residuals are luck.
+        noisy = (squares[several] + common) / (own[several] + 1)
+        variance[several], freedom[several] = moderate(noisy, own[several] + 1, total + worth)
+    return effect, np.sqrt(variance / count), freedom
+
+
+def next_cells(found: Standing, affordable: float) -> tuple[int, ...]:
+    """The rows to measure in the next block, best first; none when the search is over.
+
+    Normally every survivor. Where the rest of the budget (`affordable`, in runs) is too small
+    for that, half of it goes into this block, so that the best ones can be told apart by what
+    is left (successive halving); fewer than two cells cannot be compared.
+    """
+    if found.ended is not None or affordable < 2:
+        return ()
+    if 2 * len(found.survivors) <= affordable:
+        return found.survivors
+    return found.survivors[: max(2, int(affordable / 2))]
+
+
+def goodness(observations: Observations, measure: MeasureKey) -> Floats:
+    """Logarithms in which more is better, cells x blocks."""
+    logs = logarithms(observations.grid(measure))
+    return logs if measure.quantity.better is Better.HIGHER else -logs

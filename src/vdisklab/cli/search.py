@@ -1,0 +1,174 @@
+"""`run --find best`: between campaign and analysis, asks after each block who is to be measured."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from vdisklab.analysis.doubt import is_on_host
+from vdisklab.analysis.observations import (
+    Floats,
+    MeasureKey,
+    Observations,
+    cell_label,
+    from_columns,
+    split_label,
+)
+from vdisklab.analysis.score import add_scores
+from vdisklab.analysis.search import Ended, Outcome, Rules, goodness, next_cells, standing
+from vdisklab.campaign.runner import Choose
+from vdisklab.cli.rank import SCORES
+from vdisklab.cli.tables import Results, find_measure
+from vdisklab.errors import PlanError
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.needs import Need, parse_need
+from vdisklab.plan.segments import HOST
+from vdisklab.result.model import Campaign
+from vdisklab.units import parse_duration
+
+SEARCH_BLOCKS = 20
+"""At most so many blocks, where the user says nothing: the leaders alone get so far."""
+
+
+class Wanted(StrEnum):
+    """What a search looks for."""
+
+    BEST = "best"
+
+
+@dataclass(frozen=True, slots=True)
+class BestSearch:
+    """What was asked: by which measure, how near to the best, and what the answer must be.
+
+    `budget` is in seconds, from the start of the search on; earlier runs of an interrupted
+    search count by the time that they took.
+    """
+
+    rules: Rules
+    budget: float
+    needs: tuple[Need, ...]
+    metric: str
+    began: float
+
+    def choosing(self, results: Results, plan: CampaignPlan, campaign: str) -> Choose:
+        """Says before each block of a campaign which cells to measure in it.
+
+        It looks at the blocks before only, so that an interrupted search goes on as it would
+        have: the same numbers choose the same cells. Paths on the host are what scores relate
+        to, and are measured in every block.
+        """
+        before = sum(run.wall_seconds for run in results.outlines([campaign]))
+        fingerprint = {cell.label: cell.fingerprint for cell in plan.cells}
+        beside = {cell.fingerprint for cell in plan.cells if cell.path.on_host}
+
+        def choose(block: int) -> Collection[str]:
+            if block == 1:
+                return set(fingerprint.values())
+            cells, logs = self._goodness(results, campaign, block)
+            if not len(cells):
+                raise PlanError(
+                    f"no path of a guest has the measure {self.metric!r} after block {block - 1}",
+                    hint="`vdisklab rank` says what failed; choose another --metric",
+                )
+            runs = results.outlines([campaign])
+            each = sum(run.wall_seconds for run in runs) / max(1, len(runs))
+            spent = before + time.monotonic() - self.began
+            affordable = (self.budget - spent) / each - len(beside)
+            rows = next_cells(standing(logs, self.rules), affordable)
+            chosen = {fingerprint[cells[row]] for row in rows}
+            return chosen | beside if chosen else chosen
+
+        return choose
+
+    def outcome(self, results: Results, campaign: str, most_blocks: int) -> Outcome | None:
+        """Who is best after all blocks that were measured, and why the search ended.
+
+        None when nothing of a guest was measured.
+        """
+        cells, logs = self._goodness(results, campaign, None)
+        if not len(cells):
+            return None
+        found = standing(logs, self.rules)
+        blocks = int(np.isfinite(logs).any(axis=0).sum())
+        ended = found.ended
+        if ended is None:
+            ended = Ended.OUT_OF_BLOCKS if blocks >= most_blocks else Ended.OUT_OF_BUDGET
+        elif ended is Ended.UNSETTLED and math.isfinite(self.budget):
+            ended = Ended.OUT_OF_BUDGET
+        return Outcome(
+            best=cells[found.leader],
+            as_good=tuple(cells[row] for row in sorted(found.near)),
+            unsettled=tuple(cells[row] for row in (*found.survivors[1:], *sorted(found.dropped))),
+            ended=ended,
+            blocks=blocks,
+            margin=self.rules.margin,
+            gap=found.gap,
+        )
+
+    def _goodness(
+        self, results: Results, campaign: str, block: int | None
+    ) -> tuple[tuple[str, ...], Floats]:
+        """The guests' cells and their goodness in the blocks before `block` (None: in all)."""
+        outlines = results.outlines([campaign])
+        labels = {run.cell: cell_label(run.path, run.page_cache) for run in outlines}
+        observations = from_columns(results.observations([campaign]), labels)
+        scored, key = self._ranked_by(observations, results.campaign(campaign))
+        logs = goodness(scored, key)
+        rows = [row for row, cell in enumerate(scored.cells) if not is_on_host(cell)]
+        columns = [
+            place
+            for place, name in enumerate(scored.blocks)
+            if block is None or int(name.rpartition("/")[2]) < block
+        ]
+        part = logs[np.ix_(rows, columns)]
+        measured = np.flatnonzero(np.isfinite(part).any(axis=1))
+        return tuple(scored.cells[rows[place]] for place in measured), part[measured]
+
+    def _ranked_by(
+        self, observations: Observations, campaign: Campaign
+    ) -> tuple[Observations, MeasureKey]:
+        """The observations, with scores where one is asked for, and the measure to be best at."""
+        if self.metric not in SCORES:
+            return observations, find_measure(observations, self.metric)
+        baseline = str(campaign.plan.get("baseline", HOST))
+        cells = [cell for cell in observations.cells if split_label(cell)[0] == baseline]
+        scored = add_scores(observations, cells[0] if cells else baseline)
+        return scored.observations, SCORES[self.metric].key
+
+
+def make_search(
+    find: Wanted | None,
+    within: str | None,
+    budget: str | None,
+    needs: Sequence[str] | None,
+    metric: str | None,
+) -> BestSearch | None:
+    """The search that the options ask for, None without --find. Raises PlanError."""
+    if find is None:
+        said = {"--within": within, "--budget": budget, "--need": needs, "--metric": metric}
+        lone = [option for option, value in said.items() if value]
+        if lone:
+            raise PlanError(f"{lone[0]} belongs to a search", hint="add --find best")
+        return None
+    return BestSearch(
+        rules=Rules(margin=parse_share(within or "3%")),
+        budget=math.inf if budget is None else parse_duration(budget),
+        needs=tuple(parse_need(text) for text in needs or ()),
+        metric=metric or "overall",
+        began=time.monotonic(),
+    )
+
+
+def parse_share(text: str) -> float:
+    """0.03 for `3%` or `0.03`. Raises PlanError for what is not above 0 and up to 100 %."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(%?)", text)
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share <= 1:
+        raise PlanError(f"{text!r} is no share", hint="write --within 3%")
+    return share

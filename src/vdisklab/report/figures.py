@@ -1,0 +1,309 @@
+"""The articles' figures from the user's own numbers: each is one function and one registry line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from vdisklab.analysis.durability import Keeping, durability
+from vdisklab.analysis.observations import MeasureKey, split_label
+from vdisklab.analysis.recommend import candidates
+from vdisklab.analysis.score import Score
+from vdisklab.analysis.summary import Summary
+from vdisklab.plan.path import Attachment, DiskPath, parse_path
+from vdisklab.plan.segments import Bus
+from vdisklab.report import numbers
+from vdisklab.report.charts import Bar, Palette, Point, Spec, Step, bars, percentiles, plane
+from vdisklab.report.contents import Contents
+from vdisklab.result.model import Better, Direction
+
+MOST_BARS = 14
+"""A figure shows the best so many; the table has them all."""
+
+MOST_POINTS = 300
+"""More points cover one another; those of the front always stay."""
+
+MOST_GROUPS = 4
+"""So many groups of bars stand below one another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure. Without a `spec` it is not drawn, and `missing` says which command would do.
+
+    `alt` tells its content to who cannot see it.
+    """
+
+    key: str
+    title: str
+    alt: str
+    spec: Spec | None = None
+    missing: str | None = None
+
+
+Draw = Callable[[Contents, Palette], Spec | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    key: str
+    title: str
+    rows: Callable[[Contents], tuple[Sequence[Bar], str]]
+    missing: str
+
+
+def figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
+    """All figures in the order of the articles; what was not measured says so."""
+    found = [_bar_figure(recipe, contents, palette) for recipe in _BARS]
+    return (*found, _safety(contents, palette), _over_time(), _latency(contents, palette))
+
+
+def _bar_figure(recipe: _Recipe, contents: Contents, palette: Palette) -> Figure:
+    rows, unit = recipe.rows(contents)
+    if not rows:
+        return Figure(recipe.key, recipe.title, "", missing=recipe.missing)
+    spec = bars(rows, unit, palette, caution=contents.caution)
+    return Figure(recipe.key, recipe.title, _told(recipe.title, rows, unit, contents), spec)
+
+
+def _told(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -> str:
+    shown = "; ".join(
+        f"{f'{row.group}, ' if row.group else ''}{row.label}: {numbers.digits(row.value)}"
+        + (f" ({numbers.digits(row.low)} to {numbers.digits(row.high)})"
+           if row.low is not None and row.high is not None else "")
+        for row in rows
+    )  # fmt: skip
+    caution = f" {contents.caution}." if contents.caution else ""
+    return f"Bar chart, {title}, in {unit}: {shown}.{caution}"
+
+
+@lru_cache(maxsize=1 << 16)
+def _path(cell: str) -> DiskPath:
+    return parse_path(split_label(cell)[0])
+
+
+def _rows(
+    found: Mapping[str, Summary], cells: Iterable[str], unit: str, *,
+    answer: str | None = None, most: int = MOST_BARS,
+) -> tuple[list[Bar], str]:  # fmt: skip
+    """Bars of some cells, best first, and the axis' unit; cells without the measure have none."""
+    there = [found[cell] for cell in cells if cell in found]
+    if not there:
+        return [], unit
+    lower = there[0].measure.quantity.better is Better.LOWER
+    there.sort(key=lambda summary: summary.median, reverse=not lower)
+    scale = numbers.scale(max(summary.median for summary in there), unit)
+    return [_bar(each, scale, answer) for each in there[:most]], scale.suffix.strip()
+
+
+def _bar(summary: Summary, scale: numbers.Scale, answer: str | None, group: str = "") -> Bar:
+    return Bar(
+        summary.cell,
+        summary.median / scale.factor,
+        None if summary.low is None else summary.low / scale.factor,
+        None if summary.high is None else summary.high / scale.factor,
+        group,
+        summary.cell == answer,
+    )
+
+
+def _answer(contents: Contents) -> str | None:
+    found = contents.recommendation
+    return None if found is None else found.recommendation.cell
+
+
+def _overall(contents: Contents) -> Mapping[str, Summary]:
+    return contents.summaries.get(contents.measure, {})
+
+
+def _unit(contents: Contents) -> str:
+    return contents.measure.quantity.unit
+
+
+def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
+    """What the host itself does: each measurement's bandwidth."""
+    keys = [key for key in contents.summaries if key.metric == "bandwidth"]
+    found = [
+        replace(contents.summaries[key][contents.baseline], cell=key.name)
+        for key in keys
+        if contents.baseline in contents.summaries[key]
+    ]
+    return _rows({each.cell: each for each in found}, [each.cell for each in found], "B/s")
+
+
+def _alike(contents: Contents, key: Callable[[DiskPath], object]) -> list[str]:
+    """The largest group of usable cells that differ in nothing but what `key` leaves out."""
+    groups: dict[object, list[str]] = {}
+    for cell, path in candidates(_overall(contents)).items():
+        groups.setdefault(key(path), []).append(cell)
+    best = max(groups.values(), key=len, default=[])
+    return best if len(best) > 1 else []
+
+
+def _cache_methods(contents: Contents) -> tuple[Sequence[Bar], str]:
+    cells = _alike(contents, lambda path: (path.layers, path.image, path.attachment))
+    return _rows(_overall(contents), cells, _unit(contents), answer=_answer(contents))
+
+
+def _storage_methods(contents: Contents) -> tuple[Sequence[Bar], str]:
+    cells = _alike(contents, lambda path: (path.cache, path.attachment))
+    return _rows(_overall(contents), cells, _unit(contents), answer=_answer(contents))
+
+
+def _buses(contents: Contents) -> tuple[Sequence[Bar], str]:
+    """IDE beside the other buses, with all else equal: the fastest stores on IDE."""
+    overall = _overall(contents)
+    groups: dict[tuple[object, ...], list[str]] = {}
+    ide: dict[tuple[object, ...], float] = {}
+    for cell, path in candidates(overall).items():
+        key = (path.layers, path.image, path.cache)
+        groups.setdefault(key, []).append(cell)
+        if path.attachment.bus is Bus.IDE:
+            ide[key] = max(ide.get(key, 0.0), overall[cell].median)
+    chosen = sorted(ide, key=lambda key: -ide[key])[:MOST_GROUPS]
+    top = max((overall[cell].median for key in chosen for cell in groups[key]), default=None)
+    scale = numbers.scale(top, _unit(contents))
+    shown = [
+        _bar(overall[cell], scale, _answer(contents), str(replace(_path(cell),
+             attachment=Attachment())))
+        for key in chosen
+        for cell in sorted(groups[key], key=lambda cell: -overall[cell].median)
+    ]  # fmt: skip
+    return shown, scale.suffix.strip()
+
+
+def _top(score: Score) -> Callable[[Contents], tuple[Sequence[Bar], str]]:
+    def rows(contents: Contents) -> tuple[Sequence[Bar], str]:
+        found = contents.summaries.get(score.key, {})
+        return _rows(found, candidates(found), "B/s", answer=_answer(contents), most=8)
+
+    return rows
+
+
+def _guest_and_host(contents: Contents) -> tuple[Sequence[Bar], str]:
+    """The answer beside the host, measurement by measurement."""
+    answer = _answer(contents)
+    if answer is None:
+        return [], "B/s"
+    pairs = [
+        (key, found[answer], found[contents.baseline])
+        for key, found in contents.summaries.items()
+        if key.metric == "bandwidth" and answer in found and contents.baseline in found
+    ]
+    top = max((max(a.median, b.median) for _, a, b in pairs), default=None)
+    scale = numbers.scale(top, "B/s")
+    shown = [
+        _bar(summary, scale, answer, key.name) for key, guest, host in pairs for summary in
+        (guest, host)
+    ]  # fmt: skip
+    return shown, scale.suffix.strip()
+
+
+def _thin(contents: Contents) -> tuple[Sequence[Bar], str]:
+    """Images that differ in their allocation alone."""
+    groups: dict[object, list[str]] = {}
+    for cell, path in candidates(_overall(contents)).items():
+        if path.image is not None:
+            options = tuple(o for o in path.image.options if o[0] != "preallocation")
+            key = (path.layers, path.image.format, options, path.cache, path.attachment)
+            groups.setdefault(key, []).append(cell)
+    cells = [cell for group in groups.values() if len(group) > 1 for cell in group]
+    return _rows(_overall(contents), cells, _unit(contents), answer=_answer(contents))
+
+
+_BARS = (
+    _Recipe("baseline", "Baseline performance: the host itself", _baseline,
+            "vdisklab run host PATHS…"),
+    _Recipe("cache-methods", "Cache methods", _cache_methods,
+            "vdisklab run raw/{none,writeback,writethrough,directsync,unsafe,default} host"),
+    _Recipe("storage-methods", "Storage methods", _storage_methods,
+            "vdisklab run {ext4,xfs,btrfs}/{raw,qcow2}/none host"),
+    _Recipe("ide", "IDE performance", _buses, "vdisklab run raw/none/{ide,virtio} host"),
+    _Recipe("top-read", "Top performers, weighted read", _top(Score.READ),
+            "vdisklab run PATHS… host"),
+    _Recipe("top-write", "Top performers, weighted write", _top(Score.WRITE),
+            "vdisklab run PATHS… host"),
+    _Recipe("top-overall", "Top performers, weighted overall", _top(Score.OVERALL),
+            "vdisklab run PATHS… host"),
+    _Recipe("guest-host", "Guest against host", _guest_and_host, "vdisklab run host PATHS…"),
+    _Recipe("thin", "Thin against allocated", _thin,
+            "vdisklab run qcow2:preallocation={off,metadata,full}/none host"),
+)  # fmt: skip
+
+_SAFETIES = (
+    "kept all without a flush, tested", "kept all that was flushed, tested",
+    "safe without a flush, not tested", "safe once flushed, not tested", "loses flushed data",
+)  # fmt: skip
+
+
+def _safety_of(cell: str, contents: Contents) -> str:
+    known = contents.recommendation
+    found = None if known is None else known.recommendation.durability.get(cell)
+    found = found or durability(_path(cell), {})
+    if not found.keeping.acceptable:
+        return _SAFETIES[4]
+    tested = found.keeping is Keeping.KEPT_IN_TEST
+    return _SAFETIES[(0 if tested else 2) + (0 if found.flush_free else 1)]
+
+
+def _safety(contents: Contents, palette: Palette) -> Figure:
+    """A path is on the front when none is at least as safe and faster."""
+    title = "Speed against safety"
+    overall = _overall(contents)
+    cells = [cell for cell in candidates(overall) if cell in overall]
+    if not cells or contents.measure.quantity.better is Better.LOWER:
+        return Figure("safety", title, "", missing="vdisklab run PATHS… host")
+    scale = numbers.scale(max(overall[cell].median for cell in cells), _unit(contents))
+    placed = [(cell, _safety_of(cell, contents), overall[cell].median) for cell in cells]
+    best_so_far = 0.0
+    front = set()
+    for cell, _, value in sorted(placed, key=lambda each: (_SAFETIES.index(each[1]), -each[2])):
+        if value > best_so_far:
+            front.add(cell)
+            best_so_far = value
+    placed.sort(key=lambda each: (each[0] not in front, -each[2]))
+    points = [
+        Point(cell, safety, value / scale.factor, cell in front)
+        for cell, safety, value in placed[:MOST_POINTS]
+    ]
+    order = [each for each in _SAFETIES if any(point.safety == each for point in points)]
+    told = "; ".join(f"{p.label}: {numbers.digits(p.value)}, {p.safety}" for p in points if p.front)
+    unit = scale.suffix.strip()
+    spec = plane(points, order, unit, palette, caution=contents.caution)
+    alt = f"Chart of speed in {unit} against safety. What nothing beats in both: {told}."
+    return Figure("safety", title, alt, spec)
+
+
+def _over_time() -> Figure:
+    return Figure(
+        "over-time", "Bandwidth over time, with stalls", "",
+        missing="the database holds one number for each measurement, and no course in time",
+    )  # fmt: skip
+
+
+_PERCENTILES = {"latency_p50": "50", "latency_p99": "99", "latency_p99.9": "99.9",
+                "latency_max": "max"}  # fmt: skip
+
+
+def _latency(contents: Contents, palette: Palette) -> Figure:
+    """Latency of small random reads, of the answer, the runner-ups and the host."""
+    title = "Latency percentiles, 4 KiB random reads"
+    name = next((k.name for k in contents.summaries if k.name.startswith("randread-4k")), None)
+    command = "vdisklab run PATHS… host"
+    if name is None:
+        return Figure("latency", title, "", missing=command)
+    ranked = [row.cell for row in contents.ranking.rows]
+    chosen = [cell for cell in (_answer(contents), contents.baseline) if cell is not None]
+    chosen = list(dict.fromkeys([*chosen, *ranked]))[:4]
+    rows = []
+    for cell in chosen:
+        for metric, percentile in _PERCENTILES.items():
+            found = contents.summaries.get(MeasureKey(name, Direction.READ, metric), {}).get(cell)
+            if found is not None and found.median > 0:
+                rows.append(Step(cell, percentile, found.median * 1e6))
+    if not rows:
+        return Figure("latency", title, "", missing=command)
+    told = "; ".join(f"{r.label}, {r.percentile}: {numbers.digits(r.value)}" for r in rows)
+    spec = percentiles(rows, "µs", palette, caution=contents.caution)
+    return Figure("latency", f"{title} ({name})", f"Line chart in microseconds: {told}.", spec)

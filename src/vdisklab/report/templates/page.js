@@ -1,0 +1,192 @@
+"use strict";
+(() => {
+  const PAGE = 50;
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const table = document.getElementById("table");
+  const body = table.tBodies[0];
+  const by = (id) => document.getElementById(id);
+  const measures = new Map(data.measures.map((measure) => [measure.key, measure]));
+  const values = new Map(Object.entries(data.values));
+  const state = { metric: data.ranked, sort: "rank", down: false, page: 0, search: "", segments: ["", "", "", ""] };
+  let details = null;
+
+  // Both parts are compressed and only read when somebody asks for them.
+  async function unpack(id) {
+    const bytes = Uint8Array.from(atob(by(id).textContent), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return JSON.parse(await new Response(stream).text());
+  }
+
+  function digits(number) {
+    if (number === 0) return "0";
+    const places = 2 - Math.floor(Math.log10(Math.abs(Number(number.toPrecision(3)))));
+    return number.toFixed(Math.min(Math.max(places, 0), 12));
+  }
+
+  function scale(number, unit) {
+    const size = Math.abs(number);
+    const steps = unit === "s" ? [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]]
+      : [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]].map(([f, p]) => [f, unit === "IOPS" ? p + " IOPS" : " " + p + unit]);
+    const found = steps.find(([factor]) => size >= factor * 0.9995) || steps[steps.length - 1];
+    return unit === "s" ? [found[0], " " + found[1]] : unit.startsWith("times") ? [1, " ×"] : found;
+  }
+
+  function element(name, text, className) {
+    const made = document.createElement(name);
+    if (text !== undefined) made.textContent = text;
+    if (className) made.className = className;
+    return made;
+  }
+
+  function column() { return values.get(state.metric) || [[], [], []]; }
+
+  function chosen() {
+    const [search, segments] = [state.search.toLowerCase(), state.segments];
+    const found = [];
+    data.cells.forEach((cell, place) => {
+      if (search && !cell.c.toLowerCase().includes(search)) return;
+      if (segments.some((wanted, at) => wanted && cell.g[at] !== wanted)) return;
+      found.push(place);
+    });
+    const [medians] = column();
+    const keys = {
+      rank: (place) => data.cells[place].r ? data.cells[place].r[0] * 1e6 + data.cells[place].r[1] : null,
+      path: (place) => data.cells[place].p,
+      state: (place) => data.cells[place].s,
+      value: (place) => medians[place] ?? null,
+      ratio: (place) => data.cells[place].x,
+      blocks: (place) => data.cells[place].n,
+    };
+    const key = keys[state.sort];
+    const sign = state.down ? -1 : 1;
+    return found.sort((a, b) => {
+      const [x, y] = [key(a), key(b)];
+      // What is missing stands last in both directions.
+      if (x === null || y === null) return x === y ? a - b : x === null ? 1 : -1;
+      return (x < y ? -sign : x > y ? sign : a - b);
+    });
+  }
+
+  function row(place) {
+    const cell = data.cells[place];
+    const [medians, lows, highs] = column();
+    const unit = measures.get(state.metric).unit;
+    const made = element("tr");
+    if (cell.c === data.baseline) made.className = "baseline";
+    made.append(element("td", cell.r ? (cell.r[0] === cell.r[1] ? String(cell.r[0]) : cell.r[0] + "–" + cell.r[1]) : "–"));
+    const head = element("th");
+    head.scope = "row";
+    const open = element("button", cell.p);
+    open.type = "button";
+    open.setAttribute("aria-expanded", "false");
+    open.addEventListener("click", () => toggle(made, open, cell));
+    head.append(open);
+    made.append(head, element("td", cell.s));
+    const median = medians[place] ?? null;
+    const [factor, suffix] = median === null ? [1, ""] : scale(median, unit);
+    made.append(element("td", median === null ? "–" : digits(median / factor) + suffix, "number"));
+    const [low, high] = [lows[place] ?? null, highs[place] ?? null];
+    made.append(element("td", low === null || high === null ? "–" : digits(low / factor) + "–" + digits(high / factor), "number"));
+    made.append(element("td", cell.x === null ? "–" : "×" + digits(cell.x), "number"));
+    const name = state.metric.split("/")[0];
+    const ram = name === "score" ? cell.m.length > 0 : cell.m.includes(name);
+    made.append(element("td", ram ? "RAM" : ""), element("td", String(cell.n), "number"));
+    return made;
+  }
+
+  function show() {
+    const found = chosen();
+    const pages = Math.max(1, Math.ceil(found.length / PAGE));
+    state.page = Math.min(state.page, pages - 1);
+    const part = found.slice(state.page * PAGE, (state.page + 1) * PAGE);
+    body.replaceChildren(...part.map(row));
+    by("count").textContent = found.length === data.cells.length ? found.length + " cells" : found.length + " of " + data.cells.length + " cells";
+    by("page").textContent = "Page " + (state.page + 1) + " of " + pages;
+    by("previous").disabled = state.page === 0;
+    by("next").disabled = state.page >= pages - 1;
+    by("metric-name").textContent = measures.get(state.metric).name;
+    for (const button of table.tHead.querySelectorAll("button")) {
+      const head = button.closest("th");
+      if (button.dataset.sort === state.sort) head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    }
+  }
+
+  async function toggle(made, open, cell) {
+    if (open.getAttribute("aria-expanded") === "true") {
+      made.nextSibling.remove();
+      open.setAttribute("aria-expanded", "false");
+      return;
+    }
+    open.setAttribute("aria-expanded", "true");
+    const under = element("tr", undefined, "details");
+    const inside = element("td", "…");
+    inside.colSpan = made.cells.length;
+    under.append(inside);
+    made.after(under);
+    details = details || (await unpack("details"));
+    inside.replaceChildren(...describe(details[cell.c], cell));
+  }
+
+  function describe(found, cell) {
+    const parts = [];
+    const facts = element("dl");
+    const pairs = [...found.facts];
+    if (cell.m.length) pairs.push(["mostly from the host's page cache", cell.m.join(", ")]);
+    for (const [name, value] of pairs) {
+      const pair = element("div");
+      pair.append(element("dt", name), element("dd", value));
+      facts.append(pair);
+    }
+    parts.push(facts);
+    if (found.checks.length) {
+      parts.push(element("h3", "States that were read back"));
+      const list = element("dl");
+      for (const [name, asked, seen] of found.checks) {
+        const pair = element("div");
+        pair.append(element("dt", name), element("dd", asked === null ? seen : seen + " (asked: " + asked + ")"));
+        list.append(pair);
+      }
+      parts.push(list);
+    }
+    parts.push(element("h3", "Commands"), element("pre", found.commands.length ? found.commands.join("\n") : "none recorded"));
+    for (const [name, command] of found.measured) parts.push(element("h3", name), element("pre", command));
+    return parts;
+  }
+
+  async function choose(metric) {
+    if (!values.has(metric)) for (const [key, found] of Object.entries(await unpack("more"))) values.set(key, found);
+    state.metric = metric;
+    state.sort = "value";
+    state.down = measures.get(metric).better === "higher";
+    state.page = 0;
+    show();
+  }
+
+  by("metric").addEventListener("change", (event) => choose(event.target.value));
+  by("search").addEventListener("input", (event) => { state.search = event.target.value; state.page = 0; show(); });
+  by("previous").addEventListener("click", () => { state.page -= 1; show(); });
+  by("next").addEventListener("click", () => { state.page += 1; show(); });
+  for (const button of table.tHead.querySelectorAll("button")) {
+    button.addEventListener("click", () => {
+      const key = button.dataset.sort;
+      if (state.sort === key) state.down = !state.down;
+      else {
+        state.sort = key;
+        state.down = (key === "value" && measures.get(state.metric).better === "higher") || key === "ratio";
+      }
+      state.page = 0;
+      show();
+    });
+  }
+  for (const select of document.querySelectorAll("select[data-segment]")) {
+    const at = Number(select.dataset.segment);
+    for (const word of [...new Set(data.cells.map((cell) => cell.g[at]))].sort()) select.append(new Option(word, word));
+    select.addEventListener("change", () => { state.segments[at] = select.value; state.page = 0; show(); });
+  }
+  // A browser may keep what was chosen when the page is loaded again.
+  by("metric").value = data.ranked;
+  by("search").value = "";
+  show();
+  performance.mark("vdisklab-table");
+})();

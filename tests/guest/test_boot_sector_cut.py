@@ -1,0 +1,45 @@
+"""The guest that never flushes, for real: a boot sector's writes under a power cut."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.host.ledger import open_ledger
+from vdisklab.plan.path import parse_path
+from vdisklab.powercut.campaign import AccessKind, Question, Settings, answer
+from vdisklab.powercut.cuts import Wanted
+from vdisklab.powercut.lab import open_lab
+from vdisklab.powercut.trace import ClientKind
+
+pytestmark = [pytest.mark.guest, pytest.mark.host]
+
+QUICK = Settings(writes=16, afterlives=0, wanted=Wanted(states=20))
+
+# SeaBIOS negotiates no flush with virtio-blk, so QEMU makes the device write-through by itself.
+EXPECTED = {
+    "none/ide": False,
+    "none/virtio": True,
+    "writethrough/ide": True,
+    "none/ide:write_cache=off": True,
+    "unsafe/virtio": False,
+}
+
+
+def test_what_a_boot_sector_loses_hangs_on_bus_and_write_cache(tmp_path: Path) -> None:
+    host = LocalHost()
+    facts = collect_facts(host)
+    found: dict[str, bool | None] = {}
+    with open_ledger() as ledger, open_lab(host, ledger, tmp_path, workers=1) as lab:
+        for ending in EXPECTED:
+            path = parse_path(f"ext4/raw:preallocation=off/{ending}")
+            question = Question(path, ClientKind.NEVER, QUICK, AccessKind.BOOT_SECTOR)
+            verdict = answer(lab, question, facts, tmp_path / "kept")
+            assert verdict.failure is None
+            found[ending] = verdict.survives
+    assert found == EXPECTED
+    assert os.listdir(tmp_path) == ["kept"]  # noqa: PTH208

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from cli.fake_store import FakeStore, install
+from cli.test_answers import call, document
+from vdisklab.cli.method import method
+from vdisklab.errors import PlanError
+from vdisklab.report.method import EXPLANATIONS
+
+
+def said(*arguments: str) -> str:
+    app = typer.Typer()
+    app.command()(method)
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
+    if isinstance(result.exception, PlanError):
+        raise result.exception
+    return result.stdout
+
+
+def test_one_number_or_all() -> None:
+    assert "Hettmansperger" not in said("score")
+    assert len(document(said("--format", "json"), "method")["numbers"]) == len(EXPLANATIONS)
+    with pytest.raises(PlanError, match="no shown number is called 'joy'"):
+        said("joy")
+
+
+def schema_keys(name: str, rows: str) -> set[str]:
+    """The numbers in the rows of a published answer."""
+    form = json.loads((files("vdisklab.report") / "schemas" / f"{name}.json").read_text("utf-8"))
+    items = form["properties"][rows]["items"]
+    if "$ref" in items:
+        items = form["$defs"][items["$ref"].rpartition("/")[2]]
+    kinds = {
+        key: value.get("type", value.get("$ref", "")) for key, value in items["properties"].items()
+    }
+    return {
+        key for key, kind in kinds.items() if any(n in str(kind) for n in ("number", "positive"))
+    }
+
+
+@pytest.mark.parametrize(("name", "rows"), [("claims", "claims"), ("published", "numbers")])
+def test_every_number_of_an_answer_is_explained(name: str, rows: str) -> None:
+    explained = {key for each in EXPLANATIONS for key in each.keys}
+    keys = schema_keys(name, rows)
+    assert keys
+    assert keys <= explained
+
+
+def test_every_number_of_the_ranking_and_of_a_comparison_is_explained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(monkeypatch, FakeStore())
+    explained = {key for each in EXPLANATIONS for key in each.keys}
+    ranking = json.loads(call("rank", "--format", "json"))["cells"][0]
+    compared = json.loads(call("compare", "raw/none", "host", "--format", "json"))
+    for row in (ranking, compared["pairs"][0]["measures"][0]):
+        for key, value in row.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                plain = key.removesuffix("_low").removesuffix("_high")
+                assert key in explained or plain in explained, key

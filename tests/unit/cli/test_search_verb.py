@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+from analysis.made import CAMPAIGN, campaign_runs
+
+from cli.fake_store import FakeStore
+from vdisklab.analysis.search import Ended, Rules
+from vdisklab.cli.search import BestSearch, Wanted, make_search, parse_share
+from vdisklab.errors import PlanError
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.needs import only_with, parse_need
+from vdisklab.plan.profile import Profile
+from vdisklab.plan.request import Request
+from vdisklab.report.wording import search_sentence
+
+
+@pytest.fixture
+def plan() -> CampaignPlan:
+    paths = ("host", "raw/none", "raw/writeback", "qcow2/directsync")
+    request = Request(paths=paths, directory=Path("/tmp"))  # noqa: S108 - nothing is written
+    return build_plan(request, Capabilities(), Profile("p", "t", ()))
+
+
+def search(metric: str = "overall", budget: float = math.inf) -> BestSearch:
+    made = make_search(Wanted.BEST, "3%", None, (), metric)
+    assert made is not None
+    return dataclasses.replace(made, budget=budget)
+
+
+def stored(plan: CampaignPlan, blocks: int) -> FakeStore:
+    """The made-up campaign under the fingerprints of the plan's cells, without failed runs."""
+    labels = {(cell.path.canonical, cell.page_cache.value): cell.fingerprint for cell in plan.cells}
+    runs = [
+        dataclasses.replace(run, cell=labels[run.path, run.page_cache])
+        for run in campaign_runs(blocks)
+        if run.failure is None
+    ]
+    return FakeStore(all_runs=runs)
+
+
+def names(plan: CampaignPlan, chosen: object) -> set[str]:
+    assert isinstance(chosen, set)
+    return {cell.label for cell in plan.cells if cell.fingerprint in chosen}
+
+
+def test_the_first_block_measures_everything(plan: CampaignPlan) -> None:
+    choose = search().choosing(FakeStore(all_runs=[]), plan, CAMPAIGN.id)
+    assert len(choose(1)) == len(plan.cells)
+
+
+@pytest.mark.parametrize("metric", ["overall", "randread-4k-q1/read/iops"])
+def test_the_clearly_worse_leave_and_the_host_stays(plan: CampaignPlan, metric: str) -> None:
+    choose = search(metric).choosing(stored(plan, 4), plan, CAMPAIGN.id)
+    # Block 2 sees block 1 only, whatever the database holds: an interrupted search goes on.
+    second = names(plan, choose(2))
+    assert {"host", "raw/writeback (warm)"} <= second
+    assert "qcow2/directsync" not in second
+    assert names(plan, choose(4)) == set()  # the best is alone
+
+
+def test_no_budget_ends_it(plan: CampaignPlan) -> None:
+    assert not search(budget=10.0).choosing(stored(plan, 2), plan, CAMPAIGN.id)(2)
+
+
+def test_the_outcome_is_put_into_words(plan: CampaignPlan) -> None:
+    found = search().outcome(stored(plan, 4), CAMPAIGN.id, 20)
+    assert found is not None
+    assert found.best == "raw/writeback (warm)"
+    assert found.ended is Ended.SEPARATED
+    assert "All others are shown to be worse" in search_sentence(found)
+    early = search(budget=1.0).outcome(stored(plan, 1), CAMPAIGN.id, 20)
+    assert early is not None
+    assert early.ended is Ended.OUT_OF_BUDGET
+    assert "may still be better" in search_sentence(early)
+    assert search().outcome(FakeStore(all_runs=[]), CAMPAIGN.id, 20) is None
+
+
+def test_needs_leave_paths_out_and_list_them(plan: CampaignPlan) -> None:
+    kept = only_with(plan, [parse_need("cache=none")])
+    assert [cell.label for cell in kept.cells] == ["host", "raw/none"]
+    assert {one.path for one in kept.dropped} >= {"raw/writeback", "qcow2/directsync"}
+    with pytest.raises(PlanError, match="no path meets format=vdi"):
+        only_with(plan, [parse_need("format=vdi")])
+
+
+@pytest.mark.parametrize(("text", "share"), [("3%", 0.03), ("0.5 %", 0.005), ("0.1", 0.1)])
+def test_shares(text: str, share: float) -> None:
+    assert parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1%", "3 percent", "101%", "nan"])
+def test_what_is_no_share(text: str) -> None:
+    with pytest.raises(PlanError, match="is no share"):
+        parse_share(text)
+
+
+def test_options_of_a_search_need_one() -> None:
+    assert make_search(None, None, None, None, None) is None
+    with pytest.raises(PlanError, match="--budget belongs to a search"):
+        make_search(None, None, "3m", None, None)
+    made = make_search(Wanted.BEST, None, "3m", ["durable"], None)
+    assert made is not None
+    assert (made.rules, made.budget, len(made.needs)) == (Rules(0.03), 180.0, 1)

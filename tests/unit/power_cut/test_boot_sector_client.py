@@ -1,0 +1,58 @@
+"""The boot sector's bytes and command line; that it writes is shown where QEMU runs."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from vdisklab.errors import GuestError, PlanError
+from vdisklab.guest.blockdev import Disk
+from vdisklab.plan.path import Attachment
+from vdisklab.plan.segments import Bus, CacheMode
+from vdisklab.powercut.bootsector import BootSectorDisk, boot_argv, boot_sector
+from vdisklab.powercut.sectors import make_sectors
+
+DISK = Disk("run1", 8 << 20, "/m/disk.raw", False, "raw", CacheMode.NONE, Attachment(Bus.IDE))
+
+
+def test_it_is_a_boot_sector() -> None:
+    sector = boot_sector()
+    assert len(sector) == 512
+    assert sector.endswith(b"\x55\xaa")
+    assert sector[0x50:0x5A] == bytes.fromhex("be0081 b280 b80043 cd13"), "INT 13h, AH = 43h"
+
+
+def test_the_disk_has_the_paths_cache_mode() -> None:
+    argv = boot_argv(Path("/b"), 7, DISK)
+    text = " ".join(argv)
+    assert "socket,id=line,fd=7" in text
+    assert '"driver": "ide-hd"' in text
+    assert '"cache": {"direct": true, "no-flush": false}' in text
+
+
+def test_a_write_sends_the_record_that_fills_the_sector() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        disk = BootSectorDisk(near)
+        assert disk.write(5, 1, 9, fua=False) == 1
+        sent = far.recv(100)
+        assert sent[:8] == (5).to_bytes(8, "little")
+        assert sent[8:] * 16 == make_sectors(5, 1, 9)
+        far.send(b"K")
+        assert disk.await_one() == 1
+        disk.write(6, 1, 10, fua=False)
+        far.send(b"E")
+        with pytest.raises(GuestError, match="the BIOS could not write"):
+            disk.await_one()
+
+
+def test_what_the_bios_cannot_do_is_refused() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        disk = BootSectorDisk(near)
+        with pytest.raises(PlanError, match="one sector at a time"):
+            disk.write(0, 8, 2, fua=False)
+        with pytest.raises(PlanError, match="never flushes"):
+            disk.flush()
