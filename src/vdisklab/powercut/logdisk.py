@@ -16,13 +16,12 @@ from vdisklab.host.command import environment
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import attach_loop
 from vdisklab.powercut.diskserver import READY, Lies
-from vdisklab.storage.loop import read_direct_io
+from vdisklab.storage.loop import read_direct_io, require_flushes
 from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
 
 _START_SECONDS = 15.0
 _END_SECONDS = 10.0
-_WRITE_BACK = "write back"
 
 HONEST = Lies()
 
@@ -69,29 +68,11 @@ def logged_disk(
         with site.made(Kind.MOUNT, mountpoint), _server(arguments):
             with site.made(Kind.LOOP, mountpoint):
                 device = Path(attach_loop(mountpoint, direct_io=direct_io))
-                _require_flushes(device)
+                require_flushes(device)
                 seen = "on" if read_direct_io(site, device) else "off"
                 yield LoggedDisk(Target(device, True, {"loop.direct_io": seen}), log, size)
             # The server ends with its mount: unmounted here, awaited by `_server`.
             site.host.run("umount", mountpoint)
-
-
-def _require_flushes(device: Path) -> None:
-    """Sees to it that the kernel passes flushes on to our disk.
-
-    A device whose queue/write_cache was once set to "write through" stays so when it is attached
-    to another file (seen with Linux 6.18): every flush to it is dropped, and an honest path would
-    be said to lose data.
-    """
-    setting = Path("/sys/block", device.name, "queue", "write_cache")
-    if setting.read_text().strip() != _WRITE_BACK:
-        setting.write_text(_WRITE_BACK)
-    seen = setting.read_text().strip()
-    if seen != _WRITE_BACK:
-        raise HostError(
-            f"the kernel drops flushes to {device}: its write cache is said to be `{seen}`",
-            hint=f"echo {_WRITE_BACK} > {setting}",
-        )
 
 
 @contextmanager

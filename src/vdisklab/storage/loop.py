@@ -13,6 +13,8 @@ from vdisklab.host.ledger import Kind
 from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
 
+_WRITE_BACK = "write back"
+
 
 @contextmanager
 def loop_device(site: Site, name: str, size: int, *, allocate: bool = True) -> Iterator[Target]:
@@ -28,6 +30,7 @@ def loop_device(site: Site, name: str, size: int, *, allocate: bool = True) -> I
         with site.made(Kind.LOOP, file):
             shown = site.host.run("losetup", "--find", "--show", "--direct-io=on", file)
             device = Path(shown.stdout.strip())
+            require_flushes(device)
             direct = read_direct_io(site, device)
             below = () if direct else (file,)
             yield Target(device, True, {"loop.direct_io": "on" if direct else "off"}, below)
@@ -44,6 +47,29 @@ def side_by_side(slices: Sequence[Target]) -> Target:
     }
     cached = tuple(file for each in slices for file in each.cached_below)
     return Target(first.path, True, properties, cached, tuple(each.path for each in slices))
+
+
+def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
+    """Sees to it that the kernel passes flushes on to the file below a loop device.
+
+    A device whose queue/write_cache was once set to "write through" stays so when it is attached
+    to another file (seen with Linux 6.18): every flush to it is dropped, so a guest's flushes
+    would cost nothing and keep nothing. Raises HostError when it stays so.
+    """
+    setting = block / device.name / "queue" / "write_cache"
+    try:
+        if setting.read_text().strip() != _WRITE_BACK:
+            setting.write_text(_WRITE_BACK)
+        seen = setting.read_text().strip()
+    except FileNotFoundError:
+        return  # kernels before 4.7 have no such switch to be wrong
+    except OSError as error:
+        raise HostError(f"{setting} cannot be set: {error.strerror}") from error
+    if seen != _WRITE_BACK:
+        raise HostError(
+            f"the kernel drops flushes to {device}: its write cache is said to be `{seen}`",
+            hint=f"echo {_WRITE_BACK} > {setting}",
+        )
 
 
 def read_direct_io(site: Site, device: Path) -> bool:
