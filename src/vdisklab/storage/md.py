@@ -39,10 +39,14 @@ def array(site: Site, below: Target, layer: Layer, name: str, _capacity: int) ->
 
 
 def create_command(label: str, level: str, members: Sequence[Path]) -> tuple[str, ...]:
-    """The mdadm command that makes and starts the array, without a write-intent bitmap."""
+    """The mdadm command that makes and starts the array, without a write-intent bitmap.
+
+    Level 0 has nothing to keep in step, and mdadm refuses to be told about bitmaps there.
+    """
+    redundant = () if level == "0" else ("--assume-clean", "--bitmap=none")
     return (
         "mdadm", "--quiet", "--create", f"/dev/md/{label}", f"--name={label}", "--metadata=1.2",
-        f"--level={level}", f"--raid-devices={len(members)}", "--assume-clean", "--bitmap=none",
+        f"--level={level}", f"--raid-devices={len(members)}", *redundant,
         "--run", *map(str, members),
     )  # fmt: skip
 

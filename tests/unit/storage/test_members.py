@@ -69,6 +69,10 @@ def test_command_of_md() -> None:
     )
 
 
+def test_mdadm_refuses_bitmaps_on_level_0() -> None:
+    assert "bitmap" not in " ".join(create_command("vdl_1", "0", DEVICES))
+
+
 @pytest.mark.parametrize(
     ("text", "pool", "dataset"),
     [
