@@ -102,10 +102,11 @@ def _console_note(console: Path, errors: Path) -> Iterator[None]:
     try:
         yield
     except GuestError as error:
-        for what, file in (("QEMU said", errors), ("last lines of the guest's console", console)):
-            lines = _tail(file)
-            if lines:
-                error.add_note("\n".join([f"{what}:", *(f"  {line}" for line in lines)]))
+        said = _tail(errors)
+        if said:
+            error.add_note("\n".join(["QEMU said:", *said]))
+        last = _tail(console) or ["(it printed nothing)"]
+        error.add_note("\n".join(["last lines of the guest's console:", *last]))
         raise
 
 
@@ -115,4 +116,5 @@ def _tail(file: Path) -> list[str]:
     except OSError:
         return []
     printable = "".join(char if char.isprintable() or char == "\n" else " " for char in text)
-    return [line.strip() for line in printable.splitlines() if line.strip()][-_CONSOLE_LINES:]
+    lines = [f"  {line.strip()}" for line in printable.splitlines() if line.strip()]
+    return lines[-_CONSOLE_LINES:]
