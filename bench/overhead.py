@@ -29,14 +29,14 @@ from vdisklab.result.store import open_store
 PATHS = "raw/{none,writeback}/{virtio,scsi,nvme}"
 
 
-def campaign(directory: Path, runtime: float, blocks: int) -> tuple[list[Run], float]:
+def campaign(directory: Path, paths: str, runtime: float, blocks: int) -> tuple[list[Run], float]:
     """All runs of a new campaign, and the wall seconds of the whole command."""
     with tempfile.TemporaryDirectory() as place:
         database = Path(place) / "bench.sqlite"
         begin = time.monotonic()
         with contextlib.redirect_stdout(io.StringIO()):
             status = vdisklab(
-                ["run", PATHS, "--blocks", str(blocks), "--runtime", str(runtime), "--ramp", "0",
+                ["run", paths, "--blocks", str(blocks), "--runtime", str(runtime), "--ramp", "0",
                  "--size", "128M", "--page-cache", "cold", "--baseline", "none",
                  "--dir", str(directory), "--db", str(database)]
             )  # fmt: skip
@@ -74,11 +74,11 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def report(directory: Path) -> dict[str, Any]:
+def report(directory: Path, paths: str) -> dict[str, Any]:
     """Everything that is claimed of the overhead, with the facts of the machine."""
     facts = machine_facts(directory)
-    short, _ = campaign(directory, runtime=0.5, blocks=3)
-    long, wall = campaign(directory, runtime=5, blocks=1)
+    short, _ = campaign(directory, paths, runtime=0.5, blocks=3)
+    long, wall = campaign(directory, paths, runtime=5, blocks=1)
     plugged = [run for run in (*short, *long) if run.origin is Origin.GUEST]
     starts = [
         (m.wall_seconds or 0.0) - m.measured_seconds
@@ -90,7 +90,7 @@ def report(directory: Path) -> dict[str, Any]:
         "benchmark": "overhead",
         "machine": facts,
         "accelerator": plugged[0].accelerator,
-        "paths": PATHS,
+        "paths": paths,
         "measurements_per_run": len(plugged[0].measurements),
         "outside_program_seconds_per_run": spread([outside_program(run) for run in plugged]),
         "program_start_and_end_seconds": spread(starts),
@@ -106,4 +106,6 @@ def report(directory: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dir", type=Path, default=Path.cwd())
-    print_result(report(parser.parse_args().dir.absolute()))
+    parser.add_argument("--paths", default=PATHS, help="hot-plugged paths to measure")
+    given = parser.parse_args()
+    print_result(report(given.dir.absolute(), given.paths))
