@@ -96,7 +96,7 @@ def test_a_kernel_of_the_users_own(machine: FakeMachine, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("said", "cause", "hint"),
     [
-        ("E: Could not resolve 'deb.debian.org'", "no network", "connect"),
+        ("E: Could not resolve 'archive.example'", "no network", "connect"),
         ("E: Failed to fetch http://x  Could not connect to x", "no network", "connect"),
         ("E: You don't have enough free space. No space left on device", "disk is full", "room"),
         ("E: Failed to fetch http://x  Hash Sum mismatch", "damaged", "update"),
