@@ -167,7 +167,7 @@ def choose_campaigns(results: Results, names: Sequence[str] | None) -> tuple[Cam
     return tuple(newest)
 
 
-_SAME_PLAN = ("size_bytes", "runtime", "ramp", "scale", "guest")
+_SAME_PLAN = ("size_bytes", "runtime", "ramp", "scale", "guest", "directory", "devices", "disks")
 
 
 def disagreement(first: Campaign, other: Campaign) -> PlanError | None:

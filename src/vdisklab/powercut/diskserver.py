@@ -1,7 +1,7 @@
 """The process that is the logged disk: one file, served over /dev/fuse, every change in a log.
 
 Run as `python -m vdisklab.powercut.diskserver`; `logdisk` starts it. Why no FUSE library does
-this is told in docs/decisions/0001-own-fuse-server.md.
+this is told in docs/decisions/0007-own-fuse-server.md.
 """
 
 from __future__ import annotations
