@@ -26,8 +26,9 @@ from typing import Any
 
 from machine import machine_facts, print_result
 from vdisklab.campaign.cell import Bench, measure_cell
-from vdisklab.campaign.session import Surroundings, boot_files, open_bench
+from vdisklab.campaign.session import open_bench
 from vdisklab.guest.argv import BootFiles
+from vdisklab.guest.starting import Surroundings, boot_files
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.plan.build import build_plan

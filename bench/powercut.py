@@ -1,35 +1,57 @@
 """How many states of a power cut are judged in a minute, by stage; also the prototype's way.
 
-    python bench/powercut.py [--states 400] [--dir DIR] [PATHS...]
+    python bench/powercut.py [--states N] [--workers N] [--dir DIR] [PATHS...]
 
-Needs root. The prototype's way (one process, sectors checked one by one in Python) is timed in
-the same run on the same states.
+Needs root. The prototype's way is timed in the same run, on every so many-th of the same states and
+with as many processes: each state is a clone (FICLONE) of the durable part on an XFS that lies on
+a loop device in memory, and its sectors are checked one by one in Python.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import struct
 import time
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from machine import machine_facts, print_result
+from vdisklab.errors import VdisklabError
 from vdisklab.host.command import LocalHost
-from vdisklab.host.ledger import open_ledger
-from vdisklab.host.syscalls import attach_loop, detach_loop, mount, unmount
-from vdisklab.plan.path import parse_path
-from vdisklab.powercut.cuts import Wanted
-from vdisklab.powercut.examine import Examiner, mount_options, open_examiner
+from vdisklab.host.ledger import Kind, open_ledger
+from vdisklab.host.syscalls import (
+    attach_loop,
+    clone_file,
+    detach_loop,
+    forget_btrfs_devices,
+    mount,
+    punch_hole,
+    unmount,
+)
+from vdisklab.plan.path import Layer, parse_path
+from vdisklab.plan.segments import LayerKind
+from vdisklab.powercut.cuts import Cut, Epoch, Wanted, epochs_between
 from vdisklab.powercut.imagereader import read_image
+from vdisklab.powercut.judge import Expectation
 from vdisklab.powercut.lab import Lab, choose, jobs_for, open_lab
+from vdisklab.powercut.log import Entry, Flag, read_log
 from vdisklab.powercut.record import Load
-from vdisklab.powercut.recording import Asked, Recording
-from vdisklab.powercut.sectors import SECTOR
-from vdisklab.powercut.trace import ClientKind
-from vdisklab.powercut.workers import Job, open_bench
+from vdisklab.powercut.recording import Asked, open_recording
+from vdisklab.powercut.recovery import mount_options
+from vdisklab.powercut.sectors import SECTOR, Numbers
+from vdisklab.powercut.trace import ClientKind, Trace
+from vdisklab.storage.filesystem import filesystem
+from vdisklab.storage.loop import loop_device
+from vdisklab.storage.site import Site, open_site
+from vdisklab.units import GIB
 
 PATHS = (
     "ext4/raw:preallocation=off/none",
@@ -37,21 +59,36 @@ PATHS = (
     "btrfs/raw:preallocation=off/none",
     "ext4/qcow2:preallocation=off/none",
 )
-_OLD_WAY_STATES = 60
+_OLD_WAY_STATES = 100
+_BENCH_BYTES = 4 * GIB
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--states", type=int, default=400)
     parser.add_argument("--dir", type=Path, default=Path())
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("paths", nargs="*", default=PATHS)
     asked = parser.parse_args()
-    with open_ledger() as ledger, open_lab(LocalHost(), ledger, asked.dir.absolute()) as lab:
-        for path in asked.paths:
-            measure(lab, path, asked.states)
+    directory = asked.dir.absolute()
+    facts = machine_facts(directory)
+    with (
+        open_ledger() as ledger,
+        open_lab(LocalHost(), ledger, directory, workers=asked.workers) as lab,
+    ):
+        found = {path: measure(lab, path, asked.states) for path in asked.paths}
+    print_result(
+        {
+            "bench": "powercut",
+            **facts,
+            "load_after": Path("/proc/loadavg").read_text().split()[0],
+            "workers": asked.workers,
+            "paths": found,
+        }
+    )
 
 
-def measure(lab: Lab, path: str, states: int) -> None:
+def measure(lab: Lab, path: str, states: int) -> dict[str, Any]:
     recording = lab.record(Asked(parse_path(path), Load(ClientKind.FLUSHES, writes=120)))
     try:
         selection = choose(recording, Wanted(states=states))
@@ -62,42 +99,120 @@ def measure(lab: Lab, path: str, states: int) -> None:
         stages: Counter[str] = Counter()
         for each in judged:
             stages.update(each.seconds)
-        per_state = ", ".join(
-            f"{stage} {total / len(judged) * 1000:.1f}" for stage, total in stages.items()
-        )
-        print(f"{path}: {len(judged) * 60 / seconds:,.0f} states/min with {os.cpu_count()} workers")
-        print(f"    ms of one worker per state: {per_state}")
-        old = old_way(lab, recording, jobs[:_OLD_WAY_STATES])
-        print(f"    the prototype's way, one process: {60 / old:,.0f} states/min")
+        every = max(1, len(jobs) // _OLD_WAY_STATES)
+        cuts = [job.cut for job in jobs[::every]]
+        return {
+            "states": len(judged),
+            "losses": sum(each.outcome.is_loss for each in judged),
+            "states_per_minute": round(len(judged) * 60 / seconds),
+            "milliseconds_of_a_worker_per_state": {
+                stage: round(total / len(judged) * 1000, 2) for stage, total in stages.items()
+            },
+            "prototype_states_per_minute": round(old_way(lab.site, recording.directory, cuts)),
+        }
     finally:
         recording.forget()
 
 
-def old_way(lab: Lab, recording: Recording, jobs: Sequence[Job]) -> float:
-    """Seconds per state as the prototype judged them."""
-    with open_bench(lab.site) as bench, open_examiner(lab.site, bench, recording, None) as examiner:
+def old_way(site: Site, recording: Path, cuts: Sequence[Cut]) -> float:
+    """States per minute of as many processes as there are processors (one for btrfs)."""
+    on_btrfs = open_recording(recording).trace.filesystem == "btrfs"
+    count = 1 if on_btrfs else os.cpu_count() or 1
+    parts = [(site.directory, recording, cuts[number::count]) for number in range(count)]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count, mp_context=context) as pool:
+        return sum(pool.map(judge_part, parts))
+
+
+def judge_part(part: tuple[Path, Path, Sequence[Cut]]) -> float:
+    """States per minute of one process as the prototype judged them."""
+    memory, recording, cuts = part
+    with (
+        open_ledger() as ledger,
+        open_site(LocalHost(), ledger, memory) as site,
+        open_clones(site, recording) as clones,
+    ):
         begun = time.monotonic()
-        for job in jobs:
-            judge_slowly(examiner, job)
-        return (time.monotonic() - begun) / len(jobs)
+        for cut in cuts:
+            clones.judge(cut)
+        return len(cuts) * 60 / (time.monotonic() - begun)
 
 
-def judge_slowly(examiner: Examiner, job: Job) -> None:
-    trace = examiner.trace
-    state = examiner.rebuilder.build(examiner.epochs[job.cut.epoch], job.cut)
-    device = attach_loop(state)
-    try:
-        mount(device, examiner.mountpoint, trace.filesystem, mount_options(trace))
+@dataclass
+class Clones:
+    """The prototype's states: the durable part, and a clone of it for each."""
+
+    trace: Trace
+    sectors: Numbers
+    entries: Sequence[Entry]
+    epochs: Sequence[Epoch]
+    log: int
+    base: int
+    state: Path
+    mountpoint: Path
+    applied: int = 0
+
+    def judge(self, cut: Cut) -> None:
+        """Builds, mounts, reads and checks one state."""
+        trace, numbers = self.trace, self.sectors
+        self.build(self.epochs[cut.epoch], cut)
+        device = attach_loop(self.state)
         try:
-            numbers = examiner.expectation.sectors
-            image = examiner.mountpoint / trace.image
-            sectors = read_image(image, trace.image_format, numbers).sectors.tobytes()
-            for place, number in enumerate(numbers.tolist()):
-                parse_slowly(sectors[place * SECTOR : (place + 1) * SECTOR], number)
+            mount(device, self.mountpoint, trace.filesystem, mount_options(trace))
+            try:
+                image = self.mountpoint / trace.image
+                sectors = read_image(image, trace.image_format, numbers).sectors.tobytes()
+                for place, number in enumerate(numbers.tolist()):
+                    parse_slowly(sectors[place * SECTOR : (place + 1) * SECTOR], number)
+            finally:
+                unmount(self.mountpoint)
         finally:
-            unmount(examiner.mountpoint)
-    finally:
-        detach_loop(device)
+            detach_loop(device)
+            if trace.filesystem == "btrfs":
+                forget_btrfs_devices()
+
+    def build(self, epoch: Epoch, cut: Cut) -> None:
+        """The state as a clone; a torn change is left out, which costs as much."""
+        for entry in self.entries[self.applied : epoch.base]:
+            self.apply(self.base, entry)
+        self.applied = max(self.applied, epoch.base)
+        state = os.open(self.state, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            clone_file(self.base, state)
+            for bit, index in enumerate(epoch.changes):
+                if cut.kept >> bit & 1:
+                    self.apply(state, self.entries[index])
+        finally:
+            os.close(state)
+
+    def apply(self, target: int, entry: Entry) -> None:
+        """One entry of the log."""
+        if entry.zeroes or Flag.DISCARD in entry.flags:
+            punch_hole(target, entry.offset, entry.length)
+        elif entry.changes_disk:
+            os.pwrite(target, os.pread(self.log, entry.length, entry.data_at), entry.offset)
+
+
+@contextmanager
+def open_clones(site: Site, directory: Path) -> Iterator[Clones]:
+    recording = open_recording(directory)
+    trace, log = recording.trace, read_log(recording.log)
+    with ExitStack() as stack:
+        device = stack.enter_context(loop_device(site, "bench", _BENCH_BYTES, allocate=False))
+        xfs = Layer(LayerKind.XFS)
+        bench = stack.enter_context(filesystem(site, device, xfs, "bench.mnt", _BENCH_BYTES)).path
+        mountpoint = site.directory / "recovered"
+        stack.enter_context(site.made(Kind.DIRECTORY, mountpoint))
+        mountpoint.mkdir()
+        source = os.open(recording.log, os.O_RDONLY)
+        stack.callback(os.close, source)
+        base = os.open(bench / "base", os.O_RDWR | os.O_CREAT, 0o600)
+        stack.callback(os.close, base)
+        os.ftruncate(base, trace.disk_size)
+        epochs = epochs_between(log.entries, trace.begin, trace.end)
+        sectors = Expectation(trace).sectors
+        state = bench / "state"
+        yield Clones(trace, sectors, log.entries, epochs, source, base, state, mountpoint)
 
 
 def parse_slowly(sector: bytes, number: int) -> int:
@@ -110,4 +225,7 @@ def parse_slowly(sector: bytes, number: int) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except VdisklabError as error:
+        raise SystemExit(f"{error}\n{error.hint or ''}") from error

@@ -15,6 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A machine under load takes longer for an example, and is no finding.
+settings.register_profile("vdisklab", deadline=None)
+settings.load_profile("vdisklab")
 
 _ADMIN_PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
 _HOST_PROGRAMS = ("losetup", "mount", "umount", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -69,6 +70,35 @@ class Lab:
         with self.start(*self.arguments(*paths, blocks=blocks)) as process:
             printed, _ = process.communicate(timeout=300)
         return process.returncode, printed
+
+    def stop_and_continue(self, stopped_by: signal.Signals, arguments: Sequence[str]) -> list[Run]:
+        """The runs of a campaign of four that was stopped after the first and called again.
+
+        What was measured is kept, and nothing is left on the host, after SIGKILL by `clean`.
+        """
+        with self.start(*arguments) as process:
+            self.wait_for_runs(process, 1)
+            process.send_signal(stopped_by)
+            printed, _ = process.communicate(timeout=60)
+        kept = self.runs()
+        assert 1 <= len(kept) < 4, printed
+        if stopped_by is signal.SIGKILL:
+            assert process.returncode == -signal.SIGKILL
+            assert self.leftovers() != []
+            with self.start("clean") as cleaning:
+                said, _ = cleaning.communicate(timeout=60)
+            assert cleaning.returncode == 0, said
+        else:
+            assert process.returncode == 130, printed
+            assert "interrupted" in printed
+        assert self.leftovers() == []
+        with self.start(*arguments) as process:
+            printed, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, printed
+        assert f"continuing: {len(kept)} of 4 runs" in printed
+        runs = self.runs()
+        assert {run.id for run in kept} < {run.id for run in runs}
+        return runs
 
     def runs(self) -> list[Run]:
         with open_store(str(self.database)) as store:

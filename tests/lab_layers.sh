@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs inside the lab (script/test-lab): every host layer on the real kernel, then SIGKILL in the
-# middle of each and `clean`. Prints one line for each check; the last line counts what failed.
+# Runs inside the lab (script/test-lab): every host layer on the real kernel, what is refused, and
+# the limit of ZFS's cache. Prints one line for each check; the last line counts what failed.
 export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=20
 failed=0
 check() { # NAME COMMAND...: runs it and tells
@@ -31,8 +31,8 @@ empty_disks() {
 }
 echo "kernel $(uname -r), lvm2 $(lvm version | awk '/LVM version/ {print $3}'), $(mdadm --version 2>&1), zfs $(cat /sys/module/zfs/version)"
 cat >/tmp/layers.py <<'P'
-"""Builds one stack, writes on it, prints what was read back, takes it down; or dies in it."""
-import os, signal, sys
+"""Builds one stack, writes on it, prints what was read back, takes it down."""
+import os, sys
 from pathlib import Path
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
@@ -41,18 +41,10 @@ from vdisklab.plan.path import parse_path
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
 
-class Doomed(LocalHost):
-    def __init__(self, step): self.step, self.count = step, 0
-    def run(self, *argv, **more):
-        done = super().run(*argv, **more)
-        self.count += 1
-        if self.count == self.step: os.kill(os.getpid(), signal.SIGKILL)
-        return done
-
-text, step, arc, devices = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) or None, sys.argv[4:]
+text, arc, devices = sys.argv[1], int(sys.argv[2]) or None, sys.argv[3:]
 ground = Ground(tuple(map(Path, devices)), arc_bytes=arc)
 size = 64 << 20
-with open_ledger() as ledger, open_site(Doomed(step), ledger, Path("/work")) as site:
+with open_ledger() as ledger, open_site(LocalHost(), ledger, Path("/work")) as site:
     with build_stack(site, parse_path(f"{text}/host").layers, size, "a", ground=ground) as target:
         where = target.path if target.is_block else target.path / "file"
         with where.open("r+b" if target.is_block else "wb") as file:
@@ -60,35 +52,104 @@ with open_ledger() as ledger, open_site(Doomed(step), ledger, Path("/work")) as 
         for name, seen in sorted(target.properties.items()): print(f"  {name} {seen}")
 P
 build() { python3 /tmp/layers.py "$@" >/tmp/built 2>&1; status=$?; cat /tmp/built; return $status; }
-dies() { python3 /tmp/layers.py "$@" >/tmp/built 2>&1; [ $? = 137 ]; }
 for stack in ext4 lvm lvmthin lvm/xfs md:level=0 md:level=1/ext4 md:level=5/xfs md:level=10 lvmthin/btrfs \
     zfs zfs:raid=raidz1:recordsize=64k zfs:raid=mirror:compression=zstd zvol zvol/ext4 \
     zvol:volblocksize=16k:raid=raidz1 md:level=1/lvm/ext4; do
-    check "$stack on slices" build "$stack" 0 0
+    check "$stack on slices" build "$stack" 0
     cat /tmp/built
     check "  nothing left" clean_machine
 done
 for stack in ext4 lvm md:level=5 zfs:raid=raidz1 zvol/xfs; do
-    check "$stack on whole disks" build "$stack" 0 0 $disks
+    check "$stack on whole disks" build "$stack" 0 $disks
     check "  nothing left" clean_machine
     check "  disks are empty" empty_disks
 done
 before="$(cat /sys/module/zfs/parameters/zfs_arc_max) $(awk '/^c_max/ {print $3}' /proc/spl/kstat/zfs/arcstats)"
-check "the ARC is limited" build zfs 0 268435456
+check "the ARC is limited" build zfs 268435456
 grep arc /tmp/built
 after="$(cat /sys/module/zfs/parameters/zfs_arc_max) $(awk '/^c_max/ {print $3}' /proc/spl/kstat/zfs/arcstats)"
 check "  and restored ($before)" [ "$before" = "$after" ]
-for stack in lvm lvmthin/ext4 md:level=5/xfs zfs:raid=raidz1 zvol/ext4; do
-    for ground in "" "$disks"; do
-        step=1
-        while dies "$stack" $step 0 $ground; do
-            python3 -m vdisklab clean >/tmp/said 2>&1 || { echo "FAILED clean"; sed 's/^/    /' /tmp/said; failed=$((failed + 1)); }
-            clean_machine || { echo "FAILED $stack killed after program $step"; failed=$((failed + 1)); }
-            [ -z "$ground" ] || empty_disks || { echo "FAILED $stack: disks"; failed=$((failed + 1)); }
-            step=$((step + ${STRIDE:-3}))
-        done
-        echo "ok SIGKILL in $stack${ground:+ on whole disks}, up to program $step, then clean"
+# What is refused, as a user meets it: one sentence, the way out, and nothing changed.
+refused() { # WORDS COMMAND...: must end with a sentence that has these words and a hint, no traceback
+    words="$1"
+    shift
+    "$@" >/tmp/refusal 2>&1 && { echo "was not refused"; return 1; }
+    sed 's/^/  /' /tmp/refusal >>/tmp/refusals
+    grep -q "$words" /tmp/refusal || { cat /tmp/refusal; return 1; }
+    grep -q '^hint: \|^ *hint' /tmp/refusal || { echo "no way out:"; cat /tmp/refusal; return 1; }
+    ! grep -q 'Traceback\|this is a bug' /tmp/refusal
+}
+run() { python3 -m vdisklab run "$@" --size 32M --blocks 1 --baseline none --dir /work; }
+set -- $disks
+: >/tmp/refusals
+mkfs.ext4 -q "$1" && mkdir -p /mnt/used && mount "$1" /mnt/used
+check "mounted is refused" refused "is mounted on" run lvm/none --on "$1"
+umount /mnt/used
+check "a signature is refused" refused "carries ext4" run lvm/none --on "$1"
+wipefs --all --quiet "$1"
+vgcreate --quiet --yes taken "$2" >/dev/null && lvcreate --quiet --yes -L 8M -n v taken >/dev/null
+check "in use by LVM is refused" refused "in use\|stands on it" run md:level=1/none --on "$1" --on "$2"
+check "  and keeps its volume" test -b /dev/taken/v
+vgremove --quiet --yes --force taken >/dev/null && pvremove --quiet --yes "$2" >/dev/null
+check "listed twice is refused" refused "one device\|listed twice" run md:level=1/none --on "$1" --on "$(readlink -f "$1")"
+check "too small is refused" refused "are needed" \
+    python3 -m vdisklab run lvm/none --on "$1" --size 8G --blocks 1 --baseline none --dir /work
+blockdev --setro "$1"
+check "read-only is refused" refused "read-only" run lvm/none --on "$1"
+blockdev --setrw "$1"
+check "an option of a later ZFS is refused" refused "volblocksize\|recordsize\|invalid\|does not" \
+    run zvol:volblocksize=1M/none
+check "  nothing left" clean_machine
+check "  disks are empty" empty_disks
+cat /tmp/refusals
+cat >/tmp/taken.py <<'P'
+"""A group, array or pool of the name that ours would have: refused, and left as it was."""
+import sys
+from pathlib import Path
+from vdisklab.errors import HostError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.ledger import open_ledger
+from vdisklab.plan.path import parse_path
+from vdisklab.storage.site import open_site
+from vdisklab.storage.stack import build_stack
+
+text, disk, other = sys.argv[1:]
+host = LocalHost()
+with open_ledger() as ledger, open_site(host, ledger, Path("/work")) as site:
+    name = site.unique("a-0")
+    make, seen, remove = {
+        "lvm": (["vgcreate", "--quiet", "--yes", name, disk],
+                ["vgs", "--noheadings", "-o", "vg_name"], ["vgremove", "--quiet", "--yes", name]),
+        "md:level=1": (["mdadm", "--quiet", "--create", f"/dev/md/{name}", f"--name={name}",
+                        "--metadata=1.2", "--level=1", "--raid-devices=2", "--assume-clean",
+                        "--run", disk, other],
+                       ["mdadm", "--detail", "--scan"], ["mdadm", "--stop", f"/dev/md/{name}"]),
+        "zvol": (["zpool", "create", name, disk], ["zpool", "list", "-H", "-o", "name"],
+                 ["zpool", "destroy", name]),
+    }[text]
+    host.run(*make)
+    try:
+        with build_stack(site, parse_path(f"{text}/host").layers, 64 << 20, "a"):
+            sys.exit("it was built")
+    except HostError as error:
+        print(f"  {error}; {error.hint}")
+        assert "already" in str(error), error
+    assert name in host.run(*seen).stdout, "it is gone"
+    host.run(*remove)
+P
+for stack in lvm md:level=1 zvol; do
+    check "a name that is taken, $stack" python3 /tmp/taken.py "$stack" "$1" "$2"
+    sed 's/^/  /' /tmp/said
+    for disk in "$1" "$2"; do
+        mdadm --quiet --zero-superblock "$disk" 2>/dev/null
+        wipefs --all --quiet "$disk-part1" "$disk-part9" 2>/dev/null
+        wipefs --all --quiet "$disk"
     done
+    check "  nothing left" clean_machine
 done
+modprobe -r zfs 2>/dev/null && mv /lib/modules/"$(uname -r)"/updates/dkms /tmp/hidden && depmod
+check "without the module of ZFS" refused "ZFS does not run here" run zvol/none
+cat /tmp/refusal
+mv /tmp/hidden /lib/modules/"$(uname -r)"/updates/dkms && depmod && modprobe zfs
 echo "failed: $failed"
 [ $failed = 0 ]

@@ -8,6 +8,7 @@
     ├── GuestError           5   the virtual machine or its agent failed
     ├── WorkloadError        6   the measuring program failed or said something unexpected
     ├── DatabaseError        7   the results cannot be read or written
+    │   └── DatabaseBusyError    not now: locked, on a full disk, or out of reach
     └── PowercutError       11   a power cut cannot be judged
 
 A campaign that finished with failed cells ends with 8, an interrupted one with 130. `claims` ends
@@ -74,11 +75,18 @@ class DirtyHostError(VdisklabError):
 
     exit_code = 4
 
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint or "end what uses it, then run `vdisklab clean`")
+
 
 class GuestError(VdisklabError):
     """The virtual machine, its monitor or its agent failed."""
 
     exit_code = 5
+
+
+class RefusedError(GuestError):
+    """QEMU or the guest agent answered a command with an error."""
 
 
 class WorkloadError(VdisklabError):
@@ -91,6 +99,10 @@ class DatabaseError(VdisklabError):
     """The database of results cannot be opened, read or written."""
 
     exit_code = 7
+
+
+class DatabaseBusyError(DatabaseError):
+    """The database cannot be used now, and may be later: locked, on a full disk, out of reach."""
 
 
 class PowercutError(VdisklabError):

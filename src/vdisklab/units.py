@@ -57,6 +57,11 @@ def format_duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 block`, `3 blocks`; the noun's plural ends in -s."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def format_bytes(size: float) -> str:
     """`1.5 GiB`, `12 MiB`: rounded, for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -1,8 +1,10 @@
 """Run inside `unshare --mount --pid --fork --kill-child --mount-proc`: a libvirtd of our own.
 
 Reads the domains' XML files that are named as arguments; for each it prints one line of JSON with
-what QEMU says of its disk. Sockets, configuration and state lie on file systems in memory that
-only this mount namespace sees, and every process ends with the PID namespace.
+what QEMU says of its disk. After `--audit` they are only defined, the last one is started, and
+what `vdisklab audit --libvirt qemu:///system` prints is printed. Sockets, configuration and state
+lie on file systems in memory that only this mount namespace sees, and every process ends with the
+PID namespace.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +67,21 @@ def look(file: str) -> dict[str, Any]:
     return seen
 
 
+def audit(files: Sequence[str]) -> str:
+    """The audit of all guests that this libvirt knows, as the verb prints it."""
+    for file in files:
+        run("virsh", "define", file)
+    domains = run("virsh", "list", "--all", "--name").split()
+    run("virsh", "start", domains[-1], "--paused")
+    try:
+        words = ("audit", "--libvirt", "qemu:///system", "--format", "json")
+        return run(sys.executable, "-m", "vdisklab", *words)
+    finally:
+        run("virsh", "destroy", domains[-1])
+        for domain in domains:
+            run("virsh", "undefine", domain)
+
+
 def become_reaper() -> None:
     """Process 1 takes in orphans: libvirt waits until QEMUs that it killed are gone altogether."""
     work = os.fork()
@@ -76,5 +94,8 @@ def become_reaper() -> None:
 if __name__ == "__main__":
     become_reaper()
     start_daemons()
+    if sys.argv[1:2] == ["--audit"]:
+        print(audit(sys.argv[2:]))
+        sys.exit()
     for name in sys.argv[1:]:
         print(json.dumps(look(name)), flush=True)

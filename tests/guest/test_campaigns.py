@@ -73,33 +73,8 @@ def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
             assert checks["guest.queues"] == "2"
 
 
-@pytest.mark.parametrize("stopped_by", [signal.SIGINT])
-def test_what_is_measured_is_kept_and_the_same_command_continues(
-    lab: Lab, stopped_by: signal.Signals
-) -> None:
-    arguments = lab.arguments("raw/{writeback,unsafe}", blocks=2)
-    with lab.start(*arguments) as process:
-        lab.wait_for_runs(process, 1)
-        process.send_signal(stopped_by)
-        printed, _ = process.communicate(timeout=60)
-    kept = lab.runs()
-    assert 1 <= len(kept) < 4, printed
-    if stopped_by is signal.SIGKILL:
-        assert process.returncode == -signal.SIGKILL
-        assert lab.leftovers() != []
-        with lab.start("clean") as cleaning:
-            said, _ = cleaning.communicate(timeout=60)
-        assert cleaning.returncode == 0, said
-    else:
-        assert process.returncode == 130, printed
-        assert "interrupted" in printed
-    assert lab.leftovers() == []
-    with lab.start(*arguments) as process:
-        printed, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, printed
-    runs = lab.runs()
-    assert f"continuing: {len(kept)} of 4 runs" in printed
-    assert {run.id for run in kept} < {run.id for run in runs}
+def test_what_is_measured_is_kept_and_the_same_command_continues(lab: Lab) -> None:
+    runs = lab.stop_and_continue(signal.SIGINT, lab.arguments("raw/{writeback,unsafe}", blocks=2))
     assert sorted((run.block, run.path) for run in runs) == [
         (block, f"raw/{mode}") for block in (1, 2) for mode in ("unsafe", "writeback")
     ]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.resources import files as files_of
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from vdisklab.audit.disk import disk_path
@@ -97,6 +100,43 @@ def test_libvirt_takes_every_setting_over(images: Mapping[str, Path], tmp_path: 
         (disk,) = read_domain(seen["xml"], "dumpxml")  # as libvirt itself writes it
         assert disk_path(disk) == wish.path
         assert disk.source == wish.source
+
+
+FOREIGN = """<domain type='qemu'><name>foreign</name><memory unit='MiB'>64</memory>
+<os><type arch='x86_64' machine='pc'>hvm</type></os><devices>
+<disk type='file' device='disk'><driver name='qemu' type='qcow2' cache='unsafe'/>
+<source file='{image}'/><target dev='hda' bus='ide'/></disk>
+<disk type='file' device='cdrom'><target dev='hdb' bus='ide'/></disk>
+</devices></domain>"""
+
+
+@needs_libvirt
+def test_a_libvirts_guests_are_audited(images: Mapping[str, Path], tmp_path: Path) -> None:
+    """Exported, defined, listed by a real libvirtd, and read back as the same paths."""
+    wishes = [wish_for(text, images, number) for number, text in enumerate(PATHS)]
+    files = [tmp_path / f"{number}.xml" for number in range(len(wishes) + 1)]
+    for file, wish in zip(files, wishes, strict=False):
+        file.write_text(EXPORTERS[Form.LIBVIRT](wish).text)
+    files[-1].write_text(FOREIGN.format(image=images["qcow2"]))
+    argv = (*UNSHARE, sys.executable, str(SESSION), "--audit", *map(str, files))
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "VDISKLAB_STATE": str(tmp_path / "state")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    schema = (files_of("vdisklab.report") / "schemas" / "audit.json").read_text("utf-8")
+    jsonschema.validate(found, json.loads(schema))
+    disks = {disk["domain"]: disk for disk in found["disks"]}
+    assert len(disks) == len(wishes) + 1
+    for wish in wishes:
+        disk = disks[wish.name]
+        assert disk["path"] == wish.path.canonical
+        assert disk["source"] == wish.source
+    foreign = disks["foreign"]
+    assert foreign["path"].endswith("qcow2:preallocation=off/unsafe/ide")
+    kinds = [risk["kind"] for risk in foreign["risks"]]
+    assert {"flushes-dropped", "slow-bus", "no-discard"} <= set(kinds)
 
 
 def assert_effective(wish: Wish, seen: Mapping[str, Any]) -> None:

@@ -27,29 +27,9 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 def test_what_is_measured_is_kept_and_the_same_command_continues(
     lab: Lab, stopped_by: signal.Signals
 ) -> None:
-    arguments = lab.arguments("{,ext4/}host", blocks=2, runtime="300ms")
-    with lab.start(*arguments) as process:
-        lab.wait_for_runs(process, 1)
-        process.send_signal(stopped_by)
-        printed, _ = process.communicate(timeout=60)
-    kept = lab.runs()
-    assert 1 <= len(kept) < 4, printed
-    if stopped_by is signal.SIGKILL:
-        assert process.returncode == -signal.SIGKILL
-        assert lab.leftovers() != []
-        with lab.start("clean") as cleaning:
-            said, _ = cleaning.communicate(timeout=60)
-        assert cleaning.returncode == 0, said
-    else:
-        assert process.returncode == 130, printed
-        assert "interrupted" in printed
-    assert lab.leftovers() == []
-    with lab.start(*arguments) as process:
-        printed, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, printed
-    runs = lab.runs()
-    assert f"continuing: {len(kept)} of 4 runs" in printed
-    assert {run.id for run in kept} < {run.id for run in runs}
+    runs = lab.stop_and_continue(
+        stopped_by, lab.arguments("{,ext4/}host", blocks=2, runtime="300ms")
+    )
     assert sorted((run.block, run.path) for run in runs) == [
         (block, path) for block in (1, 2) for path in ("ext4/host", "host")
     ]
@@ -90,3 +70,27 @@ def test_a_profile_without_scores_is_measured_all_the_same(lab: Lab) -> None:
     assert status == 0, printed
     assert "worst s" in printed, "a profile without scores shows all its numbers instead"
     assert "Traceback" not in printed
+
+
+def test_two_directories_are_measured_in_turns_and_shown_side_by_side(lab: Lab) -> None:
+    places = [lab.work / name for name in ("local", "block")]
+    for place in places:
+        place.mkdir()
+    arguments = (
+        "run", "--here", *(word for place in places for word in ("--dir", str(place))),
+        "--profile", str(lab.directory / "short.toml"), "--blocks", "2", "--runtime", "200ms",
+        "--ramp", "0", "--size", "16M", "--db", str(lab.database),
+    )  # fmt: skip
+    with lab.start(*arguments) as process:
+        printed, _ = process.communicate(timeout=120)
+    for place in places:
+        assert list(place.iterdir()) == []
+        place.rmdir()
+    assert process.returncode == 0, printed
+    assert printed.count("host in") == 4, printed  # each measurement in each place
+    runs = sorted(lab.runs(), key=lambda run: run.started)
+    first, second = runs[0].campaign, runs[1].campaign
+    assert first != second
+    assert [(run.campaign, run.block) for run in runs] == [
+        (first, 1), (second, 1), (first, 2), (second, 2),
+    ]  # fmt: skip

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
+import os
+from importlib.resources import files
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from vdisklab.cli.doctor import to_json
@@ -21,6 +25,7 @@ from vdisklab.host.probe import Finding, Inspection, State, can_do_main_job, exa
 PROGRAMS = {
     QEMU: "QEMU emulator version 7.2.22",
     "qemu-img": "qemu-img version 7.2.22",
+    "qemu-storage-daemon": "qemu-storage-daemon version 7.2.22",
     "fio": "fio-3.33",
     **dict.fromkeys(["busybox", "qemu-ga", "mke2fs", "bonnie++", "sysbench", "sqlite3"], ""),
     **dict.fromkeys(["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mount", "losetup"], ""),
@@ -113,6 +118,21 @@ def test_a_qemu_without_a_device_costs_its_bus_only(tmp_path: Path) -> None:
     assert can_do_main_job(tuple(found.values()))
 
 
+def test_a_device_that_may_not_be_opened_needs_a_right_and_no_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        if str(path).endswith("loop-control"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real_open(path, flags, mode)
+
+    real_open = os.open
+    monkeypatch.setattr("vdisklab.host.probe.os.open", refuse)
+    found = findings(tmp_path, ScriptedHost(), euid=1000)
+    assert found["loop devices"].mend == "sudo vdisklab …"
+    assert found["FUSE"].state is State.OK
+
+
 def test_a_layer_needs_kernel_and_programs(tmp_path: Path) -> None:
     found = findings(tmp_path, ScriptedHost("mkfs.btrfs"))
     assert found["layer btrfs"].seen == "not installed: mkfs.btrfs"
@@ -153,7 +173,10 @@ def test_o_direct_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_json_is_stable(tmp_path: Path) -> None:
     document = json.loads(to_json((Finding("KVM", State.LIMITED, "tried", "slow", "mend"),)))
+    schema = (files("vdisklab.report") / "schemas" / "doctor.json").read_text("utf-8")
+    jsonschema.Draft202012Validator(json.loads(schema)).validate(document)
     assert document == {
+        "format": "vdisklab.doctor/1",
         "main_job": True,
         "findings": [
             {
@@ -186,3 +209,12 @@ def test_the_verb_in_every_format(
     assert main(["doctor", "--format", "csv"]) == status
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert row["topic"] == "fio"
+
+
+def test_the_power_cut_needs_fuse_and_the_storage_daemon(tmp_path: Path) -> None:
+    found = findings(tmp_path, ScriptedHost("qemu-storage-daemon"))
+    assert found["FUSE"].topic == "FUSE"
+    assert found["qemu-storage-daemon"].state is State.MISSING
+    assert (found["qemu-storage-daemon"].mend or "").endswith(" qemu-system-common")
+    assert "power cuts" in (found["qemu-storage-daemon"].costs or "")
+    assert findings(tmp_path, ScriptedHost())["qemu-storage-daemon"].seen.startswith("7.2")

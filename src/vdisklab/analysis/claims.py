@@ -244,7 +244,7 @@ def _failures(runs: Sequence[Outline]) -> dict[str, str]:
     """By cell: why its last failed run failed."""
     ordered = sorted(runs, key=lambda run: (run.started, run.id))
     return {
-        label: f"{label}: {run.failure.message}"
+        label: f"{label}: {run.failure.sentence}"
         for run in ordered
         if run.failure is not None
         for label in [cell_label(run.path, run.page_cache)]

@@ -130,7 +130,7 @@ def compare_cells(
     Intervals are for each measure alone; the verdicts are corrected for all of them (Holm), so
     an interval may leave 1 out where the verdict still says that no difference is shown.
     """
-    row_a, row_b = observations.cells.index(a), observations.cells.index(b)
+    row_a, row_b = observations.place[a], observations.place[b]
     both = _only(observations, (row_a, row_b))
     found: list[tuple[MeasureKey, Summary, Summary, Ratio]] = []
     for measure in sorted(both.measures):
@@ -162,10 +162,10 @@ def against_baseline(
 
     The intervals are for each cell alone; which cells differ for sure is what `rank` says.
     """
-    if baseline not in observations.cells:
+    if baseline not in observations.place:
         return {}
     grid = observations.grid(measure)
-    row = observations.cells.index(baseline)
+    row = observations.place[baseline]
     ratios = paired_ratios(grid, grid[row : row + 1], level, forecast=False)
     return {
         cell: ratio

@@ -5,26 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 from vdisklab.plan.path import DiskPath, Layer
-from vdisklab.plan.segments import LayerKind, WriteCache
+from vdisklab.plan.segments import Bus, LayerKind, WriteCache
 
 
-class CutVerdict(Protocol):
-    """What power cuts of one path came to; `vdisklab powercut` stores them."""
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Judged states, and in how many of them a promise was broken."""
 
-    @property
-    def path(self) -> str:
-        """The path's canonical spelling."""
-
-    @property
-    def cuts(self) -> int:
-        """How many cuts were made."""
+    judged: int = 0
+    broken: int = 0
 
     @property
-    def broken(self) -> int:
-        """After how many of them something was missing that the guest had been promised."""
+    def kept(self) -> bool | None:
+        """Whether no promise was broken; None when nothing was judged."""
+        return None if not self.judged else not self.broken
+
+    def __add__(self, other: Cuts) -> Cuts:
+        return Cuts(self.judged + other.judged, self.broken + other.broken)
+
+
+@dataclass(frozen=True, slots=True)
+class PathVerdict:
+    """What power cuts of one path came to; `vdisklab powercut` stores them.
+
+    `flushed` is of clients that wait for a flush (or write with FUA), `unflushed` of one that
+    takes a write's own acknowledgement for durable.
+    """
+
+    path: str
+    flushed: Cuts = Cuts()
+    unflushed: Cuts = Cuts()
 
 
 class Keeping(StrEnum):
@@ -43,29 +55,38 @@ class Keeping(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """`reason` says what drops flushes; `flush_free` that not even a flush is needed."""
+    """`reason` says what drops flushes; `flush_free` that by rule not even a flush is needed.
+
+    `cuts` and `broken` count the states that decided; `tested` is the whole verdict.
+    """
 
     keeping: Keeping
     flush_free: bool
     reason: str | None = None
     cuts: int = 0
     broken: int = 0
+    tested: PathVerdict | None = None
 
 
-Verdicts = Mapping[str, CutVerdict]
+Verdicts = Mapping[str, PathVerdict]
 
 
 def durability(path: DiskPath, verdicts: Verdicts) -> Durability:
-    """What is known; a test counts for more than the hope that a stack is in order."""
+    """What is known; a test counts for more than the hope that a stack is in order.
+
+    What becomes of unflushed data counts only where the path says that no flush is needed.
+    """
     flush_free = not _offers_write_cache(path)
+    tested = verdicts.get(path.canonical)
     reason = _drops_flushes(path)
     if reason is not None:
-        return Durability(Keeping.LOST_BY_CONSTRUCTION, False, reason)
-    verdict = verdicts.get(path.canonical)
-    if verdict is None or not verdict.cuts:
-        return Durability(Keeping.NOT_TESTED, flush_free)
-    keeping = Keeping.LOST_IN_TEST if verdict.broken else Keeping.KEPT_IN_TEST
-    return Durability(keeping, flush_free, None, verdict.cuts, verdict.broken)
+        return Durability(Keeping.LOST_BY_CONSTRUCTION, False, reason, tested=tested)
+    verdict = tested or PathVerdict(path.canonical)
+    relied = verdict.flushed + verdict.unflushed if flush_free else verdict.flushed
+    if not relied.judged:
+        return Durability(Keeping.NOT_TESTED, flush_free, tested=tested)
+    keeping = Keeping.LOST_IN_TEST if relied.broken else Keeping.KEPT_IN_TEST
+    return Durability(keeping, flush_free, None, relied.judged, relied.broken, tested)
 
 
 def _offers_write_cache(path: DiskPath) -> bool:
@@ -77,7 +98,24 @@ def _offers_write_cache(path: DiskPath) -> bool:
 def _drops_flushes(path: DiskPath) -> str | None:
     if path.cache.no_flush and not path.on_host:
         return f"cache mode {path.cache} throws flushes away"
+    if forgets_fua(path):
+        return (
+            "QEMU's NVMe device answers the guest's FUA writes, as its file systems' journals send "
+            "them, before they are durable; write_cache=off mends it"
+        )
     return next((found for layer in path.layers if (found := _layer_drops(layer))), None)
+
+
+def forgets_fua(path: DiskPath) -> bool:
+    """True when fsync(2) in the guest may return too early: NVMe with a write cache.
+
+    The device tells Linux that it can do FUA, and passes no such flag on. Seen in power cuts with
+    QEMU 7.2.22 (docs/powercut.md); the source of later ones is the same (hw/nvme/ctrl.c, with the
+    fixes of 9.2).
+    """
+    if path.on_host or path.attachment.bus is not Bus.NVME:
+        return False
+    return _offers_write_cache(path)
 
 
 def _layer_drops(layer: Layer) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -60,19 +60,23 @@ def workings(tallies: Iterable[Tally], labels: Mapping[str, str]) -> dict[str, W
 
 
 def _workings(label: str, group: list[Tally]) -> Workings:
-    def share(part: str, whole: str, factor: float) -> float | None:
-        pairs = [
-            (getattr(tally, part), getattr(tally, whole))
-            for tally in group
-            if getattr(tally, part) is not None and getattr(tally, whole)
-        ]
-        total = sum(pair[1] for pair in pairs)
-        return factor * sum(pair[0] for pair in pairs) / total if total else None
-
+    operations = [tally.operations for tally in group]
     return Workings(
         label,
-        share("flushes", "operations", 1000),
-        share("device_flushes", "operations", 1000),
-        share("cpu_seconds", "operations", 1),
-        share("device_bytes", "asked_bytes", 1),
+        _share([tally.flushes for tally in group], operations, 1000),
+        _share([tally.device_flushes for tally in group], operations, 1000),
+        _share([tally.cpu_seconds for tally in group], operations, 1),
+        _share([t.device_bytes for t in group], [t.asked_bytes for t in group], 1),
     )
+
+
+def _share(
+    parts: Sequence[float | None], wholes: Sequence[int | None], factor: float
+) -> float | None:
+    """The sum of the parts over that of their wholes; what lacks either is left out."""
+    above = total = 0.0
+    for part, whole in zip(parts, wholes, strict=True):
+        if part is not None and whole:
+            above += part
+            total += whole
+    return factor * above / total if total else None

@@ -55,6 +55,11 @@ class Emulated:
 
 
 @dataclass(frozen=True, slots=True)
+class InLab:
+    """It was measured in the lab, a host in a virtual machine, on disks that are thrown away."""
+
+
+@dataclass(frozen=True, slots=True)
 class FailedCell:
     """A cell that failed in `blocks` blocks; `reason` is the last one's."""
 
@@ -77,6 +82,7 @@ Finding = (
     | NothingToCompare
     | Inconclusive
     | Emulated
+    | InLab
     | Doubt
     | FailedCell
     | NoBaseline
@@ -115,9 +121,28 @@ class Outline(Protocol):
     def failure(self) -> Failure | None: ...  # noqa: D102
 
 
-def emulated(runs: Iterable[Outline]) -> bool:
-    """True when any guest ran without KVM."""
-    return any(run.accelerator == Accelerator.TCG for run in runs)
+@dataclass(frozen=True, slots=True)
+class Caveats:
+    """What keeps numbers from being a measure of this machine.
+
+    `emulated`: a guest ran without KVM. `lab`: it all happened in the lab's virtual machine.
+    """
+
+    emulated: bool
+    lab: bool
+
+    @property
+    def findings(self) -> tuple[Emulated | InLab, ...]:
+        """The one that matters more: what is worthless as a speed compares nothing either."""
+        if self.lab:
+            return (InLab(),)
+        return (Emulated(),) if self.emulated else ()
+
+
+def caveats_of(runs: Iterable[Outline]) -> Caveats:
+    """The caveats that hold for any of these runs."""
+    seen = {(run.accelerator == Accelerator.TCG, run.origin == Origin.LAB) for run in runs}
+    return Caveats(any(emulated for emulated, _ in seen), any(lab for _, lab in seen))
 
 
 def failed_cells(runs: Iterable[Outline]) -> tuple[FailedCell, ...]:
@@ -129,15 +154,14 @@ def failed_cells(runs: Iterable[Outline]) -> tuple[FailedCell, ...]:
         if run.failure is None
     }
     found: dict[str, FailedCell] = {}
-    counted: set[tuple[str, str, int]] = set()
+    counted: dict[str, set[tuple[str, int]]] = {}
     for run in ordered:
         label = cell_label(run.path, run.page_cache)
-        place = (label, run.campaign, run.block)
-        if run.failure is None or place in measured:
+        if run.failure is None or (label, run.campaign, run.block) in measured:
             continue
-        counted.add(place)
-        blocks = sum(1 for each in counted if each[0] == label)
-        found[label] = FailedCell(label, blocks, run.failure.kind.value, run.failure.message)
+        blocks = counted.setdefault(label, set())
+        blocks.add((run.campaign, run.block))
+        found[label] = FailedCell(label, len(blocks), run.failure.kind.value, run.failure.sentence)
     return tuple(found[label] for label in sorted(found))
 
 

@@ -26,7 +26,7 @@ def add_mix(
 
     `baseline` has to be one of the cells, and the weights' sum more than zero.
     """
-    row = observations.cells.index(baseline)
+    row = observations.place[baseline]
     total = sum(weights.values())
     mixed = np.zeros((len(observations.cells), len(observations.blocks)))
     for measure, weight in weights.items():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from vdisklab.analysis.durability import Verdicts, durability
 from vdisklab.errors import PlanError
-from vdisklab.plan.path import DiskPath
+from vdisklab.plan.path import DiskPath, parse_path
 from vdisklab.plan.segments import Bus, ImageFormat, LayerKind
 
 
@@ -82,3 +84,19 @@ def meets(path: DiskPath, need: Need, verdicts: Verdicts) -> bool:
             return path.cache.direct and path.attachment.bus is not Bus.NVME
         case NeedKind.FORMAT:
             return path.image is not None and path.image.format is need.format
+
+
+def example_of(needs: Sequence[Need]) -> str | None:
+    """A path that meets all of these, to be measured; None where no simple one does."""
+    forms = [need.format for need in needs if need.format is not None]
+    made = itertools.product(
+        ("ext4", "btrfs"),
+        forms[:1] or (ImageFormat.QCOW2, ImageFormat.RAW),
+        ("none", "directsync"),
+        ("", "/virtio:discard=unmap"),
+    )
+    for layer, form, cache, bus in made:
+        path = parse_path(f"{layer}/{form}/{cache}{bus}")
+        if all(meets(path, need, {}) for need in needs):
+            return str(path)
+    return None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 import numpy as np
@@ -70,8 +71,11 @@ class Observations:
     cells: tuple[str, ...]
     blocks: tuple[str, ...]
     measures: tuple[MeasureKey, ...]
+    place: Mapping[str, int] = field(init=False, repr=False)
+    """Where each cell stands in `cells`."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "place", {cell: at for at, cell in enumerate(self.cells)})
         if len({len(self.cell), len(self.block), len(self.measure), len(self.value)}) != 1:
             raise ValueError("the columns differ in length")
 
@@ -91,6 +95,12 @@ class Observations:
             raise ValueError(f"two values of {measure} for one cell in one block")
         grid.ravel()[place] = self.value[rows]
         return grid
+
+    @property
+    def used(self) -> tuple[MeasureKey, ...]:
+        """The measures that have any value."""
+        counts = np.bincount(self.measure, minlength=len(self.measures))
+        return tuple(itertools.compress(self.measures, counts))
 
     def blocks_of(self) -> npt.NDArray[np.int64]:
         """In how many blocks each cell was measured at all."""
@@ -218,17 +228,17 @@ def from_columns(columns: Columns, labels: Mapping[str, str]) -> Observations:
     cells, measures = tuple(sorted(set(names))), tuple(sorted(set(keys)))
     place_of = {name: place for place, name in enumerate(cells)}
     width = int(columns.block.max(initial=0)) + 1
-    places, block = np.unique(
-        columns.campaign.astype(np.int64) * width + columns.block, return_inverse=True
-    )
+    place = columns.campaign.astype(np.int64) * width + columns.block
+    places = np.flatnonzero(np.bincount(place))  # small numbers: no need to sort millions
+    blocks = (divmod(each, width) for each in places.tolist())
     finite = np.isfinite(columns.value)
     return Observations(
         cell=_recoded(columns.cell, [place_of[name] for name in names])[finite],
-        block=block.reshape(-1).astype(np.int32)[finite],
+        block=np.searchsorted(places, place[finite]).astype(np.int32),
         measure=_recoded(columns.measure, [measures.index(key) for key in keys])[finite],
         value=columns.value[finite],
         cells=cells,
-        blocks=tuple(f"{columns.campaigns[at // width]}/{at % width:04d}" for at in places),
+        blocks=tuple(f"{columns.campaigns[at]}/{number:04d}" for at, number in blocks),
         measures=measures,
     )
 

@@ -379,7 +379,7 @@ def _log_ratios(
     if number.measure is None or any(name not in observations.cells for name in names):
         return np.array([], dtype=np.float64)
     logs = logarithms(observations.grid(number.measure))
-    difference = logs[observations.cells.index(names[0])] - logs[observations.cells.index(names[1])]
+    difference = logs[observations.place[names[0]]] - logs[observations.place[names[1]]]
     return np.asarray(difference[np.isfinite(difference)])
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from vdisklab.analysis.additive import Fit, fit, usable
 from vdisklab.analysis.distributions import t_isf
+from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
 from vdisklab.result.model import Better
 
@@ -96,7 +97,7 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
     unranked = [(row, Unranked.TOO_FEW_BLOCKS) for row in chosen.few]
     unranked += [(row, Unranked.NO_COMMON_BLOCK) for row in chosen.apart]
     if not len(chosen.rows):
-        unranked = [(row, _alone(count, int(row))) for row, _ in unranked]
+        unranked = [(row, _alone(count, int(row), reason)) for row, reason in unranked]
     missing = tuple(
         WithoutRank(observations.cells[row], int(count[row]), reason)
         for row, reason in sorted(unranked, key=lambda pair: observations.cells[pair[0]])
@@ -129,10 +130,12 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
     )
 
 
-def _alone(count: npt.NDArray[np.intp], row: int) -> Unranked:
+def _alone(count: npt.NDArray[np.intp], row: int, reason: Unranked) -> Unranked:
     """The reason when nothing at all could be ranked: too few blocks, or no second cell."""
-    others = int((count > 0).sum()) - 1
-    return Unranked.TOO_FEW_BLOCKS if others or count[row] < 3 else Unranked.NOTHING_TO_COMPARE
+    if count[row] < MIN_BLOCKS:
+        return Unranked.TOO_FEW_BLOCKS
+    only = int((count >= MIN_BLOCKS).sum()) == 1
+    return Unranked.NOTHING_TO_COMPARE if only else reason
 
 
 def separate(goodness: Floats, model: Fit, alpha: float) -> tuple[Counts, Counts]:

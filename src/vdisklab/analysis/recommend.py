@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from vdisklab.analysis.compare import Ratio, paired_ratios
 from vdisklab.analysis.durability import Durability, Verdicts, durability
+from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.needs import Need, meets
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed, split_label
 from vdisklab.analysis.rank import Ranking, rank
@@ -60,13 +61,13 @@ def candidates(cells: Iterable[str]) -> dict[str, DiskPath]:
         path, state = split_label(cell)
         if path not in found or state != PageCache.WARM:
             found[path] = cell
-    parsed = {cell: _parsed(path) for path, cell in found.items()}
+    parsed = {cell: parsed_once(path) for path, cell in found.items()}
     return {cell: path for cell, path in parsed.items() if _is_usable(path)}
 
 
 @lru_cache(maxsize=1 << 16)
-def _parsed(path: str) -> DiskPath:
-    """A report asks for the same ten thousand paths a dozen times."""
+def parsed_once(path: str) -> DiskPath:
+    """The path that a text spells, kept: a report asks a dozen times for ten thousand."""
     return parse_path(path)
 
 
@@ -80,7 +81,11 @@ def recommend(
 ) -> Recommendation | None:
     """The best path by a measure; None when no ranked path meets all needs."""
     paths = candidates(observations.cells)
-    qualified = _qualified(paths, needs, verdicts)
+    met = {
+        need: {cell for cell, path in paths.items() if meets(path, need, verdicts)}
+        for need in needs
+    }
+    qualified = _qualified(paths, met.values())
     ranking = rank(narrowed(observations, qualified), measure)
     order = [row.cell for row in ranking.rows] or _by_value(observations, measure, qualified)
     if not order:
@@ -92,9 +97,7 @@ def recommend(
         measure=measure,
         needs=tuple(needs),
         considered=len(paths),
-        excluded={
-            need: sum(not meets(path, need, verdicts) for path in paths.values()) for need in needs
-        },
+        excluded={need: len(paths) - len(cells) for need, cells in met.items()},
         ranking=ranking,
         cell=chosen,
         ties=ties,
@@ -104,9 +107,9 @@ def recommend(
                 measure,
                 need,
                 chosen,
-                _qualified(paths, [each for each in needs if each != need], verdicts),
+                _qualified(paths, [cells for other, cells in met.items() if other != need]),
             )
-            for need in needs
+            for need in met
         ),
         default=default,
         over_default=None
@@ -116,21 +119,22 @@ def recommend(
     )
 
 
-def _qualified(
-    paths: Mapping[str, DiskPath], needs: Iterable[Need], verdicts: Verdicts
-) -> list[str]:
-    wanted = tuple(needs)
-    return [
-        cell for cell, path in paths.items() if all(meets(path, need, verdicts) for need in wanted)
-    ]
+def _qualified(paths: Iterable[str], met: Iterable[Collection[str]]) -> list[str]:
+    """The cells that are in each of these sets, in their order."""
+    wanted = tuple(met)
+    return [cell for cell in paths if all(cell in cells for cells in wanted)]
 
 
 def _by_value(observations: Observations, measure: MeasureKey, cells: Sequence[str]) -> list[str]:
-    """A single cell that has the measure needs no rank to be the best of its kind."""
+    """A single cell that has the measure needs no rank to be the best of its kind.
+
+    Single is one that stands alone, or that alone has blocks enough for a rank.
+    """
     grid = narrowed(observations, cells)
-    table = grid.grid(measure)
-    measured = [cell for row, cell in enumerate(grid.cells) if (table[row] > 0).any()]
-    return measured if len(measured) == 1 else []
+    blocks = (grid.grid(measure) > 0).sum(axis=1)
+    measured = [cell for cell, count in zip(grid.cells, blocks, strict=True) if count]
+    enough = [cell for cell, count in zip(grid.cells, blocks, strict=True) if count >= MIN_BLOCKS]
+    return next((each for each in (enough, measured) if len(each) == 1), [])
 
 
 def _price(
@@ -146,7 +150,7 @@ def _price(
 def ratio_of(observations: Observations, measure: MeasureKey, a: str, b: str) -> Ratio:
     """How many times as good as `b` is `a`, block by block; above 1 is always better."""
     grid = observations.grid(measure)
-    rows = [observations.cells.index(cell) for cell in (a, b)]
+    rows = [observations.place[cell] for cell in (a, b)]
     first, second = (grid[row : row + 1] for row in rows)
     if measure.quantity.better is Better.LOWER:
         first, second = second, first

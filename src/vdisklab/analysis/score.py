@@ -139,7 +139,7 @@ def add_scores(observations: Observations, baseline: str, roles: RoleSet | None 
     chosen = roles or role_set(observations)
     if chosen is None:
         return Scored(observations, baseline, None, ())
-    row = observations.cells.index(baseline) if baseline in observations.cells else None
+    row = observations.place.get(baseline)
     grids = {role: observations.grid(key) for role, key in chosen.measures.items()}
     found = {score: _score(grids, row, score) for score in (Score.READ, Score.WRITE)}
     found[Score.OVERALL] = (found[Score.READ] + found[Score.WRITE]) / 2

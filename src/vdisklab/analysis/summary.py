@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+import numpy.typing as npt
 
 from vdisklab.analysis.intervals import MIN_BLOCKS, ORDER_STATISTICS_FROM, median_interval
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
@@ -37,31 +38,72 @@ class Summary:
         return self.blocks < MIN_BLOCKS
 
 
-def summarise(
-    observations: Observations, measure: MeasureKey, level: float = 0.95
-) -> dict[str, Summary]:
-    """The summary of each cell that has values of the measure, by the cell's label."""
-    grid = observations.grid(measure)
-    count = np.isfinite(grid).sum(axis=1)
-    rows = np.flatnonzero(count)
-    median = np.nanmedian(grid[rows], axis=1) if len(rows) else np.array([])
-    low, high = median_interval(grid[rows], level)
-    methods = {n: _method(n) for n in set(count[rows].tolist())}
-    # Lists, as taking single values out of arrays is slow: a report has half a million of these.
-    columns = zip(rows.tolist(), count[rows].tolist(), median.tolist(), low.tolist(),
-                  high.tolist(), strict=True)  # fmt: skip
-    return {
-        observations.cells[row]: Summary(
-            cell=observations.cells[row],
-            measure=measure,
+@dataclass(frozen=True, slots=True, eq=False)
+class Summaries(Mapping[str, Summary]):
+    """The summaries of one measure by cell, made when they are asked for.
+
+    A report on ten thousand cells has half a million and shows a few hundred in words. The arrays
+    have one value for each of `cells`, whose places `place` has: NaN, or no blocks, where nothing
+    was measured.
+    """
+
+    measure: MeasureKey
+    cells: tuple[str, ...]
+    place: Mapping[str, int]
+    blocks: npt.NDArray[np.intp]
+    median: Floats
+    low: Floats
+    high: Floats
+
+    def __getitem__(self, cell: str) -> Summary:
+        at = self.place[cell]
+        blocks, low = int(self.blocks[at]), known(self.low, at)
+        if not blocks:
+            raise KeyError(cell)
+        return Summary(
+            cell=cell,
+            measure=self.measure,
             blocks=blocks,
-            median=middle,
-            low=lower if math.isfinite(lower) else None,
-            high=upper if math.isfinite(upper) else None,
-            method=methods[blocks] if math.isfinite(lower) else None,
+            median=float(self.median[at]),
+            low=low,
+            high=known(self.high, at),
+            method=None if low is None else _method(blocks),
         )
-        for row, blocks, middle, lower, upper in columns
-    }
+
+    def __contains__(self, cell: object) -> bool:
+        at = self.place.get(cell) if isinstance(cell, str) else None
+        return at is not None and bool(self.blocks[at])
+
+    def __iter__(self) -> Iterator[str]:
+        return (self.cells[at] for at in np.flatnonzero(self.blocks).tolist())
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.blocks))
+
+
+def summarise(observations: Observations, measure: MeasureKey, level: float = 0.95) -> Summaries:
+    """The summary of each cell that has values of the measure."""
+    grid = observations.grid(measure)
+    blocks = np.isfinite(grid).sum(axis=1)
+    rows = np.flatnonzero(blocks)
+    median, low, high = (np.full(len(grid), np.nan) for _ in range(3))
+    if len(rows):
+        median[rows] = _medians(grid[rows], blocks[rows])
+        low[rows], high[rows] = (_sayable(each) for each in median_interval(grid[rows], level))
+    return Summaries(measure, observations.cells, observations.place, blocks, median, low, high)
+
+
+def _medians(grid: Floats, counts: npt.NDArray[np.intp]) -> Floats:
+    """What numpy.nanmedian says of rows with so many values each, in a tenth of the time."""
+    ordered = np.sort(grid, axis=1)  # NaN last
+    rows = np.arange(len(grid))
+    below, above = ordered[rows, (counts - 1) // 2], ordered[rows, counts // 2]
+    return np.asarray((below + above) / 2)
+
+
+def _sayable(values: Floats) -> Floats:
+    """NaN in place of what is beyond a float: an interval of three wild values may be."""
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def known(values: Floats, place: int) -> float | None:

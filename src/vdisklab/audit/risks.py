@@ -35,6 +35,11 @@ class HangsOnGuestFlushes:
 
 
 @dataclass(frozen=True, slots=True)
+class FuaForgotten:
+    """QEMU's NVMe device with a write cache: FUA writes are answered before they are durable."""
+
+
+@dataclass(frozen=True, slots=True)
 class FlushAfterEachWrite:
     """No write cache is offered, so QEMU flushes after each write: safe, and slow."""
 
@@ -84,6 +89,7 @@ class StaleNote:
 Risk = (
     FlushesDropped
     | HangsOnGuestFlushes
+    | FuaForgotten
     | FlushAfterEachWrite
     | MayOutgrow
     | SlowBus
@@ -111,6 +117,13 @@ def _flushes(path: DiskPath, _around: Surroundings) -> Risk | None:
     if write_cache_property(path.cache, path.attachment.write_cache) == "off":
         return FlushAfterEachWrite()
     return HangsOnGuestFlushes(in_memory=not path.cache.direct)
+
+
+def _fua(path: DiskPath, _around: Surroundings) -> Risk | None:
+    """See `analysis.durability.forgets_fua`, which knows it of paths."""
+    cached = write_cache_property(path.cache, path.attachment.write_cache) != "off"
+    nvme = path.attachment.bus is Bus.NVME
+    return FuaForgotten() if nvme and cached and not path.cache.no_flush else None
 
 
 def _aio(path: DiskPath, _around: Surroundings) -> Risk | None:
@@ -151,5 +164,5 @@ def _buildable(path: DiskPath, _around: Surroundings) -> Risk | None:
 
 
 _JUDGES: tuple[Callable[[DiskPath, Surroundings], Risk | None], ...] = (
-    _aio, _buildable, _flushes, _room, _bus, _discard,
+    _aio, _buildable, _fua, _flushes, _room, _bus, _discard,
 )  # fmt: skip

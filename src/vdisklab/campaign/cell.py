@@ -6,13 +6,16 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from vdisklab.campaign.evidence import Witness, block_stats, evidence_between
-from vdisklab.campaign.guests import GuestKey, GuestPool, PooledGuest
+from vdisklab.campaign.course import DiskWatch, with_course
+from vdisklab.campaign.evidence import Witness, evidence_between, witness_of
+from vdisklab.campaign.observed import Growth, observed_samples
+from vdisklab.campaign.packages import Packages, host_places, package_checks
 from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject, prepared, with_files
+from vdisklab.campaign.state import StateError, set_page_cache, written_back
 from vdisklab.campaign.workshop import Workshop
 from vdisklab.errors import HostError
 from vdisklab.guest.blockdev import (
@@ -21,36 +24,25 @@ from vdisklab.guest.blockdev import (
     spell_arguments,
     spell_commands,
 )
-from vdisklab.guest.disk import GuestDisk, attached_disk, find_disk, port_for
+from vdisklab.guest.disk import port_for
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.observe import check_state
-from vdisklab.host.pagecache import evict, residency, warm
+from vdisklab.guest.pool import GuestPool, PooledGuest
+from vdisklab.guest.system import Family, GuestDisk
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.cell import Cell
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.options import LAYER_OPTIONS
 from vdisklab.plan.path import DiskPath
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.plan.segments import PageCache
-from vdisklab.progress import MeasurementStarted, Progress, Throughput
-from vdisklab.result.model import Check, Counted, Measurement
+from vdisklab.progress import MeasurementStarted, Progress
+from vdisklab.result.model import Check, Measurement
 from vdisklab.storage.image import ImageFile
-from vdisklab.workload.base import Subject, Timing
-from vdisklab.workload.registry import workload_for
+from vdisklab.workload.base import Subject, Timing, Workload
+from vdisklab.workload.registry import workload_for, workload_on_windows
 
-# Shares of an image that may be in the page cache although it was emptied (a format's header is
-# read again when it is opened), and may be missing although it was filled.
-_COLD = 0.02
-_WARM = 0.98
-
-
-class StateError(HostError):
-    """A state that the numbers rely on is not what was asked for."""
-
-    def __init__(self, checks: tuple[Check, ...]) -> None:
-        self.checks = checks
-        wrong = [f"{c.name} is {c.seen}, not {c.asked}" for c in checks if not c.confirmed]
-        super().__init__("state not confirmed: " + "; ".join(wrong))
+BootFromDisk = Callable[[Disk], AbstractContextManager[Machine]]
+"""(the disk that its system is on) -> a running guest, as a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +54,8 @@ class Bench:
     guests: GuestPool
     accelerator: Accelerator | None
     progress: Progress
+    packages: Packages = field(default_factory=dict)
+    boot: BootFromDisk | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +65,10 @@ class Ready:
     place: Place
     witness: Witness
     image: ImageFile | None
-    watch: Callable[[], None] | None
+    watch: DiskWatch | None
     checks: tuple[Check, ...]
     commands: tuple[str, ...]
+    workload: Callable[[MeasurementPlan], Workload] = workload_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +103,14 @@ def _on_host(bench: Bench, cell: Cell) -> Iterator[Ready]:
             raise HostError("there is nothing to measure on the host")
         plan, site = bench.plan, bench.workshop.site
         memory, block = plan.guest.memory_bytes, image.is_block
-        subject = host_subject(site, image.path, plan.size_bytes, memory, is_device=block)
+        subject = replace(
+            host_subject(site, image.path, plan.size_bytes, memory, is_device=block),
+            packages=host_places(bench.packages),
+        )
         witness = Witness(lambda: None, bench.workshop.devices_for(cell.path), None, image)
         place = HostPlace(site, subject, None if block else image.path.parent)
-        yield Ready(place, witness, image, None, _storage_checks(cell.path, image), ())
+        checks = (*storage_checks(cell.path, image), *package_checks(bench.packages))
+        yield Ready(place, witness, image, None, checks, ())
 
 
 @contextmanager
@@ -122,36 +121,35 @@ def _in_guest(bench: Bench, cell: Cell) -> Iterator[Ready]:
             machine = pooled.machine
             checks = check_state(machine, disk, seen, pooled.at_start)
             size, memory = bench.plan.size_bytes, bench.plan.guest.memory_bytes
-            subject = Subject(seen.device, size, is_device=True, memory=memory)
-            stored = () if image is None else _storage_checks(cell.path, image)
-            witness = Witness(
-                lambda: block_stats(machine, disk.serial),
-                bench.workshop.devices_for(cell.path),
-                machine.pid,
-                image,
-            )
+            scratch = machine.system.scratch
+            subject = Subject(seen.device, size, is_device=True, scratch=scratch, memory=memory)
+            stored = () if image is None else storage_checks(cell.path, image)
+            devices = bench.workshop.devices_for(cell.path)
+            witness = witness_of(machine, disk.serial, devices, image)
             yield Ready(
                 GuestPlace(machine, subject),
                 witness,
                 image,
-                _throughput_watch(machine, disk.serial, bench.progress),
-                (*stored, *checks),
+                DiskWatch(machine, disk.serial, bench.progress),
+                (*stored, *checks, *pooled.facts, *package_checks(bench.packages)),
                 commands,
+                _workload_in(machine),
             )
+
+
+def _workload_in(machine: Machine) -> Callable[[MeasurementPlan], Workload]:
+    """What does a measurement in this guest: in Windows DISKSPD stands for fio."""
+    windows = machine.system.family is Family.WINDOWS
+    return workload_on_windows if windows else workload_for
 
 
 @contextmanager
 def _plugged(bench: Bench, disk: Disk) -> Iterator[tuple[PooledGuest, GuestDisk, tuple[str, ...]]]:
-    bus = disk.attachment.bus
-    if bus.hot_pluggable:
-        key = GuestKey(bus.machine, disk.attachment.aio)
-        with bench.guests.guest(key) as pooled, attached_disk(pooled.machine, disk) as seen:
-            plugging = spell_commands(attach_commands(disk, port_for(disk)))
-            yield pooled, seen, (spell_arguments(pooled.machine.argv), *plugging)
-    else:
-        with bench.guests.own_guest(bus, disk) as pooled:
-            seen = find_disk(pooled.machine, disk.serial)
-            yield pooled, seen, (spell_arguments(pooled.machine.argv),)
+    plugging: tuple[str, ...] = ()
+    if disk.attachment.bus.hot_pluggable:
+        plugging = spell_commands(attach_commands(disk, port_for(disk)))
+    with bench.guests.plugged(disk) as (pooled, seen):
+        yield pooled, seen, (spell_arguments(pooled.machine.argv), *plugging)
 
 
 def disk_for(path: DiskPath, image: ImageFile | None, size: int, serial: str) -> Disk:
@@ -169,7 +167,7 @@ def disk_for(path: DiskPath, image: ImageFile | None, size: int, serial: str) ->
     )
 
 
-def _storage_checks(path: DiskPath, image: ImageFile) -> tuple[Check, ...]:
+def storage_checks(path: DiskPath, image: ImageFile) -> tuple[Check, ...]:
     """What was read back of stack and image, beside what the path asks for where it asks."""
     asked = {"image.virtual_size": str(image.size), "loop.direct_io": "on"}
     if path.image is not None:
@@ -189,30 +187,40 @@ def _storage_checks(path: DiskPath, image: ImageFile) -> tuple[Check, ...]:
 
 
 def _measure(bench: Bench, cell: Cell, ready: Ready, plan: MeasurementPlan) -> Measurement:
-    workload = workload_for(plan)
+    workload = ready.workload(plan)
     timing = Timing(bench.plan.runtime, bench.plan.ramp, bench.plan.scale)
     _rest(bench.plan.profile.usual.interval)
     with ready.place.workspace(plan.filesystem) as space:
-        script = workload.script(plan, space.subject, timing)
+        subject = replace(space.subject, mark=f"-{secrets.token_hex(4)}")
+        script = workload.script(plan, subject, timing)
         with prepared(ready.place, script):
             if script.prepare:
                 space.empty_cache()
-            _set_page_cache(cell.page_cache, ready.image)
+            # On the host a program works beside the image, which therefore does not grow.
+            observe = () if ready.watch is None else script.observe
+            growth = Growth(bench.workshop.site.host, ready.image, observe)
+            set_page_cache(cell.page_cache, ready.image)
             bench.progress(MeasurementStarted(plan.name, script.expected or None))
             started = datetime.now(UTC)
             before = ready.witness.look()
+            if ready.watch is not None:
+                ready.watch.begin()
             begin = time.monotonic()
             said = ready.place.run(script, ready.watch)
             wall = time.monotonic() - begin
+            points = () if ready.watch is None else ready.watch.end()
             after = ready.witness.look()
-            output = with_files(ready.place, script, said)
-    outcome = workload.parse(plan, output)
+            with written_back(ready.image):
+                output = with_files(ready.place, script, said)
+                mapped = growth.mapped()
+    outcome = with_course(workload.parse(plan, output), points)
+    evidence = evidence_between(before, after, outcome.counted)
     return Measurement(
         name=plan.name,
         program=plan.program,
         command=shlex.join(script.command),
-        samples=outcome.samples,
-        evidence=evidence_between(before, after, outcome.counted),
+        samples=(*outcome.samples, *observed_samples(observe, evidence, mapped)),
+        evidence=evidence,
         started=started,
         wall_seconds=wall,
         measured_seconds=outcome.measured_seconds,
@@ -224,52 +232,3 @@ def _measure(bench: Bench, cell: Cell, ready: Ready, plan: MeasurementPlan) -> M
 def _rest(seconds: float) -> None:
     if seconds > 0:
         time.sleep(seconds)
-
-
-def _set_page_cache(asked: PageCache, image: ImageFile | None) -> None:
-    """Brings the host's page cache into the asked state and reads it back; StateError if not.
-
-    Also where the cache is bypassed it is emptied: pages left by an earlier cell would have to
-    be invalidated by each direct write.
-    """
-    if image is None:
-        return
-    if asked is PageCache.WARM:
-        for file in image.caches:
-            warm(file)
-        seen = residency(image.path)
-        confirmed = seen >= _WARM
-    else:
-        for file in image.caches:
-            evict(file)
-        seen = residency(image.path)
-        confirmed = asked is PageCache.BYPASSED or seen <= _COLD
-    if not confirmed:
-        raise StateError((Check("host.page_cache", asked, f"{seen:.0%} resident"),))
-
-
-def _throughput_watch(machine: Machine, serial: str, progress: Progress) -> Callable[[], None]:
-    """Tells the progress what moved since it was last called."""
-    last: tuple[float, Counted] | None = None
-
-    def watch() -> None:
-        nonlocal last
-        now, counted = time.monotonic(), block_stats(machine, serial)
-        if counted is None:
-            return
-        if last is not None and now > last[0]:
-            then, before = last
-            moved = _moved_bytes(counted) - _moved_bytes(before)
-            done = _operations(counted) - _operations(before)
-            progress(Throughput(moved / (now - then), done / (now - then)))
-        last = now, counted
-
-    return watch
-
-
-def _moved_bytes(counted: Counted) -> int:
-    return counted.read_bytes + counted.write_bytes
-
-
-def _operations(counted: Counted) -> int:
-    return counted.read_operations + counted.write_operations

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from vdisklab.guest.answers import device_statistics
 from vdisklab.guest.blockdev import AttachedNames
 from vdisklab.guest.machine import Machine
 from vdisklab.host.counters import (
@@ -56,6 +56,13 @@ class Glance:
     steal: float | None
 
 
+def witness_of(
+    machine: Machine, serial: str, devices: tuple[tuple[int, int], ...], image: ImageFile | None
+) -> Witness:
+    """The observers of a disk in a running guest."""
+    return Witness(lambda: block_stats(machine, serial), devices, machine.pid, image)
+
+
 def evidence_between(before: Glance, after: Glance, guest: Counted | None) -> Evidence:
     """What was counted between two glances, beside what the program says it moved."""
     device = None
@@ -82,21 +89,20 @@ def evidence_between(before: Glance, after: Glance, guest: Counted | None) -> Ev
 
 
 def block_stats(machine: Machine, serial: str) -> Counted | None:
-    """What QEMU counted for one disk since it was plugged (QMP query-blockstats)."""
+    """What QEMU counted for one disk since it was plugged (QMP query-blockstats).
+
+    None when QEMU does not list it.
+    """
     device = AttachedNames(serial).device
-    for block in machine.query("query-blockstats"):
-        if device in str(block.get("qdev", "")).split("/"):
-            return _counted(block["stats"])
-    return None
-
-
-def _counted(stats: Mapping[str, Any]) -> Counted:
+    seen = device_statistics(machine, device)
+    if seen is None:
+        return None
     return Counted(
-        stats["rd_bytes"],
-        stats["wr_bytes"],
-        stats["rd_operations"],
-        stats["wr_operations"],
-        stats["flush_operations"],
+        seen.rd_bytes,
+        seen.wr_bytes,
+        seen.rd_operations,
+        seen.wr_operations,
+        seen.flush_operations,
     )
 
 

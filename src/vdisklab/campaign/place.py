@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from vdisklab.errors import HostError, WorkloadError
+from vdisklab.errors import HostError, PlanError, VdisklabError, WorkloadError
 from vdisklab.guest.filesystem import guest_filesystem
 from vdisklab.guest.machine import Machine
+from vdisklab.guest.system import Family
 from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
 from vdisklab.storage.site import Site
 from vdisklab.workload.base import Output, Script, Step, Subject
 
-_READ_SECONDS = 120.0
 _LARGEST_FILE = 64 << 20
 
 
@@ -44,18 +44,36 @@ class Place(Protocol):
         """Runs the measured program; its files are not read yet."""
 
     def collect(self, name: str) -> str:
-        """The text of a file that it wrote; the file is removed."""
+        """The text of a file that it wrote; nothing is left of it on the host."""
 
 
 @contextmanager
 def prepared(place: Place, script: Script) -> Iterator[None]:
-    """Runs the script's steps before, and its steps after, however the block ends."""
-    with ExitStack() as after:
-        for step in reversed(script.conclude):
-            after.callback(place.step, step)
+    """Runs the script's steps before, and its steps after, however the block ends.
+
+    Of several errors the first is told: those on the way back are mostly its echoes.
+    """
+    try:
         for step in script.prepare:
             place.step(step)
         yield
+    except BaseException:
+        _conclude(place, script)
+        raise
+    problem = _conclude(place, script)
+    if problem is not None:
+        raise problem
+
+
+def _conclude(place: Place, script: Script) -> VdisklabError | None:
+    """Runs every step after; the first error, if any."""
+    first = None
+    for step in script.conclude:
+        try:
+            place.step(step)
+        except VdisklabError as error:
+            first = first or error
+    return first
 
 
 def with_files(place: Place, script: Script, said: Output) -> Output:
@@ -76,6 +94,11 @@ class GuestPlace:
         if filesystem is None:
             yield Workspace(self.disk, lambda: None)
             return
+        if self.machine.system.family is Family.WINDOWS:
+            raise PlanError(
+                "files in a Windows guest are not measured",
+                hint="choose measurements that work on the disk itself",
+            )
         with guest_filesystem(self.machine, self.disk.path, filesystem) as mounted:
             subject = replace(
                 self.disk,
@@ -102,10 +125,8 @@ class GuestPlace:
         return Output(ended.stdout, ended.stderr)
 
     def collect(self, name: str) -> str:
-        """Through the guest agent."""
-        text = self.machine.agent.run(("cat", name), timeout=_READ_SECONDS).stdout
-        self.machine.agent.run(("rm", "-f", name), timeout=_READ_SECONDS)
-        return text
+        """Through the guest agent. The file stays, and goes with the guest's memory."""
+        return self.machine.agent.read_file(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,22 +7,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.campaign.cell import disk_for
-from vdisklab.campaign.estimate import image_key
+from vdisklab.campaign.owned import planned_boot
 from vdisklab.campaign.stack_commands import Commands, planned_stack
-from vdisklab.campaign.survey import QEMU
-from vdisklab.guest.argv import BootFiles, Channels, GuestConfig, build_argv
+from vdisklab.campaign.stacks import image_key
+from vdisklab.guest.argv import BootFiles, Channels, GuestConfig, OwnBoot, build_argv
 from vdisklab.guest.blockdev import attach_commands, spell_arguments, spell_commands
 from vdisklab.guest.disk import port_for
 from vdisklab.guest.filesystem import MOUNT_POINT, make_commands
+from vdisklab.guest.ownimage import overlay_command
+from vdisklab.guest.starting import binary_of
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.cell import Cell
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.guest import Accelerator, SystemBus
 from vdisklab.plan.path import DiskPath
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.plan.segments import Bus, ImageFormat
 from vdisklab.storage.image import ImageFile, create_command, fill_command
 from vdisklab.workload.base import Subject, Timing
 from vdisklab.workload.registry import workload_for
+
+_NOTHING = BootFiles(Path("-"), Path("-"), Path("-"), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,36 +40,46 @@ class CellCommands:
 
 
 def preview_cell(
-    plan: CampaignPlan, cell: Cell, boot: BootFiles, accelerator: Accelerator
+    plan: CampaignPlan, cell: Cell, boot: BootFiles | None, accelerator: Accelerator
 ) -> CellCommands:
-    """All commands of one cell, as they will be run."""
+    """All commands of one cell, as they will be run; `boot` is our own guest's, None without."""
     directory = plan.directory / "vdisklab-RUN"
     stack = planned_stack(plan, cell.path, directory)
     image = _image(plan, cell.path, stack.top)
-    device = str(image.path) if cell.path.on_host and image else _guest_device(cell.path)
+    own = plan.guest.own
+    system = SystemBus.VIRTIO if own is None else own.bus
+    device = str(image.path) if cell.path.on_host and image else _guest_device(cell.path, system)
     memory = plan.guest.memory_bytes
     subject = Subject(device, plan.size_bytes, not cell.path.on_host, memory=memory)
     timing = Timing(plan.runtime, plan.ramp, plan.scale)
+    boots = plan.profile.boots
     measurements = tuple(
-        line for m in plan.profile.measurements for line in _measuring(m, subject, timing)
+        line
+        for m in plan.profile.measurements
+        for line in _measuring(m, subject, timing)
+        if not boots
     )
     host = _host_commands(plan, cell.path, stack.commands, directory, image)
     if cell.path.on_host:
         return CellCommands(host, None, (), measurements)
+    guest = (boot or _NOTHING) if own is None else planned_boot(own, directory, "system-RUN")
+    if isinstance(guest, OwnBoot) and own is not None:
+        host = (*host, shlex.join(overlay_command(own, guest.overlay)))
     disk = disk_for(cell.path, image, plan.size_bytes, "vdlRUN")
     bus = cell.path.attachment.bus
     config = GuestConfig(
-        QEMU,
+        binary_of(plan.qemu(cell.path.attachment.qemu)),
         "vdisklab-RUN",
         bus.machine,
         accelerator,
         plan.guest,
-        boot,
+        guest,
         usb=any(c.path.attachment.bus is Bus.USB for c in plan.cells),
-        cold_disks=() if bus.hot_pluggable else (disk,),
+        cold_disks=() if bus.hot_pluggable and not boots else (disk,),
     )
     argv = build_argv(config, Channels(3, 4, directory / "vdisklab-RUN.console"))
-    plugging = attach_commands(disk, port_for(disk)) if bus.hot_pluggable else ()
+    plugged = bus.hot_pluggable and not boots
+    plugging = attach_commands(disk, port_for(disk)) if plugged else ()
     return CellCommands(host, spell_arguments(argv), spell_commands(plugging), measurements)
 
 
@@ -89,15 +103,15 @@ def _measuring(plan: MeasurementPlan, subject: Subject, timing: Timing) -> tuple
     return tuple(shlex.join(command) for command in steps)
 
 
-def _guest_device(path: DiskPath) -> str:
-    """The name that Linux gives to the second disk of a kind (the first is the guest's own)."""
+def _guest_device(path: DiskPath, system: SystemBus) -> str:
+    """The name that Linux gives to the first measured disk, beside the one it boots from."""
     match path.attachment.bus:
         case Bus.VIRTIO:
-            return "/dev/vdb"
+            return "/dev/vdb" if system is SystemBus.VIRTIO else "/dev/vda"
         case Bus.NVME:
-            return "/dev/nvme0n1"
+            return "/dev/nvme1n1" if system is SystemBus.NVME else "/dev/nvme0n1"
         case _:
-            return "/dev/sda"
+            return "/dev/sdb" if system is SystemBus.SATA else "/dev/sda"
 
 
 def _image(plan: CampaignPlan, path: DiskPath, top: Path) -> ImageFile | None:
@@ -116,8 +130,9 @@ def _host_commands(
 ) -> tuple[str, ...]:
     commands = list(stack)
     made = image_key(path, plan.ground)
-    if image is not None and made is not None:
-        commands.append(create_command(made, image.path, plan.size_bytes))
+    block = image is not None and image.is_block
+    if image is not None and made is not None and not (block and made.format is ImageFormat.RAW):
+        commands.append(create_command(made, image.path, plan.size_bytes, on_device=block))
     if image is not None and (made is None or not made.is_thin):
         commands.append(fill_command(image.format, directory / "random.source", image.path))
     return tuple(shlex.join(command) for command in commands)

@@ -8,8 +8,10 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from vdisklab.campaign.cell import Bench, Observed, StateError, measure_cell
+from vdisklab.campaign.booting import measure_boots
+from vdisklab.campaign.cell import Bench, Observed, measure_cell
 from vdisklab.campaign.schedule import Slot, block_order, schedule
+from vdisklab.campaign.state import StateError
 from vdisklab.errors import (
     DirtyHostError,
     GuestError,
@@ -114,8 +116,9 @@ def _run(bench: Bench, identity: Identity, slot: Slot) -> Run:
 
 def _observe(bench: Bench, cell: Cell) -> tuple[Observed, Failure | None]:
     nothing = Observed((), (), ())
+    measure = measure_boots if bench.plan.profile.boots else measure_cell
     try:
-        return measure_cell(bench, cell), None
+        return measure(bench, cell), None
     except DirtyHostError:
         raise
     except StateError as error:

@@ -6,9 +6,9 @@ import random
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from vdisklab.campaign.stacks import Stack, stack_of, takes_turns
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.cell import Cell
-from vdisklab.plan.path import Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +28,18 @@ def block_order(plan: CampaignPlan, block: int) -> tuple[Cell, ...]:
     """
     cells = list(plan.cells)
     random.Random(f"{plan.seed}/{block}").shuffle(cells)  # noqa: S311 - no secret
-    if not plan.rebuilds:
+    if not takes_turns(plan):
         return tuple(cells)
     # the place of a stack is that of its first cell; sorting keeps the order within a stack
     turns = list(dict.fromkeys(_tenant(plan, cell) for cell in cells))
     return tuple(sorted(cells, key=lambda cell: turns.index(_tenant(plan, cell))))
 
 
-def _tenant(plan: CampaignPlan, cell: Cell) -> tuple[Layer, ...] | None:
+def _tenant(plan: CampaignPlan, cell: Cell) -> Stack | None:
     """The stack that must be standing on the devices for a cell; None when it needs none."""
-    layers = cell.path.layers
-    return layers if cell.path.has_storage and plan.ground.on_devices(layers) else None
+    if not cell.path.has_storage or not plan.ground.on_devices(cell.path.layers):
+        return None
+    return stack_of(plan, cell.path)
 
 
 def schedule(plan: CampaignPlan, finished: Collection[tuple[int, str]] = ()) -> Iterator[Slot]:

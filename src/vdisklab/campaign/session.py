@@ -2,83 +2,92 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
+from vdisklab.campaign.bootguests import disk_boots
 from vdisklab.campaign.cell import Bench
-from vdisklab.campaign.guests import GuestPool, StartGuest
-from vdisklab.campaign.survey import QEMU
+from vdisklab.campaign.estimate import memory_needed, room_needed
+from vdisklab.campaign.owned import own_boot
+from vdisklab.campaign.packages import carried_disks, gather_packages
+from vdisklab.campaign.programs import programs_of
 from vdisklab.campaign.workshop import open_workshop
-from vdisklab.guest.accelerator import Verdict, choose_accelerator, remembered, trial_key
-from vdisklab.guest.argv import BootFiles, GuestConfig
+from vdisklab.guest.argv import CarriedDisk
 from vdisklab.guest.blockdev import Disk
-from vdisklab.guest.image import build_guest_image
-from vdisklab.guest.kernel import find_kernel
-from vdisklab.guest.machine import Machine, start_machine
-from vdisklab.host.command import Host
-from vdisklab.host.ledger import Ledger
+from vdisklab.guest.machine import Machine
+from vdisklab.guest.pool import GuestPool, StartGuest
+from vdisklab.guest.starting import Surroundings, prepare_guests
+from vdisklab.host.facts import memory_bytes
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.qemu import Qemu
 from vdisklab.plan.segments import Bus
-from vdisklab.progress import Note, Progress, Step
+from vdisklab.storage.room import require_memory, require_room
 from vdisklab.storage.site import Site, open_site
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the edge hands in: the host, its ledger, where caches are, who listens."""
-
-    host: Host
-    ledger: Ledger
-    cache: Path
-    progress: Progress
 
 
 @contextmanager
 def open_bench(around: Surroundings, plan: CampaignPlan) -> Iterator[Bench]:
-    """A bench with every stack built, every image filled and the guest ready to boot."""
+    """A bench with every stack built, every image filled and the guest ready to boot.
+
+    Raises HostError when there is no room for all that, before any of it is made.
+    """
+    require_space(plan)
     with open_site(around.host, around.ledger, plan.directory) as site:
-        accelerator, start = prepare_guests(around, plan, site)
+        packages = gather_packages(around.host, around.cache, plan.profile, around.progress)
+        accelerator, start = campaign_guests(around, plan, site, carried_disks(packages))
+        boots = disk_boots(around, plan, accelerator, guest_buses(plan), site.directory)
         with (
-            open_workshop(site, plan, around.progress) as workshop,
-            GuestPool(start, around.progress) as guests,
+            open_workshop(
+                site, plan, around.progress, None if boots is None else boots.write
+            ) as workshop,
+            GuestPool(start, around.progress, programs_of(plan)) as guests,
         ):
-            yield Bench(plan, workshop, guests, accelerator, around.progress)
+            yield Bench(
+                plan,
+                workshop,
+                guests,
+                accelerator,
+                around.progress,
+                packages,
+                None if boots is None else boots.start,
+            )
 
 
-def prepare_guests(
-    around: Surroundings, plan: CampaignPlan, site: Site
+def require_space(plan: CampaignPlan) -> None:
+    """Raises HostError when the work directory or the memory is too small for a campaign."""
+    require_room(plan.directory, room_needed(plan), "the campaign")
+    require_memory(memory_needed(plan), memory_bytes(field="MemAvailable"), "the campaign")
+
+
+def campaign_guests(
+    around: Surroundings,
+    plan: CampaignPlan,
+    site: Site,
+    carried: tuple[CarriedDisk, ...] = (),
 ) -> tuple[Accelerator | None, StartGuest]:
     """The accelerator that runs our guest here, and what starts one; None without guests."""
     buses = guest_buses(plan)
     if not buses:
         return None, _no_guest
-    around.progress(Step("preparing the guest's kernel and image"))
-    boot = boot_files(around.host, around.cache, buses, plan.guest.kernel)
-    names = (f"vdisklab-{around.ledger.run_id}-{number}" for number in itertools.count(1))
-    usb = Bus.USB in buses
-
-    def start(
-        accelerator: Accelerator,
-        machine: str,
-        disks: tuple[Disk, ...] = (),
-        timeout: float | None = None,
-    ) -> AbstractContextManager[Machine]:
-        config = GuestConfig(QEMU, next(names), machine, accelerator, plan.guest, boot, usb, disks)
-        return start_machine(config, around.ledger, site.directory, timeout=timeout)
-
-    verdict = _choose(
+    own = plan.guest.own
+    own_boots = None if own is None else partial(own_boot, site, own)
+    return prepare_guests(
         around,
         plan.guest,
-        boot,
-        lambda seconds: start(Accelerator.KVM, Bus.VIRTIO.machine, timeout=seconds),
+        buses,
+        site.directory,
+        carried=carried,
+        qemus=qemus_of(plan),
+        own_boots=own_boots,
     )
-    if verdict.accelerator.is_emulation:
-        around.progress(Note(f"under emulation (TCG): {verdict.reason}"))
-    return verdict.accelerator, lambda machine, disks: start(verdict.accelerator, machine, disks)
+
+
+def qemus_of(plan: CampaignPlan) -> tuple[Qemu | None, ...]:
+    """The QEMUs that run the plan's guests, each once; None is the installed one."""
+    names = (cell.path.attachment.qemu for cell in plan.cells if not cell.path.on_host)
+    return tuple(plan.qemu(name) for name in dict.fromkeys(names))
 
 
 def guest_buses(plan: CampaignPlan) -> frozenset[Bus]:
@@ -86,32 +95,7 @@ def guest_buses(plan: CampaignPlan) -> frozenset[Bus]:
     return frozenset(cell.path.attachment.bus for cell in plan.cells if not cell.path.on_host)
 
 
-def boot_files(
-    host: Host, cache: Path, buses: frozenset[Bus], kernel_asked: str | None = None
-) -> BootFiles:
-    """Kernel and image of the micro guest with drivers for these buses, made if not cached."""
-    kernel = find_kernel(host, cache, buses, wanted=kernel_asked)
-    image = build_guest_image(host, cache, kernel)
-    return BootFiles(image.kernel, image.initrd, image.root, image.append)
-
-
-def _choose(
-    around: Surroundings,
-    guest: GuestPlan,
-    boot: BootFiles,
-    try_kvm: Callable[[float], AbstractContextManager[Machine]],
-) -> Verdict:
-    if guest.accelerator is not None:
-        return Verdict(guest.accelerator, "it was asked for")
-
-    def decide() -> Verdict:
-        around.progress(Step("trying whether a guest runs under KVM"))
-        return choose_accelerator(try_kvm)
-
-    version = around.host.run(QEMU, "--version").stdout.splitlines()[0]
-    key = trial_key(version, f"{boot.kernel} {boot.root}")
-    return remembered(around.cache / "accelerator.json", key, decide)
-
-
-def _no_guest(_machine: str, _disks: tuple[Disk, ...]) -> AbstractContextManager[Machine]:
+def _no_guest(
+    _machine: str, _disks: tuple[Disk, ...], _qemu: str | None
+) -> AbstractContextManager[Machine]:
     raise AssertionError("a campaign without guests started one")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.campaign.estimate import stacks_of
+from vdisklab.campaign.stacks import stack_of, stacks_of
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.options import LAYER_OPTIONS
 from vdisklab.plan.path import DiskPath, Layer
@@ -35,7 +35,7 @@ def planned_stack(plan: CampaignPlan, path: DiskPath, directory: Path) -> Planne
     elif path.layers and path.layers[0].kind is not LayerKind.TMPFS:
         members, attaching = _slices(plan, path, directory)
         commands += attaching
-    capacity = stacks_of(plan).get(path.layers, plan.size_bytes)
+    capacity = stacks_of(plan).get(stack_of(plan, path), plan.size_bytes)
     for number, layer in enumerate(path.layers):
         size = capacity_above(path.layers, number, capacity)
         made, top = _layer(layer, members, directory / f"stack-{number}", size)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from vdisklab.errors import VdisklabError
+from vdisklab.errors import DirtyHostError, VdisklabError
+from vdisklab.guest.emulator import probe_emulator
+from vdisklab.guest.starting import QEMU
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
+from vdisklab.host.mounts import lies_in_memory
 from vdisklab.host.trials import try_io_uring
-from vdisklab.plan.capabilities import Capabilities, Missing
+from vdisklab.plan.capabilities import Capabilities, Missing, QemuCapabilities
 from vdisklab.plan.ground import WORK_DIRECTORY, Ground
 from vdisklab.plan.path import DiskPath, Layer
+from vdisklab.plan.qemu import AskedQemu, Qemu, require_distinct
 from vdisklab.plan.rules import impossible
 from vdisklab.plan.segments import Aio, Bus, ImageFormat
 from vdisklab.progress import Progress, Step
@@ -23,8 +27,6 @@ from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.target import Target
 from vdisklab.units import MIB
-
-QEMU = "qemu-system-x86_64"
 
 _TRIAL_CAPACITY = 32 * MIB
 _DEVICES = {
@@ -37,6 +39,9 @@ _DEVICES = {
 }
 _INSTALL_QEMU = "apt-get install qemu-system-x86 qemu-utils"
 
+NO_QEMUS: Mapping[str, QemuCapabilities] = {}
+"""Only the installed one."""
+
 
 def survey(
     host: Host,
@@ -46,12 +51,15 @@ def survey(
     progress: Progress,
     *,
     ground: Ground = WORK_DIRECTORY,
+    qemus: Mapping[str, QemuCapabilities] = NO_QEMUS,
 ) -> Capabilities:
     """What of these paths cannot be had here. Each stack is built once, small and thin, on
-    slices of the work directory; the devices of `ground` are only looked at.
+    slices of the work directory; the devices of `ground` are only looked at. `qemus` are those
+    that `find_qemus` found.
 
     Without root no layer can be built, and only the work directory itself is tried. Raises
-    HostError when the work directory cannot be used at all.
+    HostError when the work directory cannot be used at all, DirtyHostError when a trial cannot be
+    taken down again.
     """
     wanted = tuple(paths)
     direct: dict[str, bool | None] = {}
@@ -66,14 +74,52 @@ def survey(
             progress(Step(f"trying {spelled or bottom}"))
             direct[spelled] = _try_stack(site, stack, f"trial{number}", stacks, ground)
     guests = tuple(path for path in wanted if not path.on_host)
+    installed = tuple(path for path in guests if path.attachment.qemu is None)
     return Capabilities(
         formats=_missing_formats(host, guests),
-        buses=_missing_buses(host, guests),
+        buses=_missing_buses(host, installed),
         aio=_missing_aio(guests),
-        guest=_missing_guest(host) if guests else None,
+        guest=_missing_guest(host) if installed else None,
         direct_io=direct,
         stacks=stacks,
+        qemus=qemus,
+        on_tmpfs=not ground.devices and lies_in_memory(directory),
     )
+
+
+def find_qemus(
+    host: Host, asked: Sequence[AskedQemu]
+) -> tuple[tuple[Qemu, ...], Mapping[str, QemuCapabilities]]:
+    """The QEMUs that were asked for, under their names, and what each cannot do.
+
+    Raises HostError for a program that is no QEMU or too old, PlanError for two of one name.
+    """
+    if not asked:
+        return (), NO_QEMUS
+    devices = tuple(dict.fromkeys(device for each in _DEVICES.values() for device in each))
+    qemus: list[Qemu] = []
+    able: dict[str, QemuCapabilities] = {}
+    for each in asked:
+        found = probe_emulator(host, each.binary, devices)
+        binary = host.which(str(each.binary)) or each.binary
+        qemu = Qemu(each.name or found.number, binary.absolute(), found.version)
+        qemus.append(qemu)
+        able[qemu.name] = QemuCapabilities(
+            buses={
+                bus: Missing(f"QEMU {qemu.name} has no device {device}", "choose another bus")
+                for bus, needed in _DEVICES.items()
+                for device in needed
+                if device in found.lacking
+            },
+            aio={
+                mode: Missing(f"QEMU {qemu.name} was built without it", "choose aio=threads")
+                for mode in Aio
+                if mode.value not in found.aio
+            },
+            guest=_missing_images(host),
+        )
+    require_distinct(qemus)
+    return tuple(qemus), able
 
 
 def _try_stack(
@@ -96,6 +142,8 @@ def _try_stack(
             site, layers, _TRIAL_CAPACITY, name, ground=trial, allocate=False
         ) as target:
             return serves_direct_io(target)
+    except DirtyHostError:
+        raise  # not a stack that cannot be had: something of it is still there
     except VdisklabError as error:
         if not layers:
             raise
@@ -104,9 +152,14 @@ def _try_stack(
 
 
 def _missing_guest(host: Host) -> Missing | None:
-    for program in (QEMU, "qemu-img"):
-        if host.which(program) is None:
-            return Missing(f"{program} is not installed", _INSTALL_QEMU)
+    if host.which(QEMU) is None:
+        return Missing(f"{QEMU} is not installed", _INSTALL_QEMU)
+    return _missing_images(host)
+
+
+def _missing_images(host: Host) -> Missing | None:
+    if host.which("qemu-img") is None:
+        return Missing("qemu-img is not installed", _INSTALL_QEMU)
     return None
 
 

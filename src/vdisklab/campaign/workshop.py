@@ -6,19 +6,19 @@ user's devices take turns: the next one is built when a cell asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vdisklab.campaign.estimate import image_key, room_needed, stacks_of
+from vdisklab.campaign.stacks import Stack, image_key, stack_of, stacks_of
 from vdisklab.errors import HostError
 from vdisklab.host.counters import device_below
+from vdisklab.host.pagecache import evict
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.path import DiskPath, Image, Layer
 from vdisklab.progress import Progress, Step
-from vdisklab.storage.image import ImageFile, image_file, random_source
-from vdisklab.storage.room import require_room
+from vdisklab.storage.image import ImageFile, empty_source, image_file, random_source
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.target import Target
@@ -39,14 +39,15 @@ class Workshop:
 
     Allocated images are shared by all cells of one stack and format, so that two cache modes are
     compared on the very same blocks. Thin images are made anew for each run, because a
-    measurement changes them.
+    measurement changes them. They are empty, or hold what is not zero of `thin_source`.
     """
 
     site: Site
     plan: CampaignPlan
     source: Path
     progress: Progress
-    standing: dict[tuple[Layer, ...], Standing] = field(default_factory=dict)
+    thin_source: Path | None = None
+    standing: dict[Stack, Standing] = field(default_factory=dict)
     _tenant: ExitStack = field(default_factory=ExitStack)
 
     @contextmanager
@@ -55,14 +56,19 @@ class Workshop:
         if not path.has_storage:
             yield None
             return
-        stack = self._stack(path.layers)
+        standing = self._stack(stack_of(self.plan, path))
         image = image_key(path, self.plan.ground)
-        if image in stack.images:
-            yield stack.images[image]
+        if image in standing.images:
+            yield standing.images[image]
             return
         name = f"thin-{path.fingerprint}"
         with image_file(
-            self.site, stack.target, image, size=self.plan.size_bytes, name=name, source=None
+            self.site,
+            standing.target,
+            image,
+            size=self.plan.size_bytes,
+            name=name,
+            source=self.thin_source,
         ) as made:
             yield made
 
@@ -77,30 +83,31 @@ class Workshop:
 
     def close_tenant(self) -> None:
         """Takes down the stack on the user's devices, if one is up."""
-        for layers in [each for each in self.standing if self.plan.ground.on_devices(each)]:
-            del self.standing[layers]
+        on_devices = self.plan.ground.on_devices
+        for stack in [each for each in self.standing if on_devices(each.layers)]:
+            del self.standing[stack]
         self._tenant.close()
 
-    def _stack(self, layers: tuple[Layer, ...]) -> Standing:
-        if layers not in self.standing:
-            if not self.plan.ground.on_devices(layers):
-                raise HostError(f"the stack {'/'.join(map(str, layers))} was not built")
+    def _stack(self, stack: Stack) -> Standing:
+        if stack not in self.standing:
+            if not self.plan.ground.on_devices(stack.layers):
+                raise HostError(f"the stack {stack} was not built")
             self.close_tenant()
             with ExitStack() as built:
-                self.standing[layers] = self.build(built, layers, "tenant")
+                self.standing[stack] = self.build(built, stack, "tenant")
                 self._tenant = built.pop_all()
-        return self.standing[layers]
+        return self.standing[stack]
 
-    def build(self, built: ExitStack, layers: tuple[Layer, ...], name: str) -> Standing:
+    def build(self, built: ExitStack, stack: Stack, name: str) -> Standing:
         """A stack of the plan with its allocated images, which `built` takes down."""
-        if layers:
-            self.progress(Step(f"building {'/'.join(map(str, layers))}"))
-        capacity = stacks_of(self.plan)[layers]
-        stack = build_stack(self.site, layers, capacity, name, ground=self.plan.ground)
-        standing = Standing(built.enter_context(stack), {})
-        for number, image in enumerate(_allocated_images(self.plan, layers)):
-            self.progress(Step(f"filling {_spell(layers, image)}"))
-            made = image_file(
+        if stack.layers:
+            self.progress(Step(f"building {'/'.join(map(str, stack.layers))}"))
+        capacity = stacks_of(self.plan)[stack]
+        made = build_stack(self.site, stack.layers, capacity, name, ground=self.plan.ground)
+        standing = Standing(built.enter_context(made), {})
+        for number, image in enumerate(_allocated_images(self.plan, stack)):
+            self.progress(Step(f"filling {_spell(stack.layers, image)}"))
+            filled = image_file(
                 self.site,
                 standing.target,
                 image,
@@ -108,28 +115,43 @@ class Workshop:
                 name=f"image{number}",
                 source=self.source,
             )
-            standing.images[image] = built.enter_context(made)
+            standing.images[image] = built.enter_context(filled)
         return standing
 
 
 @contextmanager
-def open_workshop(site: Site, plan: CampaignPlan, progress: Progress) -> Iterator[Workshop]:
-    """Builds what can stand side by side; HostError when there is no room."""
-    require_room(site.directory, room_needed(plan), "the campaign")
+def open_workshop(
+    site: Site,
+    plan: CampaignPlan,
+    progress: Progress,
+    write_system: Callable[[Path], None] | None = None,
+) -> Iterator[Workshop]:
+    """Builds what can stand side by side.
+
+    `write_system` makes a file a disk that a guest can boot from; then that is on every image.
+    """
     with ExitStack() as built:
         progress(Step(f"writing {format_bytes(plan.size_bytes)} of random data"))
         source = built.enter_context(random_source(site, plan.size_bytes))
-        workshop = Workshop(site, plan, source, progress)
+        thin = None
+        if write_system is not None:
+            progress(Step("writing the system that is booted"))
+            write_system(source)
+            evict(source)
+            thin = built.enter_context(empty_source(site, plan.size_bytes))
+            write_system(thin)
+        workshop = Workshop(site, plan, source, progress, thin)
         built.callback(workshop.close_tenant)
-        for number, layers in enumerate(stacks_of(plan)):
-            if not plan.ground.on_devices(layers):
-                workshop.standing[layers] = workshop.build(built, layers, f"stack{number}")
+        for number, stack in enumerate(stacks_of(plan)):
+            if not plan.ground.on_devices(stack.layers):
+                workshop.standing[stack] = workshop.build(built, stack, f"stack{number}")
         yield workshop
 
 
-def _allocated_images(plan: CampaignPlan, layers: tuple[Layer, ...]) -> list[Image | None]:
+def _allocated_images(plan: CampaignPlan, stack: Stack) -> list[Image | None]:
     """The images of a stack that are made once: no thin ones."""
-    paths = [c.path for c in plan.cells if c.path.layers == layers and c.path.has_storage]
+    stored = [cell.path for cell in plan.cells if cell.path.has_storage]
+    paths = [path for path in stored if stack_of(plan, path) == stack]
     wanted = dict.fromkeys(image_key(path, plan.ground) for path in paths)
     return [image for image in wanted if image is None or not image.is_thin]
 

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from vdisklab.campaign.estimate import device_bytes_needed
-from vdisklab.campaign.survey import survey
+from vdisklab.campaign.estimate import device_bytes_needed, planned_script
+from vdisklab.campaign.owned import asked_guest
+from vdisklab.campaign.survey import find_qemus, survey
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.plan.build import build_plan, ground_of
 from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.capabilities import Capabilities, QemuCapabilities
 from vdisklab.plan.cell import PageCacheChoice
-from vdisklab.plan.guest import AcceleratorChoice
+from vdisklab.plan.guest import AcceleratorChoice, Firmware, SystemBus
 from vdisklab.plan.load import parse_request
 from vdisklab.plan.matrix import expand_matrix
 from vdisklab.plan.path import DiskPath, parse_path
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.profiles import parse_profile
+from vdisklab.plan.qemu import parse_qemu
 from vdisklab.plan.request import GuestRequest, Request, merge
 from vdisklab.plan.segments import HOST
 from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.units import parse_duration, parse_size
-from vdisklab.workload.base import Subject, Timing
 from vdisklab.workload.jobprofile import job_profile
-from vdisklab.workload.registry import builtin_profile_text, workload_for
+from vdisklab.workload.registry import OURS_ALONE, builtin_profile_text, workload_for
 
 DEFAULT_PROFILE = "quick"
+_A_TEXT_FILE = "name a file that can be read, in UTF-8"
 
 PathsArgument = Annotated[
     list[str] | None,
@@ -77,6 +81,15 @@ DirOption = Annotated[
     Path | None,
     typer.Option(
         "--dir", metavar="DIR", help="The work directory.", show_default="the current directory"
+    ),
+]
+DirsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--dir",
+        metavar="DIR",
+        help="The work directory; with --here it may be given again, to see several side by side.",
+        show_default="the current directory",
     ),
 ]
 OnOption = Annotated[
@@ -151,6 +164,52 @@ MemoryOption = Annotated[
     str | None,
     typer.Option("--guest-memory", metavar="SIZE", help="The guest's memory.", show_default="1G"),
 ]
+GuestOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--guest",
+        metavar="IMAGE",
+        help="Measure in a guest of your own: a disk image with the QEMU guest agent in it. It is "
+        "never written to.",
+        show_default="a micro guest made from this host's programs",
+    ),
+]
+FirmwareOption = Annotated[
+    Firmware | None,
+    typer.Option("--guest-firmware", help="What boots your own guest.", show_default="bios"),
+]
+SystemBusOption = Annotated[
+    SystemBus | None,
+    typer.Option(
+        "--guest-bus", help="How your own guest sees the disk it boots from.", show_default="virtio"
+    ),
+]
+BootOption = Annotated[
+    str | None,
+    typer.Option(
+        "--guest-boot",
+        metavar="TIME",
+        help="How long your own guest may take until its agent answers.",
+        show_default="5m, 15m under emulation",
+    ),
+]
+DiskspdOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--diskspd",
+        metavar="FILE",
+        help="Microsoft's DISKSPD (amd64/diskspd.exe), which measures in a Windows guest.",
+    ),
+]
+QemuOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--qemu",
+        metavar="[NAME=]BIN",
+        help="Measure each path with this QEMU; may be given again, to set old against new.",
+        show_default="the installed one",
+    ),
+]
 
 
 def ask(
@@ -175,6 +234,12 @@ def ask(
     cpus: int | None = None,
     memory: str | None = None,
     scale: float | None = None,
+    qemu: list[str] | None = None,
+    guest: Path | None = None,
+    firmware: Firmware | None = None,
+    system_bus: SystemBus | None = None,
+    boot: str | None = None,
+    diskspd: Path | None = None,
     db: str | None = None,
 ) -> Request:
     """The plan file's request, if there is one, under the command line's. Raises PlanError."""
@@ -196,10 +261,16 @@ def ask(
         baseline=baseline,
         label=label,
         scale=scale,
+        qemu=tuple(map(parse_qemu, qemu or ())),
         guest=GuestRequest(
             cpus=cpus,
             memory_bytes=None if memory is None else parse_size(memory),
             accelerator=accelerator,
+            image=guest,
+            firmware=firmware,
+            system_bus=system_bus,
+            boot_seconds=None if boot is None else parse_duration(boot),
+            diskspd=diskspd,
         ),
     )
     return said if plan_file is None else merge(_read_plan_file(plan_file), said)
@@ -209,9 +280,11 @@ def _read_plan_file(file: Path) -> Request:
     try:
         return parse_request(file.read_text(encoding="utf-8"), str(file))
     except OSError as error:
-        raise PlanError(f"the plan file {file} cannot be read: {error.strerror}") from error
+        raise PlanError(
+            f"the plan file {file} cannot be read: {error.strerror}", hint=_A_TEXT_FILE
+        ) from error
     except UnicodeDecodeError as error:
-        raise PlanError(f"the plan file {file} is not UTF-8 text") from error
+        raise PlanError(f"the plan file {file} is not UTF-8 text", hint=_A_TEXT_FILE) from error
 
 
 def load_profile(name: str) -> Profile:
@@ -221,30 +294,32 @@ def load_profile(name: str) -> Profile:
     try:
         text = Path(name).read_text(encoding="utf-8")
     except OSError as error:
-        raise PlanError(f"the profile {name} cannot be read: {error.strerror}") from error
+        raise PlanError(
+            f"the profile {name} cannot be read: {error.strerror}",
+            hint="name a file that can be read, or one that `vdisklab profiles` lists",
+        ) from error
     except UnicodeDecodeError as error:
-        raise PlanError(f"the profile {name} is not UTF-8 text") from error
+        raise PlanError(f"the profile {name} is not UTF-8 text", hint=_A_TEXT_FILE) from error
     return parse_profile(text, name) if name.endswith(".toml") else job_profile(text, name)
 
 
 def check_measurements(plan: CampaignPlan) -> None:
-    """Raises PlanError for a setting that its program does not have, and for a disk or a memory
-    that is too small for it: before anything is built."""
+    """Raises PlanError for a setting that its program does not have, and for a guest, a disk or
+    a memory that is not fit for it: before anything is built."""
     for measurement in plan.profile.measurements:
+        if plan.guest.own is not None and measurement.program in OURS_ALONE:
+            raise PlanError(
+                f"measurement {measurement.name!r} boots or installs what our micro guest holds, "
+                f"which the guest of {plan.guest.own.image} does not",
+                hint="leave --guest out, or choose another profile",
+            )
         workload = workload_for(measurement)
         if workload.needs_directory and measurement.filesystem is None:
             raise PlanError(
                 f"measurement {measurement.name!r}: {measurement.program} works on files",
                 hint='say on which file system: filesystem = "ext4"',
             )
-        subject = Subject(
-            "/dev/null",
-            plan.size_bytes,
-            is_device=measurement.filesystem is None,
-            is_directory=measurement.filesystem is not None,
-            memory=plan.guest.memory_bytes,
-        )
-        workload.script(measurement, subject, Timing(plan.runtime, plan.ramp, plan.scale))
+        planned_script(plan, measurement)
 
 
 def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) -> CampaignPlan:
@@ -254,7 +329,8 @@ def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) 
     """
     profile = load_profile(request.profile or DEFAULT_PROFILE)
     ground = ground_of(request)
-    paths = asked_paths(request)
+    qemus, able = find_qemus(host, request.qemu)
+    paths = asked_paths(request, [qemu.name for qemu in qemus])
     directory = (request.directory or Path()).absolute()
     if directory.exists() and not directory.is_dir():
         raise HostError(f"the work directory {directory} is no directory", hint="name another one")
@@ -262,15 +338,20 @@ def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) 
         raise HostError(
             f"the work directory {directory} does not exist", hint=f"mkdir -p {directory}"
         )
-    capabilities = survey(host, ledger, directory, paths, progress, ground=ground)
-    plan = build_plan(request, capabilities, profile)
+    own = asked_guest(host, request.guest)
+    # What no host could measure is refused before anything is tried on this one.
+    check_measurements(build_plan(request, Capabilities(qemus=able), profile, qemus, own))
+    capabilities = survey(host, ledger, directory, paths, progress, ground=ground, qemus=able)
+    plan = build_plan(request, capabilities, profile, qemus, own)
     require_usable(host, plan.ground, device_bytes_needed(plan))
-    check_measurements(plan)
     return plan
 
 
-def asked_paths(request: Request) -> tuple[DiskPath, ...]:
+def asked_paths(request: Request, qemus: Sequence[str] = ()) -> tuple[DiskPath, ...]:
     """Every path that will have to be judged: the matrix's, and the host's as the baseline."""
-    cells = expand_matrix(request.paths, ground=ground_of(request)).cells
+    able = Capabilities(qemus={name: QemuCapabilities() for name in qemus})
+    cells = expand_matrix(
+        request.paths, capabilities=able, ground=ground_of(request), qemus=qemus
+    ).cells
     paths = dict.fromkeys(cell.path for cell in cells)
     return tuple(dict.fromkeys((*paths, parse_path(HOST))))

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.analysis.durability import durability
-from vdisklab.analysis.findings import Emulated, Finding, emulated
+from vdisklab.analysis.durability import Verdicts, durability
+from vdisklab.analysis.findings import Caveats, caveats_of
 from vdisklab.analysis.observations import narrowed
 from vdisklab.analysis.rank import Ranking
 from vdisklab.analysis.rank import rank as rank_cells
@@ -27,12 +27,15 @@ from vdisklab.cli.tables import (
     Format,
     FormatOption,
     Results,
+    choose_campaigns,
     emit,
     load,
     open_results,
 )
-from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.cli.verdicts import stored_verdicts
+from vdisklab.errors import CommandError, DatabaseError, HostError, PlanError
 from vdisklab.host.command import Host, LocalHost
+from vdisklab.host.facts import collect_facts
 from vdisklab.plan.path import DiskPath
 from vdisklab.report.auditing import (
     AuditAnswer,
@@ -87,8 +90,14 @@ def _texts(host: Host, files: list[Path] | None, uri: str | None) -> Iterator[tu
     for file in files or ():
         yield _read(file), str(file)
     if uri is not None:
-        names = host.run("virsh", "-q", "-c", uri, "list", "--all", "--uuid").stdout.split()
-        for name in names:
+        try:
+            listed = host.run("virsh", "-q", "-c", uri, "list", "--all", "--uuid")
+        except CommandError as error:
+            raise HostError(
+                f"libvirt at {uri} does not answer: {error}",
+                hint=f"see that `virsh -c {uri} list --all` works: libvirtd runs, you may use it",
+            ) from error
+        for name in listed.stdout.split():
             dumped = host.run("virsh", "-q", "-c", uri, "dumpxml", "--inactive", name)
             yield dumped.stdout, f"{uri} {name}"
 
@@ -100,7 +109,9 @@ def _read(file: Path) -> str:
         with file.open(encoding="utf-8") as text:
             return text.read(LARGEST + 1)
     except OSError as error:
-        raise PlanError(f"{file} cannot be read: {error.strerror}") from error
+        raise PlanError(
+            f"{file} cannot be read: {error.strerror}", hint="name a file from `virsh dumpxml`"
+        ) from error
     except UnicodeDecodeError as error:
         raise PlanError(f"{file} is not UTF-8 text", hint="`virsh dumpxml` writes UTF-8") from error
 
@@ -112,36 +123,58 @@ def answer_audit(
     around = [look_around(host, disk) for disk in disks]
     paths = [disk_path(disk, place) for disk, place in zip(disks, around, strict=True)]
     standings: list[Standing | None] = [None] * len(disks)
-    findings: tuple[Finding, ...] = ()
+    caveats = caveats_of(())
+    verdicts: Verdicts = {}
     why = None
     try:
         with open_results(db) as results:
-            standings, findings = _standings(results, paths, campaign)
+            verdicts = _verdicts(results, host, campaign)
+            standings, caveats = _standings(results, paths, campaign, verdicts)
     except DatabaseError as error:
         if db is not None or campaign:
             raise
         why = f"No speeds: {error}. Measure first: `vdisklab run PATHS…`."
     audited = tuple(
-        AuditedDisk(disk, path, risks(disk, place), standing)
+        AuditedDisk(
+            disk,
+            path,
+            risks(disk, place),
+            standing,
+            None if path is None else durability(path, verdicts),
+        )
         for disk, path, place, standing in zip(disks, paths, around, standings, strict=True)
     )
-    return AuditAnswer(audited, findings, why)
+    return AuditAnswer(audited, caveats, why)
+
+
+def _verdicts(results: Results, host: Host, campaign: list[str] | None) -> Verdicts:
+    """Of the machine that was measured; of this one where nothing was."""
+    if not campaign and not results.campaigns():
+        return stored_verdicts(results, collect_facts(host))
+    return stored_verdicts(results, choose_campaigns(results, campaign)[0].host)
 
 
 def _standings(
-    results: Results, paths: list[DiskPath | None], campaign: list[str] | None
-) -> tuple[list[Standing | None], tuple[Finding, ...]]:
+    results: Results,
+    paths: list[DiskPath | None],
+    campaign: list[str] | None,
+    verdicts: Verdicts,
+) -> tuple[list[Standing | None], Caveats]:
     loaded = load(results, campaign)
     baseline = str(loaded.campaigns[0].plan.get("baseline", "host"))
     scored = add_scores(loaded.observations, baseline)
     cells = candidates(loaded.observations.cells)
     ranking = rank_cells(narrowed(scored.observations, cells), Score.OVERALL.key)
-    findings: tuple[Finding, ...] = (Emulated(),) if emulated(loaded.outlines) else ()
-    return [_standing(path, cells, scored, ranking) for path in paths], findings
+    standings = [_standing(path, cells, scored, ranking, verdicts) for path in paths]
+    return standings, caveats_of(loaded.outlines)
 
 
 def _standing(
-    path: DiskPath | None, cells: dict[str, DiskPath], scored: Scored, ranking: Ranking
+    path: DiskPath | None,
+    cells: dict[str, DiskPath],
+    scored: Scored,
+    ranking: Ranking,
+    verdicts: Verdicts,
 ) -> Standing | None:
     if path is None:
         return None
@@ -152,7 +185,7 @@ def _standing(
         return None
     cell = found[0]
     place = next((row for row in ranking.rows if row.cell == cell), None)
-    better = _better(cell, cells, ranking)
+    better = _better(cell, cells, ranking, verdicts)
     measure = Score.OVERALL.key
     gain = None if better is None else ratio_of(scored.observations, measure, better, cell)
     return Standing(
@@ -171,7 +204,9 @@ def _guest_side(path: DiskPath) -> tuple[object, ...]:
     return path.image and path.image.format, path.cache, path.attachment
 
 
-def _better(cell: str, cells: dict[str, DiskPath], ranking: Ranking) -> str | None:
+def _better(
+    cell: str, cells: dict[str, DiskPath], ranking: Ranking, verdicts: Verdicts
+) -> str | None:
     """The first ranked cell that keeps flushed data, if it is shown to be better than this."""
     rows = {row.cell: row for row in ranking.rows}
     if cell not in rows:
@@ -179,6 +214,7 @@ def _better(cell: str, cells: dict[str, DiskPath], ranking: Ranking) -> str | No
     for row in ranking.rows:
         if row.cell == cell:
             return None
-        if row.worst < rows[cell].best and durability(cells[row.cell], {}).keeping.acceptable:
+        keeps = durability(cells[row.cell], verdicts).keeping
+        if row.worst < rows[cell].best and keeps.acceptable:
             return row.cell
     return None

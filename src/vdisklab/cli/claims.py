@@ -11,12 +11,12 @@ import typer
 from rich.console import Console
 
 from vdisklab.analysis.claimfile import Claim, ClaimFile, builtin_claims, parse_claims
-from vdisklab.analysis.claims import ClaimVerdict, answer_claims
-from vdisklab.analysis.findings import Emulated, Finding, emulated
+from vdisklab.analysis.claims import answer_claims
 from vdisklab.analysis.observations import from_numbers
 from vdisklab.cli import asking
 from vdisklab.cli.asking import ask, load_profile
-from vdisklab.cli.missing import missing_groups, request_for, spell, whole_pairs
+from vdisklab.cli.held import held_claims
+from vdisklab.cli.missing import missing_groups, request_for, whole_pairs
 from vdisklab.cli.run import measure
 from vdisklab.cli.tables import (
     CampaignOption,
@@ -25,6 +25,7 @@ from vdisklab.cli.tables import (
     FormatOption,
     Loaded,
     Results,
+    database_url,
     emit,
     joinable_campaigns,
     load,
@@ -37,11 +38,9 @@ from vdisklab.errors import (
     HostError,
     PlanError,
 )
-from vdisklab.host.ledger import state_directory
 from vdisklab.plan.build import NO_BASELINE
 from vdisklab.plan.request import Request
 from vdisklab.report.claims import ClaimsAnswer, claims_document, claims_table, junit_xml
-from vdisklab.result.address import default_url
 from vdisklab.result.store import open_store
 
 
@@ -124,25 +123,7 @@ def answer_all(
 ) -> ClaimsAnswer:
     """Every claim answered from a database. Raises PlanError and DatabaseError."""
     loaded, left_out = _load(results, names)
-    every = [claim for file in files for claim in file.claims]
-    answers = answer_claims(every, loaded.observations, loaded.outlines)
-    like = loaded.campaigns[0] if loaded.campaigns else None
-    commands = {
-        (answer.claim.article, answer.claim.name): spell(request_for(group, asked, like))
-        for answer in answers
-        if answer.verdict is ClaimVerdict.NOT_MEASURED
-        for group in missing_groups([answer])
-    }
-    findings: tuple[Finding, ...] = (Emulated(),) if emulated(loaded.outlines) else ()
-    return ClaimsAnswer(
-        campaigns=loaded.campaigns,
-        emulated=bool(findings),
-        answers=answers,
-        titles={file.article: file.title for file in files},
-        commands=commands,
-        findings=(),
-        left_out=left_out,
-    )
+    return held_claims(loaded, files, asked, left_out)
 
 
 def _load(results: Results, names: list[str] | None) -> tuple[Loaded, tuple[str, ...]]:
@@ -213,7 +194,7 @@ def _measure_missing(files: Sequence[ClaimFile], asked: Request, names: list[str
     """Measures what no campaign holds; True when interrupted. Paths not to be had are named."""
     console = Console(stderr=True)
     every: list[Claim] = [claim for file in files for claim in file.claims]
-    with open_store(asked.db or default_url(state_directory())) as store:
+    with open_store(database_url(asked.db)) as store:
         loaded, _ = _load(store, names)
         like = loaded.campaigns[0] if loaded.campaigns else None
         answers = answer_claims(every, loaded.observations, loaded.outlines)

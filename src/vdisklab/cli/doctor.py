@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,18 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vdisklab.cli.tables import Format, dumps
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.probe import Finding, Inspection, State, can_do_main_job, examine
-
-
-class Format(StrEnum):
-    """How findings are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-
+from vdisklab.report.document import document
 
 _STYLES = {State.OK: "green", State.LIMITED: "yellow", State.MISSING: "red"}
 
@@ -56,10 +47,9 @@ def doctor(
 
 
 def to_json(findings: tuple[Finding, ...]) -> str:
-    """The findings and the verdict as one JSON object; keys are only ever added."""
+    """The findings and the verdict as one JSON object; see docs/json.md."""
     rows = [asdict(finding) for finding in findings]
-    document = {"main_job": can_do_main_job(findings), "findings": rows}
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    return dumps(document("doctor", 1, main_job=can_do_main_job(findings), findings=rows))
 
 
 def _print_csv(findings: tuple[Finding, ...]) -> None:

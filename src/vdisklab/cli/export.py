@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.analysis.durability import durability
 from vdisklab.errors import PlanError
-from vdisklab.export.form import Wish
+from vdisklab.export.form import Wish, for_any_qemu
 from vdisklab.export.registry import EXPORTERS, Form
 from vdisklab.plan.path import parse_path
+from vdisklab.report.keeping import durability_sentence
 from vdisklab.units import parse_size
 
 _DOMAIN_TYPES = ("kvm", "qemu")
@@ -43,12 +45,16 @@ def export(
     """
     if domain_type not in _DOMAIN_TYPES:
         raise PlanError(f"{domain_type!r} is no type of domain", hint="write kvm or qemu")
-    wish = Wish(parse_path(path), source, name, parse_size(size), domain_type)
+    asked, gaps = for_any_qemu(parse_path(path))
+    wish = Wish(asked, source, name, parse_size(size), domain_type)
     _must_be_plain(wish)
     exported = EXPORTERS[to](wish)
     sys.stdout.write(exported.text)
-    for gap in exported.gaps:
+    for gap in (*gaps, *exported.gaps):
         print(f"note: {gap}", file=sys.stderr)
+    kept = durability(asked, {})
+    if not kept.keeping.acceptable:
+        print(f"note: {durability_sentence(str(asked), kept)}", file=sys.stderr)
 
 
 def _must_be_plain(wish: Wish) -> None:

@@ -14,11 +14,9 @@ from typing import Annotated
 import typer
 
 from vdisklab.analysis.observations import cell_label
-from vdisklab.cli.tables import DbOption
+from vdisklab.cli.tables import DbOption, database_url
 from vdisklab.errors import PlanError, WorkloadError
-from vdisklab.host.ledger import state_directory
 from vdisklab.plan.segments import PageCache
-from vdisklab.result.address import default_url
 from vdisklab.result.model import Campaign, Evidence, HostFacts, Measurement, Origin, Run
 from vdisklab.result.store import Store, open_store
 from vdisklab.workload.foreign.base import Report
@@ -91,7 +89,7 @@ def import_files(
         vdisklab import run1.csv run2.csv run3.csv --as qcow2/writeback --into 3f2a
     """
     sources = [source for file in files for source in read_file(file)]
-    with open_store(db or default_url(state_directory())) as store:
+    with open_store(database_url(db)) as store:
         known = None if into is None else store.campaign(into)
         campaign = known or _new_campaign(sources)
         runs = make_runs(sources, campaign.id, name, measurement, taken=_taken(store, known))
@@ -118,6 +116,8 @@ def read_file(file: Path) -> list[_Source]:
         text = content.decode(_MARKS.get(content[:2]) or _MARKS.get(content[:3]) or "utf-8")
     except UnicodeDecodeError as error:
         raise WorkloadError(f"{file} is not text in UTF-8: byte {error.start} is wrong") from error
+    if "\0" in text:
+        raise WorkloadError(f"{file} is no text: it has a NUL at character {text.index(chr(0))}")
     try:
         return [_Source(file, text, written, report) for report in recognise(text)]
     except WorkloadError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,34 +13,30 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vdisklab.cli.bring_back import DATABASE, LabHost, bring_back
 from vdisklab.cli.live import TerminalProgress
-from vdisklab.cli.rank import rank
-from vdisklab.cli.tables import DbOption
+from vdisklab.cli.run import print_ranking
+from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url
 from vdisklab.errors import GuestError, HostError
 from vdisklab.host.command import Host, LocalHost
+from vdisklab.host.facts import collect_facts
 from vdisklab.host.kvm import try_kvm
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.lab.image import LabImage, build_image, find_image, require_same_python
 from vdisklab.lab.machine import (
     LABEL,
     LabConfig,
-    LabEnd,
-    LabFiles,
     lab_files,
+    require_lab_room,
     run_job,
     run_shell,
-    take_result,
 )
-from vdisklab.lab.payload import payload_disk
+from vdisklab.lab.payload import carried_files, payload_disk
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
-from vdisklab.progress import Note, Progress
-from vdisklab.result.address import default_url
-from vdisklab.result.model import Campaign, Origin
+from vdisklab.progress import Note, Step
 from vdisklab.result.store import open_store
 from vdisklab.storage.site import Site, open_site
 from vdisklab.units import format_duration, parse_size
-
-_DATABASE = "lab.sqlite"
 
 DirOption = Annotated[
     Path | None,
@@ -105,16 +102,17 @@ def run(
     lab_memory: MemoryOption = "4G",
     lab_cpus: CpusOption = 2,
     lab_accelerator: LabAcceleratorOption = AcceleratorChoice.AUTO,
+    form: FormatOption = Format.TABLE,
 ) -> int:
     """Run `vdisklab run` with these paths and options inside the lab, and keep its runs.
 
     The runs are marked `lab`. Empty disks are /dev/disk/by-id/virtio-disk1 and on, for --on.
     Where the lab has no nested KVM, its guests are emulated under emulation: that proves that a
-    stack works, and is worthless as a speed.
+    stack works, and is worthless as a speed. What it measured is lost when it is interrupted.
 
     Example: vdisklab lab run {zvol/ext4,zfs,lvm}/qcow2/writeback --blocks 1 --size 64M
     """
-    arguments = [*paths, *context.args]
+    arguments, carried = carried_files([*paths, *context.args])
     config = LabConfig(
         Accelerator.TCG,
         lab_cpus,
@@ -123,21 +121,29 @@ def run(
         parse_size(lab_disk_size),
     )
     console = Console(stderr=True)
-    with _lab_site(console, directory) as (site, image, progress):
-        code = payload_disk(site.host, site.directory, job_script(arguments))
-        config = replace(config, accelerator=_accelerator(site.host, lab_accelerator, progress))
+    url = database_url(db)
+    with open_store(url):
+        pass  # a database that cannot be written is told now, not after an hour
+    with _lab_site(directory) as (site, image):
+        code = payload_disk(site.host, site.directory, job_script(arguments), carried)
+        config = replace(config, accelerator=_accelerator(site.host, lab_accelerator))
         with lab_files(site, image, code, config) as files:
-            end = run_job(site, config, files, lambda line: _say(console, line))
-            console.print(
-                f"the lab was up after {end.up_seconds:.0f} s and took "
-                f"{format_duration(end.wall_seconds)} in all ({config.accelerator})"
-            )
-            url = db or default_url(state_directory())
-            campaigns = _bring_back(files, url, config, image, end)
+            try:
+                end = run_job(site, config, files, _teller(console))
+            except KeyboardInterrupt:
+                console.print("interrupted: what the lab had measured is lost")
+                raise
+            took = format_duration(end.wall_seconds)
+            said = f"the lab was up after {end.up_seconds:.0f} s and took {took} in all"
+            console.print(f"{said} ({config.accelerator})", soft_wrap=True)
+            lab = LabHost(collect_facts(site.host), config, image, end)
+            campaigns = bring_back(files, url, lab)
     if not campaigns:
         raise GuestError(f"the lab's job ended with {end.status} and measured nothing")
-    print(f"in the lab: {LABEL}" if config.accelerator is Accelerator.TCG else "in the lab")
-    rank(campaign=campaigns, db=url)
+    what = LABEL if config.accelerator is Accelerator.TCG else "a virtual machine"
+    console.print(f"in the lab: {what}", soft_wrap=True)
+    for campaign in campaigns:
+        print_ranking(console, campaign, url, form)
     return end.status
 
 
@@ -147,6 +153,7 @@ def job(
     lab_disks: DisksOption = 4,
     lab_disk_size: DiskSizeOption = "2G",
     lab_memory: MemoryOption = "4G",
+    lab_cpus: CpusOption = 2,
     lab_accelerator: LabAcceleratorOption = AcceleratorChoice.AUTO,
 ) -> int:
     """Run a script in the lab, print what it prints, and end with its status.
@@ -159,10 +166,11 @@ def job(
         text = script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise HostError(f"the script {script} cannot be read: {error}") from error
-    with _lab_site(Console(stderr=True), directory) as (site, image, progress):
-        accelerator = _accelerator(site.host, lab_accelerator, progress)
+    with _lab_site(directory) as (site, image):
+        accelerator = _accelerator(site.host, lab_accelerator)
         config = LabConfig(
             accelerator,
+            lab_cpus,
             memory_bytes=parse_size(lab_memory),
             disks=lab_disks,
             disk_bytes=parse_size(lab_disk_size),
@@ -176,15 +184,16 @@ def shell(
     directory: DirOption = None,
     lab_disks: DisksOption = 4,
     lab_memory: MemoryOption = "4G",
+    lab_cpus: CpusOption = 2,
     lab_accelerator: LabAcceleratorOption = AcceleratorChoice.AUTO,
 ) -> None:
     """Open a shell in the lab; everything in it is gone when it ends.
 
     Example: vdisklab lab shell
     """
-    with _lab_site(Console(stderr=True), directory) as (site, image, progress):
-        accelerator = _accelerator(site.host, lab_accelerator, progress)
-        config = LabConfig(accelerator, memory_bytes=parse_size(lab_memory), disks=lab_disks)
+    with _lab_site(directory) as (site, image):
+        accelerator = _accelerator(site.host, lab_accelerator)
+        config = LabConfig(accelerator, lab_cpus, parse_size(lab_memory), lab_disks)
         code = payload_disk(site.host, site.directory, None)
         with lab_files(site, image, code, config) as files:
             run_shell(site, config, files)
@@ -192,76 +201,56 @@ def shell(
 
 def job_script(arguments: list[str]) -> str:
     """What the lab runs: the same program, with its database where the results are fetched."""
-    words = ["run", *arguments, "--dir", "/work", "--db", f"/work/out/{_DATABASE}"]
+    words = ["run", *arguments, "--dir", "/work", "--db", f"/work/out/{DATABASE}"]
     return "\n".join(
         [
             "#!/bin/sh",
             # guests under two emulators are slow to answer, not dead
             "export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=20",
-            f"exec python3 -m vdisklab {shlex.join(words)}",
+            # its answer does not know that it is in the lab; ours will
+            f"exec python3 -m vdisklab {shlex.join(words)} >/dev/null",
             "",
         ]
     )
 
 
 @contextmanager
-def _lab_site(
-    console: Console, directory: Path | None
-) -> Iterator[tuple[Site, LabImage, Progress]]:
+def _lab_site(directory: Path | None) -> Iterator[tuple[Site, LabImage]]:
     host = LocalHost()
     image = find_image(host, _cache())
     if image is None:
         raise HostError("the lab is not built yet", hint="vdisklab lab build")
     require_same_python(image)
     work = (directory or _cache() / "lab").absolute()
+    require_lab_room(work)
     with ExitStack() as stack:
         ledger = stack.enter_context(open_ledger())
-        progress = stack.enter_context(TerminalProgress(console))
-        yield stack.enter_context(open_site(host, ledger, work)), image, progress
+        yield stack.enter_context(open_site(host, ledger, work)), image
 
 
 def _cache() -> Path:
     return state_directory() / "cache"
 
 
-def _accelerator(host: Host, choice: AcceleratorChoice, progress: Progress) -> Accelerator:
+def _accelerator(host: Host, choice: AcceleratorChoice) -> Accelerator:
+    """Who runs the lab. Its progress ends here: a line that lives would spoil the lab's shell."""
     if choice.accelerator is not None:
         return choice.accelerator
-    trial = try_kvm(host)
-    if trial.works:
-        return Accelerator.KVM
-    progress(Note(f"the lab runs under emulation: {trial.tried}"))
-    return Accelerator.TCG
+    with TerminalProgress(Console(stderr=True)) as progress:
+        progress(Step("trying whether the lab runs under KVM"))
+        trial = try_kvm(host)
+        if not trial.works:
+            progress(Note(f"the lab runs under emulation: {trial.tried}"))
+    return Accelerator.KVM if trial.works else Accelerator.TCG
 
 
-def _say(console: Console, line: str) -> None:
-    if line:
-        console.print(f"lab: {line}", soft_wrap=True, highlight=False, markup=False)
+def _teller(console: Console) -> Callable[[str], None]:
+    """Passes on what the lab prints, with the time since it was switched on."""
+    started = time.monotonic()
 
+    def say(line: str) -> None:
+        if line:
+            after = format_duration(time.monotonic() - started)
+            console.print(f"lab, {after}: {line}", soft_wrap=True, highlight=False, markup=False)
 
-def _bring_back(
-    files: LabFiles, url: str, config: LabConfig, image: LabImage, end: LabEnd
-) -> list[str]:
-    """Puts the lab's campaigns into the user's database, marked as what they are."""
-    found = take_result(files, _DATABASE, files.directory)
-    if found is None:
-        return []
-    with open_store(f"sqlite:///{found}") as lab, open_store(url) as store:
-        campaigns = lab.campaigns()
-        for campaign in campaigns:
-            store.add_campaign(_marked(campaign, config, image, end))
-            for run in lab.runs(campaign.id):
-                store.add_run(replace(run, origin=Origin.LAB))
-    return [campaign.id for campaign in campaigns]
-
-
-def _marked(campaign: Campaign, config: LabConfig, image: LabImage, end: LabEnd) -> Campaign:
-    more = {
-        **campaign.host.more,
-        "lab": LABEL if config.accelerator is Accelerator.TCG else "a virtual machine",
-        "lab_accelerator": config.accelerator.value,
-        "lab_image": image.directory.name,
-        "lab_up_seconds": f"{end.up_seconds:.1f}",
-    }
-    label = campaign.label or "lab"
-    return replace(campaign, host=replace(campaign.host, more=more), label=label)
+    return say

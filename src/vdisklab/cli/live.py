@@ -28,11 +28,13 @@ _RUNS_FOR_A_PACE = 3
 class TerminalProgress:
     """Shows cell, block, measurement, throughput and time left; plain lines without a terminal.
 
-    The time left is the estimate at first, then what the runs that are done suggest.
+    The time left is the estimate at first, then what the runs that are done suggest. `each` also
+    gives each measurement a plain line: where it takes minutes, silence looks like a hang.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, each: bool = False) -> None:
         self._console = console
+        self._each = each
         self._live = Live("", console=console, transient=True, refresh_per_second=4)
         self._runs = self._done = self._before = 0
         self._seconds_estimated = 0.0
@@ -66,6 +68,8 @@ class TerminalProgress:
                 self._doing = self._moving = ""
             case MeasurementStarted():
                 self._doing, self._moving = event.name, ""
+                if self._each and not self._console.is_terminal:
+                    self._say(escape(f"{self._cell}: {event.name}"))
             case Throughput():
                 self._moving = (
                     f"{event.bytes_per_second / 1e6:.0f} MB/s, "

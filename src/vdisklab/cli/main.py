@@ -93,8 +93,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(error)
         return error.exit_code
     except typer.TyperException as error:
-        print(f"error: {error.format_message()}", file=sys.stderr)
-        print("hint: `vdisklab VERB --help` shows what may be written", file=sys.stderr)
+        message = error.format_message()
+        if message:  # else the help was shown, as no verb was named
+            print(f"error: {message}", file=sys.stderr)
+            print("hint: `vdisklab VERB --help` shows what may be written", file=sys.stderr)
         return PlanError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED

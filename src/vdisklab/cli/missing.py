@@ -13,6 +13,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.cell import Cell, PageCacheChoice
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.request import GuestRequest, Request
+from vdisklab.result.address import without_password
 from vdisklab.result.model import Campaign
 from vdisklab.units import format_size
 
@@ -91,7 +92,7 @@ def spell(request: Request) -> str:
             "--guest-memory",
             None if request.guest.memory_bytes is None else format_size(request.guest.memory_bytes),
         ),
-        ("--db", request.db),
+        ("--db", None if request.db is None else without_password(request.db)),
     ]
     words = ["vdisklab", "run", *request.paths]
     for option, value in said:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from vdisklab.campaign.bootguests import boot_from, system_to_boot
 from vdisklab.campaign.estimate import (
     build_seconds,
     builds,
@@ -18,22 +18,26 @@ from vdisklab.campaign.estimate import (
     room_needed,
     run_seconds,
 )
+from vdisklab.campaign.forewarning import warnings
 from vdisklab.campaign.preview import CellCommands, preview_cell
 from vdisklab.campaign.schedule import Slot, block_order, schedule
-from vdisklab.campaign.session import boot_files, guest_buses
+from vdisklab.campaign.session import guest_buses, require_space
+from vdisklab.campaign.stacks import takes_turns
 from vdisklab.cli import asking
 from vdisklab.cli.asking import ask, make_plan
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.tables import Format, FormatOption, dumps
-from vdisklab.guest.argv import BootFiles
+from vdisklab.errors import HostError
+from vdisklab.guest.starting import boot_files
 from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.cell import Cell
 from vdisklab.plan.guest import Accelerator
 from vdisklab.report.document import Json, document
 from vdisklab.report.tables import Column, Table, Value, as_csv, sanitise, show, text
-from vdisklab.units import format_bytes, format_duration
+from vdisklab.units import counted, format_bytes, format_duration
 
 CommandsOption = Annotated[
     bool,
@@ -64,6 +68,12 @@ def plan(
     cpus: asking.CpusOption = None,
     memory: asking.MemoryOption = None,
     scale: asking.ScaleOption = None,
+    qemu: asking.QemuOption = None,
+    guest: asking.GuestOption = None,
+    firmware: asking.FirmwareOption = None,
+    system_bus: asking.SystemBusOption = None,
+    boot: asking.BootOption = None,
+    diskspd: asking.DiskspdOption = None,
     commands: CommandsOption = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -81,7 +91,8 @@ def plan(
         paths=paths, plan_file=plan_file, profile=profile, blocks=blocks, runtime=runtime,
         ramp=ramp, size=size, directory=directory, on=on, destroy=destroy, disks=disks, arc=arc,
         seed=seed, page_cache=page_cache, baseline=baseline, label=label,
-        accelerator=accelerator, cpus=cpus, memory=memory, scale=scale,
+        accelerator=accelerator, cpus=cpus, memory=memory, scale=scale, qemu=qemu,
+        guest=guest, firmware=firmware, system_bus=system_bus, boot=boot, diskspd=diskspd,
     )  # fmt: skip
     host = LocalHost()
     console = Console(stderr=True)
@@ -103,6 +114,12 @@ def print_dropped(console: Console, dropped: Sequence[Dropped]) -> None:
         console.print(Text(sanitise(line), style="yellow"), soft_wrap=True)
 
 
+def print_warnings(console: Console, planned: CampaignPlan) -> None:
+    """What is to be known of the numbers before they are measured."""
+    for sentence in warnings(planned, memory_bytes()):
+        console.print(Text(f"warning: {sentence}", style="yellow"), soft_wrap=True)
+
+
 def plan_document(planned: CampaignPlan, spelled: Mapping[Cell, CellCommands]) -> Json:
     """The plan as JSON; see docs/json.md."""
     slots = tuple(schedule(planned))
@@ -113,6 +130,8 @@ def plan_document(planned: CampaignPlan, spelled: Mapping[Cell, CellCommands]) -
         fingerprint=planned.fingerprint,
         seconds_estimated=campaign_seconds(planned, slots),
         bytes_needed=room_needed(planned),
+        builds=builds(planned, slots) if planned.ground.devices else None,
+        build_seconds=build_seconds(planned, slots) if planned.ground.devices else None,
         cells=[
             {
                 "path": cell.path.canonical,
@@ -124,6 +143,7 @@ def plan_document(planned: CampaignPlan, spelled: Mapping[Cell, CellCommands]) -
             for cell in planned.cells
         ],
         dropped=[asdict(one) for one in planned.dropped],
+        warnings=list(warnings(planned, memory_bytes())),
         order=[
             [cell.label for cell in block_order(planned, block)]
             for block in range(1, planned.blocks + 1)
@@ -137,10 +157,15 @@ def _commands_json(commands: CellCommands | None) -> Json | None:
 
 def _commands(host: LocalHost, planned: CampaignPlan) -> dict[Cell, CellCommands]:
     buses = guest_buses(planned)
-    if not buses:
-        boot = BootFiles(Path("-"), Path("-"), Path("-"), "")
-    else:
-        boot = boot_files(host, state_directory() / "cache", buses, planned.guest.kernel)
+    boot = None
+    if buses and planned.guest.own is None:
+        cache = state_directory() / "cache"
+        kernel = planned.guest.kernel
+        if planned.profile.boots:
+            system, files = system_to_boot(host, cache, buses, kernel)
+            boot = boot_from(files, system, "vdlRUN")
+        else:
+            boot = boot_files(host, cache, buses, kernel)
     accelerator = planned.guest.accelerator or Accelerator.KVM
     return {cell: preview_cell(planned, cell, boot, accelerator) for cell in planned.cells}
 
@@ -160,7 +185,8 @@ def _cell_table(planned: CampaignPlan) -> Table:
     )
     total = format_duration(campaign_seconds(planned, slots))
     return Table(
-        title=f"{len(planned.cells)} cells × {planned.blocks} blocks, about {total}, "
+        title=f"{counted(len(planned.cells), 'cell')} × {counted(planned.blocks, 'block')}, "
+        f"about {total}, "
         f"{format_bytes(room_needed(planned))} in {planned.directory}",
         columns=(
             Column("number", "#", right=True),
@@ -174,10 +200,20 @@ def _cell_table(planned: CampaignPlan) -> Table:
             f"profile {planned.profile.name}: "
             + ", ".join(measurement.name for measurement in planned.profile.measurements),
             *_rebuilding(planned, slots),
+            *_lacking_room(planned),
             f"{planned.runtime:g} s each after {planned.ramp:g} s of ramp, "
             f"disks of {format_bytes(planned.size_bytes)}, seed {planned.seed}",
         ),
     )
+
+
+def _lacking_room(planned: CampaignPlan) -> tuple[str, ...]:
+    """Why `run` would refuse: the work directory or the memory is too small."""
+    try:
+        require_space(planned)
+    except HostError as error:
+        return (f"`run` will refuse: {error}; {error.hint}",)
+    return ()
 
 
 def _rebuilding(planned: CampaignPlan, slots: Sequence[Slot]) -> tuple[str, ...]:
@@ -185,7 +221,7 @@ def _rebuilding(planned: CampaignPlan, slots: Sequence[Slot]) -> tuple[str, ...]
     if not planned.ground.devices:
         return ()
     names = ", ".join(map(str, planned.ground.devices))
-    if not planned.rebuilds:
+    if not takes_turns(planned):
         return (f"one stack on {names}: built once",)
     seconds = format_duration(build_seconds(planned, slots))
     return (
@@ -199,6 +235,7 @@ def _print_plan(
 ) -> None:
     show(_cell_table(planned), console)
     print_dropped(console, planned.dropped)
+    print_warnings(console, planned)
     if spelled and planned.guest.accelerator is None:
         console.print("the accelerator is tried when measuring; KVM is shown here")
     for cell, commands in spelled.items():

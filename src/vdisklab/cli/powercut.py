@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -11,31 +12,41 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vdisklab.cli.asking import DirOption, PathsArgument
+from vdisklab.cli.asking import AcceleratorOption, DirOption, PathsArgument
+from vdisklab.cli.cutquestions import (
+    DEFAULT_STATES,
+    EXHAUSTIVE_CHANGES,
+    make_questions,
+    make_wanted,
+)
 from vdisklab.cli.live import TerminalProgress
-from vdisklab.cli.tables import DbOption, Format, FormatOption, emit
-from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError, PlanError
+from vdisklab.cli.plan import print_dropped
+from vdisklab.cli.run import cache_directory
+from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url, emit
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError
+from vdisklab.guest.starting import Surroundings
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
-from vdisklab.plan.matrix import expand_matrix
-from vdisklab.plan.path import DiskPath
+from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
 from vdisklab.powercut.campaign import AccessKind, Question, Settings, answers
 from vdisklab.powercut.controls import ControlResult, run_controls
-from vdisklab.powercut.cuts import TEAR_BYTES, Wanted
-from vdisklab.powercut.lab import open_lab
+from vdisklab.powercut.cuts import TEAR_BYTES
+from vdisklab.powercut.dmlog import require_log_writes
+from vdisklab.powercut.driver import DriverSetting
+from vdisklab.powercut.guests import open_guests
+from vdisklab.powercut.lab import Lab, open_lab
+from vdisklab.powercut.logdisk import LoggedBy
 from vdisklab.powercut.replay import Replayed, replayed
-from vdisklab.powercut.stack import require_judgeable
 from vdisklab.powercut.trace import ClientKind
 from vdisklab.progress import Note, Progress
 from vdisklab.report.powercut import power_cut_document, power_cut_table
-from vdisklab.result.address import default_url
 from vdisklab.result.model import HostFacts
 from vdisklab.result.powercut import PowerCut
 from vdisklab.result.store import Store, open_store
+from vdisklab.units import MIB
 
-_EXHAUSTIVE_CHANGES = 16
-_DEFAULT_STATES = 1000
+_GUEST_MEMORY = 512 * MIB
 
 
 def powercut(
@@ -45,17 +56,26 @@ def powercut(
         typer.Option(
             "--client",
             help="When the client takes a write for durable; may be given again.",
-            show_default="each of them",
+            show_default="flushes, fua and never",
         ),
     ] = None,
     access: Annotated[
         AccessKind,
         typer.Option(
             "--access",
-            help="Through what the client writes: QEMU's block layer alone, or the BIOS of a "
-            "guest that never flushes (buses ide and virtio).",
+            help="Through what the client writes: QEMU's block layer alone, a real Linux guest on "
+            "the path's bus, or the BIOS of a guest that never flushes (buses ide and virtio).",
         ),
     ] = AccessKind.NBD,
+    driver: Annotated[
+        list[DriverSetting] | None,
+        typer.Option(
+            "--driver",
+            help="What a guest does to its disk's write cache first: nothing, `write through` into "
+            "queue/write_cache or into cache_type, hdparm -W0; may be given again.",
+            show_default=DriverSetting.AS_FOUND.value,
+        ),
+    ] = None,
     states: Annotated[
         int | None,
         typer.Option(
@@ -63,19 +83,26 @@ def powercut(
             min=1,
             metavar="N",
             help="Judge at most so many states of each run.",
-            show_default=str(_DEFAULT_STATES),
+            show_default=str(DEFAULT_STATES),
         ),
     ] = None,
     exhaustive: Annotated[
         bool,
         typer.Option(
             "--exhaustive",
-            help=f"Judge every state, where no more than {_EXHAUSTIVE_CHANGES} writes lie between "
+            help=f"Judge every state, where no more than {EXHAUSTIVE_CHANGES} writes lie between "
             "two flushes.",
         ),
     ] = False,
     writes: Annotated[int, typer.Option("--writes", min=1, help="Writes of each run.")] = 80,
     depth: Annotated[int, typer.Option("--depth", min=1, max=64, help="Requests in flight.")] = 1,
+    loop_direct_io: Annotated[
+        bool,
+        typer.Option(
+            "--loop-direct-io/--no-loop-direct-io",
+            help="Whether the loop device below the file system bypasses the page cache.",
+        ),
+    ] = True,
     tear: Annotated[
         int,
         typer.Option(
@@ -86,10 +113,19 @@ def powercut(
         ),
     ] = TEAR_BYTES,
     seed: Annotated[int, typer.Option("--seed", help="Decides places and samples.")] = 1,
+    logged_by: Annotated[
+        LoggedBy,
+        typer.Option(
+            "--logged-by",
+            help="What logs the disk: our own server on any kernel with FUSE, or device-mapper's "
+            "log-writes where the kernel has it.",
+        ),
+    ] = LoggedBy.FUSE,
     replay: Annotated[
         str | None,
         typer.Option("--replay", metavar="CASE", help="Rebuild and mount one state again."),
     ] = None,
+    accelerator: AcceleratorOption = None,
     directory: DirOption = None,
     new: Annotated[bool, typer.Option("--new", help="Ask again what was answered here.")] = False,
     db: DbOption = None,
@@ -108,69 +144,52 @@ def powercut(
 
       vdisklab powercut ext4/raw/none --client never --states 200
 
+      vdisklab powercut ext4/raw/none/{virtio,ide} --access guest --driver queue
+
+      vdisklab powercut ext4/raw/none --access guest --client sqlite-wal
+
       vdisklab powercut --replay 3f2a9c01/12-3f
     """
     work = (directory or Path()).absolute()
     if replay is not None:
         return _replay(work, replay)
-    wanted = _wanted(states, exhaustive, tear, seed)
-    settings = Settings(writes=writes, depth=depth, seed=seed, wanted=wanted)
-    questions = _questions(_paths(paths), _clients(client, access), settings, access)
-    return _judge(questions, work, db, form, new=new)
-
-
-def _wanted(states: int | None, exhaustive: bool, tear: int, seed: int) -> Wanted:
-    if states is not None and exhaustive:
-        raise PlanError("--states and --exhaustive exclude each other", hint="give one of them")
-    if tear % 512 or tear < 0:
-        raise PlanError(f"--tear {tear} is no multiple of 512", hint="write 4096, 512 or 0")
-    if exhaustive:
-        return Wanted(None, _EXHAUSTIVE_CHANGES, tear, seed)
-    return Wanted(states or _DEFAULT_STATES, tear=tear, seed=seed)
-
-
-def _paths(asked: list[str] | None) -> tuple[DiskPath, ...]:
-    if not asked:
-        raise PlanError("no path is named", hint="vdisklab powercut ext4/{raw,qcow2}/none")
-    paths = tuple(dict.fromkeys(cell.path for cell in expand_matrix(tuple(asked)).cells))
-    for path in paths:
-        require_judgeable(path)
-    return paths
-
-
-def _clients(asked: list[ClientKind] | None, access: AccessKind) -> Sequence[ClientKind]:
-    if access is not AccessKind.BOOT_SECTOR:
-        return asked or list(ClientKind)
-    if asked and asked != [ClientKind.NEVER]:
-        raise PlanError("a boot sector never flushes", hint="ask with --client never")
-    return [ClientKind.NEVER]
-
-
-def _questions(
-    paths: Iterable[DiskPath],
-    clients: Sequence[ClientKind],
-    settings: Settings,
-    access: AccessKind,
-) -> tuple[Question, ...]:
-    return tuple(Question(path, kind, settings, access) for path in paths for kind in clients)
+    settings = Settings(
+        writes=writes,
+        depth=depth,
+        seed=seed,
+        direct_io=loop_direct_io,
+        wanted=make_wanted(states, tear, seed, exhaustive=exhaustive),
+        logged_by=logged_by,
+    )
+    questions, dropped = make_questions(paths, client, access, driver, settings)
+    print_dropped(Console(stderr=True), dropped)
+    choice = accelerator or AcceleratorChoice.AUTO
+    guest = GuestPlan(memory_bytes=_GUEST_MEMORY, accelerator=choice.accelerator)
+    return _judge(questions, guest, work, db, form, new=new)
 
 
 def _judge(
-    questions: Sequence[Question], work: Path, db: str | None, form: Format, *, new: bool
+    questions: Sequence[Question],
+    guest: GuestPlan,
+    work: Path,
+    db: str | None,
+    form: Format,
+    *,
+    new: bool,
 ) -> int:
     console = Console(stderr=True)
     host = collect_facts(LocalHost())
     found: dict[str, PowerCut] = {}
     controls: list[ControlResult] = []
     interrupted = False
-    with open_store(db or default_url(state_directory())) as store:
+    with open_store(database_url(db)) as store:
         if not new:
             found = _answered(store, questions, host)
         todo = [each for each in questions if each.fingerprint not in found]
         try:
             if todo:
                 with TerminalProgress(console) as progress:
-                    for each in _answers(todo, work, host, progress, controls):
+                    for each in _answers(todo, guest, work, host, progress, controls):
                         store.add_power_cut(each)
                         found[each.fingerprint] = each
         except KeyboardInterrupt:
@@ -201,6 +220,7 @@ def _answered(store: Store, questions: Iterable[Question], host: HostFacts) -> d
 
 def _answers(
     questions: Sequence[Question],
+    guest: GuestPlan,
     work: Path,
     host: HostFacts,
     progress: Progress,
@@ -208,12 +228,34 @@ def _answers(
 ) -> Iterable[PowerCut]:
     if not work.is_dir():
         raise HostError(f"the work directory {work} does not exist", hint=f"mkdir -p {work}")
-    with open_ledger() as ledger, open_lab(LocalHost(), ledger, work) as lab:
+    local = LocalHost()
+    if any(each.settings.logged_by is LoggedBy.DM for each in questions):
+        require_log_writes(local)  # now, and not after the controls
+    with (
+        open_ledger() as ledger,
+        open_lab(local, ledger, work) as lab,
+        _guests_for(lab, questions, guest, progress),
+    ):
         for result in run_controls(lab, progress):
             controls.append(result)
             found = f"{result.losses} of {result.states} states lose"
             progress(Note(f"control passed: {result.name}: {found}"))
         yield from answers(lab, questions, host, kept_cases(), progress)
+
+
+@contextmanager
+def _guests_for(
+    lab: Lab, questions: Sequence[Question], guest: GuestPlan, progress: Progress
+) -> Iterator[None]:
+    """Gives the lab guests for as long as the block lasts, when a question needs them."""
+    asking = [each.path for each in questions if each.access is AccessKind.GUEST]
+    if not asking:
+        yield
+        return
+    around = Surroundings(lab.site.host, lab.site.ledger, cache_directory(), progress)
+    buses = frozenset(path.attachment.bus for path in asking)
+    with open_guests(around, guest, buses, lab.site) as lab.guests:
+        yield
 
 
 def _notes(found: Sequence[PowerCut], controls: Sequence[ControlResult]) -> tuple[str, ...]:
@@ -256,7 +298,7 @@ def _told(state: Replayed) -> Iterable[str]:
         yield f"found     {state.judged.detail}"
     yield f"device    {state.device}"
     if state.mountpoint is None:
-        yield "mounted   no: the kernel refuses it"
+        yield "mounted   no: it does not recover"
     else:
         yield f"mounted   {state.mountpoint}"
         yield f"image     {state.image}"

@@ -123,6 +123,7 @@ def _example(profile: Profile) -> CampaignPlan:
 def _has_untimed(profile: Profile) -> bool:
     """True when a program of the profile ends with its work, not with the clock."""
     return any(
-        each.program in ("dd", "bonnie++", "sqlite") or each.settings.get("time_based") is False
+        each.program in ("dd", "bonnie++", "sqlite", "dpkg")
+        or each.settings.get("time_based") is False
         for each in profile.measurements
     )

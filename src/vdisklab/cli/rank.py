@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated
 
 import typer
 
+from vdisklab.analysis.ceilings import ceiling_findings
+from vdisklab.analysis.circumstances import host_findings
 from vdisklab.analysis.compare import against_baseline
-from vdisklab.analysis.doubt import (
-    FromPageCache,
-    bimodal_findings,
-    ceiling_findings,
-    drift_findings,
-    first_block_findings,
-    host_findings,
-)
+from vdisklab.analysis.doubt import FromPageCache
 from vdisklab.analysis.findings import (
-    Emulated,
     Finding,
     NoBaseline,
-    emulated,
+    caveats_of,
     failed_cells,
     ranking_findings,
 )
@@ -28,6 +22,7 @@ from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.rank import rank as rank_cells
 from vdisklab.analysis.score import NoScore, Score, Scored, add_scores
+from vdisklab.analysis.stability import bimodal_findings, drift_findings, first_block_findings
 from vdisklab.analysis.summary import summarise
 from vdisklab.cli.tables import (
     CampaignOption,
@@ -36,6 +31,7 @@ from vdisklab.cli.tables import (
     FormatOption,
     Loaded,
     Results,
+    direct_doubts,
     emit,
     evidence_doubts,
     find_cells,
@@ -43,6 +39,7 @@ from vdisklab.cli.tables import (
     load,
     open_results,
 )
+from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import PlanError
 from vdisklab.report.ranking import RankingAnswer, ranking_bars, ranking_document, ranking_table
 
@@ -105,19 +102,21 @@ def answer_ranking(
     observations = scored.observations
     ranking = rank_cells(observations, measure)
     used = _used(scored, measure)
-    findings: list[Finding] = [Emulated()] if emulated(loaded.outlines) else []
+    caveats = caveats_of(loaded.outlines)
+    findings: list[Finding] = [*caveats.findings]
     findings += base_finding
     evidence = evidence_doubts(results, loaded)
     cached = [each for each in evidence if isinstance(each, FromPageCache)]
     findings += [each for each in evidence if not isinstance(each, FromPageCache)]
-    findings += host_findings(loaded.campaigns, loaded.observations)
-    findings += _value_doubts(observations, shown, measure, cached)
+    findings += host_findings(loaded.campaigns, loaded.observations.cells)
+    findings += direct_doubts(results, loaded)
+    findings += value_doubts(observations, shown, measure, {each.cell for each in cached})
     findings += ranking_findings(ranking, MIN_BLOCKS)
     if not base_finding and measure.name == "score":
-        findings += _missing_scores(scored, measure)
+        findings += missing_scores(scored, measure)
     return RankingAnswer(
         campaigns=loaded.campaigns,
-        emulated=emulated(loaded.outlines),
+        caveats=caveats,
         ranking=ranking,
         baseline=base,
         roles=scored.roles if measure.name == "score" else None,
@@ -127,21 +126,24 @@ def answer_ranking(
         failed=failed_cells(loaded.outlines),
         findings=tuple(findings),
         blocks=loaded.blocks,
+        verdicts=stored_verdicts(results, loaded.campaigns[0].host),
     )
 
 
-def _value_doubts(
+def value_doubts(
     observations: Observations,
     shown: Sequence[MeasureKey],
     measure: MeasureKey,
-    cached: Sequence[FromPageCache],
+    memory: Collection[str],
 ) -> Iterator[Finding]:
-    """What the values of the blocks give away, of the ranked measure and of what it is made of."""
+    """What the values of the blocks give away, of the ranked measure and of what it is made of.
+
+    `memory` are the cells whose numbers are the page cache's.
+    """
     yield from drift_findings(observations, measure)
     yield from first_block_findings(observations, measure)
     for key in shown:
         yield from bimodal_findings(observations, key)
-    memory = {each.cell for each in cached}
     yield from ceiling_findings(observations, measure, memory)
 
 
@@ -156,7 +158,7 @@ def _baseline(loaded: Loaded, asked: str | None) -> tuple[str, list[Finding]]:
         return planned, [NoBaseline(planned)]
 
 
-def _missing_scores(scored: Scored, measure: MeasureKey) -> list[NoScore]:
+def missing_scores(scored: Scored, measure: MeasureKey) -> list[NoScore]:
     """Who lacks the ranked score; said once where the fault is the baseline's."""
     missing = [each for each in scored.missing if each.score.key == measure]
     if missing and missing[0].baseline_lacking:

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.analysis.evidence import workings
-from vdisklab.analysis.findings import Finding, emulated, ranking_findings
+from vdisklab.analysis.evidence import Workings, workings
+from vdisklab.analysis.findings import Finding, caveats_of, ranking_findings
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.mix import MIX, add_mix
-from vdisklab.analysis.needs import Need, parse_need
+from vdisklab.analysis.needs import Need, example_of, parse_need
 from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,
@@ -36,7 +36,7 @@ from vdisklab.cli.tables import (
     load,
     open_results,
 )
-from vdisklab.cli.verdicts import verdicts_of
+from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import PlanError
 from vdisklab.report.recommending import (
     RecommendationAnswer,
@@ -99,9 +99,13 @@ def recommendation_of(
     loaded: Loaded,
     needs: tuple[Need, ...],
     weights: str | None,
+    worked: Mapping[str, Workings] | None = None,
 ) -> RecommendationAnswer:
-    """The recommendation from what is loaded, and from the power cuts of the same machine."""
-    verdicts = verdicts_of(results.power_cuts(loaded.campaigns[0].host.machine_id))
+    """The recommendation from what is loaded, and from the power cuts of the same machine.
+
+    `worked` is what the counters say by cell, where the caller has it already.
+    """
+    verdicts = stored_verdicts(results, loaded.campaigns[0].host)
     baseline = _baseline(loaded)
     scored = add_scores(loaded.observations, baseline)
     if not candidates(scored.observations.cells):
@@ -110,19 +114,23 @@ def recommendation_of(
     found = recommend_cell(observations, measure, needs, verdicts)
     if found is None:
         raise _nothing(observations, needs, measure)
-    labels = {run.cell: cell_label(run.path, run.page_cache) for run in loaded.outlines}
-    ids = [each.id for each in loaded.campaigns]
     order = [row.cell for row in found.ranking.rows] or [found.cell]
     findings: tuple[Finding, ...] = ranking_findings(found.ranking, MIN_BLOCKS)
     return RecommendationAnswer(
         campaigns=loaded.campaigns,
-        emulated=emulated(loaded.outlines),
+        caveats=caveats_of(loaded.outlines),
         recommendation=found,
         summaries={key: summarise(observations, key) for key in shown},
         ratios={cell: ratio_of(observations, measure, cell, found.cell) for cell in order[1:6]},
-        workings=workings(results.tallies(ids), labels),
+        workings=counted_workings(results, loaded) if worked is None else worked,
         findings=findings,
     )
+
+
+def counted_workings(results: Results, loaded: Loaded) -> dict[str, Workings]:
+    """What the observers counted, added up for each cell."""
+    labels = {run.cell: cell_label(run.path, run.page_cache) for run in loaded.outlines}
+    return workings(results.tallies([each.id for each in loaded.campaigns]), labels)
 
 
 def _baseline(loaded: Loaded) -> str:
@@ -191,9 +199,20 @@ def _nothing(observations: Observations, needs: tuple[Need, ...], measure: Measu
             f"no path has the measure {measure} in {MIN_BLOCKS} blocks",
             hint="see `vdisklab rank` for what is missing",
         )
+    if not (narrowed(observations, paths).grid(measure) > 0).any():
+        return PlanError(
+            f"no path has the measure {measure}: what it is made of, or the baseline, is missing",
+            hint="see `vdisklab rank`, or say what counts: --weights "
+            "MEASUREMENT/DIRECTION/METRIC=1,…",
+        )
     asked = ", ".join(map(str, needs))
+    example = example_of(needs)
+    if example is None:
+        return PlanError(
+            f"none of the {len(paths)} measured paths can be ranked and meets: {asked}",
+            hint="these needs exclude one another: leave one out",
+        )
     return PlanError(
         f"none of the {len(paths)} measured paths can be ranked and meets: {asked}",
-        hint="leave out a --need, or measure paths that have it, such as "
-        "ext4/qcow2/none/virtio:discard=unmap",
+        hint=f"leave out a --need, or measure a path that has it: `vdisklab run {example} host`",
     )

@@ -2,47 +2,59 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vdisklab.analysis.circumstances import host_findings
+from vdisklab.analysis.claimfile import builtin_claims
 from vdisklab.analysis.compare import against_baseline
-from vdisklab.analysis.doubt import FromPageCache, host_findings
-from vdisklab.analysis.evidence import workings
+from vdisklab.analysis.courses import Course, courses
+from vdisklab.analysis.doubt import FromPageCache
+from vdisklab.analysis.evidence import Workings, workings
 from vdisklab.analysis.findings import (
-    Emulated,
     Finding,
     NoBaseline,
-    emulated,
+    caveats_of,
     failed_cells,
     ranking_findings,
 )
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.needs import Need, NeedKind
 from vdisklab.analysis.observations import MeasureKey, Observations, cell_label
+from vdisklab.analysis.published import builtin_publications
 from vdisklab.analysis.rank import rank as rank_cells
 from vdisklab.analysis.score import Score, Scored, add_scores
 from vdisklab.analysis.summary import summarise
+from vdisklab.cli.held import held_claims, held_publications
+from vdisklab.cli.rank import missing_scores, value_doubts
 from vdisklab.cli.recommend import recommendation_of
 from vdisklab.cli.tables import (
     CampaignOption,
     DbOption,
     Loaded,
     Results,
+    choose_campaigns,
+    direct_doubts,
     evidence_doubts,
     find_cells,
-    load,
+    load_chosen,
     open_results,
 )
+from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import HostError, PlanError
 from vdisklab.report.contents import Contents, from_page_cache
+from vdisklab.report.drawing import drawing_aside
 from vdisklab.report.recommending import RecommendationAnswer
-from vdisklab.result.model import Origin
 
 if TYPE_CHECKING:
     from vdisklab.report.files import Files
@@ -93,17 +105,32 @@ def report(
 
       vdisklab report --format parquet -o numbers.parquet
     """  # fmt: skip
-    from vdisklab.report.files import ReportFormat, build  # noqa: PLC0415 - a second to load
-
-    with open_results(db) as results:
+    with _everything_kept(), drawing_aside() as draw, open_results(db) as results:
         contents = gather(results, campaign)
-    chosen = ReportFormat(form.value)
-    files = build(contents, chosen)
+        from vdisklab.report.files import ReportFormat, build  # noqa: PLC0415 - half a second
+
+        chosen = ReportFormat(form.value)
+        files = build(contents, chosen, draw)
     if not files:
         raise PlanError("nothing was measured that could be drawn", hint="vdisklab run PATHS… host")
     place = output or Path(f"report-{chosen}" if chosen.is_directory else f"report.{chosen}")
     for written in write(files, place, directory=chosen.is_directory):
         print(written)
+
+
+@contextmanager
+def _everything_kept() -> Iterator[None]:
+    """Without looking for garbage: a report makes a million objects and keeps nearly all.
+
+    To look through them again and again takes a fifth of the time.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def write(files: Files, place: Path, *, directory: bool) -> list[Path]:
@@ -143,7 +170,13 @@ def _umask() -> int:
 
 def gather(results: Results, names: list[str] | None) -> Contents:
     """Everything of a report. Raises PlanError where the campaign holds no numbers at all."""
-    loaded = load(results, names)
+    campaigns = choose_campaigns(results, names)
+    ids = [each.id for each in campaigns]
+    with ThreadPoolExecutor(1) as aside:
+        # The database adds up by itself while we read the numbers one after another.
+        summing = aside.submit(results.tallies, ids)
+        loaded = load_chosen(results, campaigns)
+    tallies = summing.result()
     baseline, findings = _baseline(loaded)
     scored = add_scores(loaded.observations, baseline)
     observations = scored.observations
@@ -154,16 +187,14 @@ def gather(results: Results, names: list[str] | None) -> Contents:
             hint=f"see why: `vdisklab runs {loaded.campaigns[0].id}`",
         )
     ranking = rank_cells(observations, measure)
-    ids = [each.id for each in loaded.campaigns]
     labels = {run.cell: cell_label(run.path, run.page_cache) for run in loaded.outlines}
-    tallies = results.tallies(ids)
-    answer, why = _recommendation(results, loaded)
-    under = emulated(loaded.outlines)
-    found: list[Finding] = [Emulated()] if under else []
-    return Contents(
+    worked = workings(tallies, labels)
+    answer, why = _recommendation(results, loaded, worked)
+    caveats = caveats_of(loaded.outlines)
+    cached = from_page_cache(tallies, labels)
+    contents = Contents(
         campaigns=loaded.campaigns,
-        emulated=under,
-        lab=any(getattr(run, "origin", None) is Origin.LAB for run in loaded.outlines),
+        caveats=caveats,
         blocks=loaded.blocks,
         baseline=baseline,
         roles=scored.roles,
@@ -173,16 +204,49 @@ def gather(results: Results, names: list[str] | None) -> Contents:
         summaries={key: summarise(observations, key) for key in _ordered(observations)},
         recommendation=answer,
         why_none=why,
-        workings=workings(tallies, labels),
-        cached=from_page_cache(tallies, labels),
+        workings=worked,
+        cached=cached,
         examples={
             labels.get(each.cell, each.cell): each for each in results.examples(ids)
         },
         failed=failed_cells(loaded.outlines),
         findings=(
-            *found, *findings, *_doubts(results, loaded), *ranking_findings(ranking, MIN_BLOCKS),
+            *caveats.findings, *findings, *_doubts(results, loaded),
+            *value_doubts(observations, _doubted(scored, measure), measure, cached),
+            *ranking_findings(ranking, MIN_BLOCKS),
+            *(() if findings or measure.name != "score" else missing_scores(scored, measure)),
         ),
+        claims=held_claims(loaded, builtin_claims()),
+        published=held_publications(loaded, builtin_publications()),
+        verdicts=stored_verdicts(results, loaded.campaigns[0].host),
     )  # fmt: skip
+    return replace(contents, courses=_courses(results, loaded, contents.featured, scored))
+
+
+def _doubted(scored: Scored, measure: MeasureKey) -> tuple[MeasureKey, ...]:
+    """The measures whose values are looked at one by one: what the ranking shows."""
+    if measure.name != "score":
+        return (measure,)
+    there = set(scored.observations.used)
+    return tuple(score.key for score in Score if score.key in there)
+
+
+COURSES = 4
+"""So many measurements are drawn over time: those that the score is made of, or the first."""
+
+
+def _courses(
+    results: Results, loaded: Loaded, cells: tuple[str, ...], scored: Scored
+) -> tuple[Course, ...]:
+    """How the featured cells went, second by second; the featured cells' order is kept."""
+    labels = {run.cell: cell_label(run.path, run.page_cache) for run in loaded.outlines}
+    wanted = [fingerprint for fingerprint, label in labels.items() if label in cells]
+    seen = results.courses([each.id for each in loaded.campaigns], wanted)
+    roles = () if scored.roles is None else [key.name for key in scored.roles.measures.values()]
+    there = dict.fromkeys(each.measurement for each in seen)
+    chosen = [name for name in dict.fromkeys(roles) if name in there] or list(there)
+    found = courses(seen, labels, chosen[:COURSES])
+    return tuple(sorted(found, key=lambda each: (cells.index(each.cell), each.run)))
 
 
 def _doubts(results: Results, loaded: Loaded) -> Iterator[Finding]:
@@ -190,7 +254,8 @@ def _doubts(results: Results, loaded: Loaded) -> Iterator[Finding]:
 
     What came from the page cache stands in the table, cell by cell.
     """
-    yield from host_findings(loaded.campaigns, loaded.observations)
+    yield from direct_doubts(results, loaded)
+    yield from host_findings(loaded.campaigns, loaded.observations.cells)
     if len(loaded.observations.cells) <= DOUBTED_CELLS:
         for each in evidence_doubts(results, loaded):
             if not isinstance(each, FromPageCache):
@@ -207,7 +272,7 @@ def _baseline(loaded: Loaded) -> tuple[str, tuple[Finding, ...]]:
 
 def _measure(scored: Scored) -> MeasureKey | None:
     """The overall score where any cell has it, else the first bandwidth, else anything."""
-    used = {scored.observations.measures[code] for code in set(scored.observations.measure)}
+    used = scored.observations.used
     if Score.OVERALL.key in used:
         return Score.OVERALL.key
     return min(used, key=lambda key: (key.metric != "bandwidth", key), default=None)
@@ -215,15 +280,16 @@ def _measure(scored: Scored) -> MeasureKey | None:
 
 def _ordered(observations: Observations) -> list[MeasureKey]:
     """The measures that have values, the scores first."""
-    used = {observations.measures[code] for code in set(observations.measure.tolist())}
-    return sorted(used, key=lambda key: (key.name != "score", key))
+    return sorted(observations.used, key=lambda key: (key.name != "score", key))
 
 
-def _recommendation(results: Results, loaded: Loaded) -> tuple[RecommendationAnswer | None, str]:
+def _recommendation(
+    results: Results, loaded: Loaded, worked: Mapping[str, Workings]
+) -> tuple[RecommendationAnswer | None, str]:
     """What is recommended to somebody who wants to keep data; else why nothing is."""
     try:
         needs = (Need(NeedKind.DURABLE),)
-        return recommendation_of(results, loaded, needs, None), ""
+        return recommendation_of(results, loaded, needs, None, worked), ""
     except PlanError as error:
         hint = f" ({error.hint})" if error.hint else ""
         return None, f"Nothing can be recommended yet: {error}{hint}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,30 +20,41 @@ from vdisklab.campaign.cell import Bench
 from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import Identity, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import schedule
-from vdisklab.campaign.session import Surroundings, open_bench
+from vdisklab.campaign.session import open_bench
 from vdisklab.cli import asking
-from vdisklab.cli.asking import ask, make_plan
+from vdisklab.cli.asking import DEFAULT_PROFILE, ask, load_profile, make_plan
+from vdisklab.cli.keeping import keep_run
 from vdisklab.cli.live import TerminalProgress
-from vdisklab.cli.plan import print_dropped
+from vdisklab.cli.plan import print_dropped, print_warnings
 from vdisklab.cli.rank import rank
-from vdisklab.cli.search import SEARCH_BLOCKS, BestSearch, Wanted, make_search
+from vdisklab.cli.search import (
+    SEARCH_BLOCKS,
+    BestSearch,
+    Wanted,
+    durable_basis,
+    judged_needs,
+    make_search,
+)
 from vdisklab.cli.table import table
-from vdisklab.cli.tables import DbOption, Format, FormatOption, load, open_results
+from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url, load, open_results
+from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
+from vdisklab.guest.starting import Surroundings
 from vdisklab.host.command import Host, LocalHost
+from vdisklab.host.deadline import patience
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.medium import describe_device, medium_of
-from vdisklab.plan.build import NO_BASELINE
+from vdisklab.plan.build import DEFAULT_BLOCKS, NO_BASELINE
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.needs import only_with
 from vdisklab.plan.request import Request
 from vdisklab.plan.segments import HOST
 from vdisklab.progress import CampaignStarted, Note, Progress
 from vdisklab.report.wording import search_sentence
-from vdisklab.result.address import default_url
 from vdisklab.result.model import Campaign, HostFacts, Run
 from vdisklab.result.store import Store, open_store
+from vdisklab.units import counted
 
 
 def run(
@@ -54,7 +65,7 @@ def run(
     runtime: asking.RuntimeOption = None,
     ramp: asking.RampOption = None,
     size: asking.SizeOption = None,
-    directory: asking.DirOption = None,
+    directory: asking.DirsOption = None,
     on: asking.OnOption = None,
     destroy: asking.DestroyOption = None,
     disks: asking.DisksOption = None,
@@ -67,6 +78,12 @@ def run(
     cpus: asking.CpusOption = None,
     memory: asking.MemoryOption = None,
     scale: asking.ScaleOption = None,
+    qemu: asking.QemuOption = None,
+    guest: asking.GuestOption = None,
+    firmware: asking.FirmwareOption = None,
+    system_bus: asking.SystemBusOption = None,
+    boot: asking.BootOption = None,
+    diskspd: asking.DiskspdOption = None,
     here: Annotated[
         bool,
         typer.Option(
@@ -133,23 +150,32 @@ def run(
 
         vdisklab run '{raw,qcow2}/{none,writeback}' --find best --budget 30m --need durable
 
-        vdisklab run --here --dir /mnt/block-storage --profile sysbench-fileio
+        vdisklab run --here --dir /mnt/local --dir /mnt/block-storage --profile sysbench-fileio
+
+        vdisklab run qcow2/{none,writeback} --qemu qemu-system-x86_64 --qemu /opt/qemu-10
+
+        vdisklab run raw/none --guest debian.qcow2
 
         vdisklab run {none,ext4/raw/none,zvol/none} --on /dev/sdb
     """
     if here:
         paths, baseline = _here(paths, plan_file, baseline)
+    directories = _directories(directory, here=here, finding=find is not None)
     request = ask(
         paths=paths, plan_file=plan_file, profile=profile, blocks=blocks, runtime=runtime,
-        ramp=ramp, size=size, directory=directory, on=on, destroy=destroy, disks=disks, arc=arc,
-        seed=seed, page_cache=page_cache, baseline=baseline, label=label,
-        accelerator=accelerator, cpus=cpus, memory=memory, scale=scale, db=db,
+        ramp=ramp, size=size, directory=directories[0], on=on, destroy=destroy, disks=disks,
+        arc=arc, seed=seed, page_cache=page_cache, baseline=baseline, label=label,
+        accelerator=accelerator, cpus=cpus, memory=memory, scale=scale, qemu=qemu,
+        guest=guest, firmware=firmware, system_bus=system_bus, boot=boot, diskspd=diskspd,
+        db=db,
     )  # fmt: skip
     search = make_search(find, within, budget, need, metric)
     if search is not None and request.blocks is None:
         request = replace(request, blocks=SEARCH_BLOCKS)
     console = Console(stderr=True)
-    url = request.db or default_url(state_directory())
+    url = database_url(request.db)
+    if len(directories) > 1:
+        return _side_by_side(url, request, directories, console, form, new=new)
     with open_store(url) as store:
         campaign, failed, interrupted = measure(store, request, console, new=new, search=search)
         if search is not None and campaign is not None and not interrupted:
@@ -158,7 +184,7 @@ def run(
                 said = search_sentence(outcome)
                 console.print(said, soft_wrap=True, markup=False, highlight=False)
     if campaign is not None:
-        _rank(console, campaign, url, form, failed)
+        print_ranking(console, campaign, url, form, failed)
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if failed else 0
@@ -176,10 +202,60 @@ def _here(
     return [HOST], NO_BASELINE
 
 
-def _rank(console: Console, campaign: str, url: str, form: Format, failed: int) -> None:
+def _directories(asked: list[Path] | None, *, here: bool, finding: bool) -> tuple[Path | None, ...]:
+    """The work directories; None for the current one. Raises PlanError for several of guests."""
+    found = tuple(dict.fromkeys(asked or ()))
+    if len(found) > 1 and (not here or finding):
+        raise PlanError(
+            "several directories are measured side by side with --here alone",
+            hint="name one --dir, or measure in this machine itself: --here",
+        )
+    return found or (None,)
+
+
+def _side_by_side(
+    url: str,
+    request: Request,
+    directories: Sequence[Path | None],
+    console: Console,
+    form: Format,
+    *,
+    new: bool,
+) -> int:
+    """Measures several directories in turns, block by block, each as a campaign of its own.
+
+    In turns, because the disk of an hour ago is not the disk of now; as campaigns of their own,
+    because a work directory is the ground that all cells of a campaign share.
+    """
+    wanted = [replace(request, directory=directory) for directory in directories]
+    found: list[str | None] = [None] * len(wanted)
+    failed, interrupted = 0, False
+    with open_store(url) as store:
+        profile = load_profile(request.profile or DEFAULT_PROFILE)
+        blocks = request.blocks or profile.usual.blocks or DEFAULT_BLOCKS
+        for block in range(1, blocks + 1):
+            for number, each in enumerate(wanted):
+                part = replace(each, blocks=block)
+                fresh = new and block == 1
+                found[number], bad, interrupted = measure(store, part, console, new=fresh)
+                failed += bad
+                if interrupted:
+                    break
+            if interrupted:
+                break
+    campaigns = [campaign for campaign in found if campaign is not None]
+    if campaigns:
+        table(campaign=campaigns, db=url, form=form)
+    if interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_CELLS_FAILED if failed else 0
+
+
+def print_ranking(console: Console, campaign: str, url: str, form: Format, failed: int = 0) -> None:
     """Ranks what was measured. That nothing can be ranked is no failure of measuring."""
     try:
-        if role_set(_observations(url, campaign)) is None:
+        observations = _observations(url, campaign)
+        if observations.measures and role_set(observations) is None:
             # A profile that has no scores: all its numbers instead.
             table(campaign=[campaign], db=url, form=form)
         else:
@@ -214,13 +290,18 @@ def measure(
     campaign: Campaign | None = None
     done = failed = 0
     try:
-        with open_ledger() as ledger, TerminalProgress(console) as progress:
+        with open_ledger() as ledger, TerminalProgress(console, each=patience() > 1) as progress:
             plan = make_plan(host, ledger, request, progress)
             if narrow is not None:
                 plan = narrow(plan)
             if search is not None:
-                plan = only_with(plan, search.needs)
+                verdicts = stored_verdicts(store, collect_facts(host))
+                plan = only_with(plan, judged_needs(search.needs, verdicts))
+                said = durable_basis(plan, search.needs, verdicts)
+                if said is not None:
+                    progress(Note(said))
             print_dropped(console, plan.dropped)
+            print_warnings(console, plan)
             campaign = _campaign(store, plan, host, progress, new=new)
             finished = store.finished(campaign.id)
             slots = tuple(schedule(plan, finished))
@@ -238,13 +319,17 @@ def measure(
                 closing(_runs(bench, identity, finished, store, search)) as runs,
             ):
                 for measured in runs:
-                    store.add_run(measured)
+                    keep_run(store, measured, progress)
                     done += 1
                     failed += measured.failure is not None
     except KeyboardInterrupt:
-        kept = f"{done} runs are kept" if done else "nothing was measured yet"
+        kept = f"{counted(done, 'run')} kept" if done else "nothing was measured yet"
         console.print(f"interrupted: {kept}; the same command continues")
         return (campaign.id if campaign and done else None), failed, True
+    finally:
+        if campaign is not None and not done:
+            # Else it would be the newest one, of which every answer is asked.
+            store.drop_if_empty(campaign.id)
     return campaign.id, failed, False
 
 

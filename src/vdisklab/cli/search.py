@@ -6,12 +6,13 @@ import math
 import re
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
-from vdisklab.analysis.doubt import is_on_host
+from vdisklab.analysis.ceilings import is_on_host
+from vdisklab.analysis.durability import Durability, Keeping, Verdicts, durability
 from vdisklab.analysis.observations import (
     Floats,
     MeasureKey,
@@ -27,8 +28,10 @@ from vdisklab.cli.rank import SCORES
 from vdisklab.cli.tables import Results, find_measure
 from vdisklab.errors import PlanError
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.needs import Need, parse_need
+from vdisklab.plan.needs import DURABLE, Need, parse_need
+from vdisklab.plan.path import DiskPath
 from vdisklab.plan.segments import HOST
+from vdisklab.report.keeping import basis
 from vdisklab.result.model import Campaign
 from vdisklab.units import parse_duration
 
@@ -163,6 +166,35 @@ def make_search(
         metric=metric or "overall",
         began=time.monotonic(),
     )
+
+
+def judged_needs(needs: Sequence[Need], verdicts: Verdicts) -> tuple[Need, ...]:
+    """The needs, of which `durable` goes by power cuts where a path was judged, else by rule."""
+
+    def known(path: DiskPath) -> Durability:
+        return durability(path, verdicts)
+
+    def why(path: DiskPath) -> str:
+        found = known(path)
+        if found.keeping is Keeping.LOST_IN_TEST:
+            return f"it lost promised data in {found.broken} of {found.cuts} power cuts"
+        return found.reason or ""
+
+    return tuple(
+        replace(need, met=lambda path: known(path).keeping.acceptable, why=why)
+        if need.text == DURABLE
+        else need
+        for need in needs
+    )
+
+
+def durable_basis(plan: CampaignPlan, needs: Sequence[Need], verdicts: Verdicts) -> str | None:
+    """By what `--need durable` chose the paths of a plan; None where it was not asked for."""
+    if not any(need.text == DURABLE for need in needs):
+        return None
+    paths = {cell.path.canonical: cell.path for cell in plan.cells if not cell.path.on_host}
+    found = [durability(path, verdicts) for path in paths.values()]
+    return basis(sum(each.keeping is Keeping.KEPT_IN_TEST for each in found), len(found))
 
 
 def parse_share(text: str) -> float:

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from vdisklab import __version__
-from vdisklab.analysis.findings import emulated
+from vdisklab.analysis.findings import caveats_of
 from vdisklab.cli.tables import (
     CampaignOption,
     DbOption,
     Format,
     FormatOption,
     Loaded,
+    Results,
+    RunOutline,
+    disagreement,
     emit,
     open_results,
 )
 from vdisklab.cli.tables import load as load_campaigns
 from vdisklab.errors import PlanError
 from vdisklab.report.articles import (
-    bonnie_measurements,
-    bonnie_text,
+    Medians,
     crystaldiskmark_text,
     measurements_table,
     medians,
+    side_by_side,
 )
+from vdisklab.report.bonnie import bonnie_measurements, bonnie_text
 from vdisklab.report.document import document
+from vdisklab.report.systems import boot_table, growth_table
 from vdisklab.report.tables import Table, as_records, sanitise
-from vdisklab.report.wording import EMULATION
+from vdisklab.report.wording import caution
+from vdisklab.result.model import Campaign
+from vdisklab.workload.install import PROGRAM as INSTALL
 
 
 class Layout(StrEnum):
@@ -51,36 +59,101 @@ def table(
 ) -> None:
     """Print the medians of a campaign as the articles and their programs lay them out.
 
+    Campaigns of several directories, such as a cloud server's local and block storage, stand side
+    by side; `rank` and `compare` refuse them.
+
     Examples:
 
         vdisklab table
 
         vdisklab table --as crystaldiskmark
+
+        vdisklab table --campaign 3f2a --campaign 81c0
     """
     with open_results(db) as results:
-        loaded = load_campaigns(results, campaign)
+        loaded = load_places(results, campaign)
     if layout is Layout.MEASUREMENTS or form is not Format.TABLE:
-        made = all_measurements(loaded)
-        emit(form, [made], lambda: document("table", 1, measurements=as_records(made)))
+        made, caveats = all_tables(loaded), caveats_of(_outlines(loaded))
+        records = {name: as_records(one) for name, one in made.items()}
+        emit(
+            form,
+            list(made.values()),
+            lambda: document("table", 1, emulation=caveats.emulated, lab=caveats.lab, **records),
+        )
         return
     for part in _texts(layout, loaded):
         print(sanitise(part))
-    if emulated(loaded.outlines):
-        print(f"* measured {EMULATION}")
+    beware = caution(caveats_of(_outlines(loaded)))
+    if beware is not None:
+        print(f"* measured {beware}")
 
 
-def all_measurements(loaded: Loaded) -> Table:
-    """Every measurement of some campaigns, in the profile's order."""
-    planned = loaded.campaigns[0].plan.get("measurements", ())
+Places = Mapping[str, Loaded]
+"""What was measured in each place; a single one has no name."""
+
+
+def load_places(results: Results, names: Sequence[str] | None) -> Places:
+    """The named campaigns, or the newest: those of one directory together, those of several side
+    by side. Raises PlanError for campaigns that differ in anything else.
+    """
+    if not names:
+        return {"": load_campaigns(results, names)}
+    grouped: dict[str, list[str]] = {}
+    chosen = tuple({each.id: each for each in map(results.campaign, names)}.values())
+    for each in chosen:
+        grouped.setdefault(place_of(each), []).append(each.id)
+    if len(grouped) == 1:
+        return {"": load_campaigns(results, names)}
+    for other in chosen[1:]:
+        error = disagreement(chosen[0], other, places=True)
+        if error is not None:
+            raise error
+    return {place: load_campaigns(results, ids) for place, ids in grouped.items()}
+
+
+def place_of(campaign: Campaign) -> str:
+    """Where a campaign measured: its directory, or the devices that were given to it."""
+    devices = campaign.plan.get("devices") or ()
+    return " + ".join(map(str, devices)) or str(campaign.plan.get("directory", "unknown"))
+
+
+def all_tables(loaded: Places) -> dict[str, Table]:
+    """Every measurement of some campaigns, in the profile's order: of programs, installations and
+    boots, by their names in JSON. The first is always there unless another one is."""
+    planned = next(iter(loaded.values())).campaigns[0].plan.get("measurements", ())
     order = [str(each.get("name", "")) for each in planned]
-    made = measurements_table(medians(loaded.observations), order)
-    if not emulated(loaded.outlines):
-        return made
-    return Table(made.title, made.columns, made.rows, (*made.notes, f"Measured {EMULATION}."))
+    installations = [
+        name for name, each in zip(order, planned, strict=True) if each.get("program") == INSTALL
+    ]
+    found = _medians(loaded)
+    special = {"growth": growth_table(found, installations), "boots": boot_table(found)}
+    made = {name: table for name, table in special.items() if table is not None}
+    programs = measurements_table(found, order)
+    if programs.rows or not made:
+        made = {"measurements": programs, **made}
+    said = tuple(_remarks(loaded))
+    return {name: replace(table, notes=(*table.notes, *said)) for name, table in made.items()}
 
 
-def _texts(layout: Layout, loaded: Loaded) -> Sequence[str]:
-    found = medians(loaded.observations)
+def _remarks(loaded: Places) -> Iterator[str]:
+    if len(loaded) > 1:
+        yield "each place was measured by itself: differences are not taken within blocks"
+    beware = caution(caveats_of(_outlines(loaded)))
+    if beware is not None:
+        yield f"Measured {beware}."
+
+
+def _medians(loaded: Places) -> Medians:
+    found = {place: medians(each.observations) for place, each in loaded.items()}
+    return side_by_side(found) if len(found) > 1 else next(iter(found.values()))
+
+
+def _outlines(loaded: Places) -> tuple[RunOutline, ...]:
+    return tuple(run for each in loaded.values() for run in each.outlines)
+
+
+def _texts(layout: Layout, loaded: Places) -> Sequence[str]:
+    found = _medians(loaded)
     if layout is Layout.CRYSTALDISKMARK:
         if not any(key[1] == "seq1m-q1t1-read" for key in found.values):
             raise PlanError(
@@ -88,7 +161,9 @@ def _texts(layout: Layout, loaded: Loaded) -> Sequence[str]:
                 hint="measure them: `vdisklab run PATHS --profile crystaldiskmark`",
             )
         return [crystaldiskmark_text(found, cell, __version__) for cell in found.cells]
-    names = bonnie_measurements(loaded.observations)
+    names = dict.fromkeys(
+        name for each in loaded.values() for name in bonnie_measurements(each.observations)
+    )
     if not names:
         raise PlanError(
             "this campaign has no measurements of bonnie++",

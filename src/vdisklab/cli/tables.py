@@ -6,7 +6,7 @@ import difflib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +15,8 @@ from typing import Annotated, Protocol
 import typer
 from rich.console import Console
 
-from vdisklab.analysis.doubt import Doubt, FromPageCache, evidence_findings
+from vdisklab.analysis.direct import direct_findings
+from vdisklab.analysis.doubt import Doubt, FromPageCache, NotDirect
 from vdisklab.analysis.evidence import Tally
 from vdisklab.analysis.findings import Outline
 from vdisklab.analysis.observations import (
@@ -26,6 +27,7 @@ from vdisklab.analysis.observations import (
     from_columns,
     split_label,
 )
+from vdisklab.analysis.witness import evidence_findings
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
 from vdisklab.plan.path import parse_path
@@ -34,7 +36,7 @@ from vdisklab.report.document import Json
 from vdisklab.report.tables import Table, as_csv, show
 from vdisklab.result.address import default_url
 from vdisklab.result.model import Campaign, Run, Witnessed
-from vdisklab.result.observations import Example
+from vdisklab.result.observations import Example, RunCourse
 from vdisklab.result.powercut import PowerCut
 from vdisklab.result.store import open_store
 
@@ -118,6 +120,18 @@ class Results(Protocol):
     def examples(self, campaign_ids: Sequence[str], /) -> Sequence[Example]:
         """One measured run of each cell."""
 
+    def courses(self, campaign_ids: Sequence[str], cells: Sequence[str], /) -> Sequence[RunCourse]:
+        """Bandwidth over time of the measured runs of some cells, by fingerprint."""
+
+
+def database_url(db: str | None) -> str:
+    """What `--db` names, or the default database. Raises DatabaseError for an empty name."""
+    if db is None:
+        return default_url(state_directory())
+    if not db.strip():
+        raise DatabaseError("--db names nothing", hint="leave it out for the default database")
+    return db
+
 
 @contextmanager
 def open_results(db: str | None) -> Iterator[Results]:
@@ -125,7 +139,7 @@ def open_results(db: str | None) -> Iterator[Results]:
 
     An answer does not make a database: a file that is missing is an error.
     """
-    with open_store(db or default_url(state_directory()), create=False) as results:
+    with open_store(database_url(db), create=False) as results:
         yield results
 
 
@@ -145,7 +159,11 @@ class Loaded:
 
 def load(results: Results, names: Sequence[str] | None) -> Loaded:
     """The named campaigns, or the newest. Raises PlanError for those that cannot be joined."""
-    campaigns = choose_campaigns(results, names)
+    return load_chosen(results, choose_campaigns(results, names))
+
+
+def load_chosen(results: Results, campaigns: tuple[Campaign, ...]) -> Loaded:
+    """The numbers of campaigns that may be joined."""
     ids = [campaign.id for campaign in campaigns]
     outlines = tuple(results.outlines(ids))
     labels = {run.cell: cell_label(run.path, run.page_cache) for run in outlines}
@@ -167,13 +185,18 @@ def choose_campaigns(results: Results, names: Sequence[str] | None) -> tuple[Cam
     return tuple(newest)
 
 
-_SAME_PLAN = ("size_bytes", "runtime", "ramp", "scale", "guest", "directory", "devices", "disks")
+_SAME_PLAN = ("size_bytes", "runtime", "ramp", "scale", "guest", "directory", "devices", "disks",
+              "arc_bytes")  # fmt: skip
 
 
-def disagreement(first: Campaign, other: Campaign) -> PlanError | None:
+_PLACES = ("directory", "devices", "disks")
+
+
+def disagreement(first: Campaign, other: Campaign, *, places: bool = False) -> PlanError | None:
     """Why the numbers of two campaigns must not stand in one table; None when they may.
 
-    They must be of one machine, and what has the same name must have been measured alike.
+    They must be of one machine, and what has the same name must have been measured alike. With
+    `places` they may be of several directories or devices: what asks so keeps them apart.
     """
     if other.host.machine_id != first.host.machine_id:
         return PlanError(
@@ -181,16 +204,30 @@ def disagreement(first: Campaign, other: Campaign) -> PlanError | None:
             f"({first.host.hostname}, {other.host.hostname})",
             hint="numbers of two machines are not ranked together; name campaigns of one",
         )
-    different = [key for key in _SAME_PLAN if first.plan.get(key) != other.plan.get(key)]
+    same = [key for key in _SAME_PLAN if not (places and key in _PLACES)]
+    different = [key for key in same if first.plan.get(key) != other.plan.get(key)]
+    if _differ(first.plan.get("qemu", {}), other.plan.get("qemu", {})):
+        different.append("QEMU")
     mine, theirs = _settings(first), _settings(other)
-    if any(mine[name] != theirs[name] for name in mine.keys() & theirs.keys()):
+    if _differ(mine, theirs):
         different.append("measurements")
+    if different and different[0] in _PLACES:
+        return PlanError(
+            f"campaigns {first.id} and {other.id} differ in {different[0]}",
+            hint="only campaigns that measure alike can be joined; side by side stand those of "
+            f"several places in `vdisklab table --campaign {first.id} --campaign {other.id}`",
+        )
     if different:
         return PlanError(
             f"campaigns {first.id} and {other.id} differ in {different[0].replace('_', ' ')}",
             hint="only campaigns that measure alike can be joined",
         )
     return None
+
+
+def _differ(mine: Mapping[str, object], theirs: Mapping[str, object]) -> bool:
+    """True when something of the same name is not the same."""
+    return any(mine[name] != theirs[name] for name in mine.keys() & theirs.keys())
 
 
 def _settings(campaign: Campaign) -> dict[str, object]:
@@ -230,6 +267,14 @@ def evidence_doubts(results: Results, loaded: Loaded) -> tuple[Doubt, ...]:
     """What the evidence beside the campaigns' numbers gives away."""
     witnessed = results.evidence([campaign.id for campaign in loaded.campaigns])
     return evidence_findings(witnessed, loaded.campaigns[0].host.cpus or 1)
+
+
+def direct_doubts(results: Results, loaded: Loaded) -> tuple[NotDirect, ...]:
+    """The cells that were to bypass caches on a ZFS that does not; nothing is read without ZFS."""
+    labels = {run.cell: cell_label(run.path, run.page_cache) for run in loaded.outlines}
+    if not any("zfs" in label for label in labels.values()):
+        return ()
+    return direct_findings(results.examples([each.id for each in loaded.campaigns]), labels)
 
 
 def cache_findings(results: Results, loaded: Loaded) -> tuple[FromPageCache, ...]:

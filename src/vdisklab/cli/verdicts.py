@@ -3,48 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from vdisklab.analysis.durability import Verdicts, durability
-from vdisklab.errors import PlanError
-from vdisklab.plan.path import parse_path
+from vdisklab.analysis.durability import Cuts, PathVerdict, Verdicts
+from vdisklab.cli.tables import Results
+from vdisklab.powercut.driver import DriverSetting
 from vdisklab.powercut.trace import ClientKind
 from vdisklab.powercut.verdict import Outcome
+from vdisklab.result.model import HostFacts
 from vdisklab.result.powercut import PowerCut
 
 
-@dataclass(frozen=True, slots=True)
-class PathVerdict:
-    """The states that were judged for a path, and in how many a promise was broken."""
+def stored_verdicts(results: Results, host: HostFacts) -> Verdicts:
+    """The verdicts that hold for a host: of that machine, under that kernel and QEMU.
 
-    path: str
-    cuts: int
-    broken: int
+    Another QEMU or kernel is another path: what it lost or kept says nothing of this one.
+    """
+    return verdicts_of(
+        each
+        for each in results.power_cuts(host.machine_id)
+        if (each.host.kernel, each.host.qemu) == (host.kernel, host.qemu)
+    )
 
 
 def verdicts_of(found: Iterable[PowerCut]) -> Verdicts:
-    """The verdicts by path, over all clients whose reliance the path has to honour.
-
-    A client that never flushes counts only where the path says that no flush is needed.
-    """
+    """The verdicts by path, apart for clients that flush and for one that does not."""
     verdicts: dict[str, PathVerdict] = {}
     for each in found:
-        if each.failure is not None or each.survives is None or not _relies(each):
+        if each.failure is not None or each.survives is None or _alters_itself(each):
             continue
-        known = verdicts.get(each.path, PathVerdict(each.path, 0, 0))
-        broken = sum(count for outcome, count in each.outcomes.items() if Outcome(outcome).is_loss)
-        # A broken promise is one, whatever the outcomes are called.
-        broken = max(broken, int(not each.survives))
-        verdicts[each.path] = replace(
-            known, cuts=known.cuts + each.states, broken=known.broken + broken
+        known = verdicts.get(each.path, PathVerdict(each.path))
+        cuts = _cuts(each)
+        verdicts[each.path] = (
+            replace(known, unflushed=known.unflushed + cuts)
+            if each.client == ClientKind.NEVER
+            else replace(known, flushed=known.flushed + cuts)
         )
     return verdicts
 
 
-def _relies(found: PowerCut) -> bool:
-    if found.client != ClientKind.NEVER:
-        return True
-    try:
-        return durability(parse_path(found.path), {}).flush_free
-    except PlanError:
-        return False  # a path of a newer version
+def _cuts(found: PowerCut) -> Cuts:
+    broken = sum(count for outcome, count in found.outcomes.items() if Outcome(outcome).is_loss)
+    # A broken promise is one, whatever the outcomes are called.
+    return Cuts(found.states, max(broken, int(not found.survives)))
+
+
+def _alters_itself(found: PowerCut) -> bool:
+    """A guest that set its own disk's write cache says nothing of one that did not."""
+    return bool(found.settings.get("driver", DriverSetting.AS_FOUND) != DriverSetting.AS_FOUND)

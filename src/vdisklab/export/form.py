@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vdisklab.errors import PlanError
 from vdisklab.plan.path import DiskPath
+from vdisklab.plan.qemu import without_qemu
 from vdisklab.plan.rules import impossible
 from vdisklab.plan.segments import ImageFormat
 from vdisklab.units import GIB
@@ -89,3 +90,11 @@ def check(path: DiskPath) -> None:
     reason = impossible(path)
     if reason is not None:
         raise PlanError(f"{path}: {reason.reason}", hint=reason.instead)
+
+
+def for_any_qemu(path: DiskPath) -> tuple[DiskPath, tuple[Gap, ...]]:
+    """The path without the QEMU that it names, which no configuration of a guest decides."""
+    if path.on_host or path.attachment.qemu is None:
+        return path, ()
+    gap = Gap(f"qemu={path.attachment.qemu}", "the guest runs under the QEMU that is installed")
+    return without_qemu(path), (gap,)

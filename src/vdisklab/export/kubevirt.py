@@ -8,8 +8,10 @@ CPUs; `dedicatedIOThread` is of virtio disks.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 
+from vdisklab.errors import PlanError
 from vdisklab.export.form import Exported, Gap, NotExpressibleError, Wish, check
 from vdisklab.export.preparation import commented
 from vdisklab.plan.segments import Aio, Bus, CacheMode, ImageFormat, WriteCache
@@ -17,12 +19,16 @@ from vdisklab.plan.segments import Aio, Bus, CacheMode, ImageFormat, WriteCache
 _CACHES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH)
 _BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.USB)
 
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_NAME = 253
+
 Node = Mapping[str, "Node"] | Sequence["Node"] | str | int | bool
 
 
 def export(wish: Wish) -> Exported:
     """A virtual machine with the disk on a claim named like it."""
     check(wish.path)
+    claim = _name(wish.source or wish.name, "a claim")
     path, attachment = wish.path, wish.path.attachment
     cache = CacheMode.WRITEBACK if path.cache is CacheMode.DEFAULT else path.cache
     if cache not in _CACHES:
@@ -49,12 +55,12 @@ def export(wish: Wish) -> Exported:
         devices["blockMultiQueue"] = True
     volume: Node = {
         "name": "disk0",
-        "persistentVolumeClaim": {"claimName": wish.source or wish.name},
+        "persistentVolumeClaim": {"claimName": claim},
     }
     machine: Node = {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",
-        "metadata": {"name": wish.name},
+        "metadata": {"name": _name(wish.name, "a virtual machine")},
         "spec": {
             "runStrategy": "Halted",
             "template": {
@@ -74,6 +80,16 @@ def export(wish: Wish) -> Exported:
     if path.layers:
         lines.append(f"the claim's volume is on {path.stack}")
     return Exported(commented(iter(lines), gaps) + to_yaml(machine), gaps)
+
+
+def _name(text: str, whose: str) -> str:
+    """A name that Kubernetes takes (RFC 1123 subdomain). Raises PlanError for any other."""
+    if len(text) > _LONGEST_NAME or not _NAME.fullmatch(text):
+        raise PlanError(
+            f"{text!r} cannot be the name of {whose} in Kubernetes",
+            hint="write lower-case letters, digits, - and ., such as --source web-disk --name web",
+        )
+    return text
 
 
 def _gaps(wish: Wish) -> tuple[Gap, ...]:

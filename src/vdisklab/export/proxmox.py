@@ -7,6 +7,7 @@ are those of the storage that is named here `STORAGE`.
 
 from __future__ import annotations
 
+from vdisklab.errors import PlanError
 from vdisklab.export.form import Exported, Gap, NotExpressibleError, Wish, check
 from vdisklab.export.preparation import commented
 from vdisklab.plan.segments import Bus, CacheMode, ImageFormat, WriteCache
@@ -28,6 +29,11 @@ def export(wish: Wish) -> Exported:
             "Proxmox VE", f"format {path.image.format}", f"it has {', '.join(_FORMATS)}"
         )
     volume = wish.source or "STORAGE:vm-100-disk-0"
+    if "," in volume or volume != volume.strip():
+        raise PlanError(
+            f"Proxmox VE cannot be told of {volume!r}: its options are parted by commas",
+            hint="rename the file, or give --source STORAGE:VOLUME",
+        )
     options = [volume, f"cache={_cache(path.cache)}", f"aio={attachment.aio}"]
     if path.image is not None:
         options.append(f"format={path.image.format}")

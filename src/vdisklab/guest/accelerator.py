@@ -12,6 +12,7 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
+from vdisklab.host.kvm import DEVICE
 from vdisklab.plan.guest import Accelerator
 
 TRIAL_SECONDS = 12.0
@@ -29,17 +30,16 @@ class Verdict:
 
 
 def choose_accelerator(
-    try_kvm: Callable[[float], AbstractContextManager[Machine]], device: Path = Path("/dev/kvm")
+    try_kvm: Callable[[float], AbstractContextManager[Machine]], device: Path = DEVICE
 ) -> Verdict:
     """KVM when a guest of ours boots under it within a deadline, else TCG with the reason.
 
     `try_kvm(seconds)` starts our own guest under KVM. The whole guest is booted because less
     proves nothing: there are hosts on which a boot sector runs under KVM and a kernel does not.
     """
-    if not device.exists():
-        return Verdict(Accelerator.TCG, f"{device} does not exist")
-    if not os.access(device, os.R_OK | os.W_OK):
-        return Verdict(Accelerator.TCG, f"{device} cannot be opened by this user")
+    barred = barred_from(device)
+    if barred is not None:
+        return Verdict(Accelerator.TCG, barred)
     try:
         with try_kvm(TRIAL_SECONDS):
             return Verdict(Accelerator.KVM, "a guest booted under KVM")
@@ -49,6 +49,15 @@ def choose_accelerator(
             f"{device} opens, but a guest did not boot under KVM within {TRIAL_SECONDS:.0f} s "
             f"({error})",
         )
+
+
+def barred_from(device: Path) -> str | None:
+    """Why this user cannot even open the device; None when that much works."""
+    if not device.exists():
+        return f"{device} does not exist"
+    if not os.access(device, os.R_OK | os.W_OK):
+        return f"{device} cannot be opened by this user"
+    return None
 
 
 def remembered(file: Path, key: str, decide: Callable[[], Verdict]) -> Verdict:
@@ -73,6 +82,13 @@ def remembered(file: Path, key: str, decide: Callable[[], Verdict]) -> Verdict:
     return verdict
 
 
-def trial_key(qemu_version: str, image: str, boot_id: Path = _BOOT_ID) -> str:
-    """What a verdict holds for: this boot of the machine, this QEMU, this guest image."""
-    return f"{boot_id.read_text().strip()} {qemu_version} {image}"
+def trial_key(
+    qemu_version: str, image: str, boot_id: Path = _BOOT_ID, device: Path = DEVICE
+) -> str:
+    """What a verdict holds for: this boot of the machine, this QEMU, this guest image.
+
+    And for users who may open the device, or may not: one who is let into the group `kvm`, or
+    loads its module, does not wait for the next boot.
+    """
+    access = barred_from(device) or "opens"
+    return f"{boot_id.read_text().strip()} {qemu_version} {image} {access}"

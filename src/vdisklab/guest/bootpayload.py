@@ -29,7 +29,12 @@ def kernel_release(image: bytes) -> str:
     Raises HostError when it is no bzImage: a damaged file, or another architecture's kernel.
     """
     if image[0x202:0x206] != _HEADER_MAGIC:
-        raise HostError("not an x86 kernel image (bzImage)")
+        raise HostError(
+            "not an x86 kernel image (bzImage)",
+            hint="it must be a bzImage for x86 as distributions ship it: install the "
+            "distribution's own kernel package again; another is named with "
+            "`guest.kernel` in a plan file",
+        )
     (pointer,) = struct.unpack_from("<H", image, 0x20E)
     start = pointer + 0x200
     words = image[start : image.find(b"\0", start)].split()
@@ -44,16 +49,28 @@ def payload(image: bytes) -> bytes:
     Raises HostError when there is none, or it is packed in a way we cannot undo here.
     """
     if image[0x202:0x206] != _HEADER_MAGIC:
-        raise HostError("not an x86 kernel image (bzImage)")
+        raise HostError(
+            "not an x86 kernel image (bzImage)",
+            hint="it must be a bzImage for x86 as distributions ship it: install the "
+            "distribution's own kernel package again; another is named with "
+            "`guest.kernel` in a plan file",
+        )
     (protocol,) = struct.unpack_from("<H", image, 0x206)
     if protocol < _PROTOCOL_WITH_PAYLOAD:
-        raise HostError("the kernel's boot protocol is too old to find its payload")
+        raise HostError(
+            "the kernel's boot protocol is too old to find its payload",
+            hint="take a kernel from Linux 2.6.26 on",
+        )
     offset, length = struct.unpack_from("<II", image, 0x248)
     # Zero setup sectors mean four; the boot sector itself comes on top.
     start = ((image[0x1F1] or 4) + 1) * 512 + offset
     packed = image[start : start + length]
     if len(packed) != length:
-        raise HostError("the kernel image is cut short")
+        raise HostError(
+            "the kernel image is cut short",
+            hint="install the distribution's own kernel package again; another is named with "
+            "`guest.kernel` in a plan file",
+        )
     return unpack(packed)
 
 
@@ -76,7 +93,11 @@ def unpack(packed: bytes) -> bytes:
 def _size(packed: bytes) -> int:
     (size,) = struct.unpack_from("<I", packed, len(packed) - 4)
     if size > _LARGEST:
-        raise HostError(f"the kernel's payload claims to be {size} bytes")
+        raise HostError(
+            f"the kernel's payload claims to be {size} bytes",
+            hint="install the distribution's own kernel package again; another is named with "
+            "`guest.kernel` in a plan file",
+        )
     return int(size)
 
 

@@ -58,16 +58,15 @@ class MountedInGuest:
 def guest_filesystem(machine: Machine, device: str, kind: str) -> Iterator[MountedInGuest]:
     """The new file system, mounted at MOUNT_POINT.
 
-    Raises WorkloadError when mkfs or mount fails, GuestError when it is not mounted although
-    mount said so, or cannot be unmounted at the end.
+    Raises WorkloadError when mkfs, mount or umount fails, GuestError when it is not mounted
+    although mount said so. After any error it stays mounted: that guest is not used again, and
+    a second error on the way back would hide the first.
     """
     for command in make_commands(device, kind):
         machine.agent.run(command, timeout=_MKFS_SECONDS)
-    try:
-        _require_mounted(machine, device, kind)
-        yield MountedInGuest(machine, device, kind, _free(machine))
-    finally:
-        machine.agent.run(("umount", MOUNT_POINT), timeout=_MOUNT_SECONDS)
+    _require_mounted(machine, device, kind)
+    yield MountedInGuest(machine, device, kind, _free(machine))
+    machine.agent.run(("umount", MOUNT_POINT), timeout=_MOUNT_SECONDS)
 
 
 def _require_mounted(machine: Machine, device: str, kind: str) -> None:
@@ -76,9 +75,16 @@ def _require_mounted(machine: Machine, device: str, kind: str) -> None:
         source, point, seen, *_ = line.split()
         if point == MOUNT_POINT and source == device:
             if seen != kind:
-                raise GuestError(f"{device} was mounted as {seen} instead of {kind}")
+                raise GuestError(
+                    f"{device} was mounted as {seen} instead of {kind}",
+                    hint="the guest's mount chose another driver: measure with the micro guest",
+                )
             return
-    raise GuestError(f"{device} is not mounted in the guest although mount said so")
+    raise GuestError(
+        f"{device} is not mounted in the guest although mount said so",
+        hint="the machine may be too busy: try when it is quiet; something in a guest of your "
+        "own may unmount it (an automounter)",
+    )
 
 
 def _free(machine: Machine) -> int:
@@ -86,5 +92,8 @@ def _free(machine: Machine) -> int:
     try:
         blocks, size = (int(word) for word in said.split())
     except ValueError as error:
-        raise GuestError(f"the guest's stat -f says {said.strip()!r}") from error
+        raise GuestError(
+            f"the guest's stat -f says {said.strip()!r}",
+            hint="measure with the micro guest, whose stat is known",
+        ) from error
     return blocks * size

@@ -58,6 +58,11 @@ class FileTree:
         """Adds a directory."""
         self._add(path, Node(_DIRECTORY | 0o755))
 
+    def graft(self, place: str, other: FileTree) -> None:
+        """Adds all of another tree below the directory `place`."""
+        for path, node in other.files():
+            self._add(f"{place}/{path}", node)
+
     def __contains__(self, path: str) -> bool:
         return path.strip("/") in self.nodes
 

@@ -48,6 +48,7 @@ from vdisklab.guest.programs import (
     slim_fio,
     version,
 )
+from vdisklab.guest.rootdisk import write_root
 from vdisklab.host.command import Host
 
 IMAGE_SERIAL = "vdisklab-image"
@@ -109,14 +110,13 @@ tmp /tmp tmpfs mode=1777 0 0
 """
 
 # Any fixed number does; this one is random.
-_UUID = "5b0c6ee4-3d3c-4f6e-9d0e-6a1f4f5b7a10"
 
 # What our scripts and people who look into a guest call; the real programs go before these.
 _APPLETS = """
     ash cat chmod chroot cp cut date dd df dmesg du echo env false find free grep head hexdump
     insmod kill ln losetup ls lsmod mkdir mkfifo mknod modprobe mount mv od poweroff printf ps
-    pwd readlink reboot rm rmdir rmmod sed seq sh sleep sort stat stty sync sysctl tail tee test
-    time timeout top touch tr true umount uname uptime usleep vi wc which xargs
+    pwd readlink reboot rm rmdir rmmod sed seq sh sleep sort stat stty switch_root sync sysctl
+    tail tee test time timeout top touch tr true umount uname uptime usleep vi wc which xargs
 """.split()  # noqa: SIM905
 
 
@@ -172,13 +172,16 @@ def _request(kernel: Kernel, found: Iterable[Found]) -> dict[str, Any]:
     return {
         "recipe": _RECIPE,
         "append": APPEND,
-        "scripts": {name: hashlib.sha256(text).hexdigest() for name, text in _scripts().items()},
+        "scripts": {
+            name: hashlib.sha256(text).hexdigest() for name, text in guest_scripts().items()
+        },
         "kernel": [os.fspath(kernel.image), kernel.release],
         "programs": {item.program.name: os.fspath(item.real) for item in found},
     }
 
 
-def _scripts() -> dict[str, bytes]:
+def guest_scripts() -> dict[str, bytes]:
+    """The scripts that we put into guests, by file name."""
     folder = resources.files("vdisklab.guest") / "guestfiles"
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
@@ -222,13 +225,10 @@ def _build(
     host: Host, directory: Path, kernel: Kernel, found: list[Found], request: Mapping[str, Any]
 ) -> GuestImage:
     with building(directory) as work:
-        content = _Content(host, kernel)
-        content.add_base()
-        content.add_programs(found, work)
-        content.add_modules()
+        content = guest_content(host, kernel, found, work)
         _write_kernel(kernel, work / "kernel")
         content.early.write_archive(work / "initrd")
-        _write_root(host, content.late, work)
+        write_root(host, content.late, work)
         known = {
             "root_format": "ext4",
             "append": APPEND,
@@ -253,7 +253,7 @@ def _place(work: Path, final: Path, known: Mapping[str, Any]) -> GuestImage:
     return image
 
 
-def _fingerprint(kernel: Path, content: _Content) -> str:
+def _fingerprint(kernel: Path, content: GuestContent) -> str:
     """Identity of what the guest is made of; not of the image's bytes, which mke2fs decides."""
     with kernel.open("rb") as file:
         parts = [hashlib.file_digest(file, "sha256").hexdigest()]
@@ -261,7 +261,16 @@ def _fingerprint(kernel: Path, content: _Content) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-class _Content:
+def guest_content(host: Host, kernel: Kernel, found: Sequence[Found], work: Path) -> GuestContent:
+    """All files of a guest with these programs; those that are made lie in `work`."""
+    content = GuestContent(host, kernel)
+    content.add_base()
+    content.add_programs(found, work)
+    content.add_modules()
+    return content
+
+
+class GuestContent:
     """The guest's files: `early` in memory from the start, `late` on the disk at /extra."""
 
     def __init__(self, host: Host, kernel: Kernel) -> None:
@@ -278,7 +287,7 @@ class _Content:
         for name in MERGED:
             self.early.directory(f"usr/{name}")
             self.early.link(name, f"usr/{name}")
-        scripts = _scripts()
+        scripts = guest_scripts()
         self.early.file("init", scripts["init.sh"], executable=True)
         self.early.file("etc/fstab", _FSTAB)
         for name in ("prepare", "load-drivers", "find-disk", "facts"):
@@ -405,25 +414,6 @@ def _write_kernel(kernel: Kernel, target: Path) -> None:
     except HostError:
         boots, unpacked = False, b""
     target.write_bytes(unpacked if boots else packed)
-
-
-def _write_root(host: Host, tree: FileTree, work: Path) -> None:
-    """The late files as an ext4 image: no journal, as it is never written to again."""
-    staging = work / "extra"
-    staging.mkdir()
-    tree.write_directory(staging)
-    # A tenth and 4 MiB for inodes and bitmaps.
-    kib = tree.size * 11 // 10 // 1024 + 4096
-    # Fixed times and numbers, so that equal files make equal images.
-    host.run(
-        "env", "E2FSPROGS_FAKE_TIME=1",
-        "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-m", "0",
-        "-O", "^has_journal,^resize_inode,^metadata_csum",
-        "-U", _UUID, "-E", f"hash_seed={_UUID},root_owner=0:0",
-        "-d", staging, work / "root.ext4", f"{kib}k",
-        timeout=300,
-    )  # fmt: skip
-    shutil.rmtree(staging)
 
 
 def _prune(directory: Path) -> None:

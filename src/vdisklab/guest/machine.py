@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,16 +13,24 @@ from typing import Any
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.agent import Agent
-from vdisklab.guest.argv import Channels, GuestConfig, build_argv
+from vdisklab.guest.argv import Channels, GuestConfig, OwnBoot, build_argv
+from vdisklab.guest.inside import look_inside
 from vdisklab.guest.monitor import Channel, open_channel
 from vdisklab.guest.process import event_loop, qemu_process, socket_pair
+from vdisklab.guest.system import Family, GuestDisk, GuestSystem, MicroGuest
+from vdisklab.host.deadline import patience
 from vdisklab.host.ledger import Kind, Ledger
 from vdisklab.plan.guest import Accelerator
+
+SHUT_DOWN = "/usr/lib/vdisklab/shutdown"
 
 _CONSOLE_LINES = 8
 
 BOOT_SECONDS = {Accelerator.KVM: 15.0, Accelerator.TCG: 90.0}
 """Deadline for the guest agent's first answer; ten times and more of what was measured."""
+
+OWN_BOOT_SECONDS = {Accelerator.KVM: 300.0, Accelerator.TCG: 900.0}
+"""The same for a guest of the user's own, whatever it starts before its agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,15 @@ class Machine:
     pid: int
     monitor: Channel
     agent: Agent
+    system: GuestSystem
+
+    def await_ready(self) -> None:
+        """Returns when the guest has come to rest after its boot. Raises GuestError."""
+        self.system.await_ready(self.agent)
+
+    def find_disk(self, serial: str) -> GuestDisk:
+        """Waits until the guest shows a disk with this serial number, and reads its facts."""
+        return self.system.find_disk(self.agent, serial)
 
     def freeze(self) -> None:
         """Stops the virtual CPUs, so that a guest in waiting costs no time."""
@@ -39,6 +59,26 @@ class Machine:
     def thaw(self) -> None:
         """Lets the virtual CPUs run again."""
         self.monitor.execute("cont")
+
+    def shut_down(self, timeout: float) -> None:
+        """Has the guest end itself, and waits until its QEMU has ended.
+
+        Raises GuestError when that takes more than `timeout` seconds.
+        """
+        process = os.pidfd_open(self.pid)
+        try:
+            # The answer may be lost with the guest.
+            with contextlib.suppress(GuestError):
+                self.agent.start((SHUT_DOWN,))
+            ended, _, _ = select.select([process], [], [], timeout * patience())
+        finally:
+            os.close(process)
+        if not ended:
+            raise GuestError(
+                f"the guest did not shut down within {timeout:g} s",
+                hint="the machine may be too busy: try when it is quiet; a guest of your own "
+                "must shut down on the power button (`acpid`, or its agent)",
+            )
 
     def query(self, command: str) -> Any:  # noqa: ANN401 - QMP returns any JSON value
         """What a QMP query returns."""
@@ -55,7 +95,7 @@ def start_machine(
     `timeout` seconds. The process is killed at the end: nothing in the micro guest is worth an
     orderly shutdown, and its disks have been detached or are thrown away.
     """
-    limit = timeout or BOOT_SECONDS[config.accelerator]
+    limit = timeout or _boot_seconds(config)
     console = directory / f"{config.marker}.console"
     errors = directory / f"{config.marker}.stderr"
     with ExitStack() as stack:
@@ -78,7 +118,22 @@ def start_machine(
         )
         agent = Agent(channel)
         agent.synchronise(timeout=limit)
-        yield Machine(config, argv, process.pid, monitor, agent)
+        system = _system(config, agent)
+        if system.family is Family.WINDOWS:
+            agent = agent.on_windows()
+        yield Machine(config, argv, process.pid, monitor, agent, system)
+
+
+def _boot_seconds(config: GuestConfig) -> float:
+    if isinstance(config.boot, OwnBoot):
+        return config.boot.seconds or OWN_BOOT_SECONDS[config.accelerator]
+    return BOOT_SECONDS[config.accelerator]
+
+
+def _system(config: GuestConfig, agent: Agent) -> GuestSystem:
+    if isinstance(config.boot, OwnBoot):
+        return look_inside(agent, config.boot.diskspd)
+    return MicroGuest()
 
 
 def _await_agent_port(monitor: Channel, timeout: float) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from vdisklab.errors import GuestError
+from vdisklab.errors import GuestError, HostError
+from vdisklab.guest.answers import count_iothreads, inserted_node, running_version
 from vdisklab.guest.blockdev import AttachedNames, Disk, write_cache_property
-from vdisklab.guest.disk import GuestDisk
 from vdisklab.guest.machine import Machine
+from vdisklab.guest.system import GuestDisk
 from vdisklab.plan.segments import Aio, Bus
 from vdisklab.result.model import Check
 
@@ -26,8 +27,7 @@ class QemuProcess:
 
 def read_process(machine: Machine) -> QemuProcess:
     """Counts io_uring descriptors and event loops (the main loop and each iothread)."""
-    threads = machine.query("query-iothreads")
-    return QemuProcess(_count_rings(machine.pid), 1 + len(threads))
+    return QemuProcess(_count_rings(machine.pid), 1 + count_iothreads(machine))
 
 
 def check_state(
@@ -38,13 +38,11 @@ def check_state(
     `at_start` is the process before its first disk was plugged. A guest must serve one aio mode
     only: QEMU keeps an aio context for as long as it lives, so later modes cannot be told apart.
     """
+    version = running_version(machine)
     checks = [
+        Check("qemu.version", machine.config.version, version),
         Check("guest.size", str(disk.size), seen.facts.get("size_bytes", "unknown")),
-        Check(
-            "guest.write_cache",
-            _expected_write_cache(disk),
-            seen.facts.get("write_cache", "unknown"),
-        ),
+        *_check_told(seen, "guest.write_cache", "write_cache", _expected_write_cache(disk)),
         *_check_block(machine, disk),
     ]
     if disk.filename is not None:
@@ -54,8 +52,15 @@ def check_state(
         checks.append(_check_iothread(machine, disk))
     if disk.attachment.queues is not None:
         asked = str(disk.attachment.queues)
-        checks.append(Check("guest.queues", asked, seen.facts.get("nr_hw_queues", "unknown")))
+        checks += _check_told(seen, "guest.queues", "nr_hw_queues", asked)
     return tuple(checks)
+
+
+def _check_told(seen: GuestDisk, name: str, fact: str, asked: str | None) -> tuple[Check, ...]:
+    """A fact of the disk; nothing where this kind of guest tells it of no disk."""
+    if fact in seen.untold:
+        return ()
+    return (Check(name, asked, seen.facts.get(fact, "unknown")),)
 
 
 def _effective_write_cache(disk: Disk) -> bool:
@@ -72,27 +77,18 @@ def _expected_write_cache(disk: Disk) -> str:
 
 def _check_block(machine: Machine, disk: Disk) -> tuple[Check, ...]:
     names = AttachedNames(disk.serial)
-    inserted = _inserted(machine.query("query-block"), names.device)
-    cache = inserted["cache"]
+    inserted = inserted_node(machine, names.device)
+    cache = inserted.cache
     return (
-        Check("qemu.format", disk.driver, str(inserted["drv"])),
-        Check("qemu.cache.direct", _word(disk.cache.direct), _word(cache["direct"])),
-        Check("qemu.cache.no-flush", _word(disk.cache.no_flush), _word(cache["no-flush"])),
+        Check("qemu.format", disk.driver, inserted.drv),
+        Check("qemu.cache.direct", _word(disk.cache.direct), _word(cache.direct)),
+        Check("qemu.cache.no-flush", _word(disk.cache.no_flush), _word(cache.no_flush)),
         Check(
             "qemu.cache.writeback",
             _word(_effective_write_cache(disk)),
-            _word(cache["writeback"]),
+            _word(cache.writeback),
         ),
     )
-
-
-def _inserted(blocks: list[Mapping[str, Any]], device: str) -> Mapping[str, Any]:
-    for block in blocks:
-        # virtio-blk-pci is shown by the path of its inner virtio device
-        if device in str(block.get("qdev", "")).split("/") and "inserted" in block:
-            found: Mapping[str, Any] = block["inserted"]
-            return found
-    raise GuestError(f"QEMU does not list the disk {device} that it accepted")
 
 
 def _word(value: bool) -> str:
@@ -106,19 +102,30 @@ def _check_direct(pid: int, disk: Disk) -> Check:
 
 
 def _open_flags(pid: int, filename: str) -> list[int]:
-    wanted = Path(filename).stat()
-    flags: list[int] = []
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            found = link.stat()
-        except OSError:
-            continue  # closed meanwhile
-        if not _same_file(found, wanted):
-            continue
-        for line in Path(f"/proc/{pid}/fdinfo/{link.name}").read_text().splitlines():
-            if line.startswith("flags:"):
-                flags.append(int(line.split()[1], 8))
-    return flags
+    try:
+        wanted = Path(filename).stat()
+    except OSError as error:
+        raise HostError(
+            f"{filename} cannot be looked at: {error.strerror}",
+            hint="see that nothing else removes files in the work directory meanwhile",
+        ) from error
+    return [
+        flags
+        for number in _descriptors(pid)
+        if (flags := _flags_of(pid, number, wanted)) is not None
+    ]
+
+
+def _flags_of(pid: int, number: str, wanted: os.stat_result) -> int | None:
+    """The flags of a descriptor, or None where it is another file or closed meanwhile."""
+    try:
+        if not _same_file(Path(f"/proc/{pid}/fd/{number}").stat(), wanted):
+            return None
+        text = Path(f"/proc/{pid}/fdinfo/{number}").read_text()
+    except OSError:
+        return None
+    found = re.search(r"^flags:\s*([0-7]+)$", text, re.MULTILINE)
+    return None if found is None else int(found[1], 8)
 
 
 def _same_file(one: os.stat_result, other: os.stat_result) -> bool:
@@ -132,22 +139,43 @@ def _seen_aio(machine: Machine, at_start: QemuProcess) -> str:
 
     QEMU's event loops may have a ring each for polling; one more than that is the disk's.
     """
-    maps = Path(f"/proc/{machine.pid}/maps").read_text()
-    if "/[aio]" in maps or "[aio]" in maps:
+    if _has_aio_ring(machine.pid):
         return Aio.NATIVE
     now = read_process(machine)
     polling = at_start.rings * now.loops // max(1, at_start.loops)
     return Aio.IO_URING if now.rings > polling else Aio.THREADS
 
 
+def _has_aio_ring(pid: int) -> bool:
+    """io_setup(2) maps its ring from a file that the kernel calls /[aio] (fs/aio.c)."""
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text()
+    except OSError as error:
+        raise _gone(pid, error) from error
+    return any(line.endswith((" /[aio]", " /[aio] (deleted)")) for line in maps.splitlines())
+
+
 def _count_rings(pid: int) -> int:
     count = 0
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            count += "io_uring" in os.readlink(link)  # noqa: PTH115 - not a path on disk
-        except OSError:
-            continue
+    for number in _descriptors(pid):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            link = os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115 - not a path on disk
+            count += link == "anon_inode:[io_uring]"
     return count
+
+
+def _descriptors(pid: int) -> list[str]:
+    try:
+        return [entry.name for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError as error:
+        raise _gone(pid, error) from error
+
+
+def _gone(pid: int, error: OSError) -> GuestError:
+    return GuestError(
+        f"QEMU (process {pid}) cannot be looked at any more: {error.strerror}",
+        hint="QEMU ended by itself: `dmesg` says whether it was killed for want of memory",
+    )
 
 
 def _check_iothread(machine: Machine, disk: Disk) -> Check:

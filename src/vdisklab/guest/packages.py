@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from vdisklab.errors import CommandError, HostError
-from vdisklab.host.command import Host
+from vdisklab.host.command import Completed, Host
 
 _DOWNLOAD_SECONDS = 900.0
 
@@ -75,3 +77,51 @@ def _explain(package: str, error: CommandError) -> HostError:
             hint="try again",
         )
     return HostError(f"the package {package} cannot be had: {error}", hint="run `apt-get update`")
+
+
+def closure(host: Host, wanted: Sequence[str], status: Path) -> list[str]:
+    """Names of the package files that `wanted` (in apt's words) needs on an empty system.
+
+    `status` is an empty file, which apt takes for dpkg's list of what is installed. Raises
+    HostError as `download_packages` does.
+    """
+    said = _apt_get(host, ("--print-uris", "install", *wanted), status, wanted).stdout
+    found = re.findall(r"^'[^']*' (\S+\.deb) ", said, re.MULTILINE)
+    if not found:
+        raise HostError(f"apt names no package for {', '.join(wanted)}")
+    return sorted(found)
+
+
+def download_packages(host: Host, wanted: Sequence[str], status: Path, into: Path) -> list[str]:
+    """Downloads `wanted` with all that it needs on an empty system; names of the files in `into`.
+
+    apt checks each file against its signed lists. Raises HostError with the cause.
+    """
+    (into / "partial").mkdir(parents=True)
+    words = ("-o", f"Dir::Cache::archives={into}", "--download-only", "install", *wanted)
+    _apt_get(host, words, status, wanted)
+    (into / "partial").rmdir()
+    (into / "lock").unlink(missing_ok=True)
+    found = sorted(file.name for file in into.glob("*.deb"))
+    if not found:
+        raise HostError(f"apt-get downloaded nothing for {', '.join(wanted)}")
+    return found
+
+
+def _apt_get(host: Host, words: Sequence[str], status: Path, wanted: Sequence[str]) -> Completed:
+    if host.which("apt-get") is None:
+        raise HostError(
+            "apt-get is not installed: packages can be had on Debian and its like only",
+            hint="choose another profile",
+        )
+    try:
+        # The system's own state is only read: another empty one stands in for it, without locks.
+        return host.run(
+            "apt-get", "-y", "-q", "--no-install-recommends",
+            "-o", f"Dir::State::status={status}", "-o", "Debug::NoLocking=1",
+            "-o", "APT::Sandbox::User=root", "-o", "Dir::Cache::pkgcache=",
+            "-o", "Dir::Cache::srcpkgcache=", *words,
+            timeout=_DOWNLOAD_SECONDS,
+        )  # fmt: skip
+    except CommandError as error:
+        raise _explain(" ".join(wanted), error) from error

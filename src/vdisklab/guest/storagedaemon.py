@@ -7,6 +7,7 @@ options; `writethrough` of the export is the device's `write-cache=off`.
 from __future__ import annotations
 
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,15 @@ class StorageDaemon:
     address: str
     argv: tuple[str, ...]
     errors: Path
+    process: subprocess.Popen[bytes]
+
+    def alive(self, *, grace: float = 0.0) -> bool:
+        """Whether it still runs; it is given `grace` seconds to end."""
+        try:
+            self.process.wait(grace)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
 
     @contextmanager
     def export(self, disk: Disk) -> Iterator[None]:
@@ -64,7 +74,10 @@ class StorageDaemon:
             connection.connect(f"\0{self.address}")
         except OSError as error:
             connection.close()
-            raise GuestError(f"{PROGRAM}'s NBD server does not answer: {error}") from error
+            raise GuestError(
+                f"{PROGRAM}'s NBD server does not answer: {error}",
+                hint="the machine may be too busy: try when it is quiet",
+            ) from error
         return connection
 
 
@@ -106,10 +119,10 @@ def start_storage_daemon(
         stack.enter_context(ledger.entry(Kind.PROCESS, f"addr.path={name},"))
         near, far = stack.enter_context(socket_pair())
         argv = daemon_argv(far.fileno(), name)
-        stack.enter_context(qemu_process(argv, (far,), errors, before=before))
+        process = stack.enter_context(qemu_process(argv, (far,), errors, before=before))
         far.close()
         loop = stack.enter_context(event_loop())
         monitor = stack.enter_context(
             open_channel(loop, near, "monitor", negotiate=True, timeout=_ANSWER_SECONDS)
         )
-        yield StorageDaemon(monitor, name, argv, errors)
+        yield StorageDaemon(monitor, name, argv, errors, process)

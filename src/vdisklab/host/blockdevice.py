@@ -15,6 +15,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.kernelfile import read_text
 
 _SECTOR = 512  # sysfs counts sectors of 512 bytes whatever the device's own size is
+_NAME_ONE = "name one such as /dev/sdb; `lsblk` lists them"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -68,11 +69,9 @@ def open_device(path: Path) -> Device:
     try:
         found = path.stat()
     except OSError as error:
-        raise HostError(f"{path} cannot be used: {error.strerror}") from error
+        raise HostError(f"{path} cannot be used: {error.strerror}", hint=_NAME_ONE) from error
     if not stat.S_ISBLK(found.st_mode):
-        raise HostError(
-            f"{path} is not a block device", hint="name one such as /dev/sdb; `lsblk` lists them"
-        )
+        raise HostError(f"{path} is not a block device", hint=_NAME_ONE)
     return Device(path, (os.major(found.st_rdev), os.minor(found.st_rdev)))
 
 
@@ -100,7 +99,11 @@ def _exclusive_user(device: Device) -> str | None:
     except OSError as error:
         if error.errno == errno.EBUSY:
             return "the kernel says that it is in use"
-        raise HostError(f"{device.path} cannot be opened: {error.strerror}") from error
+        raise HostError(
+            f"{device.path} cannot be opened: {error.strerror}",
+            hint="see that the device is still there (`lsblk`), that you are root, and that "
+            "nothing holds it (`lsof`)",
+        ) from error
     return None
 
 

@@ -95,7 +95,11 @@ class LocalHost:
                 f"`{shlex.join(command)}` gave no answer within {timeout:.0f} s"
             ) from error
         except OSError as error:
-            raise HostError(f"{command[0]} cannot be started: {error.strerror}") from error
+            raise HostError(
+                f"{command[0]} cannot be started: {error.strerror}",
+                hint="its file may be of another architecture, or not executable: install its "
+                "package again",
+            ) from error
         if done.returncode not in allowed:
             raise CommandError(command, done.returncode, done.stderr or done.stdout)
         return Completed(command, done.returncode, done.stdout, done.stderr)

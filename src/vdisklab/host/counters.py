@@ -61,9 +61,11 @@ def read_device(
     return None
 
 
-def read_devices(numbers: Sequence[tuple[int, int]]) -> DeviceCounters | None:
+def read_devices(
+    numbers: Sequence[tuple[int, int]], table: Path = Path("/proc/diskstats")
+) -> DeviceCounters | None:
     """The sum of the counters of several devices; None when there are none or one is not listed."""
-    each = [found for number in numbers if (found := read_device(number)) is not None]
+    each = [found for number in numbers if (found := read_device(number, table)) is not None]
     if not each or len(each) < len(numbers):
         return None
     flushes = [found.flush_operations for found in each]

@@ -33,6 +33,7 @@ class Kind(StrEnum):
     VOLUME = "logical volume"
     ARRAY = "md array"
     POOL = "pool"
+    MAPPED = "device-mapper device"
     ARC = "limit of ZFS's cache"
 
 

@@ -30,6 +30,12 @@ def mount_at(mountpoint: Path) -> Mount | None:
     return found[-1] if found else None
 
 
+def lies_in_memory(directory: Path) -> bool:
+    """True for a directory on tmpfs, whose files are the page cache itself."""
+    mount = mount_of(directory)
+    return mount is not None and mount.filesystem == "tmpfs"
+
+
 def mount_of(path: Path) -> Mount | None:
     """The mount that a file or directory lies on: the deepest, and of those the topmost."""
     place = path.resolve()

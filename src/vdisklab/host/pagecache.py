@@ -7,6 +7,8 @@ import errno
 import fcntl
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from vdisklab.errors import HostError
@@ -40,16 +42,25 @@ def evict(path: Path) -> None:
     have mapped or locked stays: read `residency` back. Raises HostError.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with _opened(path) as descriptor:
             os.fsync(descriptor)
             if stat.S_ISBLK(os.fstat(descriptor).st_mode):
                 fcntl.ioctl(descriptor, _BLKFLSBUF, 0)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
     except OSError as error:
-        raise HostError(f"the page cache of {path} cannot be emptied: {error.strerror}") from error
+        raise HostError(
+            f"the page cache of {path} cannot be emptied: {error.strerror}",
+            hint="see that the file is still there and readable",
+        ) from error
+
+
+def write_back(path: Path) -> None:
+    """Writes what is dirty; the pages stay. Raises HostError."""
+    try:
+        with _opened(path) as descriptor:
+            os.fsync(descriptor)
+    except OSError as error:
+        raise HostError(f"{path} cannot be written back: {error.strerror}") from error
 
 
 def warm(path: Path) -> None:
@@ -60,7 +71,10 @@ def warm(path: Path) -> None:
             while file.readinto(buffer):
                 pass
     except OSError as error:
-        raise HostError(f"{path} cannot be read into the page cache: {error.strerror}") from error
+        raise HostError(
+            f"{path} cannot be read into the page cache: {error.strerror}",
+            hint="the disk may be failing: see `dmesg`",
+        ) from error
 
 
 def residency(path: Path) -> float:
@@ -69,19 +83,27 @@ def residency(path: Path) -> float:
     Uses cachestat(2), or mincore(2) on older kernels. Raises HostError.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with _opened(path) as descriptor:
             size = os.lseek(descriptor, 0, os.SEEK_END)
             pages = -(-size // _PAGE)
             if pages == 0:
                 return 0.0
             return min(1.0, _cached_pages(descriptor, size) / pages)
-        finally:
-            os.close(descriptor)
     except OSError as error:
         raise HostError(
-            f"the page cache of {path} cannot be read back: {os.strerror(error.errno or 0)}"
+            f"the page cache of {path} cannot be read back: {os.strerror(error.errno or 0)}",
+            hint="this kernel answers no mincore(2) or cachestat(2) on it: another file system "
+            "in the work directory",
         ) from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _cached_pages(descriptor: int, size: int) -> int:

@@ -281,19 +281,37 @@ def _devices(at: Inspection) -> Iterator[Finding]:
         "fuse": ("FUSE", "the power cut's logged disk", "modprobe fuse"),
     }
     for name, (topic, lost, mend) in wanted.items():
-        refused = _refused(at.root / "dev" / name)
-        if refused is None:
-            yield Finding(topic, State.OK, f"/dev/{name} opens")
+        try:
+            os.close(os.open(at.root / "dev" / name, os.O_RDWR | os.O_CLOEXEC))
+        except OSError as error:
+            # a driver that is there needs no loading, only a right
+            remedy = "sudo vdisklab …" if isinstance(error, PermissionError) else mend
+            seen = f"/dev/{name}: {error.strerror}"
+            yield Finding(topic, State.MISSING, seen, f"cannot be measured: {lost}", remedy)
         else:
-            yield Finding(topic, State.MISSING, refused, f"cannot be measured: {lost}", mend)
+            yield Finding(topic, State.OK, f"/dev/{name} opens")
 
 
-def _refused(device: Path) -> str | None:
-    try:
-        os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
-    except OSError as error:
-        return f"/dev/{device.name}: {error.strerror}"
-    return None
+def _power_cut(at: Inspection) -> Iterator[Finding]:
+    """The programs of the power cut, and device-mapper's own log of writes, by choice."""
+    lost = "cannot be judged: power cuts (`vdisklab powercut`)"
+    daemon = "qemu-storage-daemon"
+    version = program_version(at.host, daemon, r"version (.+)")
+    if version is None:
+        seen = "not installed"
+        yield Finding(daemon, State.MISSING, seen, lost, f"{_INSTALL} qemu-system-common")
+    else:
+        yield Finding(daemon, State.OK, version)
+    if at.parts.has_module("dm_log_writes"):
+        yield Finding("dm log-writes", State.OK, "powercut --logged-by dm-log-writes")
+    else:
+        yield Finding(
+            "dm log-writes",
+            State.LIMITED,
+            "not in this kernel",
+            "cannot be chosen: powercut --logged-by dm-log-writes; FUSE does the same",
+            "boot a distribution's kernel that has it",
+        )
 
 
 def _directory(at: Inspection) -> Iterator[Finding]:
@@ -387,6 +405,7 @@ _PROBES: tuple[Callable[[Inspection], Iterator[Finding]], ...] = (
     _directory,
     _layers,
     _devices,
+    _power_cut,
     _memory,
     _root,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tarfile
@@ -13,12 +14,14 @@ from enum import Enum, auto
 from pathlib import Path
 
 from vdisklab.errors import GuestError, HostError
+from vdisklab.guest.process import qemu_process
 from vdisklab.host.command import environment
+from vdisklab.host.deadline import PATIENCE, patience
 from vdisklab.host.ledger import Kind
 from vdisklab.lab.image import LabImage
 from vdisklab.plan.guest import Accelerator
 from vdisklab.storage.site import Site
-from vdisklab.units import GIB, MIB, format_bytes
+from vdisklab.units import GIB, MIB, format_bytes, format_duration
 
 QEMU = "qemu-system-x86_64"
 LABEL = "emulated under emulation: proof that a stack works, worthless as a speed"
@@ -27,7 +30,10 @@ _BOOT_SECONDS = {Accelerator.KVM: 60.0, Accelerator.TCG: 420.0}
 _SILENCE_SECONDS = 1800.0
 _RESULTS = 1 * GIB
 _LEAST_ROOM = 4 * GIB
+_SPARE_ROOM = 64 * MIB
 _CONSOLE_LINES = 8
+_PATIENCE_HINT = f"on a slow or busy machine set {PATIENCE}=4, which makes deadlines as much longer"
+_SOCKET_PATH = 107  # bytes that fit into sun_path, see unix(7)
 
 
 class Purpose(Enum):
@@ -73,6 +79,16 @@ class LabFiles:
         return self.directory / "console"
 
     @property
+    def errors(self) -> Path:
+        """What QEMU complains of."""
+        return self.directory / "qemu.errors"
+
+    @property
+    def monitor(self) -> Path:
+        """A socket that speaks QMP: `stop` and `cont` pause the lab, its clock included."""
+        return self.directory / "qmp"
+
+    @property
     def results(self) -> Path:
         """A bare disk with a tar file on it, when the job has ended."""
         return self.directory / "results.raw"
@@ -102,8 +118,15 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, purpose: Purpose) ->
             for number in range(1, config.disks + 1)
             for argument in _disk(f"disk{number}", files.directory / f"disk{number}.raw", "raw")
         ),
-        *channel, "-serial", console,
+        *channel, "-serial", console, *_monitor(files.monitor),
     )  # fmt: skip
+
+
+def _monitor(socket: Path) -> tuple[str, ...]:
+    """QMP for whoever wants to pause the lab; left out where its path is too long for a socket."""
+    if len(os.fsencode(socket)) > _SOCKET_PATH:
+        return ()
+    return ("-qmp", f"unix:{socket},server=on,wait=off")
 
 
 def _disk(name: str, file: Path, form: str, *, read_only: bool = False) -> tuple[str, ...]:
@@ -115,17 +138,27 @@ def _disk(name: str, file: Path, form: str, *, read_only: bool = False) -> tuple
     )  # fmt: skip
 
 
+def require_lab_room(directory: Path) -> None:
+    """Raises HostError when a directory is missing, or has no room for a run of the lab."""
+    try:
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        raise HostError(
+            f"the lab's directory {directory} cannot be used: {error.strerror}",
+            hint="name another directory with --dir",
+        ) from error
+    if free < _LEAST_ROOM:
+        raise HostError(
+            f"the lab takes {format_bytes(_LEAST_ROOM)} and more, "
+            f"and {directory} has {format_bytes(free)} free",
+            hint="make room there, or name another directory with --dir",
+        )
+
+
 @contextmanager
 def lab_files(site: Site, image: LabImage, code: Path, config: LabConfig) -> Iterator[LabFiles]:
     """The disks of one run, in the site's directory; they take room only as they are written."""
     files = LabFiles(image, site.directory, code)
-    free = shutil.disk_usage(site.directory).free
-    if free < _LEAST_ROOM:
-        raise HostError(
-            f"the lab takes {format_bytes(_LEAST_ROOM)} and more, "
-            f"and {site.directory.parent} has {format_bytes(free)} free",
-            hint="name another directory with --dir",
-        )
     site.host.run(
         "qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", image.root, files.overlay
     )
@@ -156,8 +189,9 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, say: Callable[[str],
     started = time.monotonic()
     with ExitStack() as stack:
         stack.enter_context(site.made(Kind.PROCESS, f"guest={name},"))
-        stack.enter_context(_console_note(files.console))
-        process = stack.enter_context(_process(lab_argv(config, files, name, Purpose.JOB), files))
+        stack.enter_context(_last_words(files))
+        argv = lab_argv(config, files, name, Purpose.JOB)
+        process = stack.enter_context(qemu_process(argv, (), files.errors))
         lines = _lines(files.stream, process)
         up = _await_up(lines, _BOOT_SECONDS[config.accelerator])
         for line in lines:
@@ -173,7 +207,8 @@ def run_shell(site: Site, config: LabConfig, files: LabFiles) -> None:
     """Boots the lab with its console on this terminal, until its shell ends."""
     name = f"vdisklab-lab-{site.ledger.run_id}"
     with site.made(Kind.PROCESS, f"guest={name},"):
-        subprocess.run(lab_argv(config, files, name, Purpose.SHELL), env=environment(), check=False)
+        argv = lab_argv(config, files, name, Purpose.SHELL)
+        subprocess.run(argv, env=environment(), check=False)
 
 
 def _lines(stream: Path, process: subprocess.Popen[bytes]) -> Iterator[str]:
@@ -190,21 +225,38 @@ def _lines(stream: Path, process: subprocess.Popen[bytes]) -> Iterator[str]:
                 yield from (line.decode(errors="replace").rstrip("\r") for line in whole)
             elif ended:
                 return
-            elif time.monotonic() - heard > _SILENCE_SECONDS:
-                raise GuestError(f"the lab has been silent for {_SILENCE_SECONDS:.0f} s")
+            elif time.monotonic() - heard > _SILENCE_SECONDS * patience():
+                raise GuestError(
+                    f"the lab has been silent for {format_duration(time.monotonic() - heard)}",
+                    hint=_PATIENCE_HINT,
+                )
             else:
+                _require_spare_room(stream.parent)
                 yield ""
                 time.sleep(0.2)
 
 
+def _require_spare_room(directory: Path) -> None:
+    """Without room QEMU stops the lab at its next write, and it would be silent for ever."""
+    free = shutil.disk_usage(directory).free
+    if free < _SPARE_ROOM:
+        raise HostError(
+            f"the lab has filled {directory.parent}: {format_bytes(free)} are left",
+            hint="make room there, or name another directory with --dir",
+        )
+
+
 def _await_up(lines: Iterator[str], seconds: float) -> float:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * patience()
     for line in lines:
         if line.startswith("@lab up "):
             return float(line.split()[2])
         if time.monotonic() > deadline:
-            break
-    raise GuestError(f"the lab did not come up within {seconds:.0f} s")
+            raise GuestError(
+                f"the lab did not come up within {format_duration(seconds * patience())}",
+                hint=_PATIENCE_HINT,
+            )
+    raise GuestError("the lab's virtual machine ended before it was up")
 
 
 def _await_end(process: subprocess.Popen[bytes]) -> None:
@@ -215,39 +267,15 @@ def _await_end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _process(argv: tuple[str, ...], files: LabFiles) -> Iterator[subprocess.Popen[bytes]]:
-    errors = files.directory / "qemu.errors"
-    with errors.open("wb") as sink:
-        try:
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                env=environment(),
-                start_new_session=True,
-            )
-        except FileNotFoundError as error:
-            raise HostError(
-                f"{argv[0]} is not installed", hint="apt-get install qemu-system-x86"
-            ) from error
-    try:
-        yield process
-        if process.poll() not in (None, 0, -9):
-            raise GuestError(f"QEMU ended: {errors.read_text(errors='replace').strip()}")
-    finally:
-        process.kill()
-        process.wait(30)
-
-
-@contextmanager
-def _console_note(console: Path) -> Iterator[None]:
+def _last_words(files: LabFiles) -> Iterator[None]:
+    """Adds what QEMU and the lab's kernel said last to an error of the lab."""
     try:
         yield
     except GuestError as error:
-        if console.is_file():
-            lines = console.read_text(errors="replace").splitlines()[-_CONSOLE_LINES:]
-            error.add_note("\n".join(["last lines of the lab's console:", *lines]))
+        for who, file in (("QEMU said:", files.errors), ("the lab's console:", files.console)):
+            said = file.read_text(errors="replace").splitlines() if file.is_file() else []
+            if said:
+                error.add_note("\n".join([who, *said[-_CONSOLE_LINES:]]))
         raise
 
 

@@ -6,7 +6,7 @@ import compileall
 import re
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata, resources
 from pathlib import Path
 
@@ -15,11 +15,39 @@ from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.units import MIB
 
+CARRIED = Path("/vdisklab/files")
+"""Where the lab finds files that were named on the command line."""
+
+_NAMING_FILES = ("--plan", "--profile")
+
 # Loaded only when a database is opened, so perhaps not yet.
 _LOADED_LATER = {"alembic"}
 
 
-def payload_disk(host: Host, directory: Path, job: str | None) -> Path:
+def carried_files(arguments: Sequence[str]) -> tuple[list[str], dict[str, Path]]:
+    """The arguments as the lab understands them, and the files to carry there by their new names.
+
+    What `--plan` and `--profile` name is carried if it is a file here; else it is a name.
+    """
+    words, files = list(arguments), dict[str, Path]()
+    for number, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if number and words[number - 1] in _NAMING_FILES:
+            before, value = "", word
+        elif option in _NAMING_FILES and equals:
+            before = f"{option}="
+        else:
+            continue
+        if Path(value).is_file():
+            name = f"{len(files)}-{Path(value).name}"
+            files[name] = Path(value)
+            words[number] = f"{before}{CARRIED / name}"
+    return words, files
+
+
+def payload_disk(
+    host: Host, directory: Path, job: str | None, files: Mapping[str, Path] | None = None
+) -> Path:
     """A file system of files only, for the lab to mount read-only; without a job it gives a shell.
 
     The packages are those of the running program, compiled ones included, so the lab needs the
@@ -37,6 +65,10 @@ def payload_disk(host: Host, directory: Path, job: str | None) -> Path:
     (tree / "start").write_text(start)
     if job is not None:
         (tree / "job").write_text(job)
+    carried = tree / CARRIED.name
+    carried.mkdir()
+    for name, file in (files or {}).items():
+        shutil.copyfile(file, carried / name)
     size = sum(path.lstat().st_size for path in tree.rglob("*") if path.is_file())
     disk = directory / "code.ext4"
     blocks = int(size * 1.3 + 32 * MIB) // 1024

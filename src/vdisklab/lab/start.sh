@@ -2,7 +2,7 @@
 # The lab's host comes up: mounts what programs expect, runs one job, says how it ended.
 # The results go as a tar file onto a bare disk, so that neither side ever mounts what the other
 # one wrote.
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 TERM=linux
+export PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 TERM=linux
 mountpoint -q /dev || mount -t devtmpfs dev /dev
 mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts

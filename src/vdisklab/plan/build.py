@@ -18,15 +18,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from vdisklab.errors import PlanError
+from vdisklab.plan.bootable import bootable
 from vdisklab.plan.braces import expand_segments
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.cell import Cell, PageCacheChoice
 from vdisklab.plan.ground import Ground
-from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
+from vdisklab.plan.guest import AcceleratorChoice, GuestPlan, OwnGuest
 from vdisklab.plan.matrix import Matrix, cells_of, expand_matrix, require_possible
 from vdisklab.plan.path import DiskPath, parse_path
 from vdisklab.plan.profile import Profile
+from vdisklab.plan.qemu import Qemu, with_each
 from vdisklab.plan.request import GuestRequest, Request
 from vdisklab.plan.segments import HOST
 from vdisklab.units import GIB, MIB, format_size
@@ -53,18 +55,30 @@ NO_BASELINE = "none"
 _Value = TypeVar("_Value")
 
 
-def build_plan(request: Request, capabilities: Capabilities, profile: Profile) -> CampaignPlan:
-    """The plan that a request stands for on a host with these capabilities.
+def build_plan(
+    request: Request,
+    capabilities: Capabilities,
+    profile: Profile,
+    qemus: tuple[Qemu, ...] = (),
+    own: OwnGuest | None = None,
+) -> CampaignPlan:
+    """The plan that a request stands for on a host with these capabilities and QEMUs.
+
+    `own` is the guest that the request names by its image.
 
     Raises PlanError for values or paths that cannot be, HostError for those not to be had here.
     """
     ground = ground_of(request)
+    names = tuple(qemu.name for qemu in qemus)
     matrix = expand_matrix(
-        request.paths, _or(request.page_cache, PageCacheChoice.BOTH), capabilities, ground
+        request.paths, _or(request.page_cache, PageCacheChoice.BOTH), capabilities, ground, names
     )
-    guest = _guest(request.guest)
-    matrix = _fitting(matrix, guest)
-    baseline, matrix = _with_baseline(request, matrix, capabilities)
+    guest = replace(_guest(request.guest), own=own)
+    matrix = bootable(_fitting(matrix, guest), profile)
+    if profile.boots and request.baseline is None:
+        request = replace(request, baseline=NO_BASELINE)
+    baseline, matrix = _with_baseline(request, matrix, capabilities, names)
+    matrix = bootable(matrix, profile)
     usual = profile.usual
     plan = CampaignPlan(
         cells=matrix.cells,
@@ -81,6 +95,7 @@ def build_plan(request: Request, capabilities: Capabilities, profile: Profile) -
         ground=ground,
         label=_or(request.label, ""),
         scale=_or(request.scale, 1.0),
+        qemus=qemus,
     )
     _check(plan)
     return plan if request.seed is not None else replace(plan, seed=_seed(plan))
@@ -101,6 +116,8 @@ def ground_of(request: Request) -> Ground:
 
 
 def _guest(request: GuestRequest) -> GuestPlan:
+    """Raises PlanError for what is said of an image when there is none."""
+    _check_image(request)
     usual = GuestPlan()
     return GuestPlan(
         cpus=_or(request.cpus, usual.cpus),
@@ -108,6 +125,29 @@ def _guest(request: GuestRequest) -> GuestPlan:
         accelerator=_or(request.accelerator, AcceleratorChoice.AUTO).accelerator,
         kernel=request.kernel,
     )
+
+
+def _check_image(request: GuestRequest) -> None:
+    said = {
+        "--guest-firmware": request.firmware,
+        "--guest-bus": request.system_bus,
+        "--guest-boot": request.boot_seconds,
+        "--diskspd": request.diskspd,
+    }
+    given = [option for option, value in said.items() if value is not None]
+    if request.image is None and given:
+        raise PlanError(
+            f"{given[0]} is about a guest of your own", hint="name its image: --guest IMAGE"
+        )
+    if request.image is not None and request.kernel is not None:
+        raise PlanError(
+            "a guest of your own boots its own kernel", hint="leave kernel out, or --guest"
+        )
+    seconds = request.boot_seconds
+    if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= LONGEST_SECONDS):
+        raise PlanError(
+            f"--guest-boot is {seconds:g} s", hint="write how long its boot may take, such as 5m"
+        )
 
 
 def _fitting(matrix: Matrix, guest: GuestPlan) -> Matrix:
@@ -135,15 +175,15 @@ def _seed(plan: CampaignPlan) -> int:
 
 
 def _with_baseline(
-    request: Request, matrix: Matrix, capabilities: Capabilities
+    request: Request, matrix: Matrix, capabilities: Capabilities, qemus: tuple[str, ...]
 ) -> tuple[DiskPath, Matrix]:
     """The baseline, and the matrix with its cells; they come first when they were not in it."""
     if request.baseline == NO_BASELINE:
         return matrix.cells[0].path, matrix
     if request.baseline is not None:
-        baseline = _one_path(request.baseline)
+        baseline = _one_path(request.baseline, qemus)
         require_possible(baseline, capabilities, ground_of(request))
-        return baseline, _including(baseline, request, matrix)
+        return baseline, _including(baseline, request, matrix, capabilities)
     for cell in matrix.cells:
         if cell.path.on_host:
             return cell.path, matrix
@@ -154,22 +194,27 @@ def _with_baseline(
         if dropped not in matrix.dropped:
             matrix = replace(matrix, dropped=(*matrix.dropped, dropped))
         return matrix.cells[0].path, matrix
-    return host, _including(host, request, matrix)
+    return host, _including(host, request, matrix, capabilities)
 
 
-def _one_path(text: str) -> DiskPath:
-    paths = expand_segments(text) if text else [text]
+def _one_path(text: str, qemus: tuple[str, ...]) -> DiskPath:
+    spelled = expand_segments(text) if text else [text]
+    paths = [each for one in spelled for each in with_each(parse_path(one), qemus)]
     if len(paths) != 1:
         raise PlanError(
-            f"the baseline {text!r} stands for {len(paths)} paths", hint="write one path"
+            f"the baseline {text!r} stands for {len(paths)} paths",
+            hint=f"write one path, such as {paths[0]}" if paths else "write one path",
         )
-    return parse_path(paths[0])
+    return paths[0]
 
 
-def _including(path: DiskPath, request: Request, matrix: Matrix) -> Matrix:
+def _including(
+    path: DiskPath, request: Request, matrix: Matrix, capabilities: Capabilities
+) -> Matrix:
     if any(cell.path == path for cell in matrix.cells):
         return matrix
-    added: list[Cell] = cells_of(path, _or(request.page_cache, PageCacheChoice.BOTH))
+    choice = _or(request.page_cache, PageCacheChoice.BOTH)
+    added: list[Cell] = cells_of(path, choice, capabilities)
     return replace(matrix, cells=(*added, *matrix.cells))
 
 

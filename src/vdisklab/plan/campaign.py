@@ -13,6 +13,7 @@ from vdisklab.plan.ground import WORK_DIRECTORY, Ground
 from vdisklab.plan.guest import GuestPlan
 from vdisklab.plan.path import DiskPath
 from vdisklab.plan.profile import Profile
+from vdisklab.plan.qemu import Qemu
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class CampaignPlan:
 
     `size_bytes` is the size of the disk that the guest sees, `runtime` and `ramp` are seconds
     for each timed measurement, `scale` the share of the totals of those that are not timed,
-    `baseline` the path that scores are related to.
+    `baseline` the path that scores are related to, `qemus` those that paths name.
     """
 
     cells: tuple[Cell, ...]
@@ -47,6 +48,7 @@ class CampaignPlan:
     ground: Ground = WORK_DIRECTORY
     label: str = ""
     scale: float = 1.0
+    qemus: tuple[Qemu, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """What identifies the plan, as plain JSON values; the dropped paths are left out.
@@ -69,13 +71,19 @@ class CampaignPlan:
             **self.ground.as_json(),
             "baseline": self.baseline.canonical,
             **({"scale": self.scale} if self.scale != 1.0 else {}),
+            **({"qemu": _named(self.qemus)} if self.qemus else {}),
             "guest": {
                 "cpus": self.guest.cpus,
                 "memory_bytes": self.guest.memory_bytes,
                 "accelerator": self.guest.accelerator,
                 "kernel": self.guest.kernel,
+                **(self.guest.own.as_json() if self.guest.own else {}),
             },
         }
+
+    def qemu(self, name: str | None) -> Qemu | None:
+        """The QEMU of that name; None for the installed one. Raises KeyError for no such name."""
+        return None if name is None else {qemu.name: qemu for qemu in self.qemus}[name]
 
     @property
     def fingerprint(self) -> str:
@@ -83,8 +91,7 @@ class CampaignPlan:
         text = json.dumps(self.as_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    @property
-    def rebuilds(self) -> bool:
-        """True when stacks share the user's devices, and so stand one after the other."""
-        stacks = {cell.path.layers for cell in self.cells if cell.path.has_storage}
-        return sum(self.ground.on_devices(layers) for layers in stacks) > 1
+
+def _named(qemus: tuple[Qemu, ...]) -> dict[str, dict[str, str]]:
+    """By name; the version too, because a program that was replaced is another one."""
+    return {qemu.name: {"binary": str(qemu.binary), "version": qemu.version} for qemu in qemus}

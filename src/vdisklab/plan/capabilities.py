@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vdisklab.plan.path import DiskPath
 from vdisklab.plan.rules import Impossible
@@ -19,6 +19,15 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
+class QemuCapabilities:
+    """What one of several QEMUs cannot do; `guest` is set when it cannot run ours at all."""
+
+    buses: Mapping[Bus, Missing] = field(default_factory=dict)
+    aio: Mapping[Aio, Missing] = field(default_factory=dict)
+    guest: Missing | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """What cannot be had on this host; what is not named can be had, as far as is known.
 
@@ -26,6 +35,9 @@ class Capabilities:
     for a stack (`DiskPath.stack`, "" for the work directory) whether O_DIRECT works on top of it;
     it is found by trying. None, or no entry, means that nobody has tried. `stacks` are those that
     could not be built, by the same name: one that fails says nothing of others with a layer in it.
+    `qemus` are those that paths may name by `qemu=`; `buses` and `guest` are then of paths that
+    name none, `aio` is the kernel's for all.
+    `on_tmpfs` says that the work directory itself lies in memory.
     """
 
     layers: Mapping[LayerKind, Missing] = field(default_factory=dict)
@@ -35,6 +47,15 @@ class Capabilities:
     guest: Missing | None = None
     direct_io: Mapping[str, bool | None] = field(default_factory=dict)
     stacks: Mapping[str, Missing] = field(default_factory=dict)
+    on_tmpfs: bool = False
+    qemus: Mapping[str, QemuCapabilities] = field(default_factory=dict)
+
+    def of(self, qemu: str | None) -> QemuCapabilities | None:
+        """What the QEMU of that name (None: the installed one) cannot do; None for no such name."""
+        if qemu is None:
+            return QemuCapabilities(self.buses, self.aio, self.guest)
+        named = self.qemus.get(qemu)
+        return named and replace(named, aio={**named.aio, **self.aio})
 
 
 def infeasible(path: DiskPath, capabilities: Capabilities) -> Impossible | None:
@@ -50,16 +71,20 @@ def infeasible(path: DiskPath, capabilities: Capabilities) -> Impossible | None:
 
 
 def _infeasible_for_guest(path: DiskPath, capabilities: Capabilities) -> Impossible | None:
-    if capabilities.guest is not None:
-        return _lacking("a guest", capabilities.guest)
+    qemu = path.attachment.qemu
+    able = capabilities.of(qemu)
+    if able is None:
+        return Impossible(f"no QEMU is called {qemu}", f"say which one it is: --qemu {qemu}=BIN")
+    if able.guest is not None:
+        return _lacking("a guest", able.guest)
     if path.image is not None and path.image.format in capabilities.formats:
         form = path.image.format
         return _lacking(f"image format {form}", capabilities.formats[form])
     bus, aio = path.attachment.bus, path.attachment.aio
-    if bus in capabilities.buses:
-        return _lacking(f"bus {bus}", capabilities.buses[bus])
-    if aio in capabilities.aio:
-        return _lacking(f"aio={aio}", capabilities.aio[aio])
+    if bus in able.buses:
+        return _lacking(f"bus {bus}", able.buses[bus])
+    if aio in able.aio:
+        return _lacking(f"aio={aio}", able.aio[aio])
     return None
 
 

@@ -44,10 +44,11 @@ class PageCacheChoice(StrEnum):
         )
 
 
-def page_cache_states(path: DiskPath) -> tuple[PageCache, ...]:
+def page_cache_states(path: DiskPath, *, on_tmpfs: bool = False) -> tuple[PageCache, ...]:
     """The states that make sense for a path: cold and warm where QEMU uses the page cache.
 
-    Files on tmpfs live in the page cache, which therefore cannot be emptied of them.
+    Files on tmpfs live in the page cache, which therefore cannot be emptied of them; `on_tmpfs`
+    says that the work directory is on one.
     """
     bypassed = (
         path.on_host
@@ -56,6 +57,7 @@ def page_cache_states(path: DiskPath) -> tuple[PageCache, ...]:
     )
     if bypassed:
         return (PageCache.BYPASSED,)
-    if path.layers and path.layers[0].kind is LayerKind.TMPFS and len(path.layers) == 1:
+    kinds = [layer.kind for layer in path.layers]
+    if kinds == [LayerKind.TMPFS] or (on_tmpfs and not kinds):
         return (PageCache.WARM,)
     return (PageCache.COLD, PageCache.WARM)

@@ -10,7 +10,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from vdisklab.errors import PlanError
 from vdisklab.plan.cell import PageCacheChoice
-from vdisklab.plan.guest import AcceleratorChoice
+from vdisklab.plan.guest import AcceleratorChoice, Firmware, SystemBus
+from vdisklab.plan.qemu import parse_qemu
 from vdisklab.plan.request import GuestRequest, Request
 from vdisklab.plan.toml import Table, read_toml
 from vdisklab.units import parse_duration, parse_size
@@ -65,6 +66,8 @@ Seconds = Annotated[
 # TOML has no enumerations, so the words are read as such although types are not converted.
 _PageCache = Annotated[PageCacheChoice, Field(strict=False)]
 _Accelerator = Annotated[AcceleratorChoice, Field(strict=False)]
+_Firmware = Annotated[Firmware, Field(strict=False)]
+_SystemBus = Annotated[SystemBus, Field(strict=False)]
 
 
 class GuestTable(Table):
@@ -77,6 +80,19 @@ class GuestTable(Table):
     )
     kernel: str | None = Field(
         None, min_length=1, description="a kernel image to boot instead of the host's"
+    )
+    image: str | None = Field(
+        None, min_length=1, description="disk image of a guest of your own; never written to"
+    )
+    firmware: _Firmware | None = Field(None, description="what boots the image: bios or uefi")
+    system_bus: _SystemBus | None = Field(
+        None, description="how it sees the disk that it boots from: virtio, sata or nvme"
+    )
+    boot: Seconds | None = Field(
+        None, description="how long it may take until its agent answers: seconds, or 5m"
+    )
+    diskspd: str | None = Field(
+        None, min_length=1, description="DISKSPD of Microsoft, which measures in a Windows guest"
     )
 
 
@@ -123,6 +139,10 @@ class PlanTable(Table):
         gt=0,
         description="share of the totals of measurements that are not timed, such as 0.1",
     )
+    qemu: list[str] = Field(
+        default_factory=list,
+        description="QEMUs to measure each path with: a program, or NAME=PROGRAM",
+    )
     guest: GuestTable | None = Field(None, description="a table: the virtual machine")
 
 
@@ -146,6 +166,7 @@ def parse_request(text: str, origin: str) -> Request:
         baseline=table.baseline,
         label=table.label,
         scale=table.scale,
+        qemu=tuple(parse_qemu(text) for text in table.qemu),
         guest=GuestRequest() if table.guest is None else _guest(table.guest),
     )
 
@@ -156,6 +177,11 @@ def _guest(table: GuestTable) -> GuestRequest:
         memory_bytes=table.memory,
         accelerator=table.accelerator,
         kernel=table.kernel,
+        image=None if table.image is None else Path(table.image),
+        firmware=table.firmware,
+        system_bus=table.system_bus,
+        boot_seconds=table.boot,
+        diskspd=None if table.diskspd is None else Path(table.diskspd),
     )
 
 

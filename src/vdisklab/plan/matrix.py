@@ -12,6 +12,7 @@ from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.plan.ground import WORK_DIRECTORY, Ground
 from vdisklab.plan.path import DiskPath, parse_path
+from vdisklab.plan.qemu import with_each
 from vdisklab.plan.rules import Impossible, impossible
 
 
@@ -28,8 +29,9 @@ def expand_matrix(
     page_cache: PageCacheChoice = PageCacheChoice.BOTH,
     capabilities: Capabilities | None = None,
     ground: Ground = WORK_DIRECTORY,
+    qemus: Sequence[str] = (),
 ) -> Matrix:
-    """All cells that the patterns stand for, each once, and what was dropped.
+    """All cells that the patterns stand for, each once with each QEMU, and what was dropped.
 
     Raises PathSyntaxError for a path that cannot be read. Raises PlanError when no cell is left
     because of what was asked, HostError when none is left because of this host.
@@ -37,15 +39,15 @@ def expand_matrix(
     capabilities = capabilities or Capabilities()
     cells: list[Cell] = []
     dropped: list[Dropped] = []
-    paths = _distinct_paths(patterns)
+    paths = [each for path in _distinct_paths(patterns) for each in with_each(path, qemus)]
     for path in paths:
         verdict = (
             impossible(path, ground)
             or infeasible(path, capabilities)
-            or _without_state(path, page_cache)
+            or _without_state(path, page_cache, capabilities)
         )
         if verdict is None:
-            cells += cells_of(path, page_cache)
+            cells += cells_of(path, page_cache, capabilities)
         else:
             dropped.append(Dropped(path.canonical, verdict.reason, verdict.instead))
     if not cells:
@@ -53,19 +55,26 @@ def expand_matrix(
     return Matrix(tuple(cells), tuple(dropped))
 
 
-def _without_state(path: DiskPath, page_cache: PageCacheChoice) -> Impossible | None:
-    if cells_of(path, page_cache):
+def _without_state(
+    path: DiskPath, page_cache: PageCacheChoice, capabilities: Capabilities
+) -> Impossible | None:
+    if cells_of(path, page_cache, capabilities):
         return None
+    where, instead = path.stack, "leave --page-cache out"
+    if not where:
+        where, instead = (
+            "a work directory in memory (tmpfs)",
+            f"{instead}, or choose a --dir on a disk",
+        )
     return Impossible(
-        f"files on {path.stack} are never out of the page cache, and it was asked to be "
-        f"{page_cache}",
-        "leave --page-cache out",
+        f"files on {where} are never out of the page cache, and it was asked to be {page_cache}",
+        instead,
     )
 
 
-def cells_of(path: DiskPath, page_cache: PageCacheChoice) -> list[Cell]:
+def cells_of(path: DiskPath, page_cache: PageCacheChoice, capabilities: Capabilities) -> list[Cell]:
     """The cells of one path: one for each state of the page cache that makes sense for it."""
-    states = page_cache_states(path)
+    states = page_cache_states(path, on_tmpfs=capabilities.on_tmpfs)
     return [Cell(path, state) for state in states if page_cache.admits(state)]
 
 

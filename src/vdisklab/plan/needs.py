@@ -15,10 +15,11 @@ DURABLE = "durable"
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One thing that is asked of a path, as it was written."""
+    """One thing that is asked of a path, as it was written. `why` tells what a path lacks."""
 
     text: str
     met: Callable[[DiskPath], bool]
+    why: Callable[[DiskPath], str] = lambda _: ""
 
 
 def parse_need(text: str) -> Need:
@@ -78,11 +79,12 @@ def only_with(plan: CampaignPlan, needs: Sequence[Need]) -> CampaignPlan:
     dropped = list(plan.dropped)
     kept = []
     for cell in plan.cells:
-        lacking = [need.text for need in needs if not need.met(cell.path)]
+        lacking = [need for need in needs if not need.met(cell.path)]
         if cell.path.on_host or not lacking:
             kept.append(cell)
         else:
-            reason = f"it does not meet --need {lacking[0]}"
+            why = lacking[0].why(cell.path)
+            reason = f"it does not meet --need {lacking[0].text}{f': {why}' if why else ''}"
             gone = Dropped(cell.path.canonical, reason, "leave the need out to measure it")
             dropped += [] if gone in dropped else [gone]
     if not any(not cell.path.on_host for cell in kept):

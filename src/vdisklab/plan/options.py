@@ -128,6 +128,30 @@ class Size:
         return f"{kind} from {format_size(self.low)} to {format_size(self.high)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name that the user gives to something."""
+
+    default: OptionValue | None = None
+
+    def parse(self, text: str) -> OptionValue:
+        """The name itself."""
+        if not NAME.fullmatch(text):
+            raise ValueError(self.expected())
+        return text
+
+    def format(self, value: OptionValue) -> str:
+        """The name itself."""
+        return str(value)
+
+    def expected(self) -> str:
+        """What a name is made of."""
+        return "a name of letters, digits and . + _ -, of at most 40 characters"
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,39}")
+"""No character that a disk path or a shell would read as its own."""
+
 Schema = Mapping[str, OptionType]
 
 _NONE: Schema = {}
@@ -184,6 +208,7 @@ _ANY_BUS: Schema = {
     "aio": Choice(tuple(Aio), default=Aio.THREADS.value),
     "write_cache": Choice(tuple(WriteCache), default=WriteCache.MODE.value),
     "discard": Choice(("ignore", "unmap"), default="ignore"),
+    "qemu": Name(),
 }
 _THREADED: Schema = {"iothread": Switch(), "queues": Number(1, 64)}
 

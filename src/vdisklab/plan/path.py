@@ -112,6 +112,12 @@ class Attachment:
         return bool(self.option("iothread"))
 
     @property
+    def qemu(self) -> str | None:
+        """The name of the QEMU that gives the disk, or None for the installed one."""
+        value = self.option("qemu")
+        return None if value is None else str(value)
+
+    @property
     def queues(self) -> int | None:
         """The number of request queues, or None for QEMU's own choice."""
         value = self.option("queues")
@@ -291,6 +297,9 @@ def _unknown_name(name: str, before: _Token | None) -> tuple[str, str]:
     """The problem and the way out for a name that is none; nearest names that may stand here."""
     kinds = _MAY_FOLLOW[None if before is None else before.kind]
     problem = f"unknown segment {name!r}"
+    if "{" in name or "}" in name:
+        # The braces that are in order are expanded by now.
+        return problem, "a brace has no partner, or no comma: write {raw,qcow2}, in quotes"
     if before is not None and not kinds:
         return problem, f"nothing follows {_described(before.kind, before.name)}: end the path here"
     by_kind = {kind: [word for word, (of, _) in _WORDS.items() if of is kind] for kind in kinds}

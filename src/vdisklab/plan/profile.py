@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+BOOT = "boot"
+"""The program of a measurement that boots a guest from the measured disk."""
+
 Setting = str | int | float | bool | tuple[str, ...]
 
 
@@ -45,3 +48,8 @@ class Profile:
     measurements: tuple[MeasurementPlan, ...]
     description: str = ""
     usual: Usual = Usual()
+
+    @property
+    def boots(self) -> bool:
+        """True when guests are booted from the measured disks, which therefore hold a system."""
+        return any(measurement.program == BOOT for measurement in self.measurements)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from vdisklab.plan.cell import PageCacheChoice
-from vdisklab.plan.guest import AcceleratorChoice
+from vdisklab.plan.guest import AcceleratorChoice, Firmware, SystemBus
+from vdisklab.plan.qemu import AskedQemu
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,11 @@ class GuestRequest:
     memory_bytes: int | None = None
     accelerator: AcceleratorChoice | None = None
     kernel: str | None = None
+    image: Path | None = None
+    firmware: Firmware | None = None
+    system_bus: SystemBus | None = None
+    boot_seconds: float | None = None
+    diskspd: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,8 @@ class Request:
 
     `paths` are patterns, `profile` a name, `baseline` a path or `none`, `runtime` and `ramp`
     seconds. An empty tuple counts as nothing said. `devices` to `arc_bytes` are those of
-    `vdisklab.plan.ground.Ground`; `destroy` never comes from a file.
+    `vdisklab.plan.ground.Ground`; `destroy` never comes from a file. With `qemu` each path that has
+    a guest is measured with each of them.
     """
 
     paths: tuple[str, ...] = ()
@@ -46,6 +53,7 @@ class Request:
     baseline: str | None = None
     label: str | None = None
     scale: float | None = None
+    qemu: tuple[AskedQemu, ...] = ()
     guest: GuestRequest = field(default_factory=GuestRequest)
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from vdisklab.errors import GuestError
 from vdisklab.guest.blockdev import Disk
-from vdisklab.guest.storagedaemon import StorageDaemon
 from vdisklab.plan.path import Attachment
 from vdisklab.plan.segments import CacheMode
-from vdisklab.powercut.blocklayer import NbdDisk, nbd_disk
+from vdisklab.powercut.blocklayer import NbdDisk
+from vdisklab.powercut.daemonkeeper import DaemonKeeper
+from vdisklab.powercut.imagereader import BadImageError
 from vdisklab.powercut.sectors import SECTOR, Bytes, Numbers, extents_of, judge_sectors
 
 _WRITES = 48
@@ -39,17 +39,18 @@ class Living:
     promised: Numbers
 
 
-def live_on(daemon: StorageDaemon, living: Living, seed: int) -> str | None:
+def image_disk(image: Path, image_format: str, size: int) -> Disk:
+    """An image as QEMU opens it after the cut: for writing, as the next boot of a guest would."""
+    return Disk(_SERIAL, size, str(image), False, image_format, CacheMode.WRITEBACK, Attachment())
+
+
+def live_on(keeper: DaemonKeeper, living: Living, seed: int) -> str | None:
     """What went wrong, in words; None when everything old and new was read back."""
-    disk = Disk(
-        _SERIAL, living.size, str(living.image), False, living.image_format,
-        CacheMode.WRITEBACK, Attachment(),
-    )  # fmt: skip
+    disk = image_disk(living.image, living.image_format, living.size)
     try:
-        with nbd_disk(daemon, disk) as opened:
-            return _write_and_compare(opened, living, seed)
-    except GuestError as error:
-        return f"QEMU cannot go on with the image: {error}"
+        return keeper.with_disk(disk, lambda opened: _write_and_compare(opened, living, seed))
+    except BadImageError as error:
+        return str(error)
 
 
 def _write_and_compare(disk: NbdDisk, living: Living, seed: int) -> str | None:
@@ -64,7 +65,7 @@ def _write_and_compare(disk: NbdDisk, living: Living, seed: int) -> str | None:
         exact |= dict.fromkeys(range(first, first + _SECTORS), version)
     disk.client.sync()
     numbers = np.array(sorted(due | exact), dtype=np.int64)
-    found = judge_sectors(_read(disk, numbers), numbers)
+    found = judge_sectors(read_sectors(disk, numbers), numbers)
     wrong = [
         (number, version)
         for number, version in zip(numbers.tolist(), found.tolist(), strict=True)
@@ -80,7 +81,8 @@ def _write_and_compare(disk: NbdDisk, living: Living, seed: int) -> str | None:
     )
 
 
-def _read(disk: NbdDisk, numbers: Numbers) -> Bytes:
+def read_sectors(disk: NbdDisk, numbers: Numbers) -> Bytes:
+    """The sectors with these sorted numbers, through QEMU. Raises GuestError."""
     found = np.zeros((len(numbers), SECTOR), dtype=np.uint8)
     for extent in extents_of(numbers, _BRIDGE):
         raw = disk.client.read(extent.first * SECTOR, extent.count * SECTOR)

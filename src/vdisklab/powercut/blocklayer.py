@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -17,6 +17,11 @@ class NbdDisk:
     """A `PromisingDisk` over NBD."""
 
     client: NbdClient
+
+    @property
+    def seen(self) -> Mapping[str, str]:
+        """See `PromisingDisk.seen`."""
+        return {}
 
     def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
         """See `PromisingDisk.write`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +80,11 @@ class BootSectorDisk:
 
     line: socket.socket
     _requests: int = 0
+
+    @property
+    def seen(self) -> Mapping[str, str]:
+        """See `PromisingDisk.seen`; real mode has nothing to read it with."""
+        return {}
 
     def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
         """See `PromisingDisk.write`; the BIOS knows no FUA, and `count` must be 1."""

@@ -10,39 +10,29 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vdisklab.errors import DirtyHostError, PowercutError
-from vdisklab.guest.storagedaemon import StorageDaemon
-from vdisklab.host.command import Host
+import numpy as np
+
+from vdisklab.errors import PowercutError
 from vdisklab.host.ledger import Kind
-from vdisklab.host.syscalls import (
-    attach_loop,
-    detach_loop,
-    forget_btrfs_devices,
-    mount,
-    unmount,
-)
-from vdisklab.powercut.afterlife import Living, live_on
-from vdisklab.powercut.cuts import Cut, Epoch, epochs_between
-from vdisklab.powercut.imagereader import BadImageError, Contents, read_image
+from vdisklab.host.syscalls import attach_loop, detach_loop
+from vdisklab.powercut.afterlife import Living, image_disk, live_on, read_sectors
+from vdisklab.powercut.cuts import TEAR_BYTES, Cut, Epoch, epochs_between
+from vdisklab.powercut.daemonkeeper import DaemonKeeper
+from vdisklab.powercut.databasejudge import GuestFileSystem, committed_at, guest_file_system
+from vdisklab.powercut.imagereader import OWN_FORMATS, BadImageError, Contents, read_image
 from vdisklab.powercut.judge import Due, Expectation, judge_state
 from vdisklab.powercut.log import read_log
 from vdisklab.powercut.rebuild import Rebuilder, open_rebuilder
 from vdisklab.powercut.recording import Recording
-from vdisklab.powercut.sectors import SECTOR, judge_sectors
-from vdisklab.powercut.trace import Trace
+from vdisklab.powercut.recovery import Recovery, open_recovery
+from vdisklab.powercut.sectors import SECTOR, Numbers, judge_sectors
+from vdisklab.powercut.trace import FIRST_VERSION, Trace
 from vdisklab.powercut.verdict import Judged, Outcome
 from vdisklab.storage.site import Site
-
-_FSCK_SECONDS = 120.0
-_FSCK = {
-    "ext4": ("e2fsck", "-f", "-y"),
-    "xfs": ("xfs_repair",),
-    "btrfs": ("btrfs", "check", "--repair", "--force"),
-}
 
 
 @dataclass(slots=True)
@@ -67,14 +57,14 @@ class Examiner:
     epochs: Sequence[Epoch]
     expectation: Expectation
     rebuilder: Rebuilder
-    mountpoint: Path
-    host: Host
-    daemon: StorageDaemon | None
+    recovery: Recovery
+    daemon: DaemonKeeper | None
+    guest: GuestFileSystem | None = None
 
     def judge(self, cut: Cut, *, lives_on: bool = False) -> Judged:
         """What came of a cut. Raises FutureVersionError, and DirtyHostError when a state sticks."""
         stages = Stages()
-        epoch = self._epoch(cut)
+        epoch = self.epoch(cut)
         due = self.expectation.at(epoch.end)
         state = self.rebuilder.build(epoch, cut)
         stages.done("build")
@@ -84,77 +74,89 @@ class Examiner:
             judged = self._judge_device(device, cut, due, stages, lives_on=lives_on)
         finally:
             detach_loop(device)
-            if self.trace.filesystem == "btrfs":
-                forget_btrfs_devices()
+            self.recovery.forget()
             stages.done("loop")
+        self.rebuilder.require_room()
         return judged
 
-    def _epoch(self, cut: Cut) -> Epoch:
+    def epoch(self, cut: Cut) -> Epoch:
+        """The epoch of a cut. Raises PowercutError when the recording has none."""
         if cut.epoch >= len(self.epochs) or cut.kept | cut.torn > self.epochs[cut.epoch].all:
-            raise PowercutError(f"the recording has no case {cut}")
+            raise PowercutError(
+                f"the recording has no case {cut}",
+                hint="name a case as `vdisklab powercut` printed it: RECORDING/CUT",
+            )
         return self.epochs[cut.epoch]
 
     def _judge_device(
         self, device: str, cut: Cut, due: Due, stages: Stages, *, lives_on: bool
     ) -> Judged:
         repaired = False
-        refused = self._mount(device)
-        if refused is not None and cut.torn and cut.unit < 4096:
-            repaired = self._repair(device)
-            refused = self._mount(device)
+        refused = self.recovery.recover(device)
+        if refused is not None and cut.torn and cut.unit < TEAR_BYTES:
+            repaired = self.recovery.repair(device)
+            stages.done("repair")
+            refused = self.recovery.recover(device)
         stages.done("mount")
         if refused is not None:
-            detail = f"the kernel refuses to mount it: {refused}"
             return Judged(
-                str(cut), Outcome.UNMOUNTABLE, detail, repaired=repaired, seconds=stages.seconds
+                str(cut), Outcome.UNMOUNTABLE, refused, repaired=repaired, seconds=stages.seconds
             )
         try:
-            return self._judge_mounted(cut, due, stages, lives_on=lives_on, repaired=repaired)
+            return self._judge_files(cut, due, stages, lives_on=lives_on, repaired=repaired)
         finally:
-            try:
-                unmount(self.mountpoint)
-            except OSError as error:
-                raise DirtyHostError(
-                    f"{self.mountpoint} cannot be unmounted: {error.strerror}",
-                    hint="run `vdisklab clean`",
-                ) from error
+            self.recovery.release()
             stages.done("unmount")
 
-    def _mount(self, device: str) -> str | None:
-        try:
-            mount(device, self.mountpoint, self.trace.filesystem, mount_options(self.trace))
-        except OSError as error:
-            return error.strerror
-        return None
-
-    def _repair(self, device: str) -> bool:
-        """Lets the file system's own program repair it; status 0 to 3 of e2fsck: it could."""
-        done = self.host.run(
-            *_FSCK[self.trace.filesystem], device, timeout=_FSCK_SECONDS, allowed=range(256)
-        )
-        return done.status < 4
-
-    def _judge_mounted(
+    def _judge_files(
         self, cut: Cut, due: Due, stages: Stages, *, lives_on: bool, repaired: bool
     ) -> Judged:
-        image = self.mountpoint / self.trace.image
+        image = self.recovery.files() / self.trace.image
         try:
-            contents = read_image(image, self.trace.image_format, self.expectation.sectors)
+            contents = self._read(image)
         except (OSError, BadImageError) as error:
             said = error.strerror if isinstance(error, OSError) else str(error)
             stages.done("read")
             return Judged(str(cut), Outcome.UNREADABLE, f"the image: {said}",
                           repaired=repaired, seconds=stages.seconds)  # fmt: skip
         stages.done("read")
-        outcome, detail = self._compare(contents, due)
+        if self.guest is None:
+            outcome, detail = self._compare(contents, due)
+        else:
+            outcome, detail = self._judge_database(self.guest, contents, cut)
         stages.done("verify")
-        lives_on = self.daemon is not None and (lives_on or contents.dirty)
+        lives_on = self.daemon is not None and (lives_on or contents.dirty) and self.guest is None
         if lives_on and outcome is Outcome.KEPT:
             outcome, detail = self._live_on(image, due)
             stages.done("afterlife")
         return Judged(
             str(cut), outcome, detail, contents.leaked, repaired, lives_on, stages.seconds
         )
+
+    def _read(self, image: Path) -> Contents:
+        """The sectors: read by ourselves where we know the format, else by QEMU."""
+        numbers = self._asked_for()
+        if self.trace.image_format in OWN_FORMATS:
+            return read_image(image, self.trace.image_format, numbers)
+        if self.daemon is None:
+            raise PowercutError(f"{self.trace.image_format} is read by QEMU, which was not started")
+        os.stat(image)  # noqa: PTH116 - a missing file is the state's, not QEMU's
+        disk = image_disk(image, self.trace.image_format, self.trace.image_size)
+        return self.daemon.with_disk(disk, lambda opened: Contents(read_sectors(opened, numbers)))
+
+    def _asked_for(self) -> Numbers:
+        """The sectors to read: those that were written, or all of a disk with a file system."""
+        if self.guest is None:
+            return self.expectation.sectors
+        return np.arange(self.trace.image_size // SECTOR, dtype=np.int64)
+
+    def _judge_database(
+        self, guest: GuestFileSystem, contents: Contents, cut: Cut
+    ) -> tuple[Outcome, str]:
+        if contents.problems:
+            return Outcome.DAMAGED, "; ".join(contents.problems)
+        due = committed_at(self.trace, self.epoch(cut).end)
+        return guest.judge(contents.sectors, FIRST_VERSION, due)
 
     def _compare(self, contents: Contents, due: Due) -> tuple[Outcome, str]:
         found = judge_sectors(contents.sectors, self.expectation.sectors)
@@ -175,17 +177,11 @@ class Examiner:
         return (Outcome.KEPT, "") if wrong is None else (Outcome.AFTERLIFE, wrong)
 
 
-def mount_options(trace: Trace) -> str:
-    """How a state is mounted: as the file system was; XFS may meet its own identity twice."""
-    extra = ("nouuid",) if trace.filesystem == "xfs" else ()
-    return ",".join((*trace.mount_options, *extra))
-
-
 @contextmanager
 def open_examiner(
-    site: Site, bench: Path, recording: Recording, daemon: StorageDaemon | None
+    site: Site, recording: Recording, daemon: DaemonKeeper | None
 ) -> Iterator[Examiner]:
-    """An examiner of a recording, with its files on `bench`: a directory on XFS with reflinks.
+    """An examiner of a recording, with its files in the site's directory, which is in memory.
 
     Raises PowercutError when log and trace do not belong together.
     """
@@ -194,13 +190,18 @@ def open_examiner(
     epochs = epochs_between(log.entries, trace.begin, trace.end)
     if trace.writes and max(w.first + w.count for w in trace.writes) * SECTOR > trace.image_size:
         raise PowercutError("the recording is damaged: it writes behind the end of its disk")
-    mountpoint = site.directory / "recovered"
+    if any(entry.offset + entry.length > trace.disk_size for entry in log.entries):
+        raise PowercutError("the recording is damaged: its log is of a larger disk")
     with (
-        site.made(Kind.DIRECTORY, mountpoint),
-        open_rebuilder(bench, log, trace.disk_size) as rebuilder,
+        _guest(site, trace) as guest,
+        open_rebuilder(site.directory, log, trace.disk_size) as rebuilder,
         site.made(Kind.LOOP, rebuilder.state_file),
-        site.made(Kind.MOUNT, mountpoint),
+        open_recovery(site, trace) as recovery,
     ):
-        os.mkdir(mountpoint)  # noqa: PTH102
-        rebuilder.state_file.touch()
-        yield Examiner(trace, epochs, Expectation(trace), rebuilder, mountpoint, site.host, daemon)
+        yield Examiner(trace, epochs, Expectation(trace), rebuilder, recovery, daemon, guest)
+
+
+def _guest(site: Site, trace: Trace) -> AbstractContextManager[GuestFileSystem | None]:
+    if not trace.client.is_database:
+        return nullcontext()
+    return guest_file_system(site, site.directory)

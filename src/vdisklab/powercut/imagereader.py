@@ -11,7 +11,10 @@ import numpy as np
 from vdisklab.powercut.qcow2 import BadImageError, Metadata, read_metadata
 from vdisklab.powercut.sectors import SECTOR, Bytes, Extent, Numbers, extents_of
 
-__all__ = ["BadImageError", "Contents", "read_image"]
+__all__ = ["OWN_FORMATS", "BadImageError", "Contents", "read_image"]
+
+OWN_FORMATS = ("raw", "qcow2")
+"""Formats that we read ourselves."""
 
 _BRIDGE_SECTORS = 128
 

@@ -10,16 +10,18 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.guest.blockdev import Disk
-from vdisklab.guest.storagedaemon import StorageDaemon, start_storage_daemon
+from vdisklab.guest.storagedaemon import StorageDaemon
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.powercut.blocklayer import nbd_disk
 from vdisklab.powercut.cuts import Cut, Selection, Wanted, epochs_between, select_cuts
+from vdisklab.powercut.daemonkeeper import DaemonKeeper, keep_daemon
+from vdisklab.powercut.guests import Guests
 from vdisklab.powercut.log import read_log
 from vdisklab.powercut.record import PromisingDisk
 from vdisklab.powercut.recording import Access, Asked, Recording, make_recording
 from vdisklab.powercut.verdict import Judged, Verdict, summarise
-from vdisklab.powercut.workers import Job, Pool, open_pool
+from vdisklab.powercut.workers import STATE_SECONDS, HangError, Job, Pool, open_pool
 from vdisklab.storage.room import free_bytes
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.tmpfs import tmpfs
@@ -34,12 +36,21 @@ _ROOM_PER_RECORDING = GIB // 2
 
 @dataclass(slots=True)
 class Lab:
-    """A directory in memory, a block layer to record on, and workers that judge."""
+    """A directory in memory, a block layer to record on, and workers that judge.
+
+    `guests` are there for clients in real guests, when such are asked for.
+    """
 
     site: Site
-    daemon: StorageDaemon
+    keeper: DaemonKeeper
     pool: Pool
+    guests: Guests | None = None
     _recordings: int = field(default=0)
+
+    @property
+    def daemon(self) -> StorageDaemon:
+        """QEMU's block layer, started anew if it has ended."""
+        return self.keeper.daemon()
 
     def record(self, asked: Asked) -> Recording:
         """One recorded run over NBD; the caller removes it with `forget`."""
@@ -52,7 +63,10 @@ class Lab:
     def record_through(self, asked: Asked, access: Access) -> Recording:
         """One recorded run through any access to the disk. Raises HostError without room."""
         if free_bytes(self.site.directory) < _ROOM_PER_RECORDING:
-            raise HostError("there is no room in memory for another recording")
+            raise HostError(
+                "there is no room in memory for another recording",
+                hint="free some memory (`free -h`), or ask for less with fewer --writes",
+            )
         self._recordings += 1
         return make_recording(
             self.site, asked, access, self.site.directory / f"run{self._recordings}"
@@ -62,27 +76,34 @@ class Lab:
         """Judges a recording's states; see `Examined`."""
         selection = choose(recording, wanted)
         jobs = jobs_for(selection.cuts, afterlives)
-        judged = tuple(self.pool.judge(recording, jobs))
+        judged: list[Judged] = []
+        hang: HangError | None = None
+        try:
+            for each in self.pool.judge(recording, jobs):
+                judged.append(each)
+        except HangError as error:
+            hang = error
         verdict = summarise(
             judged,
             possible=selection.possible,
-            exhaustive=selection.exhaustive,
+            exhaustive=selection.exhaustive and hang is None,
             promises=recording.trace.promises,
         )
-        return Examined(recording, judged, verdict, count_flushes(recording))
+        return Examined(recording, tuple(judged), verdict, hang)
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
     """A recording, each state that was judged, and the verdict over them.
 
-    `flushes` reached the disk while the client ran, whoever sent them.
+    `hang` says that the kernel hangs on a state, the last one judged: nothing more can be judged
+    on this host.
     """
 
     recording: Recording
     judged: tuple[Judged, ...]
     verdict: Verdict
-    flushes: int
+    hang: HangError | None = None
 
 
 def choose(recording: Recording, wanted: Wanted) -> Selection:
@@ -90,13 +111,6 @@ def choose(recording: Recording, wanted: Wanted) -> Selection:
     entries = read_log(recording.log).entries
     trace = recording.trace
     return select_cuts(epochs_between(entries, trace.begin, trace.end), entries, wanted)
-
-
-def count_flushes(recording: Recording) -> int:
-    """Flushes in the log while the client ran."""
-    trace = recording.trace
-    entries = read_log(recording.log).entries[trace.begin : trace.end]
-    return sum(entry.flushes for entry in entries)
 
 
 def jobs_for(cuts: Sequence[Cut], afterlives: int) -> list[Job]:
@@ -112,10 +126,12 @@ def open_lab(
     directory: Path,
     *,
     workers: int | None = None,
+    state_seconds: float = STATE_SECONDS,
 ) -> Iterator[Lab]:
     """A lab below `directory`; everything in it is in memory. Needs root.
 
-    `workers`: one for each CPU when None. Raises HostError where memory, rights or programs lack.
+    `workers`: one for each CPU when None; a state on which one takes longer than `state_seconds`
+    is said to hang. Raises HostError where memory, rights or programs lack.
     """
     if os.geteuid() != 0:
         raise HostError("it takes root to mount the states", hint="run vdisklab as root")
@@ -123,12 +139,13 @@ def open_lab(
         outer = stack.enter_context(open_site(host, ledger, directory))
         memory = stack.enter_context(tmpfs(outer, "memory", _memory_bytes()))
         site = stack.enter_context(open_site(host, ledger, memory.path))
-        daemon = stack.enter_context(
-            start_storage_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}")
+        keeper = stack.enter_context(
+            keep_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}")
         )
+        keeper.daemon()  # at once: whether QEMU is there is to be known before the first control
         count = workers if workers is not None else os.cpu_count() or 1
-        pool = stack.enter_context(open_pool(memory.path, count))
-        yield Lab(site, daemon, pool)
+        pool = stack.enter_context(open_pool(memory.path, count, seconds=state_seconds))
+        yield Lab(site, keeper, pool)
 
 
 def _memory_bytes() -> int:

@@ -55,6 +55,7 @@ class Entry:
     flags: Flag
     data_at: int
     zeroes: bool = False
+    header_at: int = 0
 
     @property
     def flushes(self) -> bool:
@@ -163,6 +164,16 @@ def read_log(path: Path) -> Log:
         os.close(descriptor)
 
 
+def mark_text(log: Log, entry: Entry) -> str | None:
+    """The text of a mark, which stands behind the header's numbers; None for other entries."""
+    if Flag.MARK not in entry.flags:
+        return None
+    with log.path.open("rb") as opened:
+        opened.seek(entry.header_at + _HEADER.size)
+        text = opened.read(entry.data_at - entry.header_at - _HEADER.size)
+    return text.split(b"\0")[0].decode(errors="replace")
+
+
 def _entries(descriptor: int, path: Path) -> Iterator[Entry]:
     count, sector = _read_super(descriptor, path)
     size = os.fstat(descriptor).st_size
@@ -170,30 +181,48 @@ def _entries(descriptor: int, path: Path) -> Iterator[Entry]:
     for number in range(count):
         head = os.pread(descriptor, _HEADER.size, at)
         if len(head) < _HEADER.size:
-            raise LogError(f"the log {path} ends after {number} of {count} entries")
+            raise LogError(
+                f"the log {path} ends after {number} of {count} entries",
+                hint="the recording was cut short: record it again with --new",
+            )
         first, sectors, bits, _ = _HEADER.unpack(head)
         if bits & ~sum(Flag) or max(first, sectors) > _MAX_SECTORS:
-            raise LogError(f"entry {number} of the log {path} is damaged")
+            raise LogError(
+                f"entry {number} of the log {path} is damaged",
+                hint="the recording was cut short, or its disk is bad: record it again with --new",
+            )
         flags = Flag(bits)
         length = sectors * sector
         data_at = at + sector
         stored = 0 if flags & (Flag.DISCARD | Flag.MARK) else length
         if data_at + stored > size:
-            raise LogError(f"the log {path} ends in the data of entry {number} of {count}")
+            raise LogError(
+                f"the log {path} ends in the data of entry {number} of {count}",
+                hint="the recording was cut short: record it again with --new",
+            )
         hole = bool(stored) and _is_hole(descriptor, data_at, stored)
-        yield Entry(first * sector, length, flags, data_at, hole)
+        yield Entry(first * sector, length, flags, data_at, hole, at)
         at = data_at + stored
 
 
 def _read_super(descriptor: int, path: Path) -> tuple[int, int]:
     head = os.pread(descriptor, _SUPER.size, 0)
     if len(head) < _SUPER.size:
-        raise LogError(f"{path} is too short for a log of writes")
+        raise LogError(
+            f"{path} is too short for a log of writes",
+            hint="name a log that dm-log-writes or vdisklab wrote",
+        )
     magic, version, count, sector = _SUPER.unpack(head)
     if magic != _MAGIC:
-        raise LogError(f"{path} is no log of writes: its first bytes are not dm-log-writes'")
+        raise LogError(
+            f"{path} is no log of writes: its first bytes are not dm-log-writes'",
+            hint="name a log that dm-log-writes or vdisklab wrote",
+        )
     if version != _VERSION or sector < SECTOR or sector & (sector - 1) or sector > 1 << 16:
-        raise LogError(f"{path} is a log of a version ({version}) or sector size that is not known")
+        raise LogError(
+            f"{path} is a log of a version ({version}) or sector size that is not known",
+            hint="it was written by another version of dm-log-writes than the one that is read, 1",
+        )
     return count, sector
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from vdisklab.errors import HostError
@@ -16,6 +17,7 @@ from vdisklab.host.command import environment
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import attach_loop
 from vdisklab.powercut.diskserver import READY, Lies
+from vdisklab.powercut.dmlog import MarkTail
 from vdisklab.storage.loop import read_direct_io, require_flushes
 from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
@@ -28,11 +30,22 @@ HONEST = Lies()
 
 @dataclass(frozen=True, slots=True)
 class LoggedDisk:
-    """The device to build on, and the log that grows with it."""
+    """The device to build on, and the log that grows with it.
+
+    `marks` are the positions where the log's length is none; see `dmlog`.
+    """
 
     target: Target
     log: Path
     size: int
+    marks: MarkTail | None = None
+
+
+class LoggedBy(StrEnum):
+    """What logs the disk."""
+
+    FUSE = "fuse"
+    DM = "dm-log-writes"
 
 
 @contextmanager

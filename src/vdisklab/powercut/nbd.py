@@ -80,7 +80,11 @@ class NbdClient:
         if magic != _REPLY_MAGIC:
             raise GuestError("the NBD server sent something that is no reply")
         if error:
-            raise GuestError(f"the disk answered a request with error {error}")
+            raise GuestError(
+                f"the disk answered a request with error {error}",
+                hint="the host's file system may be full (`df`); else QEMU's words stand in "
+                "--debug",
+            )
         return number, _receive(self.connection, self._reads.pop(number, 0))
 
     def read(self, offset: int, length: int) -> bytes:
@@ -114,7 +118,11 @@ class NbdClient:
         try:
             self.connection.sendall(head + data)
         except OSError as error:
-            raise GuestError(f"the connection to the disk was lost: {error}") from error
+            raise GuestError(
+                f"the connection to the disk was lost: {error}",
+                hint="qemu-storage-daemon ended: `dmesg` says whether it was killed for want "
+                "of memory",
+            ) from error
         return number
 
 
@@ -136,7 +144,10 @@ def open_nbd(connection: socket.socket, export: str) -> NbdClient:
         answer = _receive(connection, length)
         if magic != _OPTION_REPLY_MAGIC or kind & _REP_ERROR:
             said = answer.decode(errors="replace") or f"error {kind:#x}"
-            raise GuestError(f"the NBD server refuses the export {export}: {said}")
+            raise GuestError(
+                f"the NBD server refuses the export {export}: {said}",
+                hint="another program may use the image: `lsof` names it",
+            )
         if kind == _REP_INFO and int.from_bytes(answer[:2], "big") == _INFO_EXPORT:
             _, size, bits = _EXPORT.unpack(answer)
             features = Feature(bits & sum(Feature))
@@ -150,8 +161,16 @@ def _receive(connection: socket.socket, length: int) -> bytes:
         try:
             part = connection.recv(length - len(parts))
         except OSError as error:
-            raise GuestError(f"the connection to the disk was lost: {error}") from error
+            raise GuestError(
+                f"the connection to the disk was lost: {error}",
+                hint="qemu-storage-daemon ended: `dmesg` says whether it was killed for want "
+                "of memory",
+            ) from error
         if not part:
-            raise GuestError("the connection to the disk was closed by the other side")
+            raise GuestError(
+                "the connection to the disk was closed by the other side",
+                hint="qemu-storage-daemon ended: `dmesg` says whether it was killed for want "
+                "of memory",
+            )
         parts += part
     return bytes(parts)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from vdisklab.powercut.log import LogTail
 from vdisklab.powercut.trace import FIRST_VERSION, ClientKind, Write
 
 _SIZES = (1, 8, 8, 8, 8, 16, 64, 128)
@@ -18,6 +18,10 @@ _HOT_SHARE = 16
 class PromisingDisk(Protocol):
     """A disk through some access: NBD, a guest, a boot sector."""
 
+    @property
+    def seen(self) -> Mapping[str, str]:
+        """States of it that were read back."""
+
     def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
         """Sends a write of sectors of that version; returns the request's number."""
 
@@ -26,6 +30,13 @@ class PromisingDisk(Protocol):
 
     def await_one(self) -> int:
         """The number of the next request that was acknowledged."""
+
+
+class Tail(Protocol):
+    """Where the log ends, as a number that grows; read after an answer it is never too small."""
+
+    def position(self) -> int:
+        """The position now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +66,12 @@ class Place:
 def places(load: Load, sectors: int) -> Iterator[Place]:
     """Where the client writes: mixed sizes, half of them in a sixteenth of the disk.
 
-    The hot area makes overwrites, the rest makes a growing image grow.
+    The hot area makes overwrites, the rest makes a growing image grow. A database decides for
+    itself where it writes.
     """
+    if load.kind.is_database:
+        yield from itertools.repeat(Place(0, 0), load.writes)
+        return
     rng = random.Random(load.seed)  # noqa: S311 - reproducible, not secret
     slots = max(1, sectors // _ALIGNED)
     for _ in range(load.writes):
@@ -69,11 +84,13 @@ def places(load: Load, sectors: int) -> Iterator[Place]:
 @dataclass(slots=True)
 class _Recorder:
     disk: PromisingDisk
-    tail: LogTail
+    tail: Tail
     load: Load
     writes: list[Write] = field(default_factory=list)
     flying: dict[int, int] = field(default_factory=dict)  # request -> index of its write
     flushes: dict[int, frozenset[int]] = field(default_factory=dict)  # request -> covered writes
+    flushing: dict[int, int] = field(default_factory=dict)  # request -> position before it
+    flushed: list[tuple[int, int]] = field(default_factory=list)
 
     def submit_write(self, place: Place) -> None:
         """Sends one more write; never over a sector that another write in flight covers."""
@@ -95,7 +112,9 @@ class _Recorder:
             for index, write in enumerate(self.writes)
             if write.acked is not None and write.promised is None
         }
-        self.flushes[self.disk.flush()] = frozenset(covered)
+        before = self.tail.position()
+        request = self.disk.flush()
+        self.flushes[request], self.flushing[request] = frozenset(covered), before
         if self.load.depth == 1:
             self.drain()
 
@@ -104,6 +123,7 @@ class _Recorder:
         request = self.disk.await_one()
         position = self.tail.position()
         if request in self.flushes:
+            self.flushed.append((self.flushing.pop(request), position))
             for index in self.flushes.pop(request):
                 if self.writes[index].promised is None:
                     self.writes[index] = replace(self.writes[index], promised=position)
@@ -122,7 +142,15 @@ class _Recorder:
         return any(place.overlaps(Place(write.first, write.count)) for write in ahead)
 
 
-def record(disk: PromisingDisk, tail: LogTail, load: Load, sectors: int) -> tuple[Write, ...]:
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """All writes of a run; `flushes`: the positions before each was sent and after its answer."""
+
+    writes: tuple[Write, ...]
+    flushes: tuple[tuple[int, int], ...]
+
+
+def record(disk: PromisingDisk, tail: Tail, load: Load, sectors: int) -> Recorded:
     """Runs the load to its end; every write in it was acknowledged."""
     recorder = _Recorder(disk, tail, load)
     for number, place in enumerate(places(load, sectors), start=1):
@@ -130,4 +158,4 @@ def record(disk: PromisingDisk, tail: LogTail, load: Load, sectors: int) -> tupl
         if load.kind is ClientKind.FLUSHES and number % load.flush_every == 0:
             recorder.submit_flush()
     recorder.drain()
-    return tuple(recorder.writes)
+    return Recorded(tuple(recorder.writes), tuple(recorder.flushed))

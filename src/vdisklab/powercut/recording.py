@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import PowercutError
 from vdisklab.guest.blockdev import Disk
-from vdisklab.plan.path import DiskPath
+from vdisklab.plan.path import DiskPath, Layer
+from vdisklab.plan.segments import LayerKind
 from vdisklab.powercut.diskserver import Lies
-from vdisklab.powercut.log import open_tail
-from vdisklab.powercut.logdisk import HONEST
+from vdisklab.powercut.dmlog import resolved
+from vdisklab.powercut.log import open_tail, read_log
+from vdisklab.powercut.logdisk import HONEST, LoggedBy
 from vdisklab.powercut.record import Load, PromisingDisk, record
+from vdisklab.powercut.recovery import POOL
 from vdisklab.powercut.sectors import SECTOR
+from vdisklab.powercut.sparse import stored_ranges
 from vdisklab.powercut.stack import RecordedStack, recorded_stack
 from vdisklab.powercut.trace import Trace, trace_from_json, trace_to_json
 from vdisklab.storage.filesystem import wanted_mount_options
@@ -65,6 +69,7 @@ class Asked:
     size: int = IMAGE_BYTES
     lies: Lies = HONEST
     direct_io: bool = True
+    by: LoggedBy = LoggedBy.FUSE
 
 
 def make_recording(site: Site, asked: Asked, access: Access, directory: Path) -> Recording:
@@ -73,19 +78,24 @@ def make_recording(site: Site, asked: Asked, access: Access, directory: Path) ->
     log = directory / LOG_NAME
     with recorded_stack(
         site, asked.path, asked.size, directory.name,
-        log=log, lies=asked.lies, direct_io=asked.direct_io,
+        log=log, lies=asked.lies, direct_io=asked.direct_io, by=asked.by,
     ) as stack:  # fmt: skip
         disk = _disk(asked, stack, directory.name)
-        with open_tail(log) as tail, access(disk) as opened:
+        marks = stack.disk.marks
+        with (
+            open_tail(log) if marks is None else nullcontext(marks) as tail,
+            access(disk) as opened,
+        ):
             begin = tail.position()
-            writes = record(opened, tail, asked.load, asked.size // SECTOR)
+            recorded = record(opened, tail, asked.load, asked.size // SECTOR)
             end = tail.position()
+            seen = {**_seen(stack), **opened.seen}
         trace = Trace(
             path=asked.path.canonical,
             client=asked.load.kind,
             access=asked.access,
             filesystem=stack.layer.kind.value,
-            mount_options=wanted_mount_options(stack.layer),
+            mount_options=_mount_options(stack.layer),
             image=str(stack.image.path.relative_to(stack.mountpoint)),
             image_format=stack.image.format,
             image_size=asked.size,
@@ -93,11 +103,23 @@ def make_recording(site: Site, asked: Asked, access: Access, directory: Path) ->
             filled=stack.filled,
             begin=begin,
             end=end,
-            writes=writes,
-            seen=dict(stack.image.properties),
+            writes=recorded.writes,
+            seen=seen,
+            flushes=recorded.flushes,
         )
+    if marks is not None:
+        trace = resolved(trace, read_log(log))
     (directory / TRACE_NAME).write_text(trace_to_json(trace))
     return Recording(directory, trace)
+
+
+def _mount_options(layer: Layer) -> tuple[str, ...]:
+    return () if layer.kind is LayerKind.ZFS else wanted_mount_options(layer)
+
+
+def _seen(stack: RecordedStack) -> dict[str, str]:
+    pool = {} if stack.pool is None else {POOL: stack.pool}
+    return {**stack.image.properties, **pool}
 
 
 def _disk(asked: Asked, stack: RecordedStack, name: str) -> Disk:
@@ -117,20 +139,17 @@ def open_recording(directory: Path) -> Recording:
     try:
         text = (directory / TRACE_NAME).read_text()
     except OSError as error:
-        raise PowercutError(f"{directory} holds no recording: {error.strerror}") from error
+        raise PowercutError(
+            f"{directory} holds no recording: {error.strerror}",
+            hint="name a case as `vdisklab powercut` printed it; recordings of losses lie "
+            "below powercut/ in the state directory",
+        ) from error
     return Recording(directory, trace_from_json(text))
 
 
 def _copy_sparse(source: Path, target: Path) -> None:
-    """Copies what is stored, and only that (lseek(2), SEEK_DATA and SEEK_HOLE)."""
+    """Copies what is stored, and only that."""
     with source.open("rb") as reading, target.open("xb") as writing:
-        size = os.fstat(reading.fileno()).st_size
-        os.truncate(writing.fileno(), size)
-        at = 0
-        while at < size:
-            try:
-                begin = os.lseek(reading.fileno(), at, os.SEEK_DATA)
-            except OSError:  # ENXIO: a hole up to the end
-                return
-            at = os.lseek(reading.fileno(), begin, os.SEEK_HOLE)
-            os.pwrite(writing.fileno(), os.pread(reading.fileno(), at - begin, begin), begin)
+        os.truncate(writing.fileno(), os.fstat(reading.fileno()).st_size)
+        for begin, end in stored_ranges(reading.fileno()):
+            os.pwrite(writing.fileno(), os.pread(reading.fileno(), end - begin, begin), begin)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from vdisklab.errors import PowercutError
 from vdisklab.host.command import Host
-from vdisklab.host.ledger import Kind, Ledger
-from vdisklab.host.syscalls import attach_loop, mount
+from vdisklab.host.ledger import Ledger
+from vdisklab.host.syscalls import attach_loop
 from vdisklab.powercut.cuts import parse_cut
-from vdisklab.powercut.examine import mount_options, open_examiner
+from vdisklab.powercut.daemonkeeper import keep_daemon
+from vdisklab.powercut.examine import open_examiner
 from vdisklab.powercut.recording import Recording, open_recording
 from vdisklab.powercut.verdict import Judged
-from vdisklab.powercut.workers import open_bench
 from vdisklab.storage.site import open_site
 from vdisklab.storage.tmpfs import tmpfs
 from vdisklab.units import GIB
@@ -23,7 +23,7 @@ from vdisklab.units import GIB
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A state that stands again. `mountpoint` is None when the kernel refuses to mount it."""
+    """A state that stands again. `mountpoint` is None when it does not recover."""
 
     judged: Judged
     recording: Recording
@@ -62,21 +62,17 @@ def replayed(
         open_site(host, ledger, directory) as outer,
         tmpfs(outer, "memory", 2 * GIB) as memory,
         open_site(host, ledger, memory.path) as site,
-        open_bench(site) as bench,
-        open_examiner(site, bench, recording, None) as examiner,
+        keep_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}") as daemon,
+        open_examiner(site, recording, daemon) as examiner,
     ):
         parsed = parse_cut(cut)
         judged = examiner.judge(parsed)
-        state = examiner.rebuilder.build(examiner.epochs[parsed.epoch], parsed)
-        mountpoint = site.directory / "replayed"
-        with site.made(Kind.DIRECTORY, mountpoint), site.made(Kind.LOOP, state):
-            mountpoint.mkdir()
-            device = attach_loop(state)
-            with site.made(Kind.MOUNT, mountpoint):
-                try:
-                    trace = recording.trace
-                    mount(device, mountpoint, trace.filesystem, mount_options(trace))
-                except OSError:
-                    yield Replayed(judged, recording, device, None)
-                else:
-                    yield Replayed(judged, recording, device, mountpoint)
+        state = examiner.rebuilder.build(examiner.epoch(parsed), parsed)
+        device = attach_loop(state)  # noted by the examiner
+        if examiner.recovery.recover(device) is not None:
+            yield Replayed(judged, recording, device, None)
+            return
+        try:
+            yield Replayed(judged, recording, device, examiner.recovery.files())
+        finally:
+            examiner.recovery.release()

@@ -15,6 +15,8 @@ FILLED = 1
 
 FIRST_VERSION = 2
 
+_COMMIT = "a transaction is durable once COMMIT returned, on the guest's ext4 with"
+
 
 class ClientKind(StrEnum):
     """When a client takes a write for durable."""
@@ -22,6 +24,14 @@ class ClientKind(StrEnum):
     FLUSHES = "flushes"
     FUA = "fua"
     NEVER = "never"
+    SQLITE_WAL = "sqlite-wal"
+    SQLITE_DELETE = "sqlite-delete"
+    SQLITE_EXTRA = "sqlite-extra"
+
+    @property
+    def is_database(self) -> bool:
+        """True for a real program, whose promise is a transaction and not a sector."""
+        return self in (ClientKind.SQLITE_WAL, ClientKind.SQLITE_DELETE, ClientKind.SQLITE_EXTRA)
 
     @property
     def promise(self) -> str:
@@ -30,13 +40,17 @@ class ClientKind(StrEnum):
             ClientKind.FLUSHES: "a write is durable once a later flush was acknowledged",
             ClientKind.FUA: "a write with FUA is durable once it was acknowledged",
             ClientKind.NEVER: "a write is durable once acknowledged; nothing is ever flushed",
+            ClientKind.SQLITE_WAL: f"{_COMMIT} WAL, synchronous=FULL",
+            ClientKind.SQLITE_DELETE: f"{_COMMIT} a rollback journal, synchronous=FULL",
+            ClientKind.SQLITE_EXTRA: f"{_COMMIT} a rollback journal, synchronous=EXTRA",
         }[self]
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write. Positions count the entries that the log had.
+    """One write, or one transaction of a database, which has no sectors of its own.
 
+    Positions count the entries that the log had.
     `submitted` was read before it was sent, `acked` after it was answered, `promised` after the
     answer that made it durable; None when that answer never came.
     """
@@ -53,7 +67,8 @@ class Write:
 class Trace:
     """A recorded run: on which stack, between which positions, and all its writes.
 
-    `image` is relative to the mounted file system. `seen` are states that were read back.
+    `image` is relative to the mounted file system. `seen` are states that were read back. `flushes`
+    are the positions before each flush was sent and after it was acknowledged.
     """
 
     path: str
@@ -70,6 +85,7 @@ class Trace:
     end: int
     writes: tuple[Write, ...]
     seen: Mapping[str, str]
+    flushes: tuple[tuple[int, int], ...] = ()
 
     @property
     def promises(self) -> int:
@@ -89,6 +105,8 @@ def trace_from_json(text: str) -> Trace:
         found["writes"] = tuple(Write(**write) for write in found["writes"])
         found["client"] = ClientKind(found["client"])
         found["mount_options"] = tuple(found["mount_options"])
+        # Recordings of older versions have no flushes.
+        found["flushes"] = tuple((int(a), int(b)) for a, b in found.get("flushes", ()))
         if set(found) != {each.name for each in fields(Trace)}:
             raise ValueError("its fields are not those of this version")
         return Trace(**found)

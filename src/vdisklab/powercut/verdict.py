@@ -16,6 +16,7 @@ class Outcome(StrEnum):
     TORN = "torn"
     GARBAGE = "garbage"
     DAMAGED = "image damaged"
+    DATABASE = "database corrupt"
     AFTERLIFE = "corrupt in the afterlife"
     UNREADABLE = "image unreadable"
     UNMOUNTABLE = "file system unmountable"

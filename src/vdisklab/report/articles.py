@@ -21,16 +21,6 @@ _CRYSTAL_ROWS = (
     ("RND    4KiB (Q=  1, T= 1)", "rnd4k-q1t1"),
 )
 
-_BONNIE_FILE = (
-    ("per_char", Direction.WRITE), ("bandwidth", Direction.WRITE), ("rewrite", Direction.WRITE),
-    ("per_char", Direction.READ), ("bandwidth", Direction.READ), ("seeks", Direction.NONE),
-)  # fmt: skip
-_BONNIE_SMALL = tuple(
-    (f"{order}_{test}", Direction.NONE)
-    for order in ("seq", "random")
-    for test in ("create", "stat", "delete")
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Medians:
@@ -52,6 +42,25 @@ def medians(observations: Observations) -> Medians:
         for cell, summary in summarise(observations, measure).items():
             values[cell, measure.name, measure.direction, measure.metric] = summary.median
     return Medians(observations.cells, len(observations.blocks), values)
+
+
+def side_by_side(parts: Mapping[str, Medians]) -> Medians:
+    """The cells of several places as cells of their own: `host in /mnt/local`.
+
+    Nothing of two places is put together: what stands beside each other keeps its own median.
+    """
+    values = {
+        (beside(cell, place), name, direction, metric): value
+        for place, found in parts.items()
+        for (cell, name, direction, metric), value in found.values.items()
+    }
+    cells = tuple(beside(cell, place) for place, found in parts.items() for cell in found.cells)
+    return Medians(cells, max((found.runs for found in parts.values()), default=0), values)
+
+
+def beside(cell: str, place: str) -> str:
+    """The name of a cell where several places stand side by side."""
+    return f"{cell} in {place}"
 
 
 def measurements_table(found: Medians, order: Sequence[str]) -> Table:
@@ -102,9 +111,10 @@ def _row(found: Medians, cell: str, name: str, direction: Direction) -> tuple[Va
 
     if number("bandwidth") is None and number("transactions") is None:
         return None
-    stall = number("longest_stall")
-    if stall is None:
-        stall = number("longest_stall", of=Direction.NONE)
+    worst, stall = (
+        number(metric) if number(metric) is not None else number(metric, of=Direction.NONE)
+        for metric in ("worst_second", "longest_stall")
+    )
     latencies = (number(f"latency_{kind}") for kind in ("mean", "p99", "p99.9", "max"))
     return (
         text(name),
@@ -113,7 +123,7 @@ def _row(found: Medians, cell: str, name: str, direction: Direction) -> tuple[Va
         _mega(number("bandwidth")),
         _plain(number("iops")),
         *(_time(latency) for latency in latencies),
-        _mega(number("worst_second")),
+        _mega(worst),
         _time(stall),
         _plain(number("transactions")),
     )
@@ -162,51 +172,3 @@ def _crystal_lines(found: Medians, cell: str, direction: Direction) -> Iterator[
 def _fixed(value: float | None, unit: float, width: int, places: int) -> str:
     shown = numbers.MISSING if value is None else f"{value / unit:.{places}f}"
     return shown.rjust(width)
-
-
-def bonnie_text(found: Medians, name: str) -> str:
-    """bonnie++'s classic table of one measurement, a line for each cell, K = 1024 bytes.
-
-    `+++++` stands for a test that was too short to be measured, as in bonnie++ itself.
-    """
-    width = max(14, *(len(cell) for cell in found.cells))
-    pad = " " * width
-    lines = [
-        f"{name}: {MEDIANS} (at most {found.runs})",
-        f"{pad} ------Sequential Output------ -Sequential Input- -Random-",
-        f"{pad} Per Chr     Block   Rewrite  Per Chr     Block    Seeks",
-        f"{'':{width}}   K/sec     K/sec     K/sec    K/sec     K/sec     /sec",
-    ]
-    for cell in found.cells:
-        rates = [
-            _bonnie_number(
-                found.get(cell, name, direction, metric), 1 if metric == "seeks" else 1024
-            )
-            for metric, direction in _BONNIE_FILE
-        ]
-        lines.append(f"{cell:{width}} " + " ".join(rates))
-    lines += [
-        "",
-        f"{pad} -----Sequential Create------ ------Random Create-------",
-        f"{pad}    Create   Stat   Delete     Create   Stat   Delete  (/sec)",
-    ]
-    for cell in found.cells:
-        counts = [
-            _bonnie_number(found.get(cell, name, direction, metric), 1)
-            for metric, direction in _BONNIE_SMALL
-        ]
-        lines.append(f"{cell:{width}} " + " ".join(counts))
-    return "\n".join([*lines, ""])
-
-
-def _bonnie_number(value: float | None, unit: int) -> str:
-    if value is None:
-        return "+++++".rjust(9)
-    scaled = value / unit
-    return (f"{scaled:.1f}" if unit == 1 and scaled < 1000 else f"{scaled:.0f}").rjust(9)
-
-
-def bonnie_measurements(observations: Observations) -> list[str]:
-    """The measurements that have a number that only bonnie++ gives."""
-    own = {metric for metric, _ in (*_BONNIE_FILE, *_BONNIE_SMALL)} - {"bandwidth"}
-    return sorted({each.name for each in observations.measures if each.metric in own})

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from vdisklab.analysis.compare import Ratio
-from vdisklab.analysis.findings import Emulated, Finding
+from vdisklab.analysis.durability import Durability
+from vdisklab.analysis.findings import Caveats
 from vdisklab.analysis.summary import Summary
 from vdisklab.audit.disk import ConfiguredDisk
 from vdisklab.audit.risks import (
     AioConflict,
     FlushAfterEachWrite,
     FlushesDropped,
+    FuaForgotten,
     HangsOnGuestFlushes,
     Impossible,
     MayOutgrow,
@@ -27,8 +29,9 @@ from vdisklab.audit.risks import (
 from vdisklab.plan.path import DiskPath
 from vdisklab.report import numbers
 from vdisklab.report.document import Json, document, findings_json
+from vdisklab.report.keeping import POWER_CUT_COLUMNS, durability_sentence, power_cut_values
 from vdisklab.report.tables import Column, Table, Value, text
-from vdisklab.report.wording import EMULATION
+from vdisklab.report.wording import caution
 from vdisklab.units import format_bytes
 
 
@@ -53,24 +56,25 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class AuditedDisk:
-    """One disk with all that can be said of it."""
+    """One disk with all that can be said of it; `keeps` is what a power cut leaves."""
 
     disk: ConfiguredDisk
     path: DiskPath | None
     risks: tuple[Risk, ...]
     standing: Standing | None
+    keeps: Durability | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AuditAnswer:
-    """All disks; `findings` are of the campaign that the speeds come from."""
+    """All disks; `caveats` are of the campaign that the speeds come from."""
 
     disks: tuple[AuditedDisk, ...]
-    findings: tuple[Finding, ...]
+    caveats: Caveats
     why_no_speed: str | None = None
 
 
-def risk_sentence(risk: Risk) -> str:  # noqa: PLR0911 - one case per kind
+def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911 - one case per kind
     """One risk in one or two sentences, with the way out."""
     match risk:
         case FlushesDropped():
@@ -81,6 +85,12 @@ def risk_sentence(risk: Risk) -> str:  # noqa: PLR0911 - one case per kind
         case HangsOnGuestFlushes(in_memory):
             where = "in the host's memory" if in_memory else "in the disk's own cache"
             return f"Durable is what the guest flushes; until then writes wait {where}."
+        case FuaForgotten():
+            return (
+                "QEMU's NVMe device answers FUA writes before they are durable, so fsync in the "
+                "guest may return too early: a power cut took acknowledged writes with QEMU 7.2. "
+                "Use virtio, or write_cache=off (the property write-cache=off of the device)."
+            )
         case FlushAfterEachWrite():
             return "No write cache: each write is flushed at once, which is safe and slow."
         case MayOutgrow(may_grow, free):
@@ -121,6 +131,7 @@ def audit_table(answer: AuditAnswer) -> Table:
         Column("rank", "rank"),
         Column("score", "score", right=True),
         Column("measured_as", "", only_data=True),
+        *POWER_CUT_COLUMNS,
         Column("better", "worth changing to", folds=True),
         Column("gain", "gain", right=True),
         Column("source", "source", folds=True, only_wide=True),
@@ -138,10 +149,11 @@ def audit_document(answer: AuditAnswer) -> Json:
     return document(
         "audit",
         1,
-        emulation=any(isinstance(each, Emulated) for each in answer.findings),
+        emulation=answer.caveats.emulated,
+        lab=answer.caveats.lab,
         why_no_speed=answer.why_no_speed,
         disks=[_disk_json(each) for each in answer.disks],
-        findings=findings_json(answer.findings),
+        findings=findings_json(answer.caveats.findings),
     )
 
 
@@ -156,6 +168,7 @@ def _row(each: AuditedDisk) -> tuple[Value, ...]:
         _rank(standing),
         Value(score, numbers.value(score, "B/s")),
         Value(None if standing is None else standing.cell, ""),
+        *power_cut_values(None if each.keeps is None else each.keeps.tested),
         Value(None, numbers.MISSING)
         if standing is None or standing.better is None
         else text(standing.better),
@@ -180,6 +193,8 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
             yield f"{name}: no disk path, as {each.disk.problem}."
         for risk in each.risks:
             yield f"{name}: {risk_sentence(risk)}"
+        if each.path is not None and each.keeps is not None and each.keeps.tested is not None:
+            yield f"{name}: {durability_sentence(str(each.path), each.keeps)}"
         standing = each.standing
         if standing is not None and not standing.exact:
             yield (
@@ -190,8 +205,9 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
             yield f"{name}: not measured here: `vdisklab run {each.path}`."
     if answer.why_no_speed is not None:
         yield answer.why_no_speed
-    if any(isinstance(each, Emulated) for each in answer.findings):
-        yield f"Speeds were measured {EMULATION}."
+    beware = caution(answer.caveats)
+    if beware is not None:
+        yield f"Speeds were measured {beware}."
 
 
 def _kind(risk: Risk) -> str:
@@ -210,6 +226,7 @@ def _disk_json(each: AuditedDisk) -> Json:
             {"kind": _kind(risk), "text": risk_sentence(risk), **dataclasses.asdict(risk)}
             for risk in each.risks
         ],
+        "power_cut": _power_cut_json(each.keeps),
         "standing": None
         if standing is None
         else {
@@ -224,4 +241,18 @@ def _disk_json(each: AuditedDisk) -> Json:
             "gain_low": None if standing.gain is None else standing.gain.low,
             "gain_high": None if standing.gain is None else standing.gain.high,
         },
+    }
+
+
+def _power_cut_json(keeps: Durability | None) -> Json | None:
+    """The verdict of power cuts on the very path; None where none was judged."""
+    if keeps is None or keeps.tested is None:
+        return None
+    flushed, unflushed = keeps.tested.flushed, keeps.tested.unflushed
+    return {
+        "keeping": keeps.keeping.value,
+        "flushed_states": flushed.judged,
+        "flushed_broken": flushed.broken,
+        "unflushed_states": unflushed.judged,
+        "unflushed_broken": unflushed.broken,
     }

@@ -55,7 +55,7 @@ def runs_table(campaign: Campaign, outlines: Iterable[Outline]) -> Table:
             Value(run.failure is not None, ""),
             Value(
                 run.failure.message if run.failure else None,
-                f"failed: {run.failure.message}" if run.failure else "measured",
+                f"failed: {run.failure.sentence}" if run.failure else "measured",
             ),
         )
         for run in sorted(outlines, key=lambda run: (run.started, run.id))

@@ -16,11 +16,10 @@ import altair as alt
 import vl_convert
 from defusedxml.ElementTree import fromstring
 
+from vdisklab.report.drawing import Spec
 from vdisklab.report.tables import sanitise_line
 
-Spec = dict[str, Any]
-
-_WIDTH = 560
+WIDTH = 560
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,13 @@ class Bar:
     highlight: bool = False
 
 
-def bars(rows: Sequence[Bar], unit: str, palette: Palette, *, caution: str | None) -> Spec:
-    """Horizontal bars from zero, with intervals as lines; several groups stand below another."""
+def bars(
+    rows: Sequence[Bar], unit: str, palette: Palette, *, caution: str | None, shared: bool = True
+) -> Spec:
+    """Horizontal bars from zero, with intervals as lines; several groups stand below another.
+
+    `shared` is False where groups are different quantities: then each has an axis of its own.
+    """
     values = [
         {
             "label": row.label, "value": row.value, "low": row.low, "high": row.high,
@@ -63,7 +67,7 @@ def bars(rows: Sequence[Bar], unit: str, palette: Palette, *, caution: str | Non
         for row in rows
     ]  # fmt: skip
     base = alt.Chart(alt.InlineData(values=values)).encode(
-        y=alt.Y("label:N", sort=None, title=None, axis=_labels())
+        y=alt.Y("label:N", sort=None, title=None, axis=labels())
     )
     drawn = base.mark_bar(height=13).encode(
         x=alt.X("value:Q", title=unit, scale=alt.Scale(zero=True)),
@@ -76,7 +80,7 @@ def bars(rows: Sequence[Bar], unit: str, palette: Palette, *, caution: str | Non
         lines,
         ends.encode(x="low:Q"),
         ends.encode(x="high:Q"),
-    ).properties(width=_WIDTH, height=alt.Step(20))
+    ).properties(width=WIDTH, height=alt.Step(20))
     if any(row.group for row in rows):
         chart = chart.facet(
             row=alt.Row("group:N", sort=None, title=None,
@@ -84,8 +88,8 @@ def bars(rows: Sequence[Bar], unit: str, palette: Palette, *, caution: str | Non
                                           labelAnchor="start",
                                           labelFontWeight="bold", labelColor=palette.ink)),
             spacing=12,
-        ).resolve_scale(y="independent")  # fmt: skip
-    return _finished(chart, palette, caution)
+        ).resolve_scale(y="independent", x="shared" if shared else "independent")  # fmt: skip
+    return finished(chart, palette, caution)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +116,14 @@ def plane(
     ]  # fmt: skip
     base = alt.Chart(alt.InlineData(values=values)).encode(
         x=alt.X("value:Q", title=unit, scale=alt.Scale(zero=True)),
-        y=alt.Y("safety:N", sort=list(order), title=None, axis=_labels(),
+        y=alt.Y("safety:N", sort=list(order), title=None, axis=labels(),
                 scale=alt.Scale(domain=list(order))),
         color=alt.Color("colour:N", scale=None),
     )  # fmt: skip
     dots = base.mark_circle(size=70, opacity=0.85)
     words = base.mark_text(align="right", dy=-11, fontSize=11).encode(text="label:N")
-    chart = alt.layer(dots, words).properties(width=_WIDTH, height=alt.Step(44))
-    return _finished(chart, palette, caution)
+    chart = alt.layer(dots, words).properties(width=WIDTH, height=alt.Step(44))
+    return finished(chart, palette, caution)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +155,17 @@ def percentiles(rows: Sequence[Step], unit: str, palette: Palette, *, caution: s
             strokeDash=alt.StrokeDash("label:N", legend=None,
                                       scale=alt.Scale(domain=names, range=dashes)),
         )
-        .properties(width=_WIDTH, height=240)
+        .properties(width=WIDTH, height=240)
     )  # fmt: skip
-    return _finished(chart, palette, caution)
+    return finished(chart, palette, caution)
 
 
-def _labels() -> alt.Axis:
+def labels() -> alt.Axis:
+    """An axis of names, without lines."""
     return alt.Axis(labelLimit=420, labelPadding=6, domain=False, ticks=False, grid=False)
 
 
-def _finished(chart: Any, palette: Palette, caution: str | None) -> Spec:  # noqa: ANN401
+def finished(chart: Any, palette: Palette, caution: str | None) -> Spec:  # noqa: ANN401
     """The specification as JSON, with the palette and the caution applied."""
     # Fonts differ from screen to screen: labels get room for a wider one than was measured with.
     room = {"left": 44, "right": 16, "top": 4, "bottom": 4}
@@ -184,15 +189,15 @@ def _finished(chart: Any, palette: Palette, caution: str | None) -> Spec:  # noq
 
 def to_svg(spec: Spec) -> str:
     """The chart as an SVG document."""
-    return vl_convert.vegalite_to_svg(_harmless(spec))
+    return vl_convert.vegalite_to_svg(harmless(spec))
 
 
 def to_png(spec: Spec, scale: float = 2.0) -> bytes:
     """The chart as a PNG image; `scale` 2 is for screens of today."""
-    return vl_convert.vegalite_to_png(_harmless(spec), scale=scale)
+    return vl_convert.vegalite_to_png(harmless(spec), scale=scale)
 
 
-def _harmless(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def harmless(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     """The specification with control characters made visible: XML cannot hold them.
 
     vl-convert 1.9 ends the whole process when one is in a label.
@@ -200,8 +205,8 @@ def _harmless(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(value, str):
         return sanitise_line(value)
     if isinstance(value, dict):
-        return {key: _harmless(each) for key, each in value.items()}
-    return [_harmless(each) for each in value] if isinstance(value, list) else value
+        return {key: harmless(each) for key, each in value.items()}
+    return [harmless(each) for each in value] if isinstance(value, list) else value
 
 
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -210,13 +215,13 @@ _ELEMENTS = frozenset({"svg", "g", "path", "rect", "line", "text", "tspan", "cir
 _REFERENCE = re.compile(r"url\((?!#)|javascript:|data:", re.IGNORECASE)
 
 
-def to_inline_svg(spec: Spec, name: str, description: str) -> str:
-    """The chart for a page: only drawing elements, colours of the style sheet, a description.
+def for_page(svg: str, name: str, description: str) -> str:
+    """A drawn chart for a page: only drawing elements, colours of the style sheet, a description.
 
     Labels come from other people's names, so what the renderer made of them is not trusted: any
     element that does not draw, any handler and any reference to elsewhere is left out.
     """
-    root: Element = fromstring(to_svg(spec))
+    root: Element = fromstring(svg)
     _keep_drawing(root)
     for attribute in ("class", "version"):
         root.attrib.pop(attribute, None)

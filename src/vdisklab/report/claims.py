@@ -10,12 +10,13 @@ from xml.etree import ElementTree as Xml
 
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.analysis.claims import ClaimAnswer, ClaimVerdict, Void
-from vdisklab.analysis.findings import Finding
+from vdisklab.analysis.findings import Caveats, Finding
 from vdisklab.report import numbers
 from vdisklab.report.document import Json, campaign_json, document, findings_json
 from vdisklab.report.tables import Column, Table, Value, as_records, sanitise_line, text
-from vdisklab.report.wording import EMULATION, sentence
+from vdisklab.report.wording import caution, sentence
 from vdisklab.result.model import Campaign
+from vdisklab.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class ClaimsAnswer:
     """
 
     campaigns: tuple[Campaign, ...]
-    emulated: bool
+    caveats: Caveats
     answers: tuple[ClaimAnswer, ...]
     titles: Mapping[str, str]
     commands: Mapping[tuple[str, str], str]
@@ -89,8 +90,9 @@ def claims_table(answer: ClaimsAnswer) -> Table:
     """One row per claim, in the order of the files; commands for what is missing stand below."""
     counts = ", ".join(f"{count} {name.replace('-', ' ')}" for name, count in _ordered(answer))
     title = f"Claims: {counts or 'none'}"
-    if answer.emulated:
-        title = f"{title}; {EMULATION}"
+    beware = caution(answer.caveats)
+    if beware is not None:
+        title = f"{title}; {beware}"
     notes = [sentence(finding) for finding in answer.findings]
     notes += [f"Left out: {reason}" for reason in answer.left_out]
     notes += [f"Failed: {failure}" for failure in _failures(answer)]
@@ -120,7 +122,8 @@ def claims_document(answer: ClaimsAnswer) -> Json:
         "claims",
         1,
         campaigns=[campaign_json(campaign) for campaign in answer.campaigns],
-        emulation=answer.emulated,
+        emulation=answer.caveats.emulated,
+        lab=answer.caveats.lab,
         articles=dict(answer.titles),
         counts=dict(answer.counts),
         claims=[
@@ -181,7 +184,7 @@ def _explained(each: ClaimAnswer) -> str:
     shown = numbers.ratio_interval(each.low, each.high)
     return (
         f"{verdict_text(each)}: {numbers.ratio(each.ratio)} ({shown}) "
-        f"in {each.blocks} blocks; stated is {_stated(each.claim)}"
+        f"in {counted(each.blocks, 'block')}; stated is {stated(each.claim)}"
     )
 
 
@@ -199,7 +202,7 @@ def _row(answer: ClaimsAnswer, each: ClaimAnswer) -> tuple[Value, ...]:
         Value(None, numbers.ratio_interval(each.low, each.high)),
         Value(each.low, ""),
         Value(each.high, ""),
-        Value(None, _stated(claim)),
+        Value(None, stated(claim)),
         Value(claim.low or None, ""),
         Value(None if math.isinf(claim.high) else claim.high, ""),
         Value(each.p, ""),
@@ -211,7 +214,8 @@ def _row(answer: ClaimsAnswer, each: ClaimAnswer) -> tuple[Value, ...]:
     )
 
 
-def _stated(claim: Claim) -> str:
+def stated(claim: Claim) -> str:
+    """The range that is claimed, for people."""
     if claim.low == 0:
         return f"< {claim.high:g}"
     if math.isinf(claim.high):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vdisklab.analysis.compare import Comparison, Verdict
-from vdisklab.analysis.findings import Finding
+from vdisklab.analysis.findings import Caveats, Finding
 from vdisklab.report import numbers
 from vdisklab.report.document import Json, campaign_json, document, findings_json
 from vdisklab.report.tables import Column, Table, Value, as_records, text
-from vdisklab.report.wording import EMULATION, sentence, verdict
+from vdisklab.report.wording import caution, sentence, verdict
 from vdisklab.result.model import Campaign
 
 
@@ -18,7 +18,7 @@ class ComparisonAnswer:
     """Two cells, by label, and what each measure says of them."""
 
     campaigns: tuple[Campaign, ...]
-    emulated: bool
+    caveats: Caveats
     a: str
     b: str
     comparisons: tuple[Comparison, ...]
@@ -58,8 +58,9 @@ def comparison_table(answer: ComparisonAnswer) -> Table:
             "A/B is taken within blocks. Intervals hold for each row alone; p and verdicts are "
             "corrected for the number of rows (Holm)."
         )
-    if answer.emulated:
-        notes.insert(0, f"Measured {EMULATION}.")
+    beware = caution(answer.caveats)
+    if beware is not None:
+        notes.insert(0, f"Measured {beware}.")
     rows = tuple(_row(answer, comparison) for comparison in answer.comparisons)
     return Table(title, _COLUMNS, rows, tuple(notes))
 
@@ -70,7 +71,8 @@ def comparison_document(answers: tuple[ComparisonAnswer, ...]) -> Json:
         "compare",
         1,
         campaigns=[campaign_json(campaign) for campaign in answers[0].campaigns],
-        emulation=any(answer.emulated for answer in answers),
+        emulation=any(answer.caveats.emulated for answer in answers),
+        lab=any(answer.caveats.lab for answer in answers),
         pairs=[
             {
                 "a": answer.a,

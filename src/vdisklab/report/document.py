@@ -15,7 +15,10 @@ Json = dict[str, Any]
 
 
 def document(name: str, version: int, **content: object) -> Json:
-    """A document; `format` changes its number when a key goes or changes its meaning."""
+    """A document; `format` changes its number when a key goes or changes its meaning.
+
+    Keys may be added without that: `docs/json.md` tells readers to pass over those unknown.
+    """
     return {"format": f"vdisklab.{name}/{version}", **content}
 
 

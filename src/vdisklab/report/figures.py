@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
-from vdisklab.analysis.durability import Keeping, durability
-from vdisklab.analysis.observations import MeasureKey, split_label
-from vdisklab.analysis.recommend import candidates
+from vdisklab.analysis.durability import Keeping, PathVerdict, durability
+from vdisklab.analysis.observations import split_label
+from vdisklab.analysis.recommend import candidates, parsed_once
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
-from vdisklab.plan.path import Attachment, DiskPath, parse_path
+from vdisklab.plan.path import Attachment, DiskPath
 from vdisklab.plan.segments import Bus
 from vdisklab.report import numbers
-from vdisklab.report.charts import Bar, Palette, Point, Spec, Step, bars, percentiles, plane
+from vdisklab.report.beside import published_figure
+from vdisklab.report.charts import Bar, Palette, Point, bars, plane
 from vdisklab.report.contents import Contents
-from vdisklab.result.model import Better, Direction
+from vdisklab.report.figure import Figure
+from vdisklab.report.lines import course_figure, latency_figure
+from vdisklab.result.model import Better
 
 MOST_BARS = 14
 """A figure shows the best so many; the table has them all."""
@@ -29,42 +31,41 @@ MOST_GROUPS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """One figure. Without a `spec` it is not drawn, and `missing` says which command would do.
-
-    `alt` tells its content to who cannot see it.
-    """
-
-    key: str
-    title: str
-    alt: str
-    spec: Spec | None = None
-    missing: str | None = None
-
-
-Draw = Callable[[Contents, Palette], Spec | None]
-
-
-@dataclass(frozen=True, slots=True)
 class _Recipe:
     key: str
     title: str
     rows: Callable[[Contents], tuple[Sequence[Bar], str]]
     missing: str
+    shared: bool = True  # else each group has an axis of its own
+    of_cells: bool = True  # else the bars are measurements of the baseline
+
+    def cells(self, rows: Sequence[Bar], contents: Contents) -> tuple[str, ...]:
+        """The cells that the bars are of."""
+        drawn = [row.label for row in rows] if self.of_cells else [contents.baseline]
+        return tuple(dict.fromkeys(drawn))
 
 
 def figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
     """All figures in the order of the articles; what was not measured says so."""
     found = [_bar_figure(recipe, contents, palette) for recipe in _BARS]
-    return (*found, _safety(contents, palette), _over_time(), _latency(contents, palette))
+    return (
+        *found,
+        _safety(contents, palette),
+        course_figure(contents, palette),
+        latency_figure(contents, palette),
+        published_figure(contents, palette),
+    )
 
 
 def _bar_figure(recipe: _Recipe, contents: Contents, palette: Palette) -> Figure:
     rows, unit = recipe.rows(contents)
     if not rows:
         return Figure(recipe.key, recipe.title, "", missing=recipe.missing)
-    spec = bars(rows, unit, palette, caution=contents.caution)
-    return Figure(recipe.key, recipe.title, _told(recipe.title, rows, unit, contents), spec)
+    spec = bars(rows, unit, palette, caution=contents.caution, shared=recipe.shared)
+    return Figure(
+        recipe.key, recipe.title, _told(recipe.title, rows, unit, contents), spec,
+        cells=recipe.cells(rows, contents),
+    )  # fmt: skip
 
 
 def _told(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -> str:
@@ -78,9 +79,8 @@ def _told(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -> str
     return f"Bar chart, {title}, in {unit}: {shown}.{caution}"
 
 
-@lru_cache(maxsize=1 << 16)
 def _path(cell: str) -> DiskPath:
-    return parse_path(split_label(cell)[0])
+    return parsed_once(split_label(cell)[0])
 
 
 def _rows(
@@ -114,7 +114,7 @@ def _answer(contents: Contents) -> str | None:
 
 
 def _overall(contents: Contents) -> Mapping[str, Summary]:
-    return contents.summaries.get(contents.measure, {})
+    return contents.of(contents.measure)
 
 
 def _unit(contents: Contents) -> str:
@@ -175,7 +175,7 @@ def _buses(contents: Contents) -> tuple[Sequence[Bar], str]:
 
 def _top(score: Score) -> Callable[[Contents], tuple[Sequence[Bar], str]]:
     def rows(contents: Contents) -> tuple[Sequence[Bar], str]:
-        found = contents.summaries.get(score.key, {})
+        found = contents.of(score.key)
         return _rows(found, candidates(found), "B/s", answer=_answer(contents), most=8)
 
     return rows
@@ -191,7 +191,7 @@ def _guest_and_host(contents: Contents) -> tuple[Sequence[Bar], str]:
         for key, found in contents.summaries.items()
         if key.metric == "bandwidth" and answer in found and contents.baseline in found
     ]
-    top = max((max(a.median, b.median) for _, a, b in pairs), default=None)
+    top = min((max(a.median, b.median) for _, a, b in pairs), default=None)
     scale = numbers.scale(top, "B/s")
     shown = [
         _bar(summary, scale, answer, key.name) for key, guest, host in pairs for summary in
@@ -214,7 +214,7 @@ def _thin(contents: Contents) -> tuple[Sequence[Bar], str]:
 
 _BARS = (
     _Recipe("baseline", "Baseline performance: the host itself", _baseline,
-            "vdisklab run host PATHS…"),
+            "vdisklab run host PATHS…", of_cells=False),
     _Recipe("cache-methods", "Cache methods", _cache_methods,
             "vdisklab run raw/{none,writeback,writethrough,directsync,unsafe,default} host"),
     _Recipe("storage-methods", "Storage methods", _storage_methods,
@@ -226,25 +226,32 @@ _BARS = (
             "vdisklab run PATHS… host"),
     _Recipe("top-overall", "Top performers, weighted overall", _top(Score.OVERALL),
             "vdisklab run PATHS… host"),
-    _Recipe("guest-host", "Guest against host", _guest_and_host, "vdisklab run host PATHS…"),
+    _Recipe("guest-host", "Guest against host", _guest_and_host,
+            "vdisklab run host PATHS…", shared=False),
     _Recipe("thin", "Thin against allocated", _thin,
             "vdisklab run qcow2:preallocation={off,metadata,full}/none host"),
 )  # fmt: skip
 
-_SAFETIES = (
-    "kept all without a flush, tested", "kept all that was flushed, tested",
-    "safe without a flush, not tested", "safe once flushed, not tested", "loses flushed data",
-)  # fmt: skip
+_KEPT_ALL, _KEPT_FLUSHED = "kept all without a flush, tested", "kept all that was flushed, tested"
+_SAFE_ALL, _SAFE_FLUSHED = "safe without a flush, not tested", "safe once flushed, not tested"
+_LOST, _LOSES = "lost flushed data, tested", "loses flushed data, not tested"
+_SAFETIES = (_KEPT_ALL, _KEPT_FLUSHED, _SAFE_ALL, _SAFE_FLUSHED, _LOSES, _LOST)
 
 
 def _safety_of(cell: str, contents: Contents) -> str:
-    known = contents.recommendation
-    found = None if known is None else known.recommendation.durability.get(cell)
-    found = found or durability(_path(cell), {})
+    """By the verdict of power cuts where there is one, else by rule: which of both is said."""
+    found = durability(_path(cell), contents.verdicts)
+    tested = found.tested or PathVerdict("")
+    flushed, unflushed = tested.flushed.kept, tested.unflushed.kept
+    if flushed is False or found.keeping is Keeping.LOST_IN_TEST:
+        return _LOST
     if not found.keeping.acceptable:
-        return _SAFETIES[4]
-    tested = found.keeping is Keeping.KEPT_IN_TEST
-    return _SAFETIES[(0 if tested else 2) + (0 if found.flush_free else 1)]
+        return _LOSES
+    if flushed and unflushed:
+        return _KEPT_ALL
+    if flushed:
+        return _KEPT_FLUSHED
+    return _SAFE_ALL if found.flush_free else _SAFE_FLUSHED
 
 
 def _safety(contents: Contents, palette: Palette) -> Figure:
@@ -272,38 +279,5 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
     unit = scale.suffix.strip()
     spec = plane(points, order, unit, palette, caution=contents.caution)
     alt = f"Chart of speed in {unit} against safety. What nothing beats in both: {told}."
-    return Figure("safety", title, alt, spec)
-
-
-def _over_time() -> Figure:
-    return Figure(
-        "over-time", "Bandwidth over time, with stalls", "",
-        missing="the database holds one number for each measurement, and no course in time",
-    )  # fmt: skip
-
-
-_PERCENTILES = {"latency_p50": "50", "latency_p99": "99", "latency_p99.9": "99.9",
-                "latency_max": "max"}  # fmt: skip
-
-
-def _latency(contents: Contents, palette: Palette) -> Figure:
-    """Latency of small random reads, of the answer, the runner-ups and the host."""
-    title = "Latency percentiles, 4 KiB random reads"
-    name = next((k.name for k in contents.summaries if k.name.startswith("randread-4k")), None)
-    command = "vdisklab run PATHS… host"
-    if name is None:
-        return Figure("latency", title, "", missing=command)
-    ranked = [row.cell for row in contents.ranking.rows]
-    chosen = [cell for cell in (_answer(contents), contents.baseline) if cell is not None]
-    chosen = list(dict.fromkeys([*chosen, *ranked]))[:4]
-    rows = []
-    for cell in chosen:
-        for metric, percentile in _PERCENTILES.items():
-            found = contents.summaries.get(MeasureKey(name, Direction.READ, metric), {}).get(cell)
-            if found is not None and found.median > 0:
-                rows.append(Step(cell, percentile, found.median * 1e6))
-    if not rows:
-        return Figure("latency", title, "", missing=command)
-    told = "; ".join(f"{r.label}, {r.percentile}: {numbers.digits(r.value)}" for r in rows)
-    spec = percentiles(rows, "µs", palette, caution=contents.caution)
-    return Figure("latency", f"{title} ({name})", f"Line chart in microseconds: {told}.", spec)
+    note = "Orange and named is what no other path beats in both speed and safety."
+    return Figure("safety", title, alt, spec, note=note, cells=tuple(sorted(front)))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from vdisklab.report.charts import LIGHT, to_png, to_svg
+from vdisklab.report.claims import claims_document
 from vdisklab.report.contents import (
     Contents,
     answer_sentences,
@@ -16,9 +17,11 @@ from vdisklab.report.contents import (
     long_table,
 )
 from vdisklab.report.document import campaign_json, document, findings_json
+from vdisklab.report.drawing import Draw, draw_here
 from vdisklab.report.figures import figures
 from vdisklab.report.markdown import to_markdown
 from vdisklab.report.page import render_page
+from vdisklab.report.published import published_document
 from vdisklab.report.recommending import recommendation_document
 from vdisklab.report.tables import as_csv, as_records
 
@@ -43,13 +46,14 @@ class ReportFormat(StrEnum):
         return self in (ReportFormat.PNG, ReportFormat.SVG)
 
 
-def build(contents: Contents, form: ReportFormat) -> Files:
-    """The files of a report. What was not measured has no picture."""
+def build(contents: Contents, form: ReportFormat, draw: Draw = draw_here) -> Files:
+    """The files of a report. What was not measured has no picture.
+
+    `draw` draws the charts of a page, which has the most of them and much else to be made.
+    """
+    if form is ReportFormat.HTML:
+        return {"report.html": render_page(contents, draw).encode()}
     return _BUILDERS[form](contents)
-
-
-def _html(contents: Contents) -> Files:
-    return {"report.html": render_page(contents).encode()}
 
 
 def _pictures(suffix: str) -> Callable[[Contents], Files]:
@@ -75,19 +79,24 @@ def _json(contents: Contents) -> Files:
         "report",
         1,
         campaigns=[campaign_json(campaign) for campaign in contents.campaigns],
-        emulation=contents.emulated,
+        emulation=contents.caveats.emulated,
+        lab=contents.caveats.lab,
         headline=headline(contents),
         answer=list(answer_sentences(contents)),
         recommendation=None if answer is None else recommendation_document(answer),
         doubts=list(doubt_sentences(contents)),
         findings=findings_json((*contents.findings, *contents.failed)),
         values=as_records(long_table(contents)),
+        claims=None if contents.claims is None else claims_document(contents.claims),
+        published=[published_document(each) for each in contents.published],
         figures=[
             {
                 "key": figure.key,
                 "title": figure.title,
                 "description": figure.alt,
                 "missing": figure.missing,
+                "note": figure.note,
+                "cells": list(figure.cells),
                 "vega_lite": figure.spec,
             }
             for figure in figures(contents, LIGHT)
@@ -104,6 +113,7 @@ def _parquet(contents: Contents) -> Files:
         "median": pyarrow.float64(), "low": pyarrow.float64(), "high": pyarrow.float64(),
         "blocks": pyarrow.int32(), "rank_best": pyarrow.int32(), "rank_worst": pyarrow.int32(),
         "from_page_cache": pyarrow.bool_(), "emulation": pyarrow.bool_(),
+        "lab": pyarrow.bool_(),
     }  # fmt: skip
     table = long_table(contents)
     schema = pyarrow.schema(
@@ -119,7 +129,6 @@ def _markdown(contents: Contents) -> Files:
 
 
 _BUILDERS: Mapping[ReportFormat, Callable[[Contents], Files]] = {
-    ReportFormat.HTML: _html,
     ReportFormat.PNG: _pictures("png"),
     ReportFormat.SVG: _pictures("svg"),
     ReportFormat.CSV: _csv,

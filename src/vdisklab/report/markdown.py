@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from vdisklab.analysis.observations import split_label
 from vdisklab.report import numbers
+from vdisklab.report.articlesections import claim_rows, claims_title
 from vdisklab.report.contents import (
     Contents,
     answer_sentences,
@@ -53,6 +54,7 @@ def _lines(contents: Contents) -> Iterator[str]:
         ram = "RAM" if cell in contents.cached else ""
         blocks = max((each.blocks for each in found if each), default=0)
         yield f"| {place} | {escape(path)} | {state} | {' | '.join(values)} | {ram} | {blocks} |"
+    yield from _claims(contents)
     yield "\n## Doubts\n"
     yield from (f"* {escape(each)}" for each in doubt_sentences(contents) or ("None was found.",))
     yield "\n## Machine\n"
@@ -61,3 +63,19 @@ def _lines(contents: Contents) -> Iterator[str]:
         facts = (host.hostname, host.cpu, f"kernel {host.kernel}", f"QEMU {host.qemu}",
                  f"fio {host.fio}")  # fmt: skip
         yield f"* {campaign.id} {escape(campaign.label)}: {escape(', '.join(facts))}"
+
+
+def _claims(contents: Contents) -> Iterator[str]:
+    """The articles' claims that could be answered."""
+    rows = claim_rows(contents)
+    if not rows:
+        return
+    yield f"\n## Claims\n\n{escape(claims_title(contents))}\n"
+    if contents.caution:
+        yield f"Measured {escape(contents.caution)}.\n"
+    yield "| claim | verdict here | ratio | 95 % interval | stated | blocks |"
+    yield f"|{'---|' * 6}"
+    for row in rows:
+        shown = (row[key] for key in ("verdict", "ratio", "interval", "stated", "blocks"))
+        said = f"{row['sentence']} ({row['article']}/{row['name']})"
+        yield f"| {' | '.join(escape(each) for each in (said, *shown))} |"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vdisklab.analysis import doubt, search
+from vdisklab.analysis import ceilings, search, stability, witness
 from vdisklab.analysis.compare import MOST_BLOCKS
 from vdisklab.analysis.intervals import MIN_BLOCKS, ORDER_STATISTICS_FROM
 from vdisklab.report.document import Json, document
@@ -108,9 +108,9 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         "RAM (from the page cache)",
         (_RANK, _COMPARE),
         ("from_page_cache",),
-        f"Less than {doubt.FROM_CACHE_BELOW:.0%} of the bytes that QEMU (on the host: the "
+        f"Less than {witness.FROM_CACHE_BELOW:.0%} of the bytes that QEMU (on the host: the "
         "program) read or wrote reached the device meanwhile, over all blocks.",
-        "analysis/doubt.py",
+        "analysis/witness.py",
     ),
     Explanation(
         "n",
@@ -123,8 +123,8 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         "drift",
         (_RANK,),
         ("change",),
-        f"Kendall's test on what all cells of a block have in common, from {doubt.TREND_FROM} "
-        f"blocks on; the size is Theil's slope. Named from {doubt.SMALLEST_TREND:.0%} on.",
+        f"Kendall's test on what all cells of a block have in common, from {stability.TREND_FROM} "
+        f"blocks on; the size is Theil's slope. Named from {stability.SMALLEST_TREND:.0%} on.",
         "Mann 1945; Kendall 1938; Theil 1950",
     ),
     Explanation(
@@ -132,35 +132,35 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         (_RANK,),
         ("factor",),
         "The first block lies below the 99 % prediction of the others, and is "
-        f"{1 - doubt.SLOW_FIRST_BELOW:.0%} worse or more.",
-        "analysis/doubt.py",
+        f"{1 - stability.SLOW_FIRST_BELOW:.0%} worse or more.",
+        "analysis/stability.py",
     ),
     Explanation(
         "two modes",
         (_RANK,),
         ("low", "high", "share_high"),
         "The distance of two groups' means over the spread within is beyond its 99.99 % quantile "
-        f"under one normal mode, and the groups are ×{doubt.SMALLEST_MODE_RATIO} apart; from "
+        f"under one normal mode, and the groups are ×{stability.SMALLEST_MODE_RATIO} apart; from "
         "8 blocks on.",
-        "analysis/doubt.py",
+        "analysis/stability.py",
     ),
     Explanation(
         "ceilings",
         (_RANK,),
         ("share",),
-        f"A cell reaches {doubt.GUEST_CEILING_SHARE:.0%} of the null device on its bus (the "
-        f"guest's CPU is the limit), or {doubt.CEILING_SHARE:.0%} of the host on its stack (the "
+        f"A cell reaches {ceilings.GUEST_CEILING_SHARE:.0%} of the null device on its bus (the "
+        f"guest's CPU is the limit), or {ceilings.CEILING_SHARE:.0%} of the host on its stack (the "
         "device is).",
-        "analysis/doubt.py",
+        "analysis/ceilings.py",
     ),
     Explanation(
         "noisy neighbour, clock, growing image",
         (_RANK,),
         ("bytes_grown", "counted_seconds", "host_seconds"),
-        f"Steal time above {doubt.STOLEN_ABOVE:.0%} of all CPUs; a program that counts "
-        f"{doubt.CLOCK_TOLERANCE - 1:.0%} more seconds than passed on the host; an image that "
+        f"Steal time above {witness.STOLEN_ABOVE:.0%} of all CPUs; a program that counts "
+        f"{witness.CLOCK_TOLERANCE - 1:.0%} more seconds than passed on the host; an image that "
         "occupies 1 MiB more after a measurement than before.",
-        "analysis/doubt.py",
+        "analysis/witness.py",
     ),
     Explanation(
         "best (run --find best)",

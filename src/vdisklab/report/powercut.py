@@ -11,6 +11,7 @@ from vdisklab.result.powercut import PowerCut
 _COLUMNS = (
     Column("path", "path", folds=True),
     Column("client", "client"),
+    Column("access", "through"),
     Column("survives", "verdict"),
     Column("states", "states", right=True),
     Column("exhaustive", "of all"),
@@ -36,6 +37,7 @@ def power_cut_table(found: Sequence[PowerCut], notes: Sequence[str] = ()) -> Tab
         (
             text(each.path),
             text(each.client),
+            text(_through(each)),
             Value(each.survives, verdict_word(each)),
             Value(each.states, str(each.states)),
             Value(each.exhaustive, _share(each)),
@@ -55,6 +57,12 @@ def power_cut_document(found: Sequence[PowerCut], controls: Sequence[Json]) -> J
     return document(
         "powercut", 1, controls=list(controls), verdicts=[_verdict(each) for each in found]
     )
+
+
+def _through(found: PowerCut) -> str:
+    """The access, and the setting of the guest's driver when there is one."""
+    driver = str(found.settings.get("driver", "as-found"))
+    return found.access if driver == "as-found" else f"{found.access}, {driver}"
 
 
 def _share(found: PowerCut) -> str:

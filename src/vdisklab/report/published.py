@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vdisklab.analysis.findings import Finding
+from vdisklab.analysis.findings import Caveats, Finding
 from vdisklab.analysis.published import Shape, ShapeComparison, ShapeRow
 from vdisklab.report import numbers
 from vdisklab.report.document import Json, campaign_json, document, findings_json
 from vdisklab.report.tables import Column, Table, Value, as_records, text
-from vdisklab.report.wording import EMULATION, sentence
+from vdisklab.report.wording import caution, sentence
 from vdisklab.result.model import Campaign
 
 
@@ -18,7 +18,7 @@ class PublishedAnswer:
     """A series of an article beside a campaign. `command` would measure what is missing."""
 
     campaigns: tuple[Campaign, ...]
-    emulated: bool
+    caveats: Caveats
     comparison: ShapeComparison
     title: str
     command: str | None
@@ -65,8 +65,9 @@ def published_table(answer: PublishedAnswer) -> Table:
     if answer.command:
         notes.append("What is not measured needs:")
     title = f"{answer.title}\n({first.series})"
-    if answer.emulated:
-        title = f"{title}, ours {EMULATION}"
+    beware = caution(answer.caveats)
+    if beware is not None:
+        title = f"{title}, ours {beware}"
     command = (answer.command,) if answer.command else ()
     rows = tuple(_row(row) for row in comparison.rows)
     return Table(title, _COLUMNS, rows, tuple(notes), command)
@@ -80,7 +81,8 @@ def published_document(answer: PublishedAnswer) -> Json:
         "published",
         1,
         campaigns=[campaign_json(campaign) for campaign in answer.campaigns],
-        emulation=answer.emulated,
+        emulation=answer.caveats.emulated,
+        lab=answer.caveats.lab,
         article=first.article,
         title=answer.title,
         series=first.series,

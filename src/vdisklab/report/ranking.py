@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from vdisklab.analysis.ceilings import is_on_host
 from vdisklab.analysis.compare import Ratio
 from vdisklab.analysis.doubt import FromPageCache
-from vdisklab.analysis.findings import Emulated, FailedCell, Finding
+from vdisklab.analysis.durability import Verdicts
+from vdisklab.analysis.findings import Caveats, Emulated, FailedCell, Finding, InLab
 from vdisklab.analysis.observations import MeasureKey, split_label
 from vdisklab.analysis.rank import Ranking
 from vdisklab.analysis.score import RoleSet, Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.report import numbers
 from vdisklab.report.document import Json, campaign_json, document, findings_json
+from vdisklab.report.keeping import POWER_CUT_COLUMNS, power_cut_values
 from vdisklab.report.tables import Column, Raw, Table, Value, as_records, text
-from vdisklab.report.wording import EMULATION, sentence
+from vdisklab.report.wording import caution, sentence
 from vdisklab.result.model import Campaign, Direction
+from vdisklab.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +29,12 @@ class RankingAnswer:
     """Everything that the ranking shows. `summaries` has one entry per column of numbers.
 
     `ratios` are to the baseline, `cached` what came from the page cache among the measurements
-    that the ranking is made of, `findings` all that is said below the table.
+    that the ranking is made of, `findings` all that is said below the table. `verdicts` are of
+    power cuts on the same host.
     """
 
     campaigns: tuple[Campaign, ...]
-    emulated: bool
+    caveats: Caveats
     ranking: Ranking
     baseline: str
     roles: RoleSet | None
@@ -39,6 +44,7 @@ class RankingAnswer:
     failed: tuple[FailedCell, ...]
     findings: tuple[Finding, ...]
     blocks: int
+    verdicts: Verdicts = field(default_factory=dict)
 
 
 _TITLES = {Score.READ.key: "read", Score.WRITE.key: "write", Score.OVERALL.key: "overall"}
@@ -69,6 +75,7 @@ def ranking_table(answer: RankingAnswer) -> Table:
                 ),
                 *_ratio(answer, cell),
                 _cache_value(cached.get(cell, frozenset())),
+                *power_cut_values(answer.verdicts.get(path), applies=not is_on_host(cell)),
                 _integer(found.blocks if found else unranked[cell].blocks),
                 _integer(best),
                 _integer(worst),
@@ -125,7 +132,8 @@ def ranking_document(answer: RankingAnswer) -> Json:
         "rank",
         1,
         campaigns=[campaign_json(campaign) for campaign in answer.campaigns],
-        emulation=answer.emulated,
+        emulation=answer.caveats.emulated,
+        lab=answer.caveats.lab,
         measure=str(ranking.measure),
         unit=quantity.unit,
         better=quantity.better.value,
@@ -150,10 +158,10 @@ def _columns(
     ]
     for key in answer.summaries:
         name = key.metric
-        beside = key != answer.ranking.measure  # not what is ranked: its interval can wait
+        beside = key != answer.ranking.measure  # not what is ranked: it can wait
         title = f"{_TITLES.get(key, name)}\n{scales[key].suffix.strip()}"
         columns += [
-            Column(name, title, right=True),
+            Column(name, title, right=True, only_wide=beside),
             Column(
                 f"{name}_interval", "95 %\ninterval", right=True, only_wide=beside, only_shown=True
             ),
@@ -168,6 +176,7 @@ def _columns(
         Column("ratio_low", "", only_data=True),
         Column("ratio_high", "", only_data=True),
         Column("from_page_cache", "RAM"),
+        *POWER_CUT_COLUMNS,
         Column("blocks", "n", right=True),
         Column("rank_best", "", only_data=True),
         Column("rank_worst", "", only_data=True),
@@ -228,13 +237,14 @@ def _title(answer: RankingAnswer) -> str:
     measure = answer.ranking.measure
     what = measure.metric.replace("_", " ") if measure.name == "score" else str(measure)
     cells = len(answer.ranking.rows) + len(answer.ranking.unranked)
-    title = f"Ranking by {what}: {cells} cells in {answer.blocks} blocks"
-    return f"{title}, {EMULATION}" if answer.emulated else title
+    title = f"Ranking by {what}: {counted(cells, 'cell')} in {counted(answer.blocks, 'block')}"
+    beware = caution(answer.caveats)
+    return title if beware is None else f"{title}, {beware}"
 
 
 def _notes(answer: RankingAnswer) -> tuple[str, ...]:
-    # The title says that it was under emulation.
-    notes = [sentence(each) for each in answer.findings if not isinstance(each, Emulated)]
+    # The title says that it was under emulation, or in the lab.
+    notes = [sentence(each) for each in answer.findings if not isinstance(each, Emulated | InLab)]
     if answer.ranking.rows:
         notes.append(
             f"A rank such as 1–3 is a tie: {answer.ranking.separated} of "

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import assert_never
 
 from vdisklab.analysis.compare import Ratio
-from vdisklab.analysis.durability import Durability, Keeping
 from vdisklab.analysis.evidence import Workings
-from vdisklab.analysis.findings import Finding
+from vdisklab.analysis.findings import Caveats, Finding
 from vdisklab.analysis.needs import MEANING
 from vdisklab.analysis.observations import MeasureKey, split_label
 from vdisklab.analysis.recommend import Price, Recommendation
 from vdisklab.analysis.summary import Summary
+from vdisklab.analysis.witness import FROM_CACHE_BELOW
 from vdisklab.report import numbers
 from vdisklab.report.document import Json, campaign_json, document, findings_json
+from vdisklab.report.keeping import basis_sentence, durability_sentence, keeping_word
 from vdisklab.report.tables import Column, Table, Value, text
-from vdisklab.report.wording import EMULATION, sentence
+from vdisklab.report.wording import caution, sentence
 from vdisklab.result.model import Campaign
 
 SHOWN = 6
@@ -32,7 +32,7 @@ class RecommendationAnswer:
     """A recommendation with what explains it. `summaries` has one entry per column shown."""
 
     campaigns: tuple[Campaign, ...]
-    emulated: bool
+    caveats: Caveats
     recommendation: Recommendation
     summaries: Mapping[MeasureKey, Mapping[str, Summary]]
     ratios: Mapping[str, Ratio]
@@ -49,25 +49,6 @@ class RecommendationAnswer:
         """The qualified cells, best first."""
         ranked = tuple(row.cell for row in self.recommendation.ranking.rows)
         return ranked or (self.recommendation.cell,)
-
-
-def durability_sentence(path: str, found: Durability) -> str:
-    """What a power cut takes."""
-    flush = "even without a flush" if found.flush_free else "once the guest has flushed it"
-    match found.keeping:
-        case Keeping.LOST_BY_CONSTRUCTION:
-            return f"{path} loses flushed data in a power cut: {found.reason}."
-        case Keeping.LOST_IN_TEST:
-            return f"{path} lost promised data in {found.broken} of {found.cuts} power cuts."
-        case Keeping.KEPT_IN_TEST:
-            return f"{path} kept all that was promised in {found.cuts} power cuts: {flush}."
-        case Keeping.NOT_TESTED:
-            return (
-                f"{path} passes flushes on, so data ought to be safe {flush}; not tested: "
-                f"run `vdisklab powercut {path}`."
-            )
-        case _:
-            assert_never(found.keeping)
 
 
 def _times(ratio: Ratio) -> str:
@@ -96,10 +77,12 @@ def sentences(answer: RecommendationAnswer) -> Iterator[str]:
     count = len(answer.order)
     yield (
         f"Use {chosen}: the best by {_measure_name(found.measure)} of {count} "
-        f"path{'' if count == 1 else 's'} that qualify, of {found.considered} measured."
+        f"{'path that qualifies' if count == 1 else 'paths that qualify'}, "
+        f"of {found.considered} measured."
     )
     yield from _rivals(answer)
     yield durability_sentence(chosen, found.durability[found.cell])
+    yield from basis_sentence(found)
     yield from _over_default(found)
     for price in found.prices:
         yield price_sentence(price, found.cell)
@@ -131,12 +114,19 @@ def _over_default(found: Recommendation) -> Iterator[str]:
 
 
 def _why(answer: RecommendationAnswer) -> Iterator[str]:
-    """What the counters say where they explain the order: the chosen against one beside it."""
-    others = [cell for cell in (*answer.order[1:2], answer.recommendation.default or "")
-              if cell and cell != answer.recommendation.cell]  # fmt: skip
-    mine = answer.workings.get(answer.recommendation.cell)
+    """What the counters say where they explain the order: the chosen against those beside it.
+
+    Those are the runner-up, QEMU's default, and the first that is shown to be worse: ties are
+    often of one kind, and what sets them apart is what the next kind does otherwise.
+    """
+    found = answer.recommendation
+    worse = next((row.cell for row in found.ranking.rows if row.best > 1), "")
+    others = [cell for cell in (*answer.order[1:2], found.default or "", worse)
+              if cell and cell != found.cell]  # fmt: skip
+    mine = answer.workings.get(found.cell)
     if mine is None:
         return
+    yield from _from_memory(answer.path, mine)
     for cell in dict.fromkeys(others):
         theirs = answer.workings.get(cell)
         if theirs is None:
@@ -144,6 +134,15 @@ def _why(answer: RecommendationAnswer) -> Iterator[str]:
         parts = [*_cpu(mine, theirs), *_flushes(mine, theirs), *_cache(mine, theirs)]
         if parts:
             yield f"Beside {cell}: {'; '.join(parts)}."
+
+
+def _from_memory(path: str, mine: Workings) -> Iterator[str]:
+    if mine.device_share is not None and mine.device_share < FROM_CACHE_BELOW:
+        yield (
+            f"Only {mine.device_share:.0%} of the bytes that {path} moved reached the device while "
+            "they were measured: its numbers are largely the host's page cache's, which it shares "
+            "with all other guests. Without that memory `none` tells what the disk does."
+        )
 
 
 def _cpu(mine: Workings, theirs: Workings) -> Iterator[str]:
@@ -205,25 +204,17 @@ def recommendation_table(answer: RecommendationAnswer) -> Table:
             row.append(Value(None, numbers.interval(low, high, scale)))
         ratio = answer.ratios[cell].ratio if cell in answer.ratios else None
         row.append(Value(ratio, numbers.ratio(ratio)))
-        row.append(text(_keeping_word(found.durability[cell])))
+        row.append(text(keeping_word(found.durability[cell])))
         rows.append(tuple(row))
     title = f"Recommendation: {answer.path}"
-    caution = (f"Measured {EMULATION}.",) if answer.emulated else ()
-    notes = (*sentences(answer), *caution, *(sentence(each) for each in answer.findings))
+    beware = caution(answer.caveats)
+    said = () if beware is None else (f"Measured {beware}.",)
+    notes = (*sentences(answer), *said, *(sentence(each) for each in answer.findings))
     return Table(title, tuple(columns), tuple(rows), notes)
 
 
 def _best(values: Mapping[str, Summary], order: tuple[str, ...]) -> float | None:
     return next((values[cell].median for cell in order if cell in values), None)
-
-
-def _keeping_word(found: Durability) -> str:
-    return {
-        Keeping.LOST_BY_CONSTRUCTION: "loses data",
-        Keeping.LOST_IN_TEST: "lost data",
-        Keeping.KEPT_IN_TEST: "kept all",
-        Keeping.NOT_TESTED: "not tested",
-    }[found.keeping]
 
 
 def recommendation_document(answer: RecommendationAnswer) -> Json:
@@ -233,7 +224,8 @@ def recommendation_document(answer: RecommendationAnswer) -> Json:
         "recommend",
         1,
         campaigns=[campaign_json(campaign) for campaign in answer.campaigns],
-        emulation=answer.emulated,
+        emulation=answer.caveats.emulated,
+        lab=answer.caveats.lab,
         path=answer.path,
         cell=found.cell,
         measure=str(found.measure),

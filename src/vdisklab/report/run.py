@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from vdisklab.analysis.doubt import evidence_findings, witnessed
-from vdisklab.analysis.findings import Finding, emulated
+from vdisklab.analysis.findings import Finding, caveats_of
 from vdisklab.analysis.observations import cell_label
+from vdisklab.analysis.witness import evidence_findings, witnessed
 from vdisklab.report import numbers
 from vdisklab.report.document import Json, document, findings_json
 from vdisklab.report.tables import Column, Table, Value, text
-from vdisklab.report.wording import EMULATION, sentence
+from vdisklab.report.wording import caution, sentence
 from vdisklab.result.model import METRICS, Check, Counted, Evidence, Measurement, Run
 from vdisklab.units import format_bytes, format_duration
 
@@ -64,7 +64,7 @@ def run_document(run: Run, *, raw: bool) -> Json:
         started=run.started.isoformat(),
         wall_seconds=run.wall_seconds,
         accelerator=run.accelerator,
-        emulation=emulated((run,)),
+        emulation=caveats_of((run,)).emulated,
         medium=run.medium,
         checks=[
             {"name": c.name, "asked": c.asked, "seen": c.seen, "confirmed": c.confirmed}
@@ -94,7 +94,8 @@ def _facts(run: Run) -> Table:
     ]
     if run.failure is not None:
         facts.append(("failed", f"{run.failure.kind}: {run.failure.message}"))
-    notes = [f"Measured {EMULATION}."] if emulated((run,)) else []
+    beware = caution(caveats_of((run,)))
+    notes = [] if beware is None else [f"Measured {beware}."]
     notes += [sentence(finding) for finding in run_findings(run)]
     rows = tuple((text(name), text(value)) for name, value in facts)
     columns = (Column("fact", ""), Column("value", "", folds=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
@@ -58,6 +58,9 @@ class Table:
 
 WIDE = 110
 """From this many characters on the terminal shows the columns marked `only_wide`."""
+
+_FOLDED = 20
+"""What is given to a column that folds before columns marked `only_wide` are shown."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
@@ -128,11 +131,9 @@ def _csv_value(raw: Raw) -> str:
 
 def as_rich(table: Table, width: int) -> RichTable:
     """The table for a terminal of `width` characters; no markup is read from its texts."""
-    shown = [
-        place
-        for place, column in enumerate(table.columns)
-        if not column.only_data and (width >= WIDE or not column.only_wide)
-    ]
+    shown = [place for place, column in enumerate(table.columns) if not column.only_data]
+    if width < max(WIDE, _comfortable_width(table, shown)):
+        shown = [place for place in shown if not table.columns[place].only_wide]
     rich = RichTable(
         title=Text(sanitise(table.title), style="bold"),
         title_justify="left",
@@ -152,6 +153,17 @@ def as_rich(table: Table, width: int) -> RichTable:
     for row in table.rows:
         rich.add_row(*(Text(sanitise(row[place].text)) for place in shown))
     return rich
+
+
+def _comfortable_width(table: Table, shown: Sequence[int]) -> int:
+    """Characters that these columns take; one that folds is content with _FOLDED of them."""
+    total = 0
+    for place in shown:
+        column = table.columns[place]
+        texts = (*column.title.splitlines(), *(row[place].text for row in table.rows))
+        widest = max(map(len, texts), default=0)
+        total += 2 + (min(widest, _FOLDED) if column.folds else widest)
+    return total
 
 
 def show(table: Table, console: Console) -> None:

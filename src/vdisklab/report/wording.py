@@ -18,14 +18,17 @@ from vdisklab.analysis.doubt import (
     GuestCeiling,
     HostChanged,
     NoisyNeighbour,
+    NotDirect,
     SlowFirstBlock,
     ThinImage,
 )
 from vdisklab.analysis.findings import (
+    Caveats,
     Emulated,
     FailedCell,
     Finding,
     Inconclusive,
+    InLab,
     NoBaseline,
     NoCommonBlock,
     NothingToCompare,
@@ -34,12 +37,20 @@ from vdisklab.analysis.findings import (
 from vdisklab.analysis.score import NoScore
 from vdisklab.analysis.search import Ended, Outcome
 from vdisklab.result.model import Direction
-from vdisklab.units import format_bytes
+from vdisklab.units import counted, format_bytes
 
 EMULATION = "under emulation (TCG): good for comparing host-side choices, no measure of a KVM guest"
+IN_LAB = "in the lab, a host in a virtual machine: proof that a stack works, worthless as a speed"
 
 SHOWN_NAMES = 3
 """So many cells are named in a sentence; the rest is counted."""
+
+
+def caution(caveats: Caveats) -> str | None:
+    """The words that have to stand at every number; None where there is nothing to beware of."""
+    if caveats.lab:
+        return IN_LAB
+    return EMULATION if caveats.emulated else None
 
 
 def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind
@@ -47,7 +58,7 @@ def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind
     match finding:
         case TooFewBlocks(cells, have, want):
             return (
-                f"{_names(cells)}: {_blocks(have)} of {want} that a rank needs; "
+                f"{_names(cells)}: {counted(have, 'block')} of {want} that a rank needs; "
                 f"no ranking is made from them. Continue with --blocks {want} or more."
             )
         case NoCommonBlock(cells):
@@ -64,8 +75,10 @@ def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind
             )
         case Emulated():
             return f"Measured {EMULATION}."
+        case InLab():
+            return f"Measured {IN_LAB}."
         case FailedCell(cell, blocks, kind, reason):
-            return f"{cell}: failed in {_blocks(blocks)} ({kind}): {reason}"
+            return f"{cell}: failed in {counted(blocks, 'block')} ({kind}): {reason}"
         case NoBaseline(baseline):
             return (
                 f"No scores: the baseline {baseline} has no numbers. "
@@ -77,7 +90,7 @@ def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind
             return _doubt(finding)
 
 
-def _doubt(doubt: Doubt) -> str:
+def _doubt(doubt: Doubt) -> str:  # noqa: PLR0911 - one case per kind
     """What is the matter with the numbers, and what to do."""
     match doubt:
         case FromPageCache(cell, measurement, direction, share):
@@ -85,8 +98,15 @@ def _doubt(doubt: Doubt) -> str:
         case FitsInMemory(cells, size, memory):
             return (
                 f"The disk of {format_bytes(size)} fits into the host's memory "
-                f"({format_bytes(memory)}), and {cells} cells use its page cache: they may never "
-                "wait for the disk. Measure with a larger --size, or look at cache=none."
+                f"({format_bytes(memory)}), whose page cache serves {counted(cells, 'cell')} "
+                "that may never wait for the disk. Measure with a larger --size, or look at "
+                "cache=none."
+            )
+        case NotDirect(cells, version):
+            return (
+                f"{_names(cells)}: ZFS {version} accepts O_DIRECT and serves it from its cache "
+                "(ARC), so this was not direct I/O. Limit the cache (--arc) or "
+                "zfs:primarycache=metadata, or measure a larger --size."
             )
         case ThinImage(cells, grown):
             return (
@@ -198,7 +218,10 @@ def _no_score(finding: NoScore) -> str:
     name = finding.score.value.replace("_", " ")
     if finding.baseline_lacking:
         lacking = ", ".join(finding.baseline_lacking)
-        return f"{finding.cell}: no {name}, as the baseline lacks {lacking}."
+        return (
+            f"{finding.cell}: no {name}, as the baseline lacks {lacking}. One measure alone can be "
+            "ranked: `vdisklab rank --metric MEASUREMENT/DIRECTION/METRIC`."
+        )
     if finding.lacking:
         return f"{finding.cell}: no {name}, as it lacks {', '.join(finding.lacking)}."
     return f"{finding.cell}: no {name}, as no block holds all of it and of the baseline."
@@ -210,13 +233,9 @@ def _names(cells: Sequence[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _blocks(count: int) -> str:
-    return "1 block" if count == 1 else f"{count} blocks"
-
-
 def search_sentence(found: Outcome) -> str:
     """What a search for the best found, and why it ended."""
-    head = f"Best: {found.best}, after {_blocks(found.blocks)}."
+    head = f"Best: {found.best}, after {counted(found.blocks, 'block')}."
     tie = f" As good within {found.margin:.0%}: {_names(found.as_good)}." if found.as_good else ""
     match found.ended:
         case Ended.SEPARATED:

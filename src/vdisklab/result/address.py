@@ -67,6 +67,27 @@ def parse_address(text: str) -> Address:
     raise DatabaseError(f"{url.drivername} is not a database that vdisklab can use", hint=_FORMS)
 
 
+def without_password(text: str) -> str:
+    """What may be shown of `--db`, for a command to be pasted; the rest is left as it was.
+
+    The password's place is ~/.pgpass or PGPASSWORD.
+    """
+    if "://" not in text:
+        return text
+    url = sa.make_url(text)
+    if url.password is None and "password" not in url.query:
+        return text
+    public = sa.URL.create(
+        url.drivername,
+        username=url.username,
+        host=url.host,
+        port=url.port,
+        database=url.database,
+        query={key: value for key, value in url.query.items() if key != "password"},
+    )
+    return public.render_as_string()
+
+
 def _sqlite(url: sa.URL) -> Address:
     # In memory nothing would survive the program, and each connection would see its own.
     if not url.database or url.database == ":memory:":

@@ -5,7 +5,10 @@ removed within one `format`, and readers must pass over those they do not know.
 
     {"format": "vdisklab/1",
      "metrics": [{"name": "iops", "unit": "1/s", "better": "higher"}, ...],
+     "power_cuts": [{"id": ..., "host": {...}, "path": ..., "survives": ..., ...}, ...],
      "campaigns": [{"id": ..., "host": {...}, ..., "runs": [{"id": ..., ...}, ...]}, ...]}
+
+`power_cuts` are the verdicts on the machines of these campaigns.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vdisklab.errors import DatabaseError
 from vdisklab.result.model import METRICS, Campaign, Run
+from vdisklab.result.powercut import PowerCut
 from vdisklab.result.store import Store
 
 if TYPE_CHECKING:
@@ -52,6 +56,7 @@ CSV_COLUMNS = (
 
 _CAMPAIGN = TypeAdapter(Campaign)
 _RUNS = TypeAdapter(list[Run])
+_POWER_CUTS = TypeAdapter(list[PowerCut])
 
 # What makes a spreadsheet take a text for a formula, also when a line break or a full-width
 # form comes first.
@@ -82,12 +87,12 @@ def to_json(store: Store, campaign_ids: Collection[str]) -> dict[str, Any]:
         | {"runs": [run_to_json(run) for run in store.runs(name)]}
         for name in campaign_ids
     ]
-    return _head() | {"campaigns": campaigns}
+    return _head(store, campaign_ids) | {"campaigns": campaigns}
 
 
 def write_json(sink: TextSink, store: Store, campaign_ids: Collection[str]) -> None:
     """Writes the same document run by run, one run on a line."""
-    head = json.dumps(_head())
+    head = json.dumps(_head(store, campaign_ids))
     sink.write(f'{head[:-1]}, "campaigns": [')
     for number, name in enumerate(campaign_ids):
         campaign = json.dumps(campaign_to_json(store.campaign(name)))
@@ -115,8 +120,15 @@ def _plain(value: object) -> object:
     return value.value if isinstance(value, StrEnum) else value
 
 
-def _head() -> dict[str, Any]:
-    return {"format": FORMAT, "metrics": [asdict(metric) for metric in METRICS.values()]}
+def _head(store: Store, campaign_ids: Collection[str]) -> dict[str, Any]:
+    machines = {store.campaign(name).host.machine_id for name in campaign_ids}
+    return {
+        "format": FORMAT,
+        "metrics": [asdict(metric) for metric in METRICS.values()],
+        "power_cuts": [
+            _fields(found) for found in store.power_cuts() if found.host.machine_id in machines
+        ],
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +138,7 @@ class Imported:
     campaigns: int
     runs: int
     known_runs: int
+    power_cuts: int = 0
 
 
 def import_json(store: Store, document: object, *, name: str = "the file") -> Imported:
@@ -137,6 +150,7 @@ def import_json(store: Store, document: object, *, name: str = "the file") -> Im
     whose id stands for another one here.
     """
     parsed = read_export(document, name=name)
+    cuts = read_power_cuts(document, name=name)
     known = {campaign.id: campaign for campaign in store.campaigns()}
     added = 0
     for campaign, _ in parsed:
@@ -157,12 +171,49 @@ def import_json(store: Store, document: object, *, name: str = "the file") -> Im
             else:
                 store.add_run(run)
                 stored += 1
-    return Imported(campaigns=added, runs=stored, known_runs=skipped)
+    judged = _store_power_cuts(store, cuts)
+    return Imported(campaigns=added, runs=stored, known_runs=skipped, power_cuts=judged)
+
+
+def _store_power_cuts(store: Store, found: Iterable[PowerCut]) -> int:
+    """Stores the verdicts that are not known, and returns how many."""
+    known = {each.id for each in store.power_cuts()}
+    new = [each for each in found if each.id not in known]
+    for each in new:
+        store.add_power_cut(each)
+    return len(new)
 
 
 def read_export(document: object, *, name: str) -> list[tuple[Campaign, list[Run]]]:
     """The campaigns of an export with their runs, checked. Raises DatabaseError."""
     return [_parsed(campaign, name) for campaign in _campaigns_in(document, name)]
+
+
+def read_power_cuts(document: object, *, name: str) -> list[PowerCut]:
+    """The verdicts of power cuts in an export, checked; none in one of an older vdisklab.
+
+    Raises DatabaseError.
+    """
+    plain = document.get("power_cuts", []) if isinstance(document, Mapping) else []
+    try:
+        found = _POWER_CUTS.validate_python(plain)
+    except ValidationError as error:
+        raise _damaged(error, name, "power_cuts") from error
+    if len({each.id for each in found}) < len(found):
+        raise DatabaseError(
+            f"{name} is damaged: two of its power cuts have the same id",
+            hint="export it again from the database that it came from",
+        )
+    return found
+
+
+def _damaged(error: ValidationError, name: str, part: str) -> DatabaseError:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or part
+    return DatabaseError(
+        f"{name} is damaged: {place}: {first['msg']}",
+        hint="export it again from the database that it came from, or mend that place by hand",
+    )
 
 
 def _campaigns_in(document: object, name: str) -> list[Any]:
@@ -178,7 +229,10 @@ def _campaigns_in(document: object, name: str) -> list[Any]:
         )
     campaigns = document.get("campaigns")
     if not isinstance(campaigns, list):
-        raise DatabaseError(f"{name} is damaged: it has no list of campaigns")
+        raise DatabaseError(
+            f"{name} is damaged: it has no list of campaigns",
+            hint="name a file that vdisklab's export wrote, whole",
+        )
     return campaigns
 
 
@@ -188,14 +242,13 @@ def _parsed(plain: object, name: str) -> tuple[Campaign, list[Run]]:
         found = plain.get("runs") if isinstance(plain, Mapping) else None
         runs = _RUNS.validate_python(found)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "a campaign"
-        raise DatabaseError(f"{name} is damaged: {place}: {first['msg']}") from error
+        raise _damaged(error, name, "a campaign") from error
     for run in runs:
         if run.campaign != campaign.id:
             raise DatabaseError(
                 f"{name} is damaged: run {run.id} stands under campaign {campaign.id}, "
-                f"but names {run.campaign}"
+                f"but names {run.campaign}",
+                hint="export it again from the database that it came from",
             )
     return campaign, runs
 

@@ -7,9 +7,15 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError, StatementError
+from sqlalchemy.exc import (
+    DBAPIError,
+    IntegrityError,
+    OperationalError,
+    SQLAlchemyError,
+    StatementError,
+)
 
-from vdisklab.errors import DatabaseError
+from vdisklab.errors import DatabaseBusyError, DatabaseError
 from vdisklab.result.address import Address
 
 _FULL = "make room on that file system, or give --db a file on another; then run the same again"
@@ -40,6 +46,10 @@ _SQLSTATE: Mapping[str, tuple[str, str]] = {
     "25006": ("is read-only", "give --db the primary server, not a standby"),
     "53100": ("is on a full disk", "make room on the server, then run the same again"),
 }
+
+# What may pass while we wait.
+_PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL)
+_PASSING_STATES = ("55P03", "53100")
 
 # A connection that failed has no SQLSTATE, only the server's or the resolver's words.
 _REFUSALS: tuple[tuple[str, str, str], ...] = (
@@ -88,7 +98,16 @@ def _as_sentence(error: Exception, address: Address) -> DatabaseError:
             hint="is another vdisklab storing the same?",
         )
     matter, hint = _matter(error, cause, address)
-    return DatabaseError(f"the database {address} {matter}", hint=hint)
+    kind = DatabaseBusyError if _may_pass(error, cause) else DatabaseError
+    return kind(f"the database {address} {matter}", hint=hint)
+
+
+def _may_pass(error: Exception, cause: object) -> bool:
+    """Whether the same may work a little later; a PostgreSQL server may be starting again."""
+    if isinstance(cause, sqlite3.Error):
+        return _sqlite_code(cause) in _PASSING
+    state = getattr(cause, "sqlstate", None)
+    return state in _PASSING_STATES or (state is None and isinstance(error, OperationalError))
 
 
 def _matter(error: Exception, cause: object, address: Address) -> tuple[str, str]:

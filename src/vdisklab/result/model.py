@@ -60,6 +60,14 @@ METRICS: Mapping[str, Metric] = {
         Metric("sync_p99", "s", Better.LOWER),
         Metric("sync_max", "s", Better.LOWER),
         Metric("transactions", "1/s", Better.HIGHER),
+        # by which the image grew: on the host's file system, and as its format maps them to data
+        Metric("allocated", "B", Better.LOWER),
+        Metric("mapped", "B", Better.LOWER),
+        # that QEMU was asked for by the guest
+        Metric("flushes", "1", Better.LOWER),
+        # of a guest whose system lies on the measured disk
+        Metric("boot_time", "s", Better.LOWER),
+        Metric("shutdown_time", "s", Better.LOWER),
         # bonnie++'s own tests, beside its block writes and reads (bandwidth)
         Metric("per_char", "B/s", Better.HIGHER),
         Metric("rewrite", "B/s", Better.HIGHER),
@@ -70,6 +78,22 @@ METRICS: Mapping[str, Metric] = {
         Metric("random_create", "1/s", Better.HIGHER),
         Metric("random_stat", "1/s", Better.HIGHER),
         Metric("random_delete", "1/s", Better.HIGHER),
+        # its %CP: the share of one processor's time that each of its tests took
+        *(
+            Metric(f"{test}_cpu", "1", Better.LOWER)
+            for test in (
+                "per_char",
+                "bandwidth",
+                "rewrite",
+                "seeks",
+                "seq_create",
+                "seq_stat",
+                "seq_delete",
+                "random_create",
+                "random_stat",
+                "random_delete",
+            )
+        ),
     )
 }
 
@@ -189,10 +213,15 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The reason why a run failed, in one sentence."""
+    """Why a run failed: a sentence, and below it what the guest's console said last."""
 
     kind: FailureKind
     message: str
+
+    @property
+    def sentence(self) -> str:
+        """The first line, for tables and findings; `show` prints the whole."""
+        return self.message.partition("\n")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.result.model import Failure, Origin
+from vdisklab.result.model import Failure, Origin, Series
 
 Codes = npt.NDArray[np.int32]
+Wide = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
 
 
@@ -80,60 +81,61 @@ class _Codebook:
 
 
 def collect(
-    measurements: Sequence[Sequence[Any]], samples: Iterable[Sequence[Sequence[Any]]]
+    runs: Sequence[Sequence[Any]],
+    names: Sequence[str],
+    measurements: Values,
+    quantities: Sequence[tuple[str, str]],
+    samples: Values,
 ) -> Observations:
-    """The columns of measurements and of their samples, which come in pieces.
+    """The columns of runs, of their measurements, and of the samples of those.
 
-    A measurement is `(key, name, run, campaign, cell, block, position)`, in ascending order of
-    keys; a sample is `(measurement key, metric, direction, value)`.
+    A run is `(key, id, campaign, cell, block, position)`; `measurements` has rows of a key, a
+    place in `names` and the run's key; `samples` of a measurement's key, a place in `quantities`
+    (direction and metric), and a value. All three are in ascending order of their keys, which
+    are exact in a float up to 2**53.
     """
-    keys, names, runs, campaigns, cells, blocks, positions = (
-        zip(*measurements, strict=True) if measurements else ((),) * 7
+    run_keys, ids, campaigns, cells, blocks, positions = (
+        zip(*runs, strict=True) if runs else ((),) * 6
     )
-    books = {"name": _Codebook(), "run": _Codebook(), "campaign": _Codebook(), "cell": _Codebook()}
-    quantities = _Codebook()
-    places: list[npt.NDArray[np.intp]] = []
-    kinds: list[Codes] = []
-    values: list[Values] = []
-    ordered_keys = np.array(keys, np.int64)
-    for piece in samples:
-        owners, metrics, directions, numbers = zip(*piece, strict=True)
-        places.append(np.searchsorted(ordered_keys, np.array(owners, np.int64)))
-        kinds.append(quantities.encode(zip(directions, metrics, strict=True)))
-        values.append(np.array(numbers, np.float64))
-    place = _joined(places, np.intp)
+    books = {"campaign": _Codebook(), "cell": _Codebook()}
+    inner = _owners(samples[:, 0], measurements[:, 0])
+    outer = np.searchsorted(np.array(run_keys, np.float64), measurements[:, 2])[inner]
     measure, measures = _measures(
-        books["name"].encode(names)[place], books["name"].words, _joined(kinds), quantities.words
+        measurements[inner, 1].astype(np.int64), names, samples[:, 1].astype(np.int64), quantities
     )
     return Observations(
-        campaign=books["campaign"].encode(campaigns)[place],
-        run=books["run"].encode(runs)[place],
-        cell=books["cell"].encode(cells)[place],
-        block=np.array(blocks, np.int32)[place],
-        position=np.array(positions, np.int32)[place],
+        campaign=books["campaign"].encode(campaigns)[outer],
+        run=outer.astype(np.int32),
+        cell=books["cell"].encode(cells)[outer],
+        block=np.array(blocks, np.int32)[outer],
+        position=np.array(positions, np.int32)[outer],
         measure=measure,
-        value=_joined(values, np.float64),
+        value=np.ascontiguousarray(samples[:, 2]),
         campaigns=books["campaign"].words,
-        runs=books["run"].words,
+        runs=tuple(ids),
         cells=books["cell"].words,
         measures=measures,
     )
 
 
-def _joined(pieces: Sequence[npt.NDArray[Any]], kind: type = np.int32) -> npt.NDArray[Any]:
-    return np.concatenate(pieces) if pieces else np.array([], kind)
+def _owners(children: Values, parents: Values) -> npt.NDArray[np.intp]:
+    """The place among the parents of each child; both ascend, and children stand in groups."""
+    first = np.flatnonzero(np.diff(children, prepend=np.nan))
+    sizes = np.diff(first, append=len(children))
+    return np.repeat(np.searchsorted(parents, children[first]), sizes)
 
 
 def _measures(
-    name: Codes, names: Sequence[str], quantity: Codes, quantities: Sequence[tuple[str, str]]
+    name: Wide, names: Sequence[str], quantity: Wide, quantities: Sequence[tuple[str, str]]
 ) -> tuple[Codes, tuple[str, ...]]:
     """The measure of each sample as a code, and the vocabulary: only the pairs that occur."""
     width = max(len(quantities), 1)
-    pairs, codes = np.unique(name.astype(np.int64) * width + quantity, return_inverse=True)
+    pair = name * width + quantity
+    pairs = np.flatnonzero(np.bincount(pair))  # small numbers: no need to sort millions
     spelled = tuple(
         "/".join((names[pair // width], *quantities[pair % width])) for pair in pairs.tolist()
     )
-    return codes.astype(np.int32), spelled
+    return np.searchsorted(pairs, pair).astype(np.int32), spelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +169,14 @@ class Example:
     commands: tuple[str, ...]
     checks: tuple[tuple[str, str | None, str], ...]
     measurements: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCourse:
+    """How the bandwidth of one measurement of one run went; `cell` is the fingerprint."""
+
+    campaign: str
+    cell: str
+    block: int
+    measurement: str
+    series: Series

@@ -29,6 +29,7 @@ from vdisklab.result.model import (
     Series,
     Witnessed,
 )
+from vdisklab.result.observations import RunOutline
 from vdisklab.result.powercut import Counterexample, PowerCut
 
 Row = sa.RowMapping
@@ -130,23 +131,27 @@ def run_value(
 ) -> Run:
     """The run in a row of `run`, with what hangs on it."""
     return Run(
-        id=row["id"],
-        campaign=campaign_id,
-        cell=row["cell"],
-        path=row["path"],
-        page_cache=row["page_cache"],
-        block=row["block"],
-        position=row["position"],
-        origin=Origin(row["origin"]),
-        started=row["started"],
-        wall_seconds=row["wall_seconds"],
-        accelerator=row["accelerator"],
-        medium=row["medium"],
+        **_outlined(row, campaign_id),
         checks=tuple(checks),
         commands=tuple(row["commands"]),
         measurements=tuple(measurements),
-        failure=failure_value(row),
     )
+
+
+def outline_value(row: Row, campaign_id: str) -> RunOutline:
+    """The run in a row of `run`, without what hangs on it."""
+    return RunOutline(**_outlined(row, campaign_id))
+
+
+def _outlined(row: Row, campaign_id: str) -> dict[str, Any]:
+    """What a run and its outline have in common, by their fields' names."""
+    same = ("id", "cell", "path", "page_cache", "block", "position", "started", "wall_seconds",
+            "accelerator", "medium")  # fmt: skip
+    return {name: row[name] for name in same} | {
+        "campaign": campaign_id,
+        "origin": Origin(row["origin"]),
+        "failure": failure_value(row),
+    }
 
 
 def check_rows(checks: Sequence[Check], run_key: int) -> list[dict[str, Any]]:
@@ -274,7 +279,10 @@ def series_rows(series: Sequence[Series], measurement_key: int) -> list[dict[str
 
 def _finite(value: float) -> float:
     if not math.isfinite(value):
-        raise DatabaseError(f"{value} is not a measured number and is not stored")
+        raise DatabaseError(
+            f"{value} is not a measured number and is not stored",
+            hint="a quantity that was not measured has no sample: leave it out of the file",
+        )
     return value
 
 

@@ -74,7 +74,11 @@ class Whole(TypeDecorator[int]):
         """The value; raises DatabaseError for one that does not fit."""
         del dialect
         if value is not None and not -(1 << self.bits - 1) <= value < 1 << self.bits - 1:
-            raise DatabaseError(f"{value} is too large a number and is not stored")
+            raise DatabaseError(
+                f"{value} is too large a number and is not stored",
+                hint="a quantity that large is a fault of the program that said it: `vdisklab "
+                "show RUN --raw`",
+            )
         return value
 
 
@@ -95,7 +99,10 @@ class UtcTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            raise DatabaseError(f"{value} names no moment: it has no time zone")
+            raise DatabaseError(
+                f"{value} names no moment: it has no time zone",
+                hint="write the moment with its zone, such as 2026-08-01T12:00:00+00:00",
+            )
         moment = value.astimezone(UTC)
         if dialect.name == "postgresql":
             return moment

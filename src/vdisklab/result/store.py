@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,16 +11,22 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from vdisklab.errors import DatabaseError
-from vdisklab.result import rows, schema
+from vdisklab.result import queries, rows, schema
 from vdisklab.result.address import default_url, parse_address
 from vdisklab.result.database import PATIENCE_SECONDS, Database, open_database
-from vdisklab.result.model import METRICS, Campaign, HostFacts, Origin, Run, Witnessed
+from vdisklab.result.model import (
+    METRICS,
+    Campaign,
+    HostFacts,
+    Run,
+    Witnessed,
+)
 from vdisklab.result.observations import (
     CellTally,
     Example,
     Observations,
+    RunCourse,
     RunOutline,
-    collect,
 )
 from vdisklab.result.powercut import PowerCut
 
@@ -30,7 +35,6 @@ __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
 # Runs are read in groups, each in its own short transaction: no lock is held while the caller
 # works on them, however long a report takes or a pager waits.
 _RUNS_AT_ONCE = 64
-_SAMPLES_AT_ONCE = 50_000
 _MEASUREMENTS_AT_ONCE = 500
 _CANDIDATES_SHOWN = 4
 
@@ -49,9 +53,20 @@ class Store:
         """Stores a campaign without runs, and the facts of its host unless they are known."""
         with self._database.writing() as connection:
             if _campaign_key(connection, campaign.id) is not None:
-                raise DatabaseError(f"the campaign {campaign.id} is in {self} already")
+                raise DatabaseError(
+                    f"the campaign {campaign.id} is in {self} already",
+                    hint="it was stored before; nothing is lost: choose another --db to have "
+                    "it twice",
+                )
             host_key = _stored_host(connection, campaign.host)
             connection.execute(sa.insert(schema.campaign), [rows.campaign_row(campaign, host_key)])
+
+    def drop_if_empty(self, campaign_id: str) -> None:
+        """Removes a campaign of which no run is stored; any other stays as it is."""
+        table, run = schema.campaign, schema.run
+        has_runs = sa.exists().where(run.c.campaign == table.c.key)
+        with self._database.writing() as connection:
+            connection.execute(sa.delete(table).where(table.c.id == campaign_id, ~has_runs))
 
     def campaigns(self) -> tuple[Campaign, ...]:
         """All campaigns, the newest first."""
@@ -109,7 +124,10 @@ class Store:
     def _refuse_double(self, connection: sa.Connection, run: Run, campaign_key: int) -> None:
         table = schema.run
         if connection.scalar(sa.select(table.c.key).where(table.c.id == run.id)) is not None:
-            raise DatabaseError(f"the run {run.id} is in {self} already")
+            raise DatabaseError(
+                f"the run {run.id} is in {self} already",
+                hint="it was stored before; nothing is lost: choose another --db to have it twice",
+            )
         measured = sa.select(table.c.id).where(
             table.c.campaign == campaign_key,
             table.c.block == run.block,
@@ -152,151 +170,72 @@ class Store:
     def _runs_by_key(self, keys: Sequence[int]) -> Iterator[Run]:
         for first in range(0, len(keys), _RUNS_AT_ONCE):
             with self._database.reading() as connection:
-                group = _whole_runs(connection, keys[first : first + _RUNS_AT_ONCE])
+                group = queries.whole_runs(connection, keys[first : first + _RUNS_AT_ONCE])
             yield from group
 
     def run(self, name: str) -> Run:
         """The run with that id, or whose id alone begins so."""
         with self._database.reading() as connection:
             key = _key_by_name(connection, schema.run, name, "run")
-            return _whole_runs(connection, (key,))[0]
+            return queries.whole_runs(connection, (key,))[0]
 
     def outlines(self, campaign_ids: Collection[str]) -> tuple[RunOutline, ...]:
         """The runs of some campaigns, failed ones too, without numbers and raw output."""
-        table = schema.run
         with self._database.reading() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
-            query = (
-                sa.select(table, schema.campaign.c.id.label("campaign_id"))
-                .join(schema.campaign)
-                .where(table.c.campaign.in_(keys))
-                .order_by(table.c.key)
-            )
-            return tuple(_outline(row) for row in connection.execute(query).mappings())
+            return queries.outlines(connection, keys)
 
     def observations(self, campaign_ids: Collection[str]) -> Observations:
         """Every sample of the measured runs of some campaigns, as columns."""
-        run, measurement, sample = schema.run, schema.measurement, schema.sample
         with self._database.reading() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
-            wanted = sa.and_(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
-            measurements = connection.execute(
-                sa.select(
-                    measurement.c.key,
-                    measurement.c.name,
-                    run.c.id,
-                    schema.campaign.c.id,
-                    run.c.cell,
-                    run.c.block,
-                    run.c.position,
-                )
-                .select_from(measurement.join(run).join(schema.campaign))
-                .where(wanted)
-                .order_by(measurement.c.key)
-            ).all()
-            samples = connection.execution_options(stream_results=True).execute(
-                sa.select(sample.c.measurement, sample.c.metric, sample.c.direction, sample.c.value)
-                .select_from(sample.join(measurement).join(run))
-                .where(wanted)
-                .order_by(sample.c.measurement, sample.c.ordinal)
-            )
-            return collect(measurements, samples.partitions(_SAMPLES_AT_ONCE))
+            return queries.observations(connection, keys)
 
     def evidence(self, campaign_ids: Collection[str]) -> Iterator[Witnessed]:
         """The evidence beside each measurement of measured runs, without numbers and raw output.
 
         Read in groups, each in its own short transaction.
         """
-        run, measurement = schema.run, schema.measurement
         with self._database.reading() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
-            query = (
-                sa.select(measurement.c.key)
-                .join(run)
-                .where(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
-                .order_by(measurement.c.key)
-            )
-            found = connection.scalars(query).all()
+            found = queries.measured_keys(connection, keys)
         return self._evidence_by_key(found)
 
     def _evidence_by_key(self, keys: Sequence[int]) -> Iterator[Witnessed]:
         for first in range(0, len(keys), _MEASUREMENTS_AT_ONCE):
             with self._database.reading() as connection:
-                group = _witnessed(connection, keys[first : first + _MEASUREMENTS_AT_ONCE])
+                group = queries.witnessed(connection, keys[first : first + _MEASUREMENTS_AT_ONCE])
             yield from group
 
     def tallies(self, campaign_ids: Collection[str]) -> tuple[CellTally, ...]:
         """What was counted, summed by cell and measurement: for reports on many cells."""
-        run, measurement, counted = schema.run, schema.measurement, schema.counted
-        qemu, guest, device = (counted.alias(name) for name in ("qemu", "guest", "device"))
-        joined = measurement.join(run)
-        for seen in (qemu, guest, device):
-            on = sa.and_(seen.c.measurement == measurement.c.key, seen.c.observer == seen.name)
-            joined = joined.outerjoin(seen, on)
-
-        def above(*names: str) -> sa.ColumnElement[Any]:
-            # Where QEMU counted its word counts, for all columns alike.
-            total = sa.case(
-                (qemu.c.read_bytes.is_not(None), sum(qemu.c[name] for name in names)),
-                else_=sum(guest.c[name] for name in names),
-            )
-            return sa.func.sum(total)
-
-        query = (
-            sa.select(
-                run.c.cell,
-                measurement.c.name,
-                above("read_operations", "write_operations"),
-                above("flush_operations"),
-                sa.func.sum(device.c.flush_operations),
-                above("read_bytes", "write_bytes"),
-                sa.func.sum(device.c.read_bytes + device.c.write_bytes),
-                sa.func.sum(measurement.c.host_cpu_seconds),
-            )
-            .select_from(joined)
-            .group_by(run.c.cell, measurement.c.name)
-        )
         with self._database.reading() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
-            wanted = sa.and_(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
-            found = connection.execute(query.where(wanted)).all()
-        return tuple(_tally(row) for row in found)
+            return queries.tallies(connection, keys)
 
     def examples(self, campaign_ids: Collection[str]) -> tuple[Example, ...]:
         """One measured run of each cell, the last one stored, with its commands and states."""
-        run, check, measurement = schema.run, schema.state_check, schema.measurement
         with self._database.reading() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
-            last = (
-                sa.select(sa.func.max(run.c.key))
-                .where(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
-                .group_by(run.c.cell)
-            )
-            runs = connection.execute(sa.select(run).where(run.c.key.in_(last))).mappings().all()
-            checks: defaultdict[int, list[tuple[str, str | None, str]]] = defaultdict(list)
-            query = sa.select(check).where(check.c.run.in_(last))
-            for row in connection.execute(query.order_by(check.c.run, check.c.ordinal)):
-                checks[row.run].append((row.name, row.asked, row.seen))
-            measured: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
-            columns = (measurement.c.run, measurement.c.name, measurement.c.command)
-            told = sa.select(*columns).where(measurement.c.run.in_(last))
-            for row in connection.execute(told.order_by(measurement.c.run, measurement.c.ordinal)):
-                measured[row.run].append((row.name, row.command))
-        return tuple(
-            Example(
-                row["cell"], row["id"], row["block"], row["started"], row["accelerator"],
-                row["medium"], tuple(row["commands"]), tuple(checks[row["key"]]),
-                tuple(measured[row["key"]]),
-            )
-            for row in runs
-        )  # fmt: skip
+            return queries.examples(connection, keys)
+
+    def courses(
+        self, campaign_ids: Collection[str], cells: Collection[str]
+    ) -> tuple[RunCourse, ...]:
+        """The bandwidth over time of the measured runs of some cells, by their fingerprints."""
+        with self._database.reading() as connection:
+            keys = self._campaign_keys(connection, campaign_ids)
+            return queries.courses(connection, keys, cells)
 
     def add_power_cut(self, found: PowerCut) -> None:
         """Stores a verdict, and the facts of its host unless they are known."""
         table = schema.power_cut
         with self._database.writing() as connection:
             if connection.scalar(sa.select(table.c.key).where(table.c.id == found.id)) is not None:
-                raise DatabaseError(f"the verdict {found.id} is in {self} already")
+                raise DatabaseError(
+                    f"the verdict {found.id} is in {self} already",
+                    hint="it was stored before; nothing is lost",
+                )
             row = rows.power_cut_row(found, _stored_host(connection, found.host))
             connection.execute(sa.insert(table), [row])
 
@@ -320,7 +259,10 @@ class Store:
         keys = {name: _campaign_key(connection, name) for name in campaign_ids}
         for name, key in keys.items():
             if key is None:
-                raise DatabaseError(f"the campaign {name} is not in {self}")
+                raise DatabaseError(
+                    f"the campaign {name} is not in {self}",
+                    hint="`vdisklab runs` lists what is there",
+                )
         return [key for key in keys.values() if key is not None]
 
 
@@ -428,102 +370,3 @@ def _insert_unless_there(connection: sa.Connection, table: sa.Table, row: dict[s
 def _insert_all(connection: sa.Connection, table: sa.Table, found: list[dict[str, Any]]) -> None:
     if found:
         connection.execute(sa.insert(table), found)
-
-
-def _whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
-    """The runs with these keys, in their order; seven queries, however many they are."""
-    run, measurement = schema.run, schema.measurement
-    query = (
-        sa.select(run, schema.campaign.c.id.label("campaign_id"))
-        .join(schema.campaign)
-        .where(run.c.key.in_(keys))
-    )
-    by_key = {row["key"]: row for row in connection.execute(query).mappings()}
-    checks = _children(connection, schema.state_check, schema.state_check.c.run, keys)
-    measurements = _children(connection, measurement, measurement.c.run, keys)
-    inner = [row["key"] for group in measurements.values() for row in group]
-    counted = _children(connection, schema.counted, schema.counted.c.measurement, inner)
-    samples = _children(connection, schema.sample, schema.sample.c.measurement, inner)
-    series = _children(connection, schema.series, schema.series.c.measurement, inner)
-    return [
-        rows.run_value(
-            by_key[key],
-            by_key[key]["campaign_id"],
-            (rows.check_value(row) for row in checks[key]),
-            (
-                rows.measurement_value(
-                    row,
-                    {seen["observer"]: rows.counted_value(seen) for seen in counted[row["key"]]},
-                    (rows.sample_value(number) for number in samples[row["key"]]),
-                    (rows.series_value(one) for one in series[row["key"]]),
-                )
-                for row in measurements[key]
-            ),
-        )
-        for key in keys
-        if key in by_key  # else someone deleted it while we read
-    ]
-
-
-def _witnessed(connection: sa.Connection, keys: Sequence[int]) -> list[Witnessed]:
-    """The evidence of the measurements with these keys; three queries, however many they are."""
-    run, measurement, sample = schema.run, schema.measurement, schema.sample
-    columns = [column for column in measurement.c if column.name != "raw"]
-    query = (
-        sa.select(*columns, run.c.path, run.c.page_cache)
-        .join(run)
-        .where(measurement.c.key.in_(keys))
-        .order_by(measurement.c.key)
-    )
-    counted = _children(connection, schema.counted, schema.counted.c.measurement, keys)
-    pairs = sa.select(sample.c.measurement, sample.c.direction).distinct()
-    directions: defaultdict[int, list[str]] = defaultdict(list)
-    for key, direction in connection.execute(pairs.where(sample.c.measurement.in_(keys))):
-        directions[key].append(direction)
-    return [
-        rows.witnessed_value(
-            row,
-            {seen["observer"]: rows.counted_value(seen) for seen in counted[row["key"]]},
-            directions[row["key"]],
-        )
-        for row in connection.execute(query).mappings()
-    ]
-
-
-def _children(
-    connection: sa.Connection, table: sa.Table, parent: sa.Column[Any], keys: Sequence[int]
-) -> defaultdict[int, list[rows.Row]]:
-    """The rows that hang on each of the keys, in their order."""
-    order = [table.c.ordinal] if "ordinal" in table.c else []
-    found: defaultdict[int, list[rows.Row]] = defaultdict(list)
-    query = sa.select(table).where(parent.in_(keys)).order_by(parent, *order)
-    for row in connection.execute(query).mappings():
-        found[row[parent.name]].append(row)
-    return found
-
-
-def _tally(row: Sequence[Any]) -> CellTally:
-    cell, name, *counts, cpu = row
-    operations, flushes, device_flushes, asked, device = (
-        None if count is None else int(count) for count in counts
-    )
-    seconds = None if cpu is None else float(cpu)
-    return CellTally(cell, name, operations, flushes, device_flushes, asked, device, seconds)
-
-
-def _outline(row: rows.Row) -> RunOutline:
-    return RunOutline(
-        id=row["id"],
-        campaign=row["campaign_id"],
-        cell=row["cell"],
-        path=row["path"],
-        page_cache=row["page_cache"],
-        block=row["block"],
-        position=row["position"],
-        origin=Origin(row["origin"]),
-        started=row["started"],
-        accelerator=row["accelerator"],
-        medium=row["medium"],
-        failure=rows.failure_value(row),
-        wall_seconds=row["wall_seconds"],
-    )

@@ -50,7 +50,10 @@ def limited_arc(site: Site, limit: int) -> Iterator[None]:
         try:
             PARAMETER.write_text(str(limit))
         except OSError as error:
-            raise HostError(f"{PARAMETER} cannot be written: {error.strerror}") from error
+            raise HostError(
+                f"{PARAMETER} cannot be written: {error.strerror}",
+                hint="leave --arc out, or load the kernel's zfs module: only it has this parameter",
+            ) from error
         wait_until(
             lambda: arc_facts()["arc_limit"] == str(limit),
             timeout=_SETTLE_SECONDS,

@@ -53,7 +53,10 @@ def _reads_directly(device: Path) -> bool:
     except OSError as error:
         if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
             return False
-        raise HostError(f"{device} cannot be opened: {error.strerror}") from error
+        raise HostError(
+            f"{device} cannot be opened: {error.strerror}",
+            hint="see that the device is still there (`lsblk`) and that you are root",
+        ) from error
     try:
         with mmap.mmap(-1, _BLOCK) as block:
             return os.preadv(descriptor, [block], 0) == _BLOCK

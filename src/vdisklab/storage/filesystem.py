@@ -109,7 +109,11 @@ def wanted_mount_options(layer: Layer) -> tuple[str, ...]:
 def _read_back(site: Site, layer: Layer, mountpoint: Path) -> dict[str, str]:
     mount = mount_at(mountpoint)
     if mount is None or mount.filesystem != layer.kind:
-        raise HostError(f"{mountpoint} is not mounted as {layer.kind} although mount said so")
+        raise HostError(
+            f"{mountpoint} is not mounted as {layer.kind} although mount said so",
+            hint="something else mounted over it (`findmnt`), such as an automounter: choose "
+            "another --dir",
+        )
     for option in wanted_mount_options(layer):
         _require_option(mount, option)
     seen = {f"{layer.kind}__mount": ",".join(sorted(mount.options))}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.errors import HostError
+from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
 from vdisklab.plan.options import FORMAT_OPTIONS
@@ -45,23 +46,37 @@ class ImageFile:
         return None if self.is_block else os.stat(self.path).st_blocks * 512  # noqa: PTH116
 
 
-def create_command(image: Image, path: Path, size: int) -> tuple[str, ...]:
-    """The qemu-img command that makes an image; every option of the path is spelled out."""
+def create_command(
+    image: Image, path: Path, size: int, *, on_device: bool = False
+) -> tuple[str, ...]:
+    """The qemu-img command that makes an image; every option of the path is spelled out.
+
+    On a block device, whose blocks are all there, `full` can only mean that the format maps them:
+    qemu-img refuses it for what is no regular file, and knows `metadata`.
+    """
     names = FORMAT_OPTIONS[image.format]
     settings = {
         name: names[name].format(value)
         for name in names
         if (value := image.option(name)) is not None
     }
+    if on_device and settings.get("preallocation") == "full":
+        settings["preallocation"] = "metadata"
     options = ",".join(f"{name}={value}" for name, value in sorted(settings.items()))
     flags = ("-o", options) if options else ()
     return ("qemu-img", "create", "-q", "-f", image.format.value, *flags, str(path), str(size))
 
 
-def fill_command(image_format: str, source: Path, path: Path) -> tuple[str, ...]:
-    """Writes the bytes of `source` through the format into an image that is already there."""
+def fill_command(
+    image_format: str, source: Path, path: Path, *, thin: bool = False
+) -> tuple[str, ...]:
+    """Writes the bytes of `source` through the format into an image that is already there.
+
+    Each block is written, zeroes too; of a thin image only those that are not zero.
+    """
+    zeroes = ("--target-is-zero",) if thin else ("-S", "0")
     return (
-        "qemu-img", "convert", "-q", "-n", "-W", "-m", "8",
+        "qemu-img", "convert", "-q", "-n", "-W", "-m", "8", *zeroes,
         "-f", "raw", "-O", image_format, str(source), str(path),
     )  # fmt: skip
 
@@ -86,19 +101,33 @@ def random_source(site: Site, size: int) -> Iterator[Path]:
 
 
 @contextmanager
+def empty_source(site: Site, size: int) -> Iterator[Path]:
+    """A file of `size` zeroes that occupies nothing, for what thin images are to hold."""
+    file = site.directory / "thin.source"
+    with site.made(Kind.FILE, file):
+        file.touch()
+        os.truncate(file, size)
+        yield file
+
+
+@contextmanager
 def image_file(
     site: Site, target: Target, image: Image | None, *, size: int, name: str, source: Path | None
 ) -> Iterator[ImageFile]:
     """An image of `size` bytes on a target; without a format, the block device itself.
 
-    `preallocation=full` writes the bytes of `source` into every block of the disk. Raises
+    `preallocation=full` writes the bytes of `source` into every block of the disk; a thin image
+    gets those that are not zero, if there is a source. Raises
     HostError when the size or an allocation read back is not what was asked for.
     """
     if target.is_block:
         yield _on_device(site, target, image, size, source)
         return
     if image is None:
-        raise HostError(f"{target.path} holds files, and no image format was given")
+        raise HostError(
+            f"{target.path} holds files, and no image format was given",
+            hint="name one: `ext4/raw/none`, not `ext4/none`",
+        )
     file = target.path / f"{name}.{image.format}"
     with site.made(Kind.FILE, file):
         yield _make(site, target, image, file, size=size, source=source)
@@ -107,7 +136,7 @@ def image_file(
 def _on_device(
     site: Site, target: Target, image: Image | None, size: int, source: Path | None
 ) -> ImageFile:
-    if image is not None:
+    if image is not None and image.format is not ImageFormat.RAW:
         return _make(site, target, image, target.path, size=size, source=source)
     if source is not None:
         site.host.run(*fill_command("raw", source, target.path), timeout=_CREATE_TIMEOUT)
@@ -130,16 +159,20 @@ def _make(
 ) -> ImageFile:
     if image.format is ImageFormat.RAW and site.host.which("qemu-img") is None:
         return _make_plain(target, path, size=size, source=source)
-    site.host.run(*create_command(image, path, size), timeout=_CREATE_TIMEOUT)
-    if not image.is_thin:
-        if source is None:
-            raise HostError(f"{path} is to be filled, and there is nothing to fill it with")
-        site.host.run(*fill_command(image.format.value, source, path), timeout=_CREATE_TIMEOUT)
+    command = create_command(image, path, size, on_device=target.is_block)
+    site.host.run(*command, timeout=_CREATE_TIMEOUT)
+    if source is not None:
+        fill = fill_command(image.format.value, source, path, thin=image.is_thin)
+        site.host.run(*fill, timeout=_CREATE_TIMEOUT)
+    elif not image.is_thin:
+        raise HostError(f"{path} is to be filled, and there is nothing to fill it with")
     evict(path)
     seen = read_properties(site, path, image.format)
     _require(seen, "image.virtual_size", size, path)
     if not image.is_thin:
         _require(seen, "image.mapped", size, path)
+    if image.option("preallocation") == "falloc" and not target.is_block:
+        _require_allocated(path, size)
     return ImageFile(
         path, target.is_block, image.format.value, size, {**target.properties, **seen},
         (path, *target.cached_below),
@@ -167,13 +200,23 @@ def _make_plain(target: Target, path: Path, *, size: int, source: Path | None) -
     )
 
 
+def mapped_bytes(host: Host, image: ImageFile) -> int:
+    """Bytes that the format maps to data now; the image may be in use by QEMU."""
+    extents = _extents(host, image.path, image.format, "-U")
+    return sum(extent["length"] for extent in extents if extent["data"] and not extent["zero"])
+
+
+def _extents(host: Host, path: Path, form: str, *flags: str) -> list[dict[str, Any]]:
+    command = ("qemu-img", "map", *flags, "-f", form, "--output=json", str(path))
+    found: list[dict[str, Any]] = json.loads(host.run(*command, timeout=600).stdout)
+    return found
+
+
 def read_properties(site: Site, path: Path, image_format: ImageFormat) -> dict[str, str]:
     """What qemu-img says of an image: sizes, mapped bytes, and the format's own settings."""
     form = image_format.value
     info = json.loads(site.host.run("qemu-img", "info", "-f", form, "--output=json", path).stdout)
-    extents = json.loads(
-        site.host.run("qemu-img", "map", "-f", form, "--output=json", path, timeout=600).stdout
-    )
+    extents = _extents(site.host, path, form)
     mapped = sum(extent["length"] for extent in extents if extent["data"] and not extent["zero"])
     seen = {"image.virtual_size": str(info["virtual-size"]), "image.mapped": str(mapped)}
     if "cluster-size" in info:
@@ -185,6 +228,16 @@ def _format_specific(info: Mapping[str, Any]) -> dict[str, str]:
     data = info.get("format-specific", {}).get("data", {})
     names = {"compat": "image.compat", "lazy-refcounts": "image.lazy_refcounts"}
     return {names[key]: str(value) for key, value in data.items() if key in names}
+
+
+def _require_allocated(path: Path, size: int) -> None:
+    """What falloc asks for: blocks of the file system for the whole disk, written or not."""
+    allocated = path.stat().st_blocks * 512
+    if allocated < size:
+        raise HostError(
+            f"{path} occupies {allocated} bytes, and preallocation=falloc was to reserve {size}",
+            hint="this file system does not reserve space; choose preallocation=full or off",
+        )
 
 
 def _require(seen: Mapping[str, str], name: str, wanted: int, path: Path) -> None:

@@ -64,7 +64,11 @@ def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
     except FileNotFoundError:
         return  # kernels before 4.7 have no such switch to be wrong
     except OSError as error:
-        raise HostError(f"{setting} cannot be set: {error.strerror}") from error
+        raise HostError(
+            f"{setting} cannot be set: {error.strerror}",
+            hint="another program may hold the loop device (`losetup -l`); else this kernel "
+            "does not allow it",
+        ) from error
     if seen != _WRITE_BACK:
         raise HostError(
             f"the kernel drops flushes to {device}: its write cache is said to be `{seen}`",

@@ -80,7 +80,9 @@ def _require_means(host: Host, group: str) -> None:
             "this kernel has no device-mapper, which LVM stands on",
             hint="modprobe dm_mod; or try it in the lab: vdisklab lab run",
         ) from error
-    if (Path("/dev") / group).exists():
+    # Asked without --devices: two groups of one name on other disks could not both be active.
+    known = host.run("vgs", "--noheadings", "-o", "vg_name").stdout.split()
+    if group in known or (Path("/dev") / group).exists():
         raise HostError(f"there is a volume group {group} already", hint="try again")
 
 
@@ -91,7 +93,11 @@ def _read_back(site: Site, layer: Layer, members: tuple[Path, ...]) -> dict[str,
     seen = {f"{kind}__size": volume["lv_size"], f"{kind}__segment_type": volume["segtype"]}
     wanted = "thin" if layer.kind is LayerKind.LVMTHIN else "linear"
     if volume["segtype"] != wanted:
-        raise HostError(f"the volume is {volume['segtype']} instead of {wanted}")
+        raise HostError(
+            f"the volume is {volume['segtype']} instead of {wanted}",
+            hint="this LVM made another kind (`lvs -o+segtype`): see thin_ and raid settings "
+            "in /etc/lvm/lvm.conf",
+        )
     if layer.kind is LayerKind.LVMTHIN:
         pool = rows[POOL]
         seen |= {f"{kind}__{key}": pool[key] for key in ("chunk_size", "zero", "discards")}

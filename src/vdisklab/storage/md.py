@@ -31,6 +31,8 @@ def array(site: Site, below: Target, layer: Layer, name: str, _capacity: int) ->
     """
     label, level = site.unique(name), str(layer.option("level"))
     _require_means(site.host, level)
+    if label in (name for _, name in arrays(site.host)):
+        raise HostError(f"there is an array {label} already", hint="try again")
     with site.made(Kind.ARRAY, label, devices=note(below.members)):
         site.host.run(*create_command(label, level, below.members), timeout=120)
         device = _device_of(site.host, label)

@@ -69,6 +69,17 @@ def require_room(directory: Path, needed: int, what: str) -> None:
         )
 
 
+def require_memory(needed: int, available: int, what: str) -> None:
+    """Raises HostError when `needed` bytes are more than the kernel has `available`; 0 where it
+    does not say."""
+    if 0 < available < needed:
+        raise HostError(
+            f"{what} needs {format_bytes(needed)} of memory for what lies on tmpfs, and "
+            f"{format_bytes(available)} is available",
+            hint="choose a smaller --size, or fewer paths on tmpfs",
+        )
+
+
 def _data_disks(layer: Layer, disks: int) -> float:
     """How many disks' worth of data fits on `disks` of them."""
     match layer.kind:

@@ -29,7 +29,10 @@ def tmpfs(site: Site, name: str, size: int) -> Iterator[Target]:
             site.host.run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", mountpoint)
             mount = mount_at(mountpoint)
             if mount is None or mount.filesystem != "tmpfs":
-                raise HostError(f"{mountpoint} is not a tmpfs although mount said so")
+                raise HostError(
+                    f"{mountpoint} is not a tmpfs although mount said so",
+                    hint="something else mounted over it (`findmnt`): choose another --dir",
+                )
             yield Target(mountpoint, False, {"tmpfs.mount": ",".join(sorted(mount.options))})
 
 
@@ -38,4 +41,7 @@ def _available_memory() -> int:
         for line in table:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
-    raise HostError("/proc/meminfo does not say how much memory is available")
+    raise HostError(
+        "/proc/meminfo does not say how much memory is available",
+        hint="vdisklab needs /proc mounted: `mount -t proc proc /proc`",
+    )

@@ -58,7 +58,8 @@ def remove_directory(_host: Host, entry: Entry) -> None:
 
 
 def _is_loop(file: str) -> bool:
-    """Whether a loop device is attached to a file, as sysfs tells it."""
+    """Whether a loop device is attached to a file, as sysfs tells it: without symbolic links."""
+    file = os.path.realpath(file)
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         try:
             if backing.read_text(errors="surrogateescape").rstrip("\n") == file:
@@ -81,6 +82,8 @@ def detach_loop(host: Host, entry: Entry) -> None:
     """Detaches every loop device of a file, and waits: the kernel detaches with the last opener."""
     if not Path(entry.name).exists():
         return
+    if host.which("losetup") is None and not _is_loop(entry.name):
+        return  # it was missing when the device was to be attached, too
     try:
         for device in loops_of(host, entry.name):
             # The kernel would only note the wish, and detach when it is unmounted.
@@ -202,6 +205,17 @@ def wipe_device(host: Host, entry: Entry) -> None:
         raise DirtyHostError(f"{path} cannot be wiped: {error}") from error
 
 
+def remove_mapped(host: Host, entry: Entry) -> None:
+    """Removes a device-mapper device of ours."""
+    listed = host.run("dmsetup", "ls", allowed=range(256)).stdout
+    if entry.name not in (line.split("\t")[0] for line in listed.splitlines()):
+        return
+    try:
+        host.run("dmsetup", "remove", "--retry", entry.name)
+    except HostError as error:
+        raise DirtyHostError(f"{entry.name} cannot be removed: {error}") from error
+
+
 UNDO: Mapping[str, Undo] = {
     Kind.PROCESS: kill_process,
     Kind.FILE: remove_file,
@@ -213,5 +227,6 @@ UNDO: Mapping[str, Undo] = {
     Kind.VOLUME: remove_volume,
     Kind.ARRAY: stop_array,
     Kind.POOL: destroy_pool,
+    Kind.MAPPED: remove_mapped,
     Kind.ARC: restore_arc,
 }

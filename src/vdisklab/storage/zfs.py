@@ -42,7 +42,10 @@ def dataset(site: Site, below: Target, layer: Layer, name: str, _capacity: int) 
                 site.host.run(*dataset_command(layer, pool, mountpoint, known), timeout=120)
                 mount = mount_at(mountpoint)
                 if mount is None or "zfs" not in mount.filesystem:
-                    raise HostError(f"{mountpoint} is not a mounted dataset although zfs said so")
+                    raise HostError(
+                        f"{mountpoint} is not a mounted dataset although zfs said so",
+                        hint="something else mounted over it (`findmnt`): choose another --dir",
+                    )
                 seen = _read_back(site.host, layer, pool, known)
                 seen["zfs__o_direct"] = directness(site, mountpoint, below.members)
                 yield below.above(mountpoint, is_block=False, **seen)

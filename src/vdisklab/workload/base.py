@@ -15,8 +15,11 @@ class Subject:
     """What is measured: a device, a file, or (`is_directory`) a directory on a file system.
 
     `size` is the bytes that may be used of it. `scratch` is a directory away from the subject
-    where a program may leave what it found out. `memory` is that of the machine that runs the
+    where a program may leave what it found out; `mark` makes the names of its files there its
+    own, since fio appends to a log that it finds. `memory` is that of the machine that runs the
     program, in bytes, None where it is not known; `as_root` says whether root runs it.
+    `packages` are the places of systems' packages by the system's name: a directory; for a
+    system that is not in it, the disk with its serial number.
     """
 
     path: str
@@ -26,6 +29,8 @@ class Subject:
     scratch: str = "/tmp"  # noqa: S108 - of the guest, where we are alone
     memory: int | None = None
     as_root: bool = True
+    mark: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,9 @@ class Script:
 
     `prepare` comes before it and is not measured; what it wrote is not in the cache of the
     machine that runs it when the measurement begins. `conclude` comes after it whatever
-    happened. `collect` names files that the program writes, which are read back.
+    happened. `collect` names files that the program writes, which are read back. `observe` names
+    metrics that the program cannot know and that are counted from outside: `allocated`, `mapped`
+    (bytes by which the image grew) and `flushes`.
     """
 
     command: tuple[str, ...]
@@ -65,6 +72,7 @@ class Script:
     prepare: tuple[Step, ...] = ()
     conclude: tuple[Step, ...] = ()
     collect: tuple[str, ...] = ()
+    observe: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

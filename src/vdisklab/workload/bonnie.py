@@ -18,6 +18,11 @@ from vdisklab.workload.settings import Settings, read_settings, require_room
 
 _TIMEOUT = 6 * 3600.0
 
+# Small files, each synced, make btrfs's metadata grow. Where the large file has left no room for
+# that, its transaction ends with ENOSPC and the file system turns read-only: seen with a file of
+# 384 MiB on a disk of 515 MiB, and not on one of 900 MiB.
+_BTRFS_METADATA = 256 * MIB
+
 # The tests in the order in which every version lists them, each followed by its %CPU. Rates of
 # the first five are in K/sec, where K is 1024 bytes (bon_csv2txt divides by 1024 for M).
 _FILE_TESTS: tuple[tuple[str, Direction, int], ...] = (
@@ -37,6 +42,7 @@ _SMALL_TESTS: tuple[tuple[str, Direction, int], ...] = tuple(
 # Fields before the first test, and before the first test of small files, by format. 1.98 (of
 # bonnie++ 1.98 and 2.00) added the number of seeks and of seekers.
 _NEW_LAYOUTS = {"1.96": (7, 24), "1.97": (7, 24), "1.98": (9, 26)}
+_LATENCY = re.compile(r"[0-9]{1,12}(?:us|ms|s)")
 _OLD_LAYOUT = (2, 15)
 _OLD_FIELDS = 27
 
@@ -73,7 +79,10 @@ class Bonnie:
         """-q leaves the CSV alone on standard output; -r tells it the memory we go by."""
         settings = read_settings(plan, BonnieSettings)
         size = file_size(plan, settings, subject.memory)
-        require_room(plan, size, subject.size * 9 // 10)
+        less = ", or a smaller --guest-memory" if settings.size is None else ", or a smaller file"
+        require_room(plan, size, subject.size * 9 // 10, or_less=less)
+        if plan.filesystem == "btrfs":
+            require_room(plan, size + _BTRFS_METADATA, subject.size, or_less=less)
         memory = size // 2 if subject.memory is None else min(subject.memory, size // 2)
         files = max(1, round(settings.files * timing.scale)) if settings.files else 0
         options = (
@@ -132,11 +141,27 @@ def _line(fields: Sequence[str], number: int) -> Line:
             f"line {number}: {len(fields)} fields and {fields[0][:20]!r} in the first are no CSV "
             f"of bonnie++ 1.03 or of format {', '.join(_NEW_LAYOUTS)}"
         )
-    if len(fields) < layout[1] + 2 * len(_SMALL_TESTS):
-        raise WorkloadError(
-            f"line {number} of bonnie++'s CSV is cut off after {len(fields)} fields"
-        )
+    _require_whole(fields, layout[1] + 2 * len(_SMALL_TESTS), number)
     return Line(fields[2], fields[1], _samples(fields, layout, number))
+
+
+def _require_whole(fields: Sequence[str], rates: int, number: int) -> None:
+    """Raises WorkloadError for a line that does not end with the latency of each test done.
+
+    They are not read, but a line without them was cut off, and so may be the number before.
+    """
+    latencies = len(_FILE_TESTS) + len(_SMALL_TESTS)
+    if len(fields) != rates + latencies:
+        raise WorkloadError(
+            f"line {number} of bonnie++'s CSV has {len(fields)} fields instead of "
+            f"{rates + latencies}: it is damaged, or was cut off"
+        )
+    done, latency = fields[rates - 2].strip(), fields[-1].strip()
+    if _LATENCY.fullmatch(latency) is None if done else latency:
+        raise WorkloadError(
+            f"line {number} of bonnie++'s CSV ends with {fields[-1][:20]!r}, where the last "
+            "test's latency belongs"
+        )
 
 
 def _samples(fields: Sequence[str], layout: tuple[int, int], number: int) -> tuple[Sample, ...]:
@@ -145,12 +170,20 @@ def _samples(fields: Sequence[str], layout: tuple[int, int], number: int) -> tup
         for first, group in zip(layout, (_FILE_TESTS, _SMALL_TESTS), strict=True)
         for place, test in enumerate(group)
     ]
-    found = [
-        Sample(metric, direction, value * unit)
-        for at, (metric, direction, unit) in tests
-        if (value := _rate(fields[at], number, at)) is not None
-    ]
+    found = []
+    for at, (metric, direction, unit) in tests:
+        value = _rate(fields[at], number, at)
+        if value is not None:
+            found.append(Sample(metric, direction, value * unit))
+            found += cpu_samples(metric, direction, fields[at + 1])
     return tuple(found)
+
+
+def cpu_samples(metric: str, direction: Direction, percent: str) -> list[Sample]:
+    """The %CP beside a rate as a ratio; none for `+++` and for anything that is no number."""
+    if re.fullmatch(r"[0-9]{1,4}", percent) is None:
+        return []
+    return [Sample(f"{metric}_cpu", direction, int(percent) / 100)]
 
 
 def _rate(field: str, number: int, at: int) -> float | None:

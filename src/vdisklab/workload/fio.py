@@ -11,13 +11,15 @@ from pydantic import BaseModel, Field, ValidationError
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.result.model import Counted, Direction, Sample
-from vdisklab.units import parse_size
+from vdisklab.units import MIB, parse_size
 from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
 from vdisklab.workload.fiojob import groups, job_options, job_seconds
 from vdisklab.workload.fiolog import Course, Run, read_log
-from vdisklab.workload.settings import Settings, read_settings, require_room
+from vdisklab.workload.settings import Settings, read_settings, require_memory, require_room
 
 _NANOSECOND = 1e-9
+# What a guest's kernel and its RAM file system leave of less is not enough for fio itself.
+_SYSTEM_MEMORY = 96 * MIB
 _SLACK_SECONDS = 120.0
 _JOB_SLACK_SECONDS = 3600.0
 
@@ -120,6 +122,7 @@ class Fio:
         settings = read_fio_settings(plan)
         if settings.job is not None:
             return _job_script(plan, settings, subject, timing)
+        require_memory(plan, _SYSTEM_MEMORY + _buffers(settings), subject.memory)
         options = [
             f"--name={plan.name}",
             *_place(plan, settings, subject, timing),
@@ -188,6 +191,12 @@ def _block_size(settings: FioSettings) -> str:
     return f"--bsrange={parse_size(low)}-{parse_size(high)}"
 
 
+def _buffers(settings: FioSettings) -> int:
+    """Bytes that all jobs have under way at most: each request has a buffer of the largest size."""
+    largest = settings.bs or (settings.bsrange or "").partition("-")[2]
+    return settings.numjobs * settings.iodepth * parse_size(largest)
+
+
 def _place(
     plan: MeasurementPlan, settings: FioSettings, subject: Subject, timing: Timing
 ) -> tuple[str, ...]:
@@ -217,7 +226,7 @@ def _pace(settings: FioSettings, timing: Timing) -> tuple[str, ...]:
 
 def _log(plan: MeasurementPlan, subject: Subject, timing: Timing) -> tuple[str, tuple[str, ...]]:
     """The file that fio writes its bandwidth over time to, and the options for it."""
-    prefix = f"{subject.scratch}/{plan.name}"
+    prefix = f"{subject.scratch}/{plan.name}{subject.mark}"
     # fio keeps the log in memory until it ends: a thousand windows of each job at most
     window = max(100, round(timing.runtime))
     options = (f"--write_bw_log={prefix}", f"--log_avg_msec={window}", "--per_job_logs=0")
@@ -283,6 +292,11 @@ def _read_report(output: str) -> _Report:
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise WorkloadError(f"fio's report is not as expected at {where!r}") from error
+    except (RecursionError, ValueError) as error:
+        # Brackets within brackets without end, or a whole number of thousands of digits.
+        raise WorkloadError(
+            "this JSON is none of fio's: it is too deep, or a number too long"
+        ) from error
     if not report.jobs:
         raise WorkloadError("fio's report holds no job")
     return report

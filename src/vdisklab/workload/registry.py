@@ -7,21 +7,32 @@ from collections.abc import Mapping
 from importlib import resources
 
 from vdisklab.errors import PlanError
-from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.plan.profile import BOOT, MeasurementPlan
 from vdisklab.workload.base import Workload
 from vdisklab.workload.bonnie import Bonnie
+from vdisklab.workload.boot import Boot
 from vdisklab.workload.dd import Dd
+from vdisklab.workload.diskspd import Diskspd
 from vdisklab.workload.fio import Fio
+from vdisklab.workload.install import PROGRAM as INSTALL
+from vdisklab.workload.install import Install
 from vdisklab.workload.sqlite import Sqlite
 from vdisklab.workload.sysbench import Sysbench
+
+BONNIE = "bonnie++"
 
 WORKLOADS: Mapping[str, Workload] = {
     "fio": Fio(),
     "dd": Dd(),
     "sysbench": Sysbench(),
-    "bonnie++": Bonnie(),
+    BONNIE: Bonnie(),
     "sqlite": Sqlite(),
+    INSTALL: Install(),
+    BOOT: Boot(),
 }
+
+OURS_ALONE = frozenset({BOOT, INSTALL})
+"""Programs that need the micro guest's own system or the programs in it."""
 
 
 def workload_for(plan: MeasurementPlan) -> Workload:
@@ -32,6 +43,16 @@ def workload_for(plan: MeasurementPlan) -> Workload:
             hint=f"programs: {', '.join(WORKLOADS)}",
         )
     return WORKLOADS[plan.program]
+
+
+def workload_on_windows(plan: MeasurementPlan) -> Workload:
+    """DISKSPD in the place of fio. Raises PlanError for a program that Windows does not have."""
+    if plan.program != "fio":
+        raise PlanError(
+            f"measurement {plan.name!r} is {plan.program}'s, which is not run in a Windows guest",
+            hint="choose a profile of fio measurements, such as quick or crystaldiskmark",
+        )
+    return Diskspd()
 
 
 def builtin_profiles() -> tuple[str, ...]:

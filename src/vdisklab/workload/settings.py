@@ -33,13 +33,30 @@ def read_settings(plan: MeasurementPlan, model: type[Model]) -> Model:
         ) from error
 
 
-def require_room(plan: MeasurementPlan, needed: int, given: int) -> None:
-    """Raises PlanError when a measurement needs more bytes than it is given."""
+def require_room(
+    plan: MeasurementPlan, needed: int, given: int, *, or_less: str = ", or a smaller --scale"
+) -> None:
+    """Raises PlanError when a measurement needs more bytes than it is given.
+
+    `or_less` is what makes it need less; empty where nothing does.
+    """
     if needed > given:
         raise PlanError(
             f"measurement {plan.name!r} needs {_mebibytes(needed)} of room and the disk "
             f"gives {_mebibytes(given)}",
-            hint="choose a larger --size, or a smaller --scale",
+            hint=f"choose a larger --size{or_less}",
+        )
+
+
+def require_memory(plan: MeasurementPlan, needed: int, given: int | None) -> None:
+    """Raises PlanError when a measurement needs more bytes of memory than its machine has; None
+    where that is not known."""
+    if given is not None and needed > given:
+        whole = -(-needed // (1 << 20))
+        raise PlanError(
+            f"measurement {plan.name!r} needs {whole} MiB of memory and the guest has "
+            f"{given >> 20} MiB",
+            hint=f"ask for --guest-memory {whole}M",
         )
 
 

@@ -15,8 +15,10 @@ from vdisklab.host.ledger import Entry, Kind
 from vdisklab.plan.ground import Ground
 from vdisklab.plan.path import parse_path
 from vdisklab.storage.device import require_usable, whole_devices
+from vdisklab.storage.image import image_file, random_source
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
+from vdisklab.storage.target import Target
 from vdisklab.storage.undo import UNDO
 
 from .conftest import MIB, Attach
@@ -153,3 +155,19 @@ def test_clean_wipes_only_what_is_ours(host: LocalHost, attach: Attach) -> None:
     UNDO[Kind.DEVICE](host, entry)
     UNDO[Kind.DEVICE](host, entry)
     assert signatures(host, device) == ()
+
+
+@pytest.mark.parametrize("text", ["qcow2/none", "raw/none", "none"])
+def test_an_image_fills_a_device(site: Site, attach: Attach, text: str) -> None:
+    """qemu-img refuses `full` preallocation on what is no regular file."""
+    image, size = parse_path(f"lvm/{text}").image, 8 * MIB
+    below = Target(attach(32 * MIB), is_block=True)
+    with (
+        random_source(site, size) as source,
+        image_file(site, below, image, size=size, name="a", source=source) as made,
+    ):
+        assert made.is_block
+        if text == "qcow2/none":
+            assert made.properties["image.mapped"] == str(size)
+        else:
+            assert made.path.read_bytes()[:size] == source.read_bytes()

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from analysis.made import CAMPAIGN, HOST, IOPS, P99, campaign_runs, drifting, observed
+from vdisklab.analysis.ceilings import ceiling_findings
+from vdisklab.analysis.circumstances import host_findings
 from vdisklab.analysis.doubt import (
     Bimodal,
     ClockTrouble,
@@ -20,15 +22,10 @@ from vdisklab.analysis.doubt import (
     NoisyNeighbour,
     SlowFirstBlock,
     ThinImage,
-    bimodal_findings,
-    ceiling_findings,
-    drift_findings,
-    evidence_findings,
-    first_block_findings,
-    host_findings,
-    witnessed,
 )
 from vdisklab.analysis.observations import Floats, Observations, from_numbers
+from vdisklab.analysis.stability import bimodal_findings, drift_findings, first_block_findings
+from vdisklab.analysis.witness import evidence_findings, witnessed
 from vdisklab.report.wording import sentence
 from vdisklab.result.model import Direction, Evidence, Witnessed
 
@@ -151,11 +148,11 @@ def test_what_plan_and_host_alone_tell() -> None:
     numbers = named({"raw/writeback (warm)": np.ones(3), "raw/none": np.ones(3)})
     slow = dataclasses.replace(HOST, more={"governor": "powersave"}, kernel="6.5")
     other = dataclasses.replace(CAMPAIGN, host=slow)
-    fits, governor, kernel = host_findings([other, CAMPAIGN], numbers)[:3]
+    fits, governor, kernel = host_findings([other, CAMPAIGN], numbers.cells)[:3]
     assert fits == FitsInMemory(1, 1 << 28, 8 << 30)
     assert governor == FrequencyGovernor("powersave")
     assert kernel == HostChanged("kernel", ("6.5", "6.1.0-30-amd64"))
-    assert host_findings([CAMPAIGN], named({"raw/none": np.ones(3)})) == ()
+    assert host_findings([CAMPAIGN], ["raw/none"]) == ()
 
 
 def test_a_runs_evidence_is_what_the_store_would_give() -> None:

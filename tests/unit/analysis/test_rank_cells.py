@@ -102,6 +102,18 @@ def test_without_enough_there_is_no_ranking(shape: tuple[int, int], reason: Unra
     assert not found.inconclusive
 
 
+def test_one_with_enough_beside_one_with_too_few() -> None:
+    """It has its blocks, and is not told to be measured more often."""
+    grid = np.ones((2, 3))
+    grid[1, 2] = np.nan
+    found = rank(observed({IOPS: grid}), IOPS)
+    assert found.rows == ()
+    assert {each.cell: each.reason for each in found.unranked} == {
+        "c00": Unranked.NOTHING_TO_COMPARE,
+        "c01": Unranked.TOO_FEW_BLOCKS,
+    }
+
+
 def test_nothing_at_all() -> None:
     found = rank(observed({}), IOPS)
     assert (found.rows, found.unranked, found.comparisons) == ((), (), 0)

@@ -86,7 +86,7 @@ def test_a_small_budget_goes_to_the_best() -> None:
     found = standing(np.linspace(0, 0.3, 30)[:, None], RULES)
     assert len(found.survivors) == 30
     assert next_cells(found, np.inf) == found.survivors
-    assert next_cells(found, 20) == found.survivors[:10]
+    assert next_cells(found, 20) == found.survivors[:6]
     assert next_cells(found, 1.5) == ()
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from analysis.made import IOPS, campaign_runs, observed
-from vdisklab.analysis.doubt import FromPageCache, evidence_findings, witnessed
-from vdisklab.analysis.findings import emulated, failed_cells
+from vdisklab.analysis.doubt import FromPageCache
+from vdisklab.analysis.findings import Caveats, InLab, caveats_of, failed_cells
 from vdisklab.analysis.summary import IntervalMethod, summarise
-from vdisklab.result.model import Direction
+from vdisklab.analysis.witness import evidence_findings, witnessed
+from vdisklab.result.model import Direction, Origin
 
 
 def test_a_summary_says_how_it_came_about() -> None:
@@ -24,6 +25,32 @@ def test_a_summary_says_how_it_came_about() -> None:
     assert found["c02"].method is IntervalMethod.LOG_T
     assert found["c03"].method is IntervalMethod.ORDER_STATISTICS
     assert found["c03"].median == pytest.approx(3.5)
+
+
+def test_a_summary_is_there_for_what_was_measured_alone() -> None:
+    grid = np.array([[1.0, 2.0], [np.nan, np.nan], [3.0, np.nan]])
+    found = summarise(observed({IOPS: grid}), IOPS)
+    assert list(found) == ["c00", "c02"]
+    assert (len(found), "c01" in found, found.get("c01")) == (2, False, None)
+    with pytest.raises(KeyError):
+        found["c01"]
+    assert found["c02"].blocks == 1
+
+
+def test_medians_are_numpys() -> None:
+    rng = np.random.default_rng(3)
+    grid = np.exp(rng.normal(0, 3, (60, 7)))
+    grid[rng.random(grid.shape) < 0.4] = np.nan
+    grid[0, 1:], grid[0, 0] = np.nan, 5.0
+    found = summarise(observed({IOPS: grid}), IOPS)
+    for row, values in enumerate(grid):
+        if np.isfinite(values).any():
+            assert found[f"c{row:02d}"].median == np.nanmedian(values)
+
+
+def test_an_interval_beyond_what_a_float_holds_is_none() -> None:
+    found = summarise(observed({IOPS: np.array([[1e-300, 1.0, 1e300]])}), IOPS)
+    assert (found["c00"].low, found["c00"].high) == (0.0, None)
 
 
 def test_bytes_that_never_reached_the_device_are_told() -> None:
@@ -51,7 +78,10 @@ def test_failures_are_counted_until_they_are_made_good() -> None:
     assert failed_cells([run for run in runs if not run.failure]) == ()
 
 
-def test_emulation_is_noticed() -> None:
+def test_emulation_and_lab_are_noticed() -> None:
     runs = list(campaign_runs(blocks=1))
-    assert emulated(runs)
-    assert not emulated(runs[:1])  # the host alone
+    assert caveats_of(runs) == Caveats(emulated=True, lab=False)
+    assert caveats_of(runs[:1]) == Caveats(emulated=False, lab=False)  # the host alone
+    one_of_the_lab = [*runs, dataclasses.replace(runs[0], origin=Origin.LAB)]
+    assert caveats_of(one_of_the_lab) == Caveats(emulated=True, lab=True)
+    assert caveats_of(one_of_the_lab).findings == (InLab(),)

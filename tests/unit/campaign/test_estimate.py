@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.campaign.estimate import campaign_seconds, room_needed, run_seconds, stacks_of
+from vdisklab.campaign.estimate import (
+    campaign_seconds,
+    memory_needed,
+    room_needed,
+    run_seconds,
+)
 from vdisklab.campaign.schedule import schedule
+from vdisklab.campaign.stacks import stacks_of
+from vdisklab.errors import HostError
 from vdisklab.plan.segments import PageCache
+from vdisklab.storage.room import require_memory
 from vdisklab.units import GIB, MIB
 
 from .plans import a_plan
@@ -59,3 +67,13 @@ def test_a_stack_has_room_for_the_disk_and_the_formats_tables(path: str) -> None
 def test_the_null_device_needs_none() -> None:
     assert sum(stacks_of(a_plan("null")).values()) == 0
     assert room_needed(a_plan("null")) < GIB
+
+
+def test_what_lies_on_tmpfs_is_memory_and_refused_when_it_does_not_fit() -> None:
+    plan = a_plan("raw/none", "tmpfs/{raw,qcow2}/writeback")
+    assert memory_needed(a_plan("raw/none", "xfs/raw/none")) == 0
+    assert memory_needed(plan) > 2 * plan.size_bytes
+    require_memory(GIB, 0, "x")  # the kernel does not say
+    require_memory(GIB, GIB, "x")
+    with pytest.raises(HostError, match=r"x needs 2.0 GiB of memory .* 1.0 GiB is available"):
+        require_memory(2 * GIB, GIB, "x")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
 import pytest
+from guest.fake_agent import WINDOWS, FakeAgent, Said, agent_of
 
 from vdisklab.campaign.place import (
     GuestPlace,
@@ -18,13 +19,17 @@ from vdisklab.campaign.place import (
     prepared,
     with_files,
 )
-from vdisklab.errors import GuestError, HostError, WorkloadError
+from vdisklab.errors import GuestError, HostError, PlanError, WorkloadError
 from vdisklab.guest.agent import Ended
+from vdisklab.guest.inside import look_inside
 from vdisklab.guest.machine import Machine
+from vdisklab.guest.system import GuestSystem, MicroGuest
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
+from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.storage.site import Site, open_site
-from vdisklab.workload.base import Output, Script, Step, Subject
+from vdisklab.workload.base import Output, Script, Step, Subject, Timing
+from vdisklab.workload.registry import workload_on_windows
 
 DISK = Subject("/dev/vdb", 1 << 30, is_device=True)
 
@@ -80,6 +85,22 @@ def test_what_follows_is_done_whatever_fails() -> None:
     assert place.asked == ["a", "b", "y", "z"]
 
 
+def test_the_first_error_is_told_and_not_its_echo() -> None:
+    class Lost(Scripted):
+        def step(self, step: Step) -> None:
+            self.asked.append(step.command[0])
+            if step.command[0] in "yz":
+                raise GuestError("the connection was lost")
+
+    place = Lost()
+    with pytest.raises(WorkloadError, match="fio exited with 1"), prepared(place, SCRIPT):
+        raise WorkloadError("fio exited with 1")
+    assert place.asked == ["a", "b", "y", "z"]
+    with pytest.raises(GuestError, match="lost"), prepared(place, SCRIPT):
+        pass
+    assert place.asked == ["a", "b", "y", "z"] * 2
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     with (
@@ -115,7 +136,7 @@ def test_a_device_has_no_directory(site: Site) -> None:
 
 
 @dataclass
-class FakeAgent:
+class FakeMounter:
     """A guest that mounts what it is told, or something else."""
 
     mounted: str = "ext4"
@@ -129,11 +150,12 @@ class FakeAgent:
 
 @dataclass
 class FakeMachine:
-    agent: FakeAgent
+    agent: FakeMounter
+    system: GuestSystem = field(default_factory=MicroGuest)
 
 
 def test_a_new_file_system_in_the_guest_and_gone_again() -> None:
-    agent = FakeAgent()
+    agent = FakeMounter()
     place = GuestPlace(cast(Machine, FakeMachine(agent)), DISK)
     with place.workspace("ext4") as space:
         assert (space.subject.path, space.subject.size) == ("/mnt/vdisklab", 409600)
@@ -145,9 +167,52 @@ def test_a_new_file_system_in_the_guest_and_gone_again() -> None:
     assert "nodiscard" in agent.asked[0]
 
 
+def test_after_an_error_the_guests_file_system_is_left_alone() -> None:
+    agent = FakeMounter()
+    place = GuestPlace(cast(Machine, FakeMachine(agent)), DISK)
+    with pytest.raises(GuestError, match="did not end"), place.workspace("ext4"):
+        raise GuestError("`fio` did not end within 120 s")
+    assert [each.split()[0] for each in agent.asked][-2:] == ["cat", "stat"]
+
+
 def test_another_file_system_than_asked_for() -> None:
-    agent = FakeAgent(mounted="ext2")
+    agent = FakeMounter(mounted="ext2")
     place = GuestPlace(cast(Machine, FakeMachine(agent)), DISK)
     with pytest.raises(GuestError, match="as ext2 instead of ext4"), place.workspace("ext4"):
         pytest.fail("not reached")
-    assert agent.asked[-1].startswith("umount")
+    assert agent.asked[-1] == "cat /proc/mounts"
+
+
+XML = (Path(__file__).parents[2] / "data" / "foreign" / "diskspd-2.0.xml").read_text()
+WINDOWS_DISK = Subject("#1", 32 << 20, is_device=True, scratch=r"C:\Windows\Temp")
+
+
+def windows(argv: Sequence[str], stdin: str) -> Said:
+    """A Windows in which DISKSPD measures and PowerShell finds the disk."""
+    del stdin
+    if argv[0].endswith("diskspd.exe"):
+        return Said("\ufeff" + XML if argv[-1] == "#1" else "Error opening file")
+    return Said("device=#1\r\nsize_bytes=33554432\r\n")
+
+
+def test_a_fio_measurement_is_done_by_diskspd_in_a_windows_guest(tmp_path: Path) -> None:
+    """Through a socket, with answers after Microsoft's documentation."""
+    program = tmp_path / "diskspd.exe"
+    program.write_bytes(b"MZ")
+    fake = FakeAgent(WINDOWS, windows)
+    plan = MeasurementPlan("randread", "fio", {"rw": "randread", "bs": "4k"})
+    with agent_of(fake) as agent:
+        system = look_inside(agent, program)
+        system.require(agent, ("fio",))
+        machine = cast(Machine, FakeMachine(cast(FakeMounter, agent), system))
+        assert system.find_disk(agent, "vdl1").device == WINDOWS_DISK.path
+        place = GuestPlace(machine, WINDOWS_DISK)
+        workload = workload_on_windows(plan)
+        with place.workspace(None) as space:
+            script = workload.script(plan, space.subject, Timing(1.0, 0.0))
+            outcome = workload.parse(plan, place.run(replace(script, expected=0.0), None))
+        with pytest.raises(PlanError, match="files in a Windows guest"), place.workspace("ext4"):
+            pytest.fail("not reached")
+    assert {sample.metric for sample in outcome.samples} >= {"iops", "bandwidth", "latency_p99"}
+    assert fake.ran[-1][0] == r"C:\Windows\Temp\vdisklab-diskspd.exe"
+    assert list(fake.files) == [fake.ran[-1][0]]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from vdisklab.campaign.preview import CellCommands, preview_cell
 from vdisklab.guest.argv import BootFiles
+from vdisklab.plan.ground import Ground
 from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.profile import MeasurementPlan
 
 from .plans import a_plan
 
@@ -58,6 +61,58 @@ def test_the_host_needs_no_guest() -> None:
     assert shown.qmp == ()
     (measurement,) = shown.measurements
     assert "--filename=/w/vdisklab-RUN/stack-0/image.raw" in measurement
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("tmpfs/raw", "mount qemu-img qemu-img"),
+        ("lvm/none", "losetup vgcreate lvcreate qemu-img"),
+        ("lvmthin/none", "losetup vgcreate lvcreate lvcreate qemu-img"),
+        ("md:level=5/none", "losetup losetup losetup mdadm qemu-img"),
+        ("zfs/raw/writeback", "losetup zpool zfs qemu-img qemu-img"),
+        ("zvol:raid=mirror/none", "losetup losetup zpool zfs qemu-img"),
+        ("md/ext4/raw", "losetup losetup mdadm mkfs.ext4 mount qemu-img qemu-img"),
+    ],
+)
+def test_each_stack_from_the_bottom(path: str, expected: str) -> None:
+    assert programs(preview(path).host) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("path", "top"),
+    [
+        ("lvm/none", "/dev/vdl_RUN_stack_0/disk"),
+        ("zvol/none", "/dev/zvol/vdl_RUN_stack_0/disk"),
+        ("md/none", "/dev/md/vdl_RUN_stack_0"),
+        ("zfs/raw/writeback", "/w/vdisklab-RUN/stack-0/image.raw"),
+    ],
+)
+def test_what_is_filled_and_plugged_is_the_top_of_the_stack(path: str, top: str) -> None:
+    shown = preview(path)
+    assert shlex.split(shown.host[-1])[-1] == top
+    assert f'"filename": "{top}"' in shown.qmp[0]
+
+
+def test_a_device_of_the_users_is_wiped_and_taken_whole() -> None:
+    plan = replace(a_plan("xfs/raw/none"), ground=Ground((Path("/dev/sdx"),)))
+    shown = preview_cell(plan, plan.cells[0], BOOT, Accelerator.TCG)
+    assert shown.host[0] == "wipefs --all --quiet /dev/sdx"
+    assert programs(shown.host)[:3] == ["wipefs", "mkfs.xfs", "mount"]
+    assert shlex.split(shown.host[1])[-1] == "/dev/sdx"
+
+
+def test_a_measurement_on_files_makes_its_file_system_first() -> None:
+    files = MeasurementPlan("m", "fio", {"rw": "read", "bs": "4k"}, filesystem="ext4")
+    for path, programs_run in (
+        ("raw/none", ["mkfs.ext4", "mkdir", "mount", "fio"]),
+        ("ext4/host", ["fio"]),
+    ):
+        plan = a_plan(path)
+        plan = replace(plan, profile=replace(plan.profile, measurements=(files,)))
+        shown = preview_cell(plan, plan.cells[0], BOOT, Accelerator.TCG)
+        assert programs(shown.measurements) == programs_run
+        assert "--directory=" in shown.measurements[-1]
 
 
 def test_a_thin_image_is_not_filled() -> None:

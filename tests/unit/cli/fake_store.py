@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from analysis.made import CAMPAIGN, campaign_runs
 
-from vdisklab.analysis.doubt import witnessed
 from vdisklab.analysis.observations import Codes, Floats
+from vdisklab.analysis.witness import witnessed
 from vdisklab.cli import tables
 from vdisklab.errors import DatabaseError
 from vdisklab.result.model import Campaign, Measurement, Run, Witnessed
-from vdisklab.result.observations import CellTally, Example
+from vdisklab.result.observations import CellTally, Example, RunCourse
 from vdisklab.result.powercut import PowerCut
 
 
@@ -85,6 +85,15 @@ class FakeStore:
             )
             for run in last.values()
         )  # fmt: skip
+
+    def courses(self, campaign_ids: Sequence[str], cells: Sequence[str]) -> list[RunCourse]:
+        return [
+            RunCourse(run.campaign, run.cell, run.block, measured.name, series)
+            for run in self.outlines(campaign_ids)
+            if run.failure is None and run.cell in cells
+            for measured in run.measurements
+            for series in measured.series
+        ]
 
     def observations(self, campaign_ids: Sequence[str]) -> FakeColumns:
         rows = [

@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from analysis.made import CAMPAIGN, START, _run
+from analysis.made import CAMPAIGN, START, _run, campaign_runs
 
 from cli.fake_store import FakeStore, install
-from vdisklab.analysis.durability import Keeping, durability
+from vdisklab.analysis.durability import Cuts, Keeping, PathVerdict, durability
 from vdisklab.analysis.needs import MEANING, NeedKind, meets, parse_need
 from vdisklab.cli.main import main
-from vdisklab.cli.verdicts import verdicts_of
-from vdisklab.errors import PlanError
+from vdisklab.cli.verdicts import stored_verdicts, verdicts_of
+from vdisklab.errors import HostError, PlanError
 from vdisklab.export.form import Wish
 from vdisklab.export.registry import EXPORTERS, Form
 from vdisklab.plan.path import parse_path
+from vdisklab.report.keeping import power_cut_values
 from vdisklab.report.ranking import bar
 from vdisklab.result.model import Run
 from vdisklab.result.powercut import PowerCut
@@ -153,6 +154,17 @@ def test_too_little_data_is_said(
     assert sentence in capsys.readouterr().err
 
 
+def test_a_missing_baseline_is_not_blamed_on_a_need(
+    store: FakeStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.all_runs = [run for run in store.all_runs if run.path != "host"]
+    assert main(["recommend", "--need", "durable"]) == PlanError.exit_code
+    said = capsys.readouterr().err
+    assert "the baseline, is missing" in said
+    assert "--weights" in said
+    assert "vdisklab rank" in said
+
+
 def test_a_single_path_is_recommended_and_said_to_be_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,15 +184,10 @@ def test_mixed_hosts_are_refused(
     assert "two machines" in capsys.readouterr().err
 
 
-class Cut:
-    def __init__(self, path: str, cuts: int, broken: int) -> None:
-        self.path, self.cuts, self.broken = path, cuts, broken
-
-
 def test_a_verdict_of_power_cuts_counts() -> None:
     path = parse_path("ext4/raw/none")
-    lost = {path.canonical: Cut(path.canonical, 100, 3)}
-    kept = {path.canonical: Cut(path.canonical, 100, 0)}
+    lost = {path.canonical: PathVerdict(path.canonical, Cuts(100, 3))}
+    kept = {path.canonical: PathVerdict(path.canonical, Cuts(100, 0))}
     assert durability(path, {}).keeping is Keeping.NOT_TESTED
     assert durability(path, lost).keeping is Keeping.LOST_IN_TEST
     assert durability(path, kept).keeping is Keeping.KEPT_IN_TEST
@@ -264,12 +271,86 @@ def test_power_cuts_of_this_machine_decide(
     assert found["excluded"] == {"durable": 2}
 
 
+AUDITED = """<domain type="kvm"><name>web</name><devices><disk type="file" device="disk">
+<driver name="qemu" type="raw" cache="none"/><source file="/nonexistent/web.img"/>
+<target dev="vda" bus="virtio"/></disk></devices></domain>"""
+
+
 def test_a_client_that_never_flushes_counts_where_none_is_needed() -> None:
     never = replace(CUT_LOST, client="never")
-    assert verdicts_of([never]) == {}
-    assert verdicts_of([replace(never, path="raw/directsync")])["raw/directsync"].broken == 10
+    found = verdicts_of([never])
+    assert durability(parse_path("raw/none"), found).keeping is Keeping.NOT_TESTED
+    found = verdicts_of([replace(never, path="raw/directsync")])
+    assert durability(parse_path("raw/directsync"), found).broken == 10
     failed = replace(CUT_LOST, failure="no room", survives=None)
     assert verdicts_of([failed]) == {}
+
+
+def test_a_verdict_holds_for_its_kernel_and_qemu_only(store: FakeStore) -> None:
+    older = replace(CAMPAIGN.host, qemu="6.0")
+    store.all_cuts = (CUT_KEPT, replace(CUT_LOST, host=older))
+    assert stored_verdicts(store, CAMPAIGN.host)["raw/none"].flushed == Cuts(100, 0)
+    assert stored_verdicts(store, older)["raw/none"].flushed == Cuts(100, 10)
+
+
+def test_the_ranking_tells_what_power_cuts_found_and_nothing_else(
+    store: FakeStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.all_cuts = (
+        CUT_KEPT,
+        replace(CUT_LOST, id="cc", client="never"),
+        replace(CUT_LOST, id="dd", path="qcow2/none"),
+    )
+    cells = {row["path"]: row for row in answer(capsys, "rank")["cells"]}
+    assert cells["raw/none"]["power_cut"] == "kept-flushed-only"
+    assert cells["raw/none"]["power_cut_states"] == 200
+    assert cells["qcow2/none"]["power_cut"] == "lost-flushed"
+    assert cells["raw/unsafe"]["power_cut"] is None  # it would lose, and nobody tried it
+    assert main(["rank"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("not tried" in line for line in lines) == 4
+    assert sum("LOSES" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("flushed", "unflushed", "word"),
+    [
+        (Cuts(), Cuts(), "not tried"),
+        (Cuts(9), Cuts(), "flushed"),
+        (Cuts(9), Cuts(9, 1), "flushed"),
+        (Cuts(9), Cuts(9), "all"),
+        (Cuts(), Cuts(9), "unflushed"),
+        (Cuts(), Cuts(9, 1), "not all"),
+        (Cuts(9, 1), Cuts(9), "LOSES"),
+        (Cuts(9, 1), Cuts(), "LOSES"),
+    ],
+)
+def test_every_verdict_has_its_word(flushed: Cuts, unflushed: Cuts, word: str) -> None:
+    shown = power_cut_values(PathVerdict("raw/none", flushed, unflushed))[0].text
+    assert shown == word
+
+
+def test_the_audit_reads_the_verdicts(
+    store: FakeStore, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "web.xml"
+    file.write_text(AUDITED)
+    (disk,) = answer(capsys, "audit", str(file))["disks"]
+    assert disk["power_cut"] is None
+    store.all_cuts = (replace(CUT_LOST, path=disk["path"]),)
+    (disk,) = answer(capsys, "audit", str(file))["disks"]
+    assert disk["power_cut"]["keeping"] == "lost-in-test"
+    assert main(["audit", str(file)]) == 0
+    assert "lost promised data in 10 of 100" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_decides_durability_is_said(
+    store: FakeStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.all_cuts = (CUT_KEPT, replace(CUT_LOST, id="cc", client="never"))
+    said = " ".join(answer(capsys, "recommend", "--need", "durable")["sentences"])
+    assert "Durable: 1 of 5 paths by power cuts on this host, the others by rule" in said
+    assert "written and never flushed was lost in 10 of 100 power cuts" in said
 
 
 def test_bars_are_as_long_as_their_share(
@@ -282,3 +363,54 @@ def test_bars_are_as_long_as_their_share(
     assert lengths["raw/none"] == pytest.approx(40 * 0.8 / 1.4, abs=1.5)
     assert bar(0.0, 0.0) == ""
     assert bar(1.0, 16.0) == "██▌"
+
+
+@pytest.mark.parametrize(
+    ("needs", "hint"),
+    [
+        (["format=vdi"], "vdisklab run ext4/vdi/none host"),
+        (["discard", "format=raw", "no-flush-safe"], "ext4/raw/directsync/virtio:discard=unmap"),
+        (["snapshots", "format=vhdx"], "vdisklab run btrfs/vhdx/none host"),
+        (["format=raw", "format=vmdk"], "exclude one another"),
+    ],
+)
+def test_an_unmet_need_names_a_path_that_meets_it(
+    store: FakeStore, capsys: pytest.CaptureFixture[str], needs: list[str], hint: str
+) -> None:
+    del store
+    words = [word for need in needs for word in ("--need", need)]
+    assert main(["recommend", *words]) == PlanError.exit_code
+    assert hint in capsys.readouterr().err
+
+
+def test_the_only_one_with_blocks_enough_is_recommended(
+    store: FakeStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen on a real campaign: of two qcow2 paths one had failed in a block."""
+    store.all_runs = [
+        run for run in store.all_runs if run.path != "qcow2/directsync" or run.block <= 2
+    ]
+    found = answer(capsys, "recommend", "--need", "format=qcow2")
+    assert found["path"] == "qcow2/none"
+
+
+def test_a_libvirt_that_does_not_answer_ends_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    virsh = tmp_path / "virsh"
+    virsh.write_text("#!/bin/sh\necho 'error: failed to connect to the hypervisor' >&2\nexit 1\n")
+    virsh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert main(["audit", "--libvirt", "qemu:///system"]) == HostError.exit_code
+    said = capsys.readouterr().err
+    assert "libvirt at qemu:///system does not answer" in said
+    assert "hint: see that `virsh -c qemu:///system list --all` works" in said
+
+
+def test_numbers_of_the_page_cache_are_called_so(
+    store: FakeStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.all_runs = [run for run in campaign_runs() if run.path != "raw/none"]
+    store.all_runs = [run for run in store.all_runs if run.page_cache != "cold"]
+    said = " ".join(answer(capsys, "recommend")["sentences"])
+    assert "host's page cache's" in said

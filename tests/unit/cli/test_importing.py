@@ -61,8 +61,9 @@ def test_a_damaged_file_leaves_nothing(
     [
         (b"", "the file is empty"),
         (b"caf\xe9", "not text in UTF-8: byte 3 is wrong"),
+        (b"4096 bytes\0 copied, 1 s", "is no text: it has a NUL at character 10"),
         (b"\xff\xfe\x00", "not text"),
-        (b"\x7fELF\x00\x00", "no known program wrote this"),
+        (b"\x7fELF\x01\x01", "no known program wrote this"),
     ],
 )
 def test_what_is_no_result(

@@ -31,10 +31,10 @@ EVENTS: tuple[Event, ...] = (
 )
 
 
-def shown(*, terminal: bool) -> str:
+def shown(*, terminal: bool, each: bool = False) -> str:
     sink = io.StringIO()
     console = Console(file=sink, force_terminal=terminal, width=100)
-    with TerminalProgress(console) as progress:
+    with TerminalProgress(console, each=each) as progress:
         for event in EVENTS:
             progress(event)
             if terminal:
@@ -49,6 +49,14 @@ def test_plain_lines_without_a_terminal() -> None:
         "✓ 2/4 block 1/2, cell 1/2: raw/none (7.0 s)",
         "note: under emulation [not bold]",
         "✗ 3/4 block 1/2, cell 2/2: raw/[odd]: no answer",
+    ]
+
+
+def test_each_measurement_gets_a_line_where_it_takes_minutes() -> None:
+    lines = shown(terminal=False, each=True).splitlines()
+    assert lines[2:4] == [
+        "block 1/2, cell 1/2: raw/none: randread-4k-q1",
+        "✓ 2/4 block 1/2, cell 1/2: raw/none (7.0 s)",
     ]
 
 

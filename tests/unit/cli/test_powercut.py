@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
+from pathlib import Path
 
 import jsonschema
 import pytest
 from result.test_power_cuts import FAILED, KEPT, LOST
 
+from vdisklab.cli import powercut as verb
 from vdisklab.cli.main import main
+from vdisklab.errors import HostError
 from vdisklab.report.powercut import power_cut_document, power_cut_table, verdict_word
 
 
@@ -20,12 +23,26 @@ from vdisklab.report.powercut import power_cut_document, power_cut_table, verdic
         (("raw/none",), "no host layer to put a logged disk under", "ext4/raw/none"),
         (("ext4/host",), "no guest disk", "format"),
         (("ext4/none",), "no image format says which", "ext4/raw/none"),
-        (("tmpfs/raw/none",), "cannot yet be judged on tmpfs", "ext4, xfs, btrfs"),
-        (("ext4/vdi/none",), "cannot yet be judged on vdi", "raw, qcow2"),
+        (("tmpfs/raw/none",), "nothing is left after a power cut", "ext4, xfs, btrfs, zfs"),
+        (("zvol/ext4/raw/none",), "finds zvol again after a power cut", "ext4, xfs, btrfs, zfs"),
+        (("md:level=1/xfs/raw/none",), "finds md again after", "only host layer"),
+        (("zfs:raid=mirror/raw/none",), "stands on several", "leave raid out"),
         (("ext4/raw/none", "--states", "9", "--exhaustive"), "exclude each other", "one of them"),
         (("ext4/raw/none", "--tear", "1000"), "--tear 1000", "4096"),
+        (("ext4/raw/none", "--client", "sqlite-wal"), "needs a guest to run in", "--access guest"),
+        (("ext4/raw/none", "--driver", "queue"), "is a setting of a guest", "--access guest"),
+        (
+            ("ext4/raw/none/nvme", "--access", "guest", "--driver", "hdparm"),
+            "nvme disk has no setting `hdparm`",
+            "another --driver",
+        ),
+        (
+            ("ext4/raw/none/usb", "--access", "boot-sector"),
+            "a boot sector is tried on ide and virtio, not on usb",
+            "write one of them",
+        ),
         (("--replay", "nonsense"), "'nonsense' names no case", "ID/EPOCH-BITS"),
-        (("--replay", "abcd/0-0"), "holds no recording", ""),
+        (("--replay", "abcd/0-0"), "holds no recording", "name a case as"),
     ],
 )
 def test_what_cannot_be_judged_is_one_sentence(
@@ -37,6 +54,21 @@ def test_what_cannot_be_judged_is_one_sentence(
     assert sentence in said
     assert hint in said
     assert said.count("\n") <= 2
+
+
+def test_a_kernel_without_log_writes_is_told_before_any_control(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    dmsetup = programs / "dmsetup"
+    dmsetup.write_text("#!/bin/sh\necho 'linear v1.4.0'\n")
+    dmsetup.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    monkeypatch.setattr(verb, "open_lab", lambda *_: pytest.fail("a lab was opened"))
+    asked = ("ext4/raw/none", "--logged-by", "dm-log-writes", "--dir", str(tmp_path))
+    assert main(["powercut", *asked, "--db", str(tmp_path / "db")]) == HostError.exit_code
+    assert "has no target log-writes" in capsys.readouterr().err
 
 
 def test_the_document_is_that_of_the_schema() -> None:
@@ -53,6 +85,6 @@ def test_the_table_tells_verdicts_apart() -> None:
     assert [verdict_word(each) for each in (KEPT, LOST, FAILED)] == ["survives", "LOSS", "failed"]
     table = power_cut_table([KEPT, LOST, FAILED])
     cells = [[value.text for value in row] for row in table.rows]
-    assert [row[4] for row in cells] == ["all", "3e+26", ""]
-    assert [row[7] for row in cells] == ["", "bb22/0-0", ""]
-    assert [row[8] for row in cells] == ["", "9 sectors lost; …", "no room"]
+    assert [row[5] for row in cells] == ["all", "3e+26", ""]
+    assert [row[8] for row in cells] == ["", "bb22/0-0", ""]
+    assert [row[9] for row in cells] == ["", "9 sectors lost; …", "no room"]

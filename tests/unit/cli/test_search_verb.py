@@ -8,8 +8,16 @@ import pytest
 from analysis.made import CAMPAIGN, campaign_runs
 
 from cli.fake_store import FakeStore
+from vdisklab.analysis.durability import Cuts, PathVerdict
 from vdisklab.analysis.search import Ended, Rules
-from vdisklab.cli.search import BestSearch, Wanted, make_search, parse_share
+from vdisklab.cli.search import (
+    BestSearch,
+    Wanted,
+    durable_basis,
+    judged_needs,
+    make_search,
+    parse_share,
+)
 from vdisklab.errors import PlanError
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
@@ -87,6 +95,23 @@ def test_needs_leave_paths_out_and_list_them(plan: CampaignPlan) -> None:
     assert {one.path for one in kept.dropped} >= {"raw/writeback", "qcow2/directsync"}
     with pytest.raises(PlanError, match="no path meets format=vdi"):
         only_with(plan, [parse_need("format=vdi")])
+
+
+def test_durable_goes_by_power_cuts_where_there_are_any(plan: CampaignPlan) -> None:
+    needs = [parse_need("durable")]
+    verdicts = {
+        "raw/none": PathVerdict("raw/none", Cuts(60, 2)),
+        "qcow2/directsync": PathVerdict("qcow2/directsync", Cuts(60)),
+    }
+    kept = only_with(plan, judged_needs(needs, verdicts))
+    assert "raw/none" in {cell.label for cell in only_with(plan, needs).cells}
+    assert "raw/none" not in {cell.label for cell in kept.cells}
+    (dropped,) = [one for one in kept.dropped if one.path == "raw/none"]
+    assert "lost promised data in 2 of 60 power cuts" in dropped.reason
+    said = durable_basis(kept, needs, verdicts) or ""
+    assert said.startswith("Durable: 1 of ")
+    assert "the others by rule alone" in said
+    assert durable_basis(kept, [parse_need("cache=none")], verdicts) is None
 
 
 @pytest.mark.parametrize(("text", "share"), [("3%", 0.03), ("0.5 %", 0.005), ("0.1", 0.1)])

@@ -54,6 +54,20 @@ def test_kubevirt_says_each_option_or_a_gap() -> None:
     assert [gap.option for gap in text.gaps] == ["discard=ignore", "a number of queues"]
 
 
+@pytest.mark.parametrize("source", ["/srv/a.img", "Web", "-web", "web.", "a" * 254])
+def test_kubernetes_takes_not_every_name(source: str) -> None:
+    with pytest.raises(PlanError, match="cannot be the name of a claim"):
+        exported("raw/none", Form.KUBEVIRT, source)
+    assert 'claimName: "web-1.data"' in exported("raw/none", Form.KUBEVIRT, "web-1.data").text
+    with pytest.raises(PlanError, match="cannot be the name of a virtual machine"):
+        EXPORTERS[Form.KUBEVIRT](Wish(parse_path("raw/none"), "web", name="Web 1"))
+
+
+def test_a_comma_would_end_proxmoxs_volume() -> None:
+    with pytest.raises(PlanError, match="parted by commas"):
+        exported("raw/none", Form.PROXMOX, "/srv/a,cache=unsafe.img")
+
+
 @pytest.mark.parametrize(
     ("form", "path", "what"),
     [

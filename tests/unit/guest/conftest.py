@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from guest.fake_qemu import make_image
 from guest.synthetic import write_kernel
 
 APT_CACHE = """
@@ -70,3 +71,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
     found.script("dpkg-deb", DPKG_DEB)
     monkeypatch.setenv("PATH", f"{found.programs}{os.pathsep}{os.environ['PATH']}")
     return found
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    return make_image(tmp_path)

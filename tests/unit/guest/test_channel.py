@@ -169,7 +169,7 @@ class TestAgent:
             pytest.raises(GuestError, match=r"`fio` did not end within 0\.2 s"),
         ):
             Agent(channel).run(("fio",), timeout=0.2)
-        assert side.asked[-1]["arguments"]["arg"] == ["kill", "-9", "7"]
+        assert side.asked[-1]["arguments"]["arg"] == ["-c", "kill -9 7"]
 
     def test_nothing_is_asked_while_it_must_still_run(self) -> None:
         asked: list[float] = []
@@ -208,3 +208,43 @@ class TestAgent:
             pytest.raises(GuestError),
         ):
             Agent(channel).run(("fio",), timeout=5)
+
+
+class TestFiles:
+    @staticmethod
+    def holding(content: bytes, *, at_once: int = 4) -> Any:  # noqa: ANN401 - an Answer
+        """An agent with one open file, which it sends a few bytes at a time."""
+        left = [content]
+
+        def answer(request: Message) -> list[Message]:
+            if request["execute"] == "guest-file-open":
+                return ok(1000)
+            if request["execute"] == "guest-file-close":
+                return ok({})
+            piece, left[0] = left[0][:at_once], left[0][at_once:]
+            text = base64.b64encode(piece).decode()
+            return ok({"count": len(piece), "buf-b64": text, "eof": not left[0]})
+
+        return answer
+
+    @pytest.mark.parametrize("text", ["", "1", "1000, 5\n2000, ü\n"])
+    def test_all_pieces_make_the_text(self, text: str) -> None:
+        with channel_to(self.holding(text.encode()), greets=False) as (channel, side):
+            assert Agent(channel).read_file("/run/log") == text
+        assert side.asked[0]["arguments"] == {"path": "/run/log", "mode": "r"}
+        assert side.asked[-1]["execute"] == "guest-file-close"
+
+    def test_a_file_that_is_missing(self) -> None:
+        refusal = {"error": {"class": "GenericError", "desc": "No such file or directory"}}
+        with (
+            channel_to(lambda request: [refusal], greets=False) as (channel, _),
+            pytest.raises(WorkloadError, match=r"/run/log was not written .*No such file"),
+        ):
+            Agent(channel).read_file("/run/log")
+
+    def test_an_agent_that_sends_nothing_for_ever_is_not_waited_for(self) -> None:
+        def answer(request: Message) -> list[Message]:
+            return ok({"buf-b64": "", "eof": False} if "read" in request["execute"] else 1)
+
+        with channel_to(answer, greets=False) as (channel, _):
+            assert Agent(channel).read_file("/run/log") == ""

@@ -14,7 +14,7 @@ from vdisklab.errors import GuestError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.lab.image import LabImage, _read, require_same_python
 from vdisklab.lab.machine import LabConfig, LabFiles, Purpose, lab_argv, take_result
-from vdisklab.lab.payload import required_names
+from vdisklab.lab.payload import carried_files, required_names
 from vdisklab.lab.recipe import (
     PACKAGES,
     Source,
@@ -79,11 +79,32 @@ def test_the_machine_has_no_network_and_only_its_own_disks(files: LabFiles) -> N
     assert "-cpu host" in " ".join(shell)
 
 
+def test_the_lab_can_be_paused_where_its_directory_is_short_enough(tmp_path: Path) -> None:
+    image = LabImage(tmp_path / "image", "6.1", "3.11")
+    for directory, has in ((Path("/var/cache"), True), (Path("/" + "x" * 120), False)):
+        files = LabFiles(image, directory, directory / "code.ext4")
+        argv = lab_argv(LabConfig(Accelerator.TCG), files, "n", Purpose.JOB)
+        assert (f"unix:{directory}/qmp,server=on,wait=off" in argv) is has
+
+
 def test_the_job_quotes_what_it_is_given() -> None:
     job = job_script(["{zvol/ext4,zfs}/qcow2", "--label", "it's"])
     assert "'{zvol/ext4,zfs}/qcow2'" in job
     assert """'it'"'"'s'""" in job
     assert "--db /work/out/lab.sqlite" in job
+
+
+def test_files_on_the_command_line_are_carried_into_the_lab(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.touch()
+    words = ["raw", "--profile", str(own), f"--plan={own}", "--label", str(own)]
+    assert carried_files(words) == (
+        ["raw", "--profile", "/vdisklab/files/0-own.toml", "--plan=/vdisklab/files/1-own.toml",
+         "--label", str(own)],
+        {"0-own.toml": own, "1-own.toml": own},
+    )  # fmt: skip
+    names = ["raw", "--profile", "quick", "--profile"]
+    assert carried_files(names) == (names, {})
 
 
 @pytest.mark.parametrize("script", ["init.sh", "start.sh"])

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.estimate import builds, image_key, room_needed
+from vdisklab.campaign.estimate import builds, room_needed
 from vdisklab.campaign.schedule import block_order, schedule
+from vdisklab.campaign.stacks import image_key, stacks_of, takes_turns
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing, infeasible
@@ -74,7 +75,7 @@ def test_the_workload_on_the_host_uses_the_device_where_there_is_one() -> None:
 
 def test_stacks_that_share_a_device_are_built_once_in_a_block() -> None:
     plan = plan_on(ONE, "{ext4,xfs,btrfs}/{raw,qcow2}/none")
-    assert plan.rebuilds
+    assert takes_turns(plan)
     for block in range(1, 6):
         order = [cell.path.stack for cell in block_order(plan, block)]
         assert len([stack for stack, _ in groupby(order)]) == 3
@@ -84,9 +85,19 @@ def test_stacks_that_share_a_device_are_built_once_in_a_block() -> None:
 
 
 def test_one_stack_on_a_device_is_built_once() -> None:
-    plan = plan_on(ONE, "{none,qcow2/none}", "null")
-    assert not plan.rebuilds
+    plan = plan_on(ONE, "none/{virtio,scsi}", "null")
+    assert not takes_turns(plan)
     assert builds(plan, tuple(schedule(plan))) == 1
+
+
+@pytest.mark.parametrize("ground", [ONE, WORK_DIRECTORY])
+def test_a_block_device_holds_one_image_and_a_directory_all(ground: Ground) -> None:
+    """The same volume as it is and under qcow2: each would overwrite the other."""
+    plan = plan_on(ground, "lvm/{none,qcow2/none,qcow2/writeback}")
+    assert sorted(map(str, stacks_of(plan))) == ["lvm", "lvm/qcow2"]
+    assert takes_turns(plan) == (ground is ONE)
+    (files,) = stacks_of(plan_on(ground, "ext4/{raw,qcow2}/none"))
+    assert str(files) == "ext4"
 
 
 def test_the_ground_is_part_of_the_plan_and_destroy_is_not() -> None:

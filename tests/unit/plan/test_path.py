@@ -14,7 +14,9 @@ from vdisklab.plan.options import (
     BUS_OPTIONS,
     FORMAT_OPTIONS,
     LAYER_OPTIONS,
+    NAME,
     Choice,
+    Name,
     Number,
     OptionType,
     OptionValue,
@@ -48,6 +50,8 @@ def values_of(option: OptionType) -> st.SearchStrategy[OptionValue]:
             return exponents.map(lambda exponent: 1 << exponent)
         case Size():
             return st.integers(option.low, option.high)
+        case Name():
+            return st.from_regex(NAME, fullmatch=True)
         case _:
             raise AssertionError(option)
 
@@ -274,3 +278,11 @@ def test_a_host_path_has_nothing_of_a_guest() -> None:
 def test_names_of_all_kinds_are_disjoint() -> None:
     names = [*LayerKind, *ImageFormat, *CacheMode, *Bus, "host"]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("text", ["{raw/none", "raw/none}", "raw/{none}"])
+def test_a_lonely_brace_is_named_as_what_it_is(text: str) -> None:
+    with pytest.raises(PathSyntaxError) as caught:
+        parse_path(text)
+    assert caught.value.hint is not None
+    assert "a brace has no partner" in caught.value.hint

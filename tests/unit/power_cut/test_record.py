@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -29,6 +30,7 @@ class Disk:
     completed: dict[int, int] = field(default_factory=dict)
     flushed: list[tuple[int, frozenset[int]]] = field(default_factory=list)
     number: int = 0
+    seen: Mapping[str, str] = field(default_factory=dict)
 
     def position(self) -> int:
         return self.log
@@ -63,7 +65,7 @@ class Disk:
 def test_promises_are_never_too_early(kind: ClientKind, depth: int, every: int, seed: int) -> None:
     disk = Disk(random.Random(seed))  # noqa: S311 - reproducible
     load = Load(kind, writes=24, flush_every=every, depth=depth, seed=seed)
-    writes = record(disk, cast("LogTail", disk), load, SECTORS)
+    writes = record(disk, cast("LogTail", disk), load, SECTORS).writes
     assert [write.version for write in writes] == list(range(2, 26))
     for write in writes:
         assert write.acked is not None
@@ -78,7 +80,9 @@ def test_promises_are_never_too_early(kind: ClientKind, depth: int, every: int, 
 
 def test_with_one_request_in_flight_every_flush_promises_all_before() -> None:
     disk = Disk(random.Random(1))  # noqa: S311 - reproducible
-    writes = record(disk, cast("LogTail", disk), Load(ClientKind.FLUSHES, writes=10), SECTORS)
+    writes = record(
+        disk, cast("LogTail", disk), Load(ClientKind.FLUSHES, writes=10), SECTORS
+    ).writes
     assert [write.promised is not None for write in writes] == [True] * 8 + [False] * 2
 
 

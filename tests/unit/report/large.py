@@ -12,7 +12,7 @@ from cli.fake_store import FakeStore
 
 from vdisklab.plan.path import parse_path
 from vdisklab.plan.segments import PageCache
-from vdisklab.result.model import Check, Direction, Run, Sample
+from vdisklab.result.model import Check, Direction, Measurement, Run, Sample, Series
 
 CACHES = {"none": 0.8, "directsync": 0.35, "writeback": 0.9, "writethrough": 0.3, "unsafe": 1.25,
           "default": 0.9}  # fmt: skip
@@ -39,8 +39,18 @@ def shapely_runs(blocks: int = 6) -> Iterator[Run]:
             factor = speed * drift * float(np.exp(rng.normal(0, 0.03)))
             run = _run(CAMPAIGN.id, path, state.value, block, place, clock, factor)
             yield replace(run, id=f"{block:02x}{place:04x}", measurements=tuple(
-                replace(m, samples=(*m.samples, *_more(m.samples))) for m in run.measurements
+                replace(m, samples=(*m.samples, *_more(m.samples)), series=_course(m, block))
+                for m in run.measurements
             ))  # fmt: skip
+
+
+def _course(measured: Measurement, block: int) -> tuple[Series, ...]:
+    """Five seconds about the run's own bandwidth; a write of the second block stands still once."""
+    sample = next(each for each in measured.samples if each.metric == "bandwidth")
+    values = sample.value * np.exp(np.random.default_rng(block).normal(0, 0.05, 5))
+    if block == 2 and measured.name == "seqwrite-1m-q1":
+        values[3] = 0.0
+    return (Series("bandwidth", sample.direction, 1.0, tuple(map(float, values))),)
 
 
 def _more(samples: tuple[Sample, ...]) -> list[Sample]:

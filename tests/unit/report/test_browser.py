@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import gzip
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,12 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from cli.fake_store import FakeStore
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from conftest import in_ci
-from report.large import hostile, shapely
+from report.large import hostile, renamed, shapely, shapely_runs
+from vdisklab.analysis.observations import MeasureKey, cell_label
 from vdisklab.cli.report import gather
+from vdisklab.report import numbers
 from vdisklab.report.page import FIRST_PAGE, render_page
+from vdisklab.result.export import import_json
+from vdisklab.result.store import open_store
+
+IMAGES = Path(__file__).parents[3] / "docs" / "images"
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 _ARGUMENTS = (
@@ -81,7 +90,7 @@ def test_the_answer_and_the_first_rows_are_there(watched: Watched) -> None:
     assert page.locator("h1").inner_text().startswith("raw/")
     assert page.locator("#table tbody tr").count() == FIRST_PAGE
     assert page.locator("#page").inner_text() == "Page 1 of 2"
-    assert page.locator("svg.chart").count() == 11
+    assert page.locator("svg.chart").count() == 13
 
 
 def test_sorting_turns_round(watched: Watched) -> None:
@@ -113,7 +122,31 @@ def test_another_metric_brings_its_own_unit_and_order(watched: Watched) -> None:
     page.wait_for_function("document.querySelector('#metric-name').textContent.includes('p99')")
     assert column(page, 2)[0] in ("qcow2/unsafe", "raw/unsafe", "raw/unsafe/nvme",
                                   "qcow2/unsafe/nvme")  # fmt: skip
-    assert column(page, 4)[0].endswith("µs")
+    found = gather(shapely(), None).of(MeasureKey.parse("randread-4k-q1/read/latency_p99"))
+    labels = map(cell_label, column(page, 2), column(page, 3))
+    shown = [found[label] for label in labels]
+    assert [each.median for each in shown] == sorted(each.median for each in shown)
+    first = shown[0]
+    scale = numbers.scale(first.median, "s")
+    assert column(page, 4)[0] == scale.with_unit(first.median)
+    assert column(page, 5)[0] == numbers.interval(first.low, first.high, scale)
+
+
+def test_what_few_cells_have_is_a_dash_in_the_others(browser: Browser, tmp_path: Path) -> None:
+    runs = list(shapely_runs(3))
+    some = [run for run in runs if run.path == "raw/none"]
+    store = FakeStore(all_runs=[run for run in runs if run not in some] + renamed(some, "rare"))
+    file = tmp_path / "report.html"
+    file.write_text(render_page(gather(store, None)), encoding="utf-8")
+    seen = watch(browser, file)
+    seen.page.select_option("#metric", "rare/read/iops")
+    seen.page.wait_for_function(
+        "document.querySelector('#metric-name').textContent == 'rare/read/iops'"
+    )
+    assert column(seen.page, 2)[0] == "raw/none"
+    assert column(seen.page, 4)[:3] == ["5.00 IOPS", "–", "–"]
+    assert seen.complaints == []
+    seen.page.close()
 
 
 def test_a_click_shows_evidence_and_commands(watched: Watched) -> None:
@@ -149,7 +182,8 @@ def test_everything_has_a_name_for_screen_readers(watched: Watched) -> None:
         assert len(charts.nth(number).get_attribute("aria-label") or "") > 40
     for control in page.locator("select, input").all():
         assert control.evaluate("element => element.labels.length") == 1
-    assert page.locator("#table caption").count() == 1
+    caption = page.locator("#table caption")
+    assert caption.inner_text().startswith("Ranks are by weighted overall;")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -196,15 +230,25 @@ def test_poisoned_texts_are_shown_and_not_obeyed(watched: Watched) -> None:
     assert "49" not in page.locator("header").inner_text()
 
 
+def pictured(place: Path) -> str:
+    """The page of the README's pictures: of the real campaign that is kept beside them."""
+    with gzip.open(IMAGES / "campaign.json.gz", "rt", encoding="utf-8") as packed:
+        measured = json.load(packed)
+    with open_store(str(place / "pictured.sqlite")) as store:
+        import_json(store, measured)
+        return render_page(gather(store, None))
+
+
 def test_screenshots_for_the_readme(browser: Browser, tmp_path: Path) -> None:
     """VDISKLAB_SCREENSHOTS=docs/images writes them anew; else they are only made."""
     place = Path(os.environ.get("VDISKLAB_SCREENSHOTS", str(tmp_path)))
     file = tmp_path / "report.html"
-    file.write_text(made("shapely"), encoding="utf-8")
+    file.write_text(pictured(tmp_path), encoding="utf-8")
     for scheme in ("light", "dark"):
         page = browser.new_page(viewport={"width": 1080, "height": 900})
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         page.goto(file.as_uri())
+        assert "under emulation" in page.locator("header").inner_text()
         page.screenshot(path=place / f"report-{scheme}.png")
         page.locator("tbody th button").nth(1).click()
         page.locator("tr.details pre").first.wait_for()

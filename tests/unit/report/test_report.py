@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from analysis.made import CAMPAIGN
 from cli.fake_store import FakeStore, install
 from defusedxml.ElementTree import fromstring
 from pyarrow import parquet
 
-from report.large import EVIL, hostile, renamed, shapely
+from report.large import EVIL, hostile, renamed, shapely, shapely_runs
+from vdisklab.analysis.findings import FailedCell
+from vdisklab.analysis.score import NoScore
 from vdisklab.cli.main import main
 from vdisklab.cli.report import gather
 from vdisklab.errors import DatabaseError, HostError, PlanError
-from vdisklab.report.charts import CSS, to_inline_svg
-from vdisklab.report.contents import Contents
+from vdisklab.report.charts import CSS, for_page, to_svg
+from vdisklab.report.contents import (
+    Contents,
+    answer_sentences,
+    doubt_sentences,
+    doubts_by_cell,
+)
 from vdisklab.report.figures import figures
 from vdisklab.report.files import ReportFormat, build
 from vdisklab.report.page import render_page
+from vdisklab.result.powercut import PowerCut
 
 
 @pytest.fixture(scope="module")
@@ -50,19 +61,65 @@ def test_every_figure_of_the_articles_is_there_or_says_what_to_do(contents: Cont
     found = {figure.key: figure for figure in figures(contents, CSS)}
     assert list(found) == [
         "baseline", "cache-methods", "storage-methods", "ide", "top-read", "top-write",
-        "top-overall", "guest-host", "thin", "safety", "over-time", "latency",
+        "top-overall", "guest-host", "thin", "safety", "over-time", "latency", "published",
     ]  # fmt: skip
     for figure in found.values():
         assert (figure.spec is None) == (figure.missing is not None), figure.key
         if figure.spec is not None:
             assert "under emulation" in json.dumps(figure.spec), figure.key
             assert len(figure.alt) > 40, figure.key
-    assert found["over-time"].missing
+
+
+def test_stalls_are_marked_and_told(contents: Contents) -> None:
+    (figure,) = [each for each in figures(contents, CSS) if each.key == "over-time"]
+    assert figure.spec is not None
+    rows = [row for data in figure.spec["datasets"].values() for row in data] if (
+        "datasets" in figure.spec
+    ) else figure.spec["data"]["values"]  # fmt: skip
+    stalled = [row for row in rows if row["stalled"]]
+    assert {row["panel"] for row in stalled} == {"seqwrite-1m-q1"}
+    assert {row["second"] for row in stalled} == {3.5}
+    assert {row["label"] for row in rows} == set(contents.featured)
+    assert "1 stalled second in 5 runs" in figure.alt
+
+
+def test_without_series_the_figure_says_what_to_do(contents: Contents) -> None:
+    bare = replace(contents, courses=())
+    (figure,) = [each for each in figures(bare, CSS) if each.key == "over-time"]
+    assert figure.spec is None
+    assert "vdisklab run" in (figure.missing or "")
+
+
+def test_claims_and_published_numbers_stand_in_the_page(contents: Contents) -> None:
+    page = render_page(contents)
+    assert "held against your numbers" in page
+    assert "verdict-inconclusive" in page or "verdict-holds" in page or "verdict-fails" in page
+    assert "Other hardware" in page
+    assert 'id="figure-published"' in page
+
+
+def test_doubts_stand_where_their_numbers_are() -> None:
+    runs = [
+        replace(run, measurements=run.measurements[:2]) if run.path == "qcow2/unsafe" else run
+        for run in shapely_runs()
+    ]
+    found = gather(FakeStore(all_runs=runs), None)
+    assert any(isinstance(each, NoScore) for each in found.findings)
+    page = render_page(found)
+    assert "qcow2/unsafe (cold): no weighted overall, as it lacks" in html.unescape(page)
+    assert doubts_by_cell(found)["qcow2/unsafe (cold)"]
+
+
+def test_very_many_findings_of_a_kind_are_counted(contents: Contents) -> None:
+    many = tuple(FailedCell(f"raw/none/{n}", 1, "guest", "it failed") for n in range(1000))
+    said = doubt_sentences(replace(contents, failed=many))
+    assert len([each for each in said if "it failed" in each]) < 10
+    assert any("994 more" in each for each in said)
 
 
 def test_a_figure_tells_its_numbers_to_who_cannot_see_it(contents: Contents) -> None:
     (figure,) = [each for each in figures(contents, CSS) if each.key == "ide"]
-    svg = to_inline_svg(figure.spec or {}, "ide", figure.alt)
+    svg = for_page(to_svg(figure.spec or {}), "ide", figure.alt)
     root = fromstring(svg)
     assert root.get("role") == "img"
     assert "/ide" in (root.get("aria-label") or "")
@@ -106,7 +163,7 @@ def test_a_chart_of_poisoned_names_only_draws(text: str) -> None:
             "x": {"field": "value", "type": "quantitative"},
         },
     }
-    svg = to_inline_svg(spec, "x", text.replace("\x1b", "").replace("\x07", ""))
+    svg = for_page(to_svg(spec), "x", text.replace("\x1b", "").replace("\x07", ""))
     for tag, attributes in Tags(svg).found:
         assert tag in ("svg", "g", "path", "rect", "line", "text", "tspan", "defs", "clippath",
                        "title"), tag  # fmt: skip
@@ -125,8 +182,10 @@ def test_markdown_makes_no_elements(poisoned: Contents) -> None:
     assert "<script" not in text
     assert "<img" not in text
     assert "\x1b" not in text
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert len(tables) == 2
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
 
 
 def test_json_and_parquet_hold_every_median(contents: Contents) -> None:
@@ -142,7 +201,7 @@ def test_json_and_parquet_hold_every_median(contents: Contents) -> None:
 def test_pictures_are_made_for_what_was_measured(contents: Contents) -> None:
     svg = build(contents, ReportFormat.SVG)
     assert "ide.svg" in svg
-    assert "over-time.svg" not in svg
+    assert "over-time.svg" in svg
     assert all(fromstring(data.decode()).tag.endswith("svg") for data in svg.values())
 
 
@@ -198,3 +257,27 @@ def test_a_place_that_cannot_be_written_is_said(
     words = ["report", "--format", "md", "-o", str(tmp_path / "none" / "x.md")]
     assert main(words) == HostError.exit_code
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_axis_of_safety_is_that_of_the_verdicts() -> None:
+    store = shapely()
+    cut = PowerCut(
+        id="aa", fingerprint="f", path="raw/none", client="flushes", access="nbd",
+        host=CAMPAIGN.host, started=CAMPAIGN.started, wall_seconds=1.0, survives=False, claim="…",
+        states=60, possible=60.0, exhaustive=True, promises=8, flushes=3, leaked_states=0,
+        repaired_states=0, afterlives=2, outcomes={"lost": 2, "kept": 58}, settings={}, seen={},
+    )  # fmt: skip
+    store.all_cuts = (
+        cut,
+        replace(cut, id="bb", path="raw/writeback", survives=True, outcomes={"kept": 60}),
+        replace(cut, id="cc", path="raw/writeback", client="never"),
+    )
+    contents = gather(store, None)
+    (figure,) = [each for each in figures(contents, CSS) if each.key == "safety"]
+    told = json.dumps(figure.spec)
+    assert "lost flushed data, tested" in told
+    assert "kept all that was flushed, tested" in told
+    assert "safe once flushed, not tested" in told
+    words = " ".join(answer_sentences(contents))
+    assert "raw/writeback kept all that was promised in 60 power cuts" in words
+    assert "written and never flushed was lost in 2 of 60 power cuts" in words

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from vdisklab.errors import DatabaseError
+from vdisklab.errors import DatabaseBusyError, DatabaseError
 from vdisklab.result.address import parse_address
 from vdisklab.result.store import Store, open_store
 
@@ -191,7 +191,7 @@ class TestSqlite:
         holder.execute("BEGIN IMMEDIATE")
         with open_store(os.fspath(file), patience=0.1) as store:
             (run,) = store.runs()  # a writer that has not finished does not keep readers out
-            with pytest.raises(DatabaseError, match="is locked by another program"):
+            with pytest.raises(DatabaseBusyError, match="is locked by another program"):
                 store.add_run(a_run(store.campaigns()[0], block=2))
             holder.execute("ROLLBACK")
             store.add_run(a_run(store.campaigns()[0], block=2))
@@ -219,7 +219,7 @@ class TestSqlite:
         file = filled(tmp_path / "lab.sqlite", runs=3)
         program = """
             import os, resource, sys
-            from vdisklab.errors import DatabaseError
+            from vdisklab.errors import DatabaseBusyError, DatabaseError
             from vdisklab.result.store import open_store
             from result.values import a_measurement, a_run
             with open_store(sys.argv[1]) as store:
@@ -244,7 +244,7 @@ class TestSqlite:
         file = filled(open_directory / "lab.sqlite", runs=3)
         program = """
             import os, sys
-            from vdisklab.errors import DatabaseError
+            from vdisklab.errors import DatabaseBusyError, DatabaseError
             from vdisklab.result.store import open_store
             from result.values import a_run
             if os.geteuid() == 0:

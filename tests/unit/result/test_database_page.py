@@ -26,9 +26,11 @@ def filled(store: Store) -> Store:
     evidence = Evidence(guest=Counted(4096, 0, 1, 0), device=Counted(1024, 0, 1, 0))
     measurements = (a_measurement(evidence=evidence),)
     store.add_campaign(campaign)
-    for cell in ("raw/none/virtio", "qcow2/none/virtio"):
+    for cell, path in (("c1", "raw/none/virtio"), ("c2", "qcow2/none/virtio")):
         for block in (1, 2):
-            store.add_run(a_run(campaign, cell=cell, block=block, measurements=measurements))
+            store.add_run(
+                a_run(campaign, cell=cell, path=path, block=block, measurements=measurements)
+            )
     store.add_run(a_run(campaign, block=3, failure=BROKEN, measurements=()))
     return store
 
@@ -47,7 +49,8 @@ def any_row(store: Store, table: sa.Table) -> bool:
 def test_the_queries_run_as_they_are(filled: Store) -> None:
     what, numbers, pairs, cached, failed, delete = QUERIES
     assert [row[3:] for row in rows(filled, what)] == [(4, 1)]
-    assert len(rows(filled, numbers)) == 8
+    found = rows(filled, numbers)
+    assert (len(found), {row[0] for row in found}) == (8, {"raw/none/virtio", "qcow2/none/virtio"})
     assert rows(filled, pairs) == [(block, 9870.5, 9870.5, 1.0) for block in (1, 2)]
     assert {row[2] for row in rows(filled, cached)} == {0.75}
     assert rows(filled, failed) == [(BROKEN.kind.value, BROKEN.message, 1)]

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,11 @@ from vdisklab.result.export import (
     write_samples_csv,
 )
 from vdisklab.result.model import Campaign, Direction, Run, Sample
+from vdisklab.result.powercut import Counterexample
 from vdisklab.result.store import Store, open_store
 
 from .test_store import MANY
-from .values import BROKEN, a_campaign, a_measurement, a_run, campaigns_with_runs
+from .values import BROKEN, a_campaign, a_measurement, a_power_cut, a_run, campaigns_with_runs
 
 
 @pytest.fixture
@@ -63,6 +64,18 @@ class TestJson:
         assert (imported.campaigns, imported.runs, imported.known_runs) == (1, len(runs), 0)
         assert store.campaign(campaign.id) == campaign
         assert list(store.runs(campaign.id)) == runs
+
+    def test_power_cuts_of_the_same_machines_go_along(self, store: Store, other: Store) -> None:
+        campaign = a_campaign()
+        other.add_campaign(campaign)
+        lost = a_power_cut(survives=False, counterexample=Counterexample("aa/1-0", "lost", "…"))
+        elsewhere = a_power_cut(host=replace(campaign.host, machine_id="another"))
+        for found in (a_power_cut(), lost, elsewhere):
+            other.add_power_cut(found)
+        plain = json.loads(json.dumps(to_json(other, [campaign.id])))
+        assert import_json(store, plain).power_cuts == 2
+        assert import_json(store, plain).power_cuts == 0
+        assert store.power_cuts() == other.power_cuts(campaign.host.machine_id)
 
     def test_importing_twice_changes_nothing(self, store: Store) -> None:
         campaign = a_campaign()
@@ -101,6 +114,9 @@ class TestJson:
             (lambda d: d | {"campaigns": None}, "it has no list of campaigns"),
             (lambda d: d | {"campaigns": [3]}, "lab.json is damaged"),
             (lambda d: d | {"campaigns": [{}]}, "lab.json is damaged: id: Field required"),
+            (lambda d: d | {"power_cuts": [{}]}, r"lab.json is damaged: 0\.id: Field required"),
+            (lambda d: d | {"power_cuts": 7}, "lab.json is damaged: power_cuts: Input should"),
+            (lambda d: d | {"power_cuts": twice()}, "two of its power cuts have the same id"),
             (lambda d: with_run(d, block="many"), r"lab.json is damaged: 0\.block: Input should"),
             (lambda d: with_run(d, campaign="another"), "stands under campaign"),
             (lambda d: with_run(d, block=2**70), "too large a number"),
@@ -124,6 +140,10 @@ class TestJson:
         other.add_campaign(campaign)
         with pytest.raises(DatabaseError, match="is another than the one in"):
             import_json(other, document(replace(campaign, label="mine")))
+
+
+def twice() -> list[dict[str, Any]]:
+    return [json.loads(json.dumps(asdict(a_power_cut(id="aa")), default=str))] * 2
 
 
 def with_run(plain: dict[str, Any], **changes: object) -> dict[str, Any]:

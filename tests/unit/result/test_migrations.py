@@ -90,8 +90,9 @@ def test_two_that_open_an_empty_database_at_once_make_it_once(url: str) -> None:
 def test_a_newer_database_is_refused(url: str, database: Database) -> None:
     with database.writing() as connection:
         connection.exec_driver_sql("UPDATE vdisklab_schema SET version_num = '0042'")
+    name = parse_address(url).url.database
     sentence = (
-        "the database was written by a newer vdisklab: schema 0042; "
+        f"the database {name} was written by a newer vdisklab: schema 0042; "
         f"this one knows up to {migrations.LATEST}"
     )
     with pytest.raises(DatabaseError, match=sentence) as caught, open_store(url):
@@ -103,7 +104,8 @@ def test_another_programs_database_is_left_alone(url: str) -> None:
     engine = sa.create_engine(parse_address(url).url)
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE bookmarks (title TEXT)")
-    with pytest.raises(DatabaseError, match="belongs to another program"), open_store(url):
+    sentence = f"the database {parse_address(url).url.database} belongs to another program"
+    with pytest.raises(DatabaseError, match=sentence), open_store(url):
         pytest.fail("not reached")
     with engine.connect() as connection:
         assert sa.inspect(connection).get_table_names() == ["bookmarks"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from vdisklab.analysis.doubt import witnessed
+from vdisklab.analysis.witness import witnessed
 from vdisklab.errors import DatabaseError
 from vdisklab.result.model import METRICS, Campaign, Direction, Run, Sample
 from vdisklab.result.store import Store, default_url, open_store
@@ -90,6 +90,17 @@ class TestContract:
         assert {c.host.kernel for c in store.campaigns()} == {HOST.kernel, "6.12.1"}
         with store._database.reading() as connection:
             assert connection.exec_driver_sql("SELECT count(*) FROM host").scalar() == 2
+
+    def test_an_empty_campaign_can_be_dropped_and_no_other(self, store: Store) -> None:
+        empty, begun = a_campaign(), a_campaign()
+        for campaign in (empty, begun):
+            store.add_campaign(campaign)
+        store.add_run(a_run(begun))
+        for campaign in (empty, begun):
+            store.drop_if_empty(campaign.id)
+        store.drop_if_empty("not there")
+        assert store.campaigns() == (begun,)
+        store.add_campaign(empty)
 
     def test_the_newest_campaign_of_a_plan_on_a_machine_is_found(self, store: Store) -> None:
         old, new = a_campaign(), a_campaign(started=NOON + timedelta(days=1))
@@ -225,10 +236,7 @@ class TestContract:
         assert "ide" not in seen.cells
         assert len(store.observations([campaigns[0].id])) == len(expected) // 2
 
-    def test_many_observations_arrive_in_pieces(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("vdisklab.result.store._SAMPLES_AT_ONCE", 7)
+    def test_every_quantity_arrives_as_itself(self, store: Store) -> None:
         campaign = a_campaign()
         store.add_campaign(campaign)
         samples = tuple(
@@ -241,6 +249,8 @@ class TestContract:
             )
         seen = store.observations([campaign.id])
         assert seen.value.tolist() == [sample.value for sample in samples] * 5
+        spelled = [seen.measures[code].partition("/")[2] for code in seen.measure]
+        assert spelled == [f"{sample.direction}/{sample.metric}" for sample in samples] * 5
         assert seen.block.tolist() == [b for b in range(1, 6) for _ in samples]
 
     def test_a_run_is_stored_whole_or_not_at_all(self, store: Store) -> None:

@@ -25,6 +25,7 @@ from vdisklab.result.model import (
     Sample,
     Series,
 )
+from vdisklab.result.powercut import PowerCut
 
 NOON = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)
 HOST = HostFacts(
@@ -49,6 +50,16 @@ def a_campaign(**changes: Any) -> Campaign:  # noqa: ANN401 - fields of every ty
         host=HOST,
         started=NOON,
     )
+    return replace(plain, **changes)
+
+
+def a_power_cut(**changes: Any) -> PowerCut:  # noqa: ANN401 - fields of every type
+    plain = PowerCut(
+        id=uuid4().hex, fingerprint="f", path="ext4/raw/none", client="flushes", access="nbd",
+        host=HOST, started=NOON, wall_seconds=1.5, survives=True, claim="…", states=60,
+        possible=1e9, exhaustive=False, promises=20, flushes=7, leaked_states=0, repaired_states=0,
+        afterlives=2, outcomes={"kept": 60}, settings={"writes": 80}, seen={"loop.fua": "0"},
+    )  # fmt: skip
     return replace(plain, **changes)
 
 

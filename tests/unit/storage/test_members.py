@@ -136,6 +136,8 @@ class Programs(ScriptedHost):
     def _answer(self, command: tuple[str, ...]) -> str:
         self._remember(command)
         match command[0]:
+            case "vgs" if "--reportformat" not in command:
+                return f"  {self.group or ''}\n"
             case "vgs" | "lvs" | "pvs":
                 rows = self._rows(command[0])
                 return json.dumps({"report": [{command[0][:2]: rows}]})
@@ -183,10 +185,10 @@ def test_lvm_is_taken_down_in_order(scripted: Site, monkeypatch: pytest.MonkeyPa
         assert top.members == (top.path,)
     verbs = [line.split()[0] for line in host.lines]
     assert verbs == [
-        "dmsetup", "vgcreate", "lvcreate", "lvs",
+        "dmsetup", "vgs", "vgcreate", "lvcreate", "lvs",
         "lvs", "lvremove", "vgs", "vgchange", "vgremove", "pvs", "pvremove",
     ]  # fmt: skip
-    assert all("--devices /dev/x,/dev/y" in line for line in host.lines[1:])
+    assert all("--devices /dev/x,/dev/y" in line for line in host.lines[2:])
 
 
 @pytest.mark.usefixtures("_devices_stay_the_same")
@@ -194,11 +196,11 @@ def test_lvm_is_taken_down_in_order(scripted: Site, monkeypatch: pytest.MonkeyPa
     ("fails", "verbs"),
     [
         ("dmsetup", ["dmsetup"]),
-        ("vgcreate", ["dmsetup", "vgcreate", "vgs", "pvs", "pvremove"]),
+        ("vgcreate", ["dmsetup", "vgs", "vgcreate", "vgs", "pvs", "pvremove"]),
         (
             "lvcreate",
-            ["dmsetup", "vgcreate", "lvcreate", "lvs", "lvremove", "vgs", "vgchange", "vgremove",
-             "pvs", "pvremove"],
+            ["dmsetup", "vgs", "vgcreate", "lvcreate", "lvs", "lvremove", "vgs", "vgchange",
+             "vgremove", "pvs", "pvremove"],
         ),
     ],
 )  # fmt: skip
@@ -214,6 +216,28 @@ def test_half_a_group_is_taken_down(tmp_path: Path, fails: str, verbs: list[str]
         pytest.fail("not reached")
     seen = [line.split()[0] for line in host.lines]
     assert [verb for verb in seen if verb != "vgcreate" or fails != ""] == verbs
+
+
+@pytest.mark.usefixtures("_devices_stay_the_same")
+def test_a_name_that_is_taken_is_refused_before_anything_is_made(
+    scripted: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, below = scripted.host, Target(DEVICES[0], is_block=True, disks=DEVICES)
+    assert isinstance(host, Programs)
+    host.group = scripted.unique("s-0")
+    with (
+        pytest.raises(HostError, match=f"there is a volume group {host.group} already"),
+        lvm.logical_volume(scripted, below, layer("lvm"), "s-0", MIB),
+    ):
+        pytest.fail("not reached")
+    monkeypatch.setattr(md, "_require_means", lambda host, level: None)
+    monkeypatch.setattr(md, "arrays", lambda host: [(Path("/dev/md9"), scripted.unique("s-0"))])
+    with (
+        pytest.raises(HostError, match=r"there is an array vdl_\w+ already"),
+        md.array(scripted, below, layer("md:level=1"), "s-0", MIB),
+    ):
+        pytest.fail("not reached")
+    assert {line.split()[0] for line in host.lines} == {"dmsetup", "vgs"}
 
 
 def test_without_device_mapper_one_sentence(scripted: Site) -> None:

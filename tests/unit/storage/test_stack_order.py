@@ -176,6 +176,14 @@ def test_image_options_are_spelled_out(text: str, options: str) -> None:
     assert words[-2:] == ("/i", "1048576")
 
 
+def test_on_a_device_the_format_maps_what_is_there() -> None:
+    image = parse_path("lvm/qcow2/none").image
+    assert image is not None
+    assert "preallocation=full" in " ".join(create_command(image, Path("f"), MIB))
+    on_device = " ".join(create_command(image, Path("/dev/x"), MIB, on_device=True))
+    assert "preallocation=metadata" in on_device
+
+
 def test_an_image_is_filled_through_its_format() -> None:
     words = fill_command("qcow2", Path("/source"), Path("/i"))
     assert words[:3] == ("qemu-img", "convert", "-q")

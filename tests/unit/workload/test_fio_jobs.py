@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -52,6 +53,12 @@ class TestJobs:
     def test_a_disk_that_is_too_small(self) -> None:
         with pytest.raises(PlanError, match="needs 4000 MiB of room and the disk gives 1024 MiB"):
             command(fio(rw="write", bs="4k", size="100M", numjobs=40, time_based=False))
+
+    def test_buffers_that_the_guests_memory_cannot_hold(self) -> None:
+        small = replace(DISK, memory=256 << 20)
+        many = fio(rw="write", bsrange="4k-1M", iodepth=32, numjobs=40, size="1M", time_based=False)
+        with pytest.raises(PlanError, match="needs 1376 MiB of memory and the guest has 256 MiB"):
+            command(many, small)
 
     @pytest.mark.parametrize(
         "settings", [{"rw": "read"}, {"bs": "4k"}, {"rw": "read", "bs": "4k", "bsrange": "1k-2k"},

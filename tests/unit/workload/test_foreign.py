@@ -21,6 +21,7 @@ FILES = sorted(
     str(path.relative_to(DATA))
     for path in [*DATA.glob("*.*"), *(DATA / "foreign").glob("*.*"), *(DATA / "fio").glob("*.json")]
     if path.suffix in (".json", ".txt", ".csv", ".xml")
+    and not path.name.startswith("diskstats-")  # of the host's kernel
 )
 
 
@@ -79,23 +80,44 @@ def test_the_wikis_bonnie_table() -> None:
     assert found["bandwidth", READ] == 46813 * 1024
     assert found["seeks", NONE] == 110.9
     assert found["seq_create", NONE] == 303
+    assert found["bandwidth_cpu", READ] == 0.07
     assert ("seq_stat", NONE) not in found
 
 
 def test_bonnies_text_with_tests_left_out() -> None:
     (report,) = recognise(recorded("foreign/bonnie-2.00a.txt"))
     found = {(s.metric, s.direction): s.value for s in report.found[0].outcome.samples}
-    assert found == {("bandwidth", WRITE): 640 * MIB, ("seq_create", NONE): 7297}
+    assert found == {
+        ("bandwidth", WRITE): 640 * MIB, ("bandwidth_cpu", WRITE): 0.31,
+        ("seq_create", NONE): 7297, ("seq_create_cpu", NONE): 0.91,
+    }  # fmt: skip
+
+
+def test_a_name_that_no_database_can_hold_is_made_fit() -> None:
+    text = recorded("fio-3.33-plain.json").replace('"jobname" : "', '"jobname" : "\\u0000\\ud800')
+    (report,) = recognise(text.replace('"fio-3.33"', '"fio-3.33\\udfff"'))
+    assert report.version == "3.33?"
+    assert [each.name for each in report.found] == ["??plain"]
 
 
 def test_bonnies_old_and_middle_csv() -> None:
     tests = "655,99,281567,32,138431,19,2133,99,484093,32,405.9,17"
     small = "16,{}301,10,+++++,+++,302,10,303,10,+++++,+++,304,10"
     (old,) = recognise(f"host,1G,{tests},{small.format('')}\n")
-    (new,) = recognise(f"1.97,1.97,host,1,1428486489,16G,,{tests},{small.format(',,,,')},1us\n")
+    (new,) = recognise(
+        f"1.97,1.97,host,1,1428486489,16G,,{tests},{small.format(',,,,')}{',1us' * 12}\n"
+    )
     assert [each.version for each in (old, new)] == ["1.03", "1.97"]
     assert old.found == new.found
-    assert len(old.found[0].outcome.samples) == 10
+    assert len(old.found[0].outcome.samples) == 2 * 10
+
+
+@pytest.mark.parametrize("name", ["bonnie-2.00a-short.csv", "bonnie-2.00a-fast.csv"])
+def test_bonnies_csv_that_was_cut_off_anywhere_is_refused(name: str) -> None:
+    (line,) = recorded(name).splitlines()
+    for length in range(len(line)):
+        with pytest.raises(WorkloadError):
+            recognise(line[:length])
 
 
 def test_diskspd() -> None:
@@ -125,6 +147,11 @@ def test_dd_does_not_say_which_way() -> None:
         ("CrystalDiskMark 2.2", "version from 3 to 8"),
         ("CrystalDiskMark 8.0.0\n  SEQ 1MiB (Q= 8, T= 1): 1.0 MB/s [ 1.0 IOPS]", "MB/s is not"),
         ('{"fio version": "fio-3.33", "jobs": []}', "no job"),
+        ('{"fio version": "fio-3.33", "jobs": ' + "[" * 100_000, "too deep"),
+        ('{"fio version": "fio-3.33", "jobs": ' + "9" * 5000 + "}", "larger than anything"),
+        ("1 bytes (1 B) copied, 1e-400 s, 1 B/s", "copied nothing"),
+        ("9999999999999999999 bytes (10 EB) copied, 1 s, 1 B/s", "larger than anything"),
+        ("1000000 bytes (1 MB) copied, 1e-300 s, 1 B/s", "larger than anything"),
         ("sysbench 1.0.20\n", "Doing"),
         ("sysbench 1.0.20\nDoing random read test\n", "missing"),
     ],
@@ -146,12 +173,15 @@ def test_a_damaged_line_is_named() -> None:
 TEXTS = {name: recorded(name) for name in FILES}
 
 
+_PUT = ["", "0", "-", "nan", "1e999", "\0", "<", "}", ",", "٣", "\n", "9" * 30, "9" * 5000]
+
+
 @given(st.data())
 def test_a_mutilated_file_is_refused_or_read(data: st.DataObject) -> None:
     text = TEXTS[data.draw(st.sampled_from(FILES))]
     at = data.draw(st.integers(0, len(text)))
     cut = data.draw(st.integers(0, 60))
-    put = data.draw(st.sampled_from(["", "0", "-", "nan", "1e999", "\0", "<", "}", ",", "٣", "\n"]))
+    put = data.draw(st.sampled_from(_PUT))
     with suppress(WorkloadError):
         for report in recognise(text[:at] + put + text[at + cut :]):
             for one in report.found:

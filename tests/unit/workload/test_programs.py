@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,19 +159,35 @@ class TestBonnie:
 
     def test_a_disk_that_is_too_small(self) -> None:
         small = Subject("/m", GIB, is_device=False, is_directory=True, memory=GIB)
-        with pytest.raises(PlanError, match="needs 2048 MiB of room"):
+        with pytest.raises(PlanError, match="needs 2048 MiB of room") as refused:
             script(plan("bonnie++"), place=small)
+        # --scale makes fewer small files, and no smaller large one
+        assert refused.value.hint == "choose a larger --size, or a smaller --guest-memory"
+
+    def test_btrfs_needs_room_for_its_metadata_beside_the_file(self) -> None:
+        place = Subject("/m", 515 * MIB, is_device=False, is_directory=True, memory=192 * MIB)
+        on_btrfs = replace(plan("bonnie++"), filesystem="btrfs")
+        with pytest.raises(PlanError, match="needs 640 MiB of room and the disk gives 515 MiB"):
+            script(on_btrfs, place=place)
+        assert script(on_btrfs, place=replace(place, size=640 * MIB)).command
+        assert script(plan("bonnie++"), place=place).command
 
     def test_a_recorded_line(self) -> None:
         said = Output(recorded("bonnie-2.00a-fast.csv"))
         outcome = WORKLOADS["bonnie++"].parse(plan("bonnie++"), said)
-        assert values(outcome) == {("bandwidth", WRITE): 655017 * 1024, ("seq_create", NONE): 7297}
+        assert values(outcome) == {
+            ("bandwidth", WRITE): 655017 * 1024,
+            ("bandwidth_cpu", WRITE): 0.31,
+            ("seq_create", NONE): 7297,
+            ("seq_create_cpu", NONE): 0.91,
+        }
 
     def test_characters_and_no_small_files(self) -> None:
         (line,) = parse_csv(recorded("bonnie-2.00a-short.csv"))
         assert (line.name, line.version) == ("path1", "2.00a")
         assert {(s.metric, s.direction): s.value for s in line.samples} == {
             ("per_char", WRITE): 1021 * 1024, ("per_char", READ): 1810 * 1024,
+            ("per_char_cpu", WRITE): 0.44, ("per_char_cpu", READ): 0.51,
         }  # fmt: skip
 
     @pytest.mark.parametrize(
@@ -234,6 +252,8 @@ SETTINGS: dict[str, dict[str, Setting]] = {
     "sysbench": {"mode": "rndrd"},
     "bonnie++": {},
     "sqlite": {"journal": "wal"},
+    "dpkg": {"system": "short"},
+    "boot": {},
 }
 
 

@@ -39,7 +39,9 @@ find_disk() {
         */loop* | */ram* | */sr* | */fd*) continue ;;
         esac
         [ -b "/dev/${disk##*/}" ] || continue
-        has_serial "$disk" && read -r sectors <"$disk/size" && [ "$sectors" -gt 0 ] && return 0
+        # The queue's files come a moment after the disk.
+        has_serial "$disk" && [ -e "$disk/queue/write_cache" ] || continue
+        read -r sectors <"$disk/size" && [ "$sectors" -gt 0 ] && return 0
     done 2>/dev/null
     return 1
 }

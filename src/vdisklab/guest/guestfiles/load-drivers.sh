@@ -1,6 +1,6 @@
 #!/usr/bin/busybox sh
-# load-drivers [TIMEOUT]: returns once the drivers of all buses are loaded and all programs are
-# there. Ends with 1 and a sentence when that failed or took more than TIMEOUT seconds (30).
+# load-drivers [TIMEOUT [MICROSECONDS]]: returns once the drivers of all buses are loaded and all programs
+# are there. Ends with 1 and a sentence when that failed or took more than TIMEOUT seconds (30).
 now() {
     read -r up _ </proc/uptime
     centiseconds=${up%.*}${up#*.}
@@ -19,5 +19,5 @@ while [ ! -e /run/vdisklab/ready ]; do
         echo "the guest's drivers are not loaded after ${1:-30} s" >&2
         exit 1
     fi
-    /usr/bin/busybox usleep 10000
+    /usr/bin/busybox usleep "${2:-10000}"
 done

@@ -6,16 +6,36 @@
   const body = table.tBodies[0];
   const by = (id) => document.getElementById(id);
   const measures = new Map(data.measures.map((measure) => [measure.key, measure]));
-  const values = new Map(Object.entries(data.values));
+  const values = new Map([[data.ranked, data.values]]);
+  for (const cell of data.cells) {
+    cell.c = cell.s === "bypassed" ? cell.p : cell.p + " (" + cell.s + ")";
+    cell.g = cell.g.map((word) => data.words[word]);
+  }
   const state = { metric: data.ranked, sort: "rank", down: false, page: 0, search: "", segments: ["", "", "", ""] };
   let details = null;
 
-  // Both parts are compressed and only read when somebody asks for them.
+  const loaded = new Promise((done) => document.addEventListener("DOMContentLoaded", done));
+
+  // Both parts are compressed, stand below this script, and are read when somebody asks for them.
   async function unpack(id) {
+    await loaded;
     const bytes = Uint8Array.from(atob(by(id).textContent), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return JSON.parse(await new Response(stream).text());
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
   }
+
+  // Median, low and high of each measure that the table did not need at once.
+  async function unpackMore() {
+    const numbers = new Float32Array(await (await unpack("more")).arrayBuffer());
+    const length = data.cells.length;
+    let at = 0;
+    for (const measure of data.measures) {
+      if (values.has(measure.key)) continue;
+      values.set(measure.key, [0, 1, 2].map(() => numbers.subarray(at, (at += length))));
+    }
+  }
+
+  // What was not measured is null in one form and NaN in the other.
+  function known(number) { return number === undefined || Number.isNaN(number) ? null : number; }
 
   function digits(number) {
     if (number === 0) return "0";
@@ -53,7 +73,7 @@
       rank: (place) => data.cells[place].r ? data.cells[place].r[0] * 1e6 + data.cells[place].r[1] : null,
       path: (place) => data.cells[place].p,
       state: (place) => data.cells[place].s,
-      value: (place) => medians[place] ?? null,
+      value: (place) => known(medians[place]),
       ratio: (place) => data.cells[place].x,
       blocks: (place) => data.cells[place].n,
     };
@@ -82,10 +102,10 @@
     open.addEventListener("click", () => toggle(made, open, cell));
     head.append(open);
     made.append(head, element("td", cell.s));
-    const median = medians[place] ?? null;
+    const median = known(medians[place]);
     const [factor, suffix] = median === null ? [1, ""] : scale(median, unit);
     made.append(element("td", median === null ? "–" : digits(median / factor) + suffix, "number"));
-    const [low, high] = [lows[place] ?? null, highs[place] ?? null];
+    const [low, high] = [known(lows[place]), known(highs[place])];
     made.append(element("td", low === null || high === null ? "–" : digits(low / factor) + "–" + digits(high / factor), "number"));
     made.append(element("td", cell.x === null ? "–" : "×" + digits(cell.x), "number"));
     const name = state.metric.split("/")[0];
@@ -124,7 +144,7 @@
     inside.colSpan = made.cells.length;
     under.append(inside);
     made.after(under);
-    details = details || (await unpack("details"));
+    details = details || (await (await unpack("details")).json());
     inside.replaceChildren(...describe(details[cell.c], cell));
   }
 
@@ -139,6 +159,11 @@
       facts.append(pair);
     }
     parts.push(facts);
+    if (found.doubts.length) {
+      const doubts = element("ul");
+      for (const doubt of found.doubts) doubts.append(element("li", doubt));
+      parts.push(element("h3", "Doubts about this cell"), doubts);
+    }
     if (found.checks.length) {
       parts.push(element("h3", "States that were read back"));
       const list = element("dl");
@@ -155,7 +180,7 @@
   }
 
   async function choose(metric) {
-    if (!values.has(metric)) for (const [key, found] of Object.entries(await unpack("more"))) values.set(key, found);
+    if (!values.has(metric)) await unpackMore();
     state.metric = metric;
     state.sort = "value";
     state.down = measures.get(metric).better === "higher";

@@ -29,7 +29,8 @@ def schema_version(connection: sa.Connection) -> str | None:
     elif not tables:
         return None
     raise DatabaseError(
-        "the database belongs to another program: it holds tables, but none of vdisklab's",
+        f"the database {connection.engine.url.database} belongs to another program: "
+        "it holds tables, but none of vdisklab's",
         hint="give --db a new file, or an empty PostgreSQL database",
     )
 
@@ -39,8 +40,8 @@ def is_current(connection: sa.Connection, latest: str = LATEST) -> bool:
     version = schema_version(connection)
     if version is not None and version > latest:
         raise DatabaseError(
-            f"the database was written by a newer vdisklab: schema {version}; "
-            f"this one knows up to {latest}",
+            f"the database {connection.engine.url.database} was written by a newer vdisklab: "
+            f"schema {version}; this one knows up to {latest}",
             hint="update vdisklab, or give --db another database",
         )
     return version == latest

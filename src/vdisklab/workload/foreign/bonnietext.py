@@ -11,6 +11,7 @@ from vdisklab.errors import WorkloadError
 from vdisklab.result.model import Direction, Sample
 from vdisklab.units import KIB
 from vdisklab.workload.base import Outcome
+from vdisklab.workload.bonnie import cpu_samples
 from vdisklab.workload.foreign.base import Found, Report
 
 HEADING = re.compile(r"\s*Version\s+([0-9][0-9.a-z]*)\s+-+Sequential Output-+ .*")
@@ -105,14 +106,19 @@ def _reports(tables: _Tables) -> Iterator[Report]:
 
 def _file_row(line: str, unit: int, number: int) -> list[Sample]:
     words = line.split()
-    rates = words[-12::2] if _are_rates(words[-12:]) else _columns(line)
+    pairs = _pairs(words[-12:]) if _are_rates(words[-12:]) else _columns(line)
     samples = []
-    for (metric, direction), word in zip(_FILE_TESTS, rates, strict=True):
+    for (metric, direction), (word, percent) in zip(_FILE_TESTS, pairs, strict=True):
         value = _rate(word, number)
         if value is not None:
             scale = 1 if metric == "seeks" else unit
             samples.append(Sample(metric, direction, value * scale))
+            samples += cpu_samples(metric, direction, percent)
     return samples
+
+
+def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    return zip(words[::2], words[1::2], strict=True)
 
 
 def _small_row(line: str, number: int) -> list[Sample] | None:
@@ -122,9 +128,12 @@ def _small_row(line: str, number: int) -> list[Sample] | None:
         return None
     if not _are_rates(words[-12:]):
         raise WorkloadError(f"line {number}: {line.strip()[:60]!r} are no rates of bonnie++")
-    pairs = zip(_SMALL_TESTS, words[-12::2], strict=True)
-    values = [(test, _rate(word, number)) for test, word in pairs]
-    return [Sample(metric, way, value) for (metric, way), value in values if value is not None]
+    samples = []
+    for (metric, way), (word, percent) in zip(_SMALL_TESTS, _pairs(words[-12:]), strict=True):
+        value = _rate(word, number)
+        if value is not None:
+            samples += [Sample(metric, way, value), *cpu_samples(metric, way, percent)]
+    return samples
 
 
 def _are_rates(words: Sequence[str]) -> bool:
@@ -133,11 +142,11 @@ def _are_rates(words: Sequence[str]) -> bool:
     )
 
 
-def _columns(line: str) -> Iterator[str]:
+def _columns(line: str) -> Iterator[tuple[str, str]]:
     for place in range(len(_FILE_TESTS)):
         begin = _FIRST_COLUMN + _COLUMN * place
         pair = line[begin : begin + _COLUMN].split()
-        yield pair[0] if len(pair) == 2 else ""
+        yield (pair[0], pair[1]) if len(pair) == 2 else ("", "")
 
 
 def _rate(word: str, number: int) -> float | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass
 
 from vdisklab.errors import WorkloadError
 from vdisklab.result.model import Direction
@@ -18,6 +18,14 @@ from vdisklab.workload.foreign.bonnietext import HEADING, parse_bonnie_text
 from vdisklab.workload.foreign.crystaldiskmark import parse_crystaldiskmark
 from vdisklab.workload.foreign.diskspd import parse_diskspd
 from vdisklab.workload.sysbench import parse_text
+
+# Control characters, and halves of characters: JSON can spell them, a database cannot hold them.
+_UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+# Python reads whole numbers without bounds; a database holds 64 bits, and no program says more.
+_ENDLESS = re.compile(r"[0-9]{31}")
+_BOUND = 1 << 63
+_OUT_OF_BOUNDS = "a number in it is larger than anything that can be measured"
 
 _SYSBENCH = re.compile(r"^sysbench ([0-9][0-9.a-z]*)", re.MULTILINE)
 _SYSBENCH_MODE = re.compile(r"^Doing (sequential|random) ([a-z/() ]+?) test$", re.MULTILINE)
@@ -34,15 +42,37 @@ def recognise(text: str) -> tuple[Report, ...]:
     """All that a file's text holds. Raises WorkloadError for what no program of ours writes."""
     if not text.strip():
         raise WorkloadError("the file is empty")
+    if _ENDLESS.search(text):
+        raise WorkloadError(_OUT_OF_BOUNDS)
     for form in _FORMATS:
         if form.is_it(text):
-            return form.parse(text)
+            return _within_bounds(form, text)
     known = ", ".join(form.name for form in _FORMATS)
     raise WorkloadError("no known program wrote this", hint=f"known: {known}")
 
 
+def _within_bounds(form: _Format, text: str) -> tuple[Report, ...]:
+    try:
+        reports = form.parse(text)
+    except OverflowError as error:
+        raise WorkloadError(_OUT_OF_BOUNDS) from error
+    outcomes = [found.outcome for report in reports for found in report.found]
+    # Written so that a NaN, which is not less than anything, is refused as well.
+    if not all(number < _BOUND for outcome in outcomes for number in _numbers(outcome)):
+        raise WorkloadError(_OUT_OF_BOUNDS)
+    return reports
+
+
+def _numbers(outcome: Outcome) -> Iterator[float]:
+    yield from (sample.value for sample in outcome.samples)
+    yield from (value for each in outcome.series for value in each.values)
+    yield outcome.measured_seconds or 0
+    if outcome.counted is not None:
+        yield from (count for count in astuple(outcome.counted) if count is not None)
+
+
 def _fio(text: str) -> tuple[Report, ...]:
-    jobs = parse_report(text)
+    jobs = [(_UNFIT.sub("?", name), outcome) for name, outcome in parse_report(text)]
     names = [name for name, _ in jobs]
     if len(set(names)) != len(names):
         raise WorkloadError(
@@ -51,7 +81,8 @@ def _fio(text: str) -> tuple[Report, ...]:
     start = text.find("{")
     version = json.JSONDecoder().raw_decode(text[start:])[0].get("fio version")
     found = tuple(Found(name, outcome) for name, outcome in jobs)
-    return (Report("fio", str(version).removeprefix("fio-"), None, found),)
+    told = _UNFIT.sub("?", str(version)).removeprefix("fio-")
+    return (Report("fio", told, None, found),)
 
 
 def _sysbench(text: str) -> tuple[Report, ...]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
 import pytest
 
-from vdisklab.campaign.guests import GuestKey, GuestPool
 from vdisklab.errors import GuestError
-from vdisklab.guest.agent import Ended
+from vdisklab.guest.agent import Agent, Ended
 from vdisklab.guest.blockdev import Disk
 from vdisklab.guest.machine import Machine
+from vdisklab.guest.pool import GuestKey, GuestPool
+from vdisklab.guest.system import MicroGuest, UnfitGuestError
 from vdisklab.plan.path import parse_path
 from vdisklab.plan.segments import Aio
 from vdisklab.progress import silent
@@ -31,6 +32,10 @@ class FakeMachine:
         self.drivers = drivers
         self.pid = os.getpid()
         self.agent = self
+        self.system = MicroGuest()
+
+    def await_ready(self) -> None:
+        self.system.await_ready(cast(Agent, self))
 
     def run(self, argv: tuple[str, ...], **_more: object) -> Ended:
         self.trace.append(f"drivers {self.name}")
@@ -57,7 +62,7 @@ class Stable:
         self._count = 0
 
     @contextmanager
-    def start(self, machine: str, _disks: tuple[Disk, ...]) -> Iterator[Machine]:
+    def start(self, machine: str, _disks: tuple[Disk, ...], _qemu: str | None) -> Iterator[Machine]:
         self._count += 1
         name = f"{machine}-{self._count}"
         self.trace.append(f"start {name}")
@@ -166,3 +171,19 @@ def test_a_guest_of_its_own_is_ended_after_its_cell(stable: Stable, bus: str, ma
         stable.trace.append("measure")
     name = f"{machine}-1"
     assert stable.trace == [f"start {name}", f"drivers {name}", "measure", f"end {name}"]
+
+
+def test_an_unfit_guest_is_not_booted_again(
+    stable: Stable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the user's own, and each boot of it may take minutes."""
+
+    def require(_self: MicroGuest, _agent: Agent, programs: Sequence[str]) -> None:
+        raise UnfitGuestError(f"the guest has no {programs[0]}")
+
+    monkeypatch.setattr(MicroGuest, "require", require)
+    with GuestPool(stable.start, silent, ("fio",)) as pool:
+        for _ in range(2):
+            with pytest.raises(UnfitGuestError, match="has no fio"), pool.guest(ONE):
+                pytest.fail("not reached")
+    assert stable.trace == ["start q35-1", "drivers q35-1", "end q35-1"]

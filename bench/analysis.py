@@ -1,6 +1,6 @@
 """How long the analysis takes: 10,000 cells × 10 blocks × 12 measures, at three sizes.
 
-    bench/analyse.py [--cells 2500 5000 10000] [--json FILE]
+    bench/analysis.py [--cells 2500 5000 10000] [--json FILE]
 
 Each size runs in a process of its own, so that its peak memory is its own. Measured are ranking,
 summaries (intervals), ratios to a baseline, the doubts of the values and forty claims, for every
@@ -23,9 +23,9 @@ import numpy as np
 from vdisklab.analysis.claimfile import Claim, parse_claims
 from vdisklab.analysis.claims import answer_claims
 from vdisklab.analysis.compare import against_baseline
-from vdisklab.analysis.doubt import bimodal_findings, drift_findings, first_block_findings
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.rank import rank
+from vdisklab.analysis.stability import bimodal_findings, drift_findings, first_block_findings
 from vdisklab.analysis.summary import summarise
 from vdisklab.result.model import Direction
 

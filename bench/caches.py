@@ -1,0 +1,141 @@
+"""Where a guest's write is when it is acknowledged, and when it was flushed, by cache mode.
+
+    python bench/caches.py [--dir DIR] > bench/results/powercut-caches.json
+
+Needs root. Nothing is asked of QEMU's documentation: each acknowledged sector says which it is, so
+it is looked for in the log of the host's disk, and the image's pages are counted in the page cache.
+What the guest is told of its disk is read in a real guest, under emulation where there is no KVM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from machine import machine_facts, print_result
+from vdisklab.guest.blockdev import Disk
+from vdisklab.guest.starting import Surroundings
+from vdisklab.host.command import LocalHost
+from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.host.pagecache import residency
+from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.path import parse_path
+from vdisklab.plan.segments import Bus, CacheMode
+from vdisklab.powercut.driver import DriverSetting
+from vdisklab.powercut.guests import Guests, open_guests
+from vdisklab.powercut.lab import Lab, open_lab
+from vdisklab.powercut.log import Entry, read_log
+from vdisklab.powercut.record import Load, PromisingDisk
+from vdisklab.powercut.recording import Asked, Recording
+from vdisklab.powercut.sectors import make_records
+from vdisklab.powercut.trace import ClientKind, Write
+from vdisklab.progress import silent
+from vdisklab.units import MIB
+
+STACK = "ext4/raw:preallocation=off"
+WRITES = 40
+
+
+class Whereabouts(StrEnum):
+    """Where a sector is on its way to the medium."""
+
+    HOST_MEMORY = "the host's memory"
+    DISK_CACHE = "the disk's write cache"
+    MEDIUM = "the medium"
+
+
+def whereabouts(entries: Sequence[tuple[Entry, bytes]], write: Write, at: int) -> Whereabouts:
+    """Where the last sector of a write was when the log had `at` entries."""
+    sector = write.first + write.count - 1
+    record = make_records(np.array([sector], dtype=np.int64), write.version).tobytes()
+    arrived = [n for n, (_, data) in enumerate(entries[:at]) if record in data]
+    if not arrived:
+        return Whereabouts.HOST_MEMORY
+    flushed = any(entry.flushes for entry, _ in entries[arrived[0] + 1 : at])
+    return Whereabouts.MEDIUM if flushed else Whereabouts.DISK_CACHE
+
+
+def entries_of(recording: Recording) -> list[tuple[Entry, bytes]]:
+    with recording.log.open("rb") as log:
+        return [
+            (each, b"" if each.zeroes else os.pread(log.fileno(), each.length, each.data_at))
+            for each in read_log(recording.log).entries
+        ]
+
+
+def record(lab: Lab, mode: CacheMode, kind: ClientKind) -> Mapping[str, Any]:
+    """Where the writes of one run were at the moment that their client relies on."""
+    cached: list[float] = []
+
+    @contextmanager
+    def watched(disk: Disk) -> Iterator[PromisingDisk]:
+        with lab.over_nbd(disk) as opened:
+            yield opened
+            cached.append(residency(Path(disk.filename or "")))
+
+    load = Load(kind, writes=WRITES, max_sectors=8)
+    recording = lab.record_through(Asked(parse_path(f"{STACK}/{mode}"), load), watched)
+    try:
+        entries = entries_of(recording)
+        found = Counter(
+            whereabouts(entries, write, write.promised)
+            for write in recording.trace.writes
+            if write.promised is not None
+        )
+    finally:
+        recording.forget()
+    return {
+        "writes": {place.value: count for place, count in sorted(found.items())},
+        "image_in_page_cache": cached[0],
+    }
+
+
+def seen_by_guest(lab: Lab, guests: Guests, mode: CacheMode) -> str:
+    """What a guest's kernel is told of its disk."""
+    load = Load(ClientKind.NEVER, writes=1)
+
+    @contextmanager
+    def opened(disk: Disk) -> Iterator[PromisingDisk]:
+        with guests.open(disk, load, DriverSetting.AS_FOUND) as client:
+            yield client
+
+    recording = lab.record_through(Asked(parse_path(f"{STACK}/{mode}/virtio"), load), opened)
+    seen = recording.trace.seen["guest.queue.write_cache"]
+    recording.forget()
+    return seen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dir", type=Path, default=Path())
+    parser.add_argument("--accelerator", type=Accelerator, default=Accelerator.TCG)
+    asked = parser.parse_args()
+    host = LocalHost()
+    plan = GuestPlan(memory_bytes=512 * MIB, accelerator=asked.accelerator)
+    with open_ledger() as ledger, open_lab(host, ledger, asked.dir.absolute()) as lab:
+        around = Surroundings(host, ledger, state_directory() / "cache", silent)
+        with open_guests(around, plan, frozenset({Bus.VIRTIO}), lab.site) as guests:
+            modes = {
+                mode.value: {
+                    "acknowledged": record(lab, mode, ClientKind.NEVER),
+                    "flushed": record(lab, mode, ClientKind.FLUSHES),
+                    "guest_sees": seen_by_guest(lab, guests, mode),
+                }
+                for mode in CacheMode
+            }
+    print_result(
+        machine_facts(asked.dir)
+        | {"stack": STACK, "writes": WRITES, "accelerator": asked.accelerator, "modes": modes}
+    )
+
+
+if __name__ == "__main__":
+    main()

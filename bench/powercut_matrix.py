@@ -1,0 +1,289 @@
+"""Verdicts of `vdisklab powercut --format json` as a compact record, and records as tables.
+
+    vdisklab powercut PATHS... --format json > verdicts.json
+    python bench/powercut_matrix.py verdicts.json... > bench/results/powercut-guest.json
+    python bench/powercut_matrix.py --refresh docs/powercut.md
+
+Of equal questions in several documents the last answer is taken. A page asks for a table with
+
+    <!-- table: powercut-guest.json rows=bus,client where=client:never -->
+    <!-- end -->
+
+and gets it between these lines, a column for each cache mode, with a sentence on what it rests on.
+In a cell, `ok 40` are 40 judged states that kept every promise, `ok all 17` that these were all
+there are, and `LOSS 3 of 40` that 3 broke one, with what they showed besides a lost sector. The
+record of `bench/caches.py` has a table of its own: `<!-- table: powercut-caches.json -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vdisklab.plan.path import DiskPath, parse_path
+from vdisklab.plan.segments import CacheMode
+
+Record = dict[str, Any]
+Verdict = Mapping[str, Any]
+
+RESULTS = Path(__file__).parent / "results"
+
+_KEPT = ("path", "client", "access", "survives", "states", "possible", "exhaustive", "promises",
+         "flushes", "afterlives", "outcomes", "failure")  # fmt: skip
+_SEEN = ("guest.queue.write_cache", "guest.queue.fua", "guest.cache_type", "qemu.write_cache",
+         "guest.ata.write_cache", "guest.sqlite", "flushes.unasked")  # fmt: skip
+_ASKED_FOR = re.compile(r"<!-- table: (.*?) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def compact(documents: Iterable[Mapping[str, Any]]) -> Record:
+    """The verdicts, and once what is the same in all of them."""
+    documents = list(documents)
+    answers = {_question(each): each for found in documents for each in found["verdicts"]}
+    verdicts = list(answers.values())
+    hosts = [{**each["host"], "machine_id": None} for each in verdicts]
+    if len({(each["kernel"], each["qemu"]) for each in hosts}) > 1:
+        raise SystemExit("these verdicts are of several kernels or QEMUs")
+    settings = [_flat(each["settings"]) for each in verdicts]
+    shared = {
+        name: value
+        for name, value in settings[0].items()
+        if name != "driver" and all(each.get(name) == value for each in settings)
+    }
+    return {
+        "host": {key: value for key, value in hosts[0].items() if key != "machine_id"},
+        "accelerator": verdicts[0]["seen"].get("guest.accelerator"),
+        "settings": shared,
+        "controls": _controls(documents),
+        "verdicts": [
+            {key: verdict[key] for key in _KEPT}
+            | {"seconds": round(verdict["wall_seconds"], 1)}
+            | {"settings": {key: of[key] for key in of if key not in shared}}
+            | {"seen": {key: verdict["seen"][key] for key in _SEEN if key in verdict["seen"]}}
+            | _example(verdict)
+            for verdict, of in zip(verdicts, settings, strict=True)
+        ],
+    }
+
+
+def _question(verdict: Verdict) -> tuple[str, ...]:
+    settings = {**verdict["settings"], "wanted": None, "afterlives": None}
+    return (verdict["path"], verdict["client"], verdict["access"], json.dumps(settings))
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    wanted = {f"wanted.{name}": value for name, value in settings["wanted"].items()}
+    return {name: value for name, value in settings.items() if name != "wanted"} | wanted
+
+
+def _example(verdict: Verdict) -> dict[str, Any]:
+    bad = verdict["counterexample"]
+    return {} if bad is None else {"found": bad["detail"]}
+
+
+def _controls(documents: Iterable[Mapping[str, Any]]) -> list[Record]:
+    """Each control: of so many states, in each run so many broke a promise."""
+    found: dict[str, Record] = {}
+    for each in (control for document in documents for control in document["controls"]):
+        new = {"name": each["name"], "must_lose": each["must_lose"], "losses_of_states": []}
+        control = found.setdefault(each["name"], new)
+        control["losses_of_states"].append([each["losses"], each["states"]])
+    return list(found.values())
+
+
+def spelled(record: Record) -> str:
+    """The record as JSON, one line for each verdict and control."""
+    members = []
+    for name, value in record.items():
+        if isinstance(value, list):
+            lines = ",\n".join(f"    {json.dumps(each)}" for each in value)
+            members.append(f'  "{name}": [\n{lines}\n  ]')
+        else:
+            members.append(f'  "{name}": {json.dumps(value)}')
+    return "{\n" + ",\n".join(members) + "\n}\n"
+
+
+def cell(verdict: Verdict) -> str:
+    """What a cell of a table says of one verdict."""
+    if verdict["failure"] is not None:
+        return f"failed: {verdict['failure']}"
+    if verdict["survives"] is None:
+        return "no promise"
+    states = f"all {verdict['states']}" if verdict["exhaustive"] else str(verdict["states"])
+    if verdict["survives"]:
+        return f"ok {states}"
+    bad = {kind: count for kind, count in verdict["outcomes"].items() if kind != "kept"}
+    kinds = "" if set(bad) == {"lost"} else f" ({', '.join(sorted(bad))})"
+    return f"**LOSS** {sum(bad.values())} of {states}{kinds}"
+
+
+def _write_cache(path: DiskPath, _verdict: Verdict) -> str:
+    return path.attachment.write_cache.value
+
+
+def _setting(name: str) -> Callable[[DiskPath, Verdict], str]:
+    def value(_path: DiskPath, verdict: Verdict) -> str:
+        return str(verdict["settings"].get(name, ""))
+
+    return value
+
+
+def _seen(name: str) -> Callable[[DiskPath, Verdict], str]:
+    def value(_path: DiskPath, verdict: Verdict) -> str:
+        return str(verdict["seen"].get(name, ""))
+
+    return value
+
+
+_AXES: Mapping[str, Callable[[DiskPath, Verdict], str]] = {
+    "stack": lambda path, _verdict: f"{path.stack}/{path.image}",
+    "bus": lambda path, _verdict: path.attachment.bus.value,
+    "write_cache": _write_cache,
+    "client": lambda _path, verdict: str(verdict["client"]),
+    "driver": _setting("driver"),
+    "guest_queue": _seen("guest.queue.write_cache"),
+    "guest_drive": _seen("guest.ata.write_cache"),
+    "qemu": _seen("qemu.write_cache"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A table that a page asks for: its record, what a row is, and which verdicts."""
+
+    record: str
+    rows: tuple[str, ...]
+    where: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, text: str) -> Wish:
+        """Reads `FILE rows=A,B [where=C:VALUE,...]`."""
+        record, *options = text.split()
+        given = dict(option.split("=", 1) for option in options)
+        return cls(
+            record,
+            tuple(given["rows"].split(",")),
+            dict(each.split(":", 1) for each in given.get("where", "").split(",") if each),
+        )
+
+    def takes(self, verdict: Verdict) -> bool:
+        """Whether the table shows this verdict; several values are separated by `|`."""
+        path = parse_path(verdict["path"])
+        return all(
+            _AXES[axis](path, verdict) in values.split("|") for axis, values in self.where.items()
+        )
+
+
+def table(verdicts: Sequence[Verdict], wish: Wish) -> str:
+    """A table in Markdown, rows in the order of the verdicts, columns in that of cache modes.
+
+    Raises SystemExit where two verdicts want one cell.
+    """
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    columns: set[str] = set()
+    for verdict in verdicts:
+        path = parse_path(verdict["path"])
+        row = tuple(_AXES[axis](path, verdict) for axis in wish.rows)
+        column = path.cache.value
+        columns.add(column)
+        if column in rows.setdefault(row, {}):
+            raise SystemExit(f"two verdicts of {wish.record} are for {row}, {column}")
+        rows[row][column] = cell(verdict)
+    head = [axis.replace("_", " ") for axis in wish.rows]
+    shown = [mode.value for mode in CacheMode if mode.value in columns]
+    lines = [f"| {' | '.join([*head, *shown])} |", f"|{'---|' * (len(head) + len(shown))}"]
+    for row, cells in rows.items():
+        lines.append(f"| {' | '.join([*row, *(cells.get(name, '') for name in shown)])} |")
+    return "\n".join(lines)
+
+
+_ARTICLE: Mapping[str, str] = {
+    "none": "write cache, no page cache",
+    "writeback": "write cache, page cache",
+    "writethrough": "no write cache, page cache",
+    "unsafe": "both, transfers ignored",
+}
+"""What the article of seed 003 says that each mode uses, in its table 1."""
+
+
+def cache_table(record: Record) -> str:
+    """Where writes were, by cache mode, beside what the article says."""
+    head = ["cache", "an acknowledged write is in", "a flushed write is in",
+            "image in the page cache", "guest is told", "the article"]  # fmt: skip
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for mode, found in record["modes"].items():
+        pages = max(found[key]["image_in_page_cache"] for key in ("acknowledged", "flushed"))
+        cells = [
+            mode,
+            *(_places(found[key]["writes"]) for key in ("acknowledged", "flushed")),
+            f"yes, {pages:.1%}" if pages else "no",
+            found["guest_sees"],
+            _ARTICLE.get(mode, "–"),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _places(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{place} ({count})" for place, count in counts.items())
+
+
+def basis(record: Record, verdicts: Sequence[Verdict]) -> str:
+    """What a table rests on, as a sentence."""
+    states = sum(each["states"] for each in verdicts)
+    afterlives = sum(each["afterlives"] for each in verdicts)
+    seconds = sum(each["seconds"] for each in verdicts)
+    took = f"{seconds / 60:.0f} minutes" if seconds > 100 else f"{seconds:.0f} seconds"
+    return (
+        f"{len(verdicts)} questions, {states:,} states ({afterlives:,} with an afterlife) in "
+        f"{took}; {_passed(record['controls'])}."
+    )
+
+
+def _passed(controls: Sequence[Record]) -> str:
+    if not controls:
+        return "the controls passed before, as always, and are not in this record"
+    runs = min(len(each["losses_of_states"]) for each in controls)
+    times = "once" if runs == 1 else f"{runs} times"
+    return f"the {len(controls)} controls were passed before, {times}"
+
+
+def refreshed(page: str) -> str:
+    """The page with its tables made anew from the records."""
+
+    def made(found: re.Match[str]) -> str:
+        return f"<!-- table: {found[1]} -->\n\n{_shown(found[1])}\n\n<!-- end -->"
+
+    return _ASKED_FOR.sub(made, page)
+
+
+def _shown(asked: str) -> str:
+    record = json.loads((RESULTS / asked.partition(" ")[0]).read_text())
+    if "modes" in record:
+        return cache_table(record)
+    wish = Wish.parse(asked)
+    verdicts = [each for each in record["verdicts"] if wish.takes(each)]
+    if not verdicts:
+        raise SystemExit(f"no verdict fits `{asked}`")
+    return f"{table(verdicts, wish)}\n\n{basis(record, verdicts)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--refresh", action="store_true", help="make a page's tables anew")
+    parser.add_argument("files", nargs="+", type=Path)
+    asked = parser.parse_args()
+    if asked.refresh:
+        for page in asked.files:
+            page.write_text(refreshed(page.read_text()))
+        return
+    sys.stdout.write(spelled(compact(json.loads(file.read_text()) for file in asked.files)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Bandwidth over time: how each run went, second by second, and where it stood still."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from vdisklab.result.model import Direction, Series
+
+STALL_BELOW = 0.1
+"""A second is a stall when less than this share of its run's median second was moved in it."""
+
+
+class Seen(Protocol):
+    """What a store says of one run's measurement over time."""
+
+    @property
+    def campaign(self) -> str: ...  # noqa: D102
+
+    @property
+    def cell(self) -> str: ...  # noqa: D102
+
+    @property
+    def block(self) -> int: ...  # noqa: D102
+
+    @property
+    def measurement(self) -> str: ...  # noqa: D102
+
+    @property
+    def series(self) -> Series: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """One run's measurement over time: `values` are bytes per second in intervals of `interval` s.
+
+    `cell` is the label, `run` names campaign and block.
+    """
+
+    cell: str
+    run: str
+    measurement: str
+    direction: Direction
+    interval: float
+    values: tuple[float, ...]
+
+    @property
+    def stalls(self) -> tuple[int, ...]:
+        """The intervals in which next to nothing came: below a tenth of the median one.
+
+        Of a run that stood still most of the time the median is zero: then it is those of zero.
+        """
+        limit = STALL_BELOW * float(np.median(self.values)) if self.values else 0.0
+        return tuple(
+            place for place, value in enumerate(self.values) if value == 0 or value < limit
+        )
+
+
+def courses(
+    seen: Iterable[Seen], labels: Mapping[str, str], measurements: Collection[str]
+) -> tuple[Course, ...]:
+    """The courses of some measurements under the cells' labels; `labels` is by fingerprint."""
+    return tuple(
+        Course(
+            labels.get(each.cell, each.cell),
+            f"{each.campaign}/{each.block:04d}",
+            each.measurement,
+            each.series.direction,
+            each.series.interval,
+            each.series.values,
+        )
+        for each in seen
+        if each.measurement in measurements and each.series.values
+    )
+
+
+def coarser(values: Sequence[float], most: int) -> tuple[tuple[float, ...], int]:
+    """The values as at most `most` means of equally many each, and how many each one holds.
+
+    The last mean may be of fewer.
+    """
+    width = -(-len(values) // most) if len(values) > most else 1
+    pieces = [values[at : at + width] for at in range(0, len(values), width)]
+    return tuple(sum(piece) / len(piece) for piece in pieces), width

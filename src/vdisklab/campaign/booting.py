@@ -1,0 +1,87 @@
+"""One cell of a profile that boots: QEMU started on the cell's disk, and ended by its guest."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from vdisklab.campaign.cell import Bench, BootFromDisk, Observed, disk_for, storage_checks
+from vdisklab.campaign.evidence import Witness, evidence_between, witness_of
+from vdisklab.campaign.state import StateError, set_page_cache
+from vdisklab.errors import HostError
+from vdisklab.guest.blockdev import Disk, spell_arguments
+from vdisklab.guest.observe import QemuProcess, check_state, read_process
+from vdisklab.plan.cell import Cell
+from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.plan.segments import Aio
+from vdisklab.progress import MeasurementStarted
+from vdisklab.result.model import Check, Counted, Measurement
+from vdisklab.storage.image import ImageFile
+from vdisklab.workload.boot import boot_samples
+
+_SHUTDOWN_SECONDS = 120.0
+
+
+def measure_boots(bench: Bench, cell: Cell) -> Observed:
+    """Each measurement is a boot and a shutdown of its own. Raises as `measure_cell` does."""
+    with bench.workshop.image_for(cell.path) as image:
+        if image is None or bench.boot is None:
+            raise HostError(
+                "there is nothing to boot from",
+                hint="measurements of a boot need a guest: leave `host` out of the paths, or "
+                "take another profile",
+            )
+        stored = storage_checks(cell.path, image)
+        if not all(check.confirmed for check in stored):
+            raise StateError(stored)
+        checks: tuple[Check, ...] = ()
+        measured = []
+        for plan in bench.plan.profile.measurements:
+            set_page_cache(cell.page_cache, image)
+            checks, measurement = _measure(bench, bench.boot, cell, image, plan)
+            measured.append(measurement)
+    commands = tuple(measurement.command for measurement in measured)
+    return Observed((*stored, *checks), commands, tuple(measured))
+
+
+def _measure(
+    bench: Bench, boot: BootFromDisk, cell: Cell, image: ImageFile, plan: MeasurementPlan
+) -> tuple[tuple[Check, ...], Measurement]:
+    disk = disk_for(cell.path, image, bench.plan.size_bytes, f"vdl{secrets.token_hex(4)}")
+    at_start = _before_any_disk(bench, disk)
+    devices = bench.workshop.devices_for(cell.path)
+    # A QEMU that has not started has counted and used nothing.
+    nothing = Counted(0, 0, 0, 0, 0)
+    before = replace(Witness(lambda: nothing, devices, None, image).look(), cpu=0.0)
+    bench.progress(MeasurementStarted(plan.name, None))
+    started, begin = datetime.now(UTC), time.monotonic()
+    with boot(disk) as machine:
+        booted = time.monotonic() - begin
+        after = witness_of(machine, disk.serial, devices, image).look()
+        seen = machine.find_disk(disk.serial)
+        checks = check_state(machine, disk, seen, at_start or read_process(machine))
+        if not all(check.confirmed for check in checks):
+            raise StateError(checks)
+        order = time.monotonic()
+        machine.shut_down(_SHUTDOWN_SECONDS)
+        ended = time.monotonic() - order
+    measurement = Measurement(
+        name=plan.name,
+        program=plan.program,
+        command=spell_arguments(machine.argv),
+        samples=boot_samples(booted, ended),
+        # The counters end with QEMU: they are those of the boot.
+        evidence=evidence_between(before, after, None),
+        started=started,
+        wall_seconds=time.monotonic() - begin,
+        measured_seconds=booted + ended,
+        raw="",
+    )
+    return checks, measurement
+
+
+def _before_any_disk(bench: Bench, disk: Disk) -> QemuProcess | None:
+    """Needed only to tell io_uring from polling, as for all disks that cannot be plugged."""
+    return bench.guests.before_any_disk(disk) if disk.attachment.aio is Aio.IO_URING else None

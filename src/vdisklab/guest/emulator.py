@@ -1,0 +1,147 @@
+"""What a QEMU says of itself: its version, its devices, its ways of asking the host for I/O.
+
+It is asked through its own monitor, without a machine, so nothing has to be booted. Devices are
+asked for one by one: `-device help` loads every module that the directory compiled into QEMU
+holds, and a QEMU that was unpacked beside an installed one aborts over the other's modules.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from vdisklab.errors import CommandError, HostError
+from vdisklab.host.command import Host
+
+TARGET = "x86_64"
+OLDEST = (5, 0)
+"""aio=io_uring and the properties that are set here came no later (5.2 is the oldest tried)."""
+
+_SECONDS = 30.0
+_NO_MACHINE = (
+    "-M", "none", "-nodefaults", "-no-user-config", "-display", "none", "-qmp", "stdio",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Emulator:
+    """A QEMU: `number` is its version in short, `version` with the distribution's package."""
+
+    number: str
+    version: str
+    lacking: frozenset[str]
+    aio: frozenset[str]
+
+
+class _Number(BaseModel):
+    major: int
+    minor: int
+    micro: int
+
+
+class Version(BaseModel):
+    """The answer to query-version."""
+
+    qemu: _Number
+    package: str = ""
+
+    @property
+    def number(self) -> str:
+        """In short: `7.2.22`."""
+        return f"{self.qemu.major}.{self.qemu.minor}.{self.qemu.micro}"
+
+    def __str__(self) -> str:
+        """With the distribution's package: `7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)`."""
+        package = self.package.strip().strip("()")
+        return f"{self.number} ({package})" if package else self.number
+
+
+def probe_emulator(host: Host, binary: Path | str, devices: Iterable[str]) -> Emulator:
+    """Asks a QEMU for its version, and which of these devices it lacks.
+
+    Raises HostError for a file that is none, is no QEMU for x86-64, or is too old.
+    """
+    found = host.which(str(binary))
+    if found is None:
+        raise HostError(
+            f"{binary} is no program that can be run",
+            hint="give --qemu the path of a qemu-system-x86_64",
+        )
+    wanted = tuple(dict.fromkeys(devices))
+    answers = _conversation(host, found, wanted)
+    try:
+        version = Version.model_validate(answers["query-version"])
+        target = answers["query-target"]["arch"]
+        if target != TARGET:
+            raise HostError(
+                f"{binary} is QEMU for {target}, and the guests are {TARGET}",
+                hint="give --qemu the path of a qemu-system-x86_64",
+            )
+        if (version.qemu.major, version.qemu.minor) < OLDEST:
+            raise HostError(
+                f"{binary} is QEMU {version}, which is too old",
+                hint=f"it takes {OLDEST[0]}.{OLDEST[1]} or newer",
+            )
+        return Emulator(
+            number=version.number,
+            version=str(version),
+            lacking=frozenset(name for name in wanted if f"device {name}" not in answers),
+            aio=_aio_modes(answers["query-qmp-schema"]),
+        )
+    except (KeyError, TypeError, ValidationError) as error:
+        raise _no_qemu(binary) from error
+
+
+def _conversation(host: Host, binary: Path, devices: Iterable[str]) -> dict[str, Any]:
+    """The `return` of each question that was not refused."""
+    questions: list[dict[str, Any]] = [
+        {"execute": "qmp_capabilities"},
+        *({"execute": name, "id": name} for name in ("query-version", "query-target")),
+        *(
+            {
+                "execute": "device-list-properties",
+                "arguments": {"typename": name},
+                "id": f"device {name}",
+            }
+            for name in devices
+        ),
+        {"execute": "query-qmp-schema", "id": "query-qmp-schema"},
+        {"execute": "quit"},
+    ]
+    asked = "".join(json.dumps(question) + "\n" for question in questions)
+    try:
+        said = host.run(binary, *_NO_MACHINE, timeout=_SECONDS, stdin=asked).stdout
+    except CommandError as error:
+        raise _no_qemu(binary, error.stderr) from error
+    answers: dict[str, Any] = {}
+    for line in said.splitlines():
+        try:
+            message = json.loads(line)
+        except ValueError as error:
+            raise _no_qemu(binary, line) from error
+        if isinstance(message, dict) and "id" in message and "return" in message:
+            answers[str(message["id"])] = message["return"]
+    return answers
+
+
+def _no_qemu(binary: Path | str, said: str = "") -> HostError:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    ended = f": it says {lines[-1][:200]!r}" if lines else ""
+    return HostError(
+        f"{binary} does not answer as QEMU does{ended}",
+        hint="give --qemu the path of a qemu-system-x86_64 that runs here",
+    )
+
+
+def _aio_modes(schema: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The values of BlockdevAioOptions, which is known by its members: names are not told."""
+    for each in schema:
+        values = frozenset(map(str, each.get("values", ())))
+        if {"threads", "native"} <= values:
+            return values
+    return frozenset()

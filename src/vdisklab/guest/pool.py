@@ -1,0 +1,142 @@
+"""Guests in waiting: booted once a block, frozen while another one is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+
+from vdisklab.guest.blockdev import Disk
+from vdisklab.guest.disk import attached_disk
+from vdisklab.guest.machine import Machine
+from vdisklab.guest.observe import QemuProcess, read_process
+from vdisklab.guest.system import GuestDisk, UnfitGuestError
+from vdisklab.plan.segments import Aio, Bus
+from vdisklab.progress import Progress, Step
+from vdisklab.result.model import Check
+
+
+@dataclass(frozen=True, slots=True)
+class GuestKey:
+    """Cells that may share a guest agree in this.
+
+    The aio mode is part of it because QEMU keeps the context of an aio mode for as long as it
+    lives, so a second mode in the same process could not be told from the first.
+    """
+
+    machine: str
+    aio: Aio
+    qemu: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PooledGuest:
+    """A running guest, what its QEMU looked like before its first disk, and facts worth keeping."""
+
+    machine: Machine
+    at_start: QemuProcess
+    facts: tuple[Check, ...] = ()
+
+
+StartGuest = Callable[[str, tuple[Disk, ...], str | None], AbstractContextManager[Machine]]
+"""(machine type, disks that are there from the start, name of the QEMU or None for the installed
+one) -> a running guest, as a block."""
+
+
+class GuestPool:
+    """Keeps one guest for each key; used as a context manager, which ends them all."""
+
+    def __init__(self, start: StartGuest, progress: Progress, programs: Sequence[str] = ()) -> None:
+        """`programs` are those that the guests must have."""
+        self._begin = start
+        self._programs = tuple(programs)
+        self._unfit: UnfitGuestError | None = None
+        self._progress = progress
+        self._guests: dict[GuestKey, tuple[PooledGuest, ExitStack]] = {}
+
+    def __enter__(self) -> GuestPool:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Ends all guests, so that the next block gets freshly booted ones."""
+        while self._guests:
+            _, (_, stack) = self._guests.popitem()
+            stack.close()
+
+    @contextmanager
+    def _start(self, machine: str, disks: tuple[Disk, ...], qemu: str | None) -> Iterator[Machine]:
+        """A started guest; one that was found unfit once is not tried again."""
+        if self._unfit is not None:
+            raise UnfitGuestError(self._unfit.message, hint=self._unfit.hint)
+        try:
+            with self._begin(machine, disks, qemu) as started:
+                yield started
+        except UnfitGuestError as error:
+            self._unfit = error
+            raise
+
+    def _settle(self, machine: Machine) -> tuple[Check, ...]:
+        """Waits until the guest has come to rest, and looks whether it has what it needs."""
+        machine.await_ready()
+        machine.system.require(machine.agent, self._programs)
+        return machine.system.facts(machine.agent)
+
+    @contextmanager
+    def guest(self, key: GuestKey) -> Iterator[PooledGuest]:
+        """A running guest for a hot-plugged disk; one that fails is ended and never used again."""
+        try:
+            pooled = self._thawed(key)
+            yield pooled
+            pooled.machine.freeze()
+        except BaseException as error:
+            if key in self._guests:
+                _, stack = self._guests.pop(key)
+                # The machine must see the error: it adds what the guest's console said last.
+                stack.__exit__(type(error), error, error.__traceback__)
+            raise
+
+    def _thawed(self, key: GuestKey) -> PooledGuest:
+        if key in self._guests:
+            pooled, _ = self._guests[key]
+            pooled.machine.thaw()
+            return pooled
+        self._progress(Step(f"booting a {key.machine} guest"))
+        with ExitStack() as starting:
+            machine = starting.enter_context(self._start(key.machine, (), key.qemu))
+            facts = self._settle(machine)
+            pooled = PooledGuest(machine, read_process(machine), facts)
+            stack = starting.pop_all()
+        self._guests[key] = (pooled, stack)
+        return pooled
+
+    @contextmanager
+    def plugged(self, disk: Disk) -> Iterator[tuple[PooledGuest, GuestDisk]]:
+        """A running guest with the disk in it: plugged where the bus can be, else booted with."""
+        bus = disk.attachment.bus
+        if bus.hot_pluggable:
+            key = GuestKey(bus.machine, disk.attachment.aio, disk.attachment.qemu)
+            with self.guest(key) as pooled, attached_disk(pooled.machine, disk) as seen:
+                yield pooled, seen
+        else:
+            with self.own_guest(bus, disk) as pooled:
+                yield pooled, pooled.machine.find_disk(disk.serial)
+
+    @contextmanager
+    def own_guest(self, bus: Bus, disk: Disk) -> Iterator[PooledGuest]:
+        """A guest booted for one disk, for buses that cannot be plugged."""
+        before = self.before_any_disk(disk)
+        self._progress(Step(f"booting a {bus.machine} guest with its {bus} disk"))
+        with self._start(bus.machine, (disk,), disk.attachment.qemu) as machine:
+            facts = self._settle(machine)
+            yield PooledGuest(machine, before or read_process(machine), facts)
+
+    def before_any_disk(self, disk: Disk) -> QemuProcess | None:
+        """What QEMU looks like without the disk; needed only to tell io_uring from polling."""
+        if disk.attachment.aio is not Aio.IO_URING:
+            return None
+        key = GuestKey(Bus.VIRTIO.machine, Aio.THREADS, disk.attachment.qemu)
+        with self.guest(key) as other:
+            return other.at_start

@@ -1,0 +1,56 @@
+"""Boot and shutdown of a guest from the measured disk: done by the campaign, not in a guest."""
+
+from __future__ import annotations
+
+from vdisklab.errors import PlanError, WorkloadError
+from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.result.model import Direction, Sample
+from vdisklab.units import MIB
+from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
+from vdisklab.workload.settings import Settings, read_settings, require_memory, require_room
+
+ROOM = 256 * MIB
+"""What the system on the disk needs, its file system's own room included."""
+
+MEMORY = 192 * MIB
+
+# What it takes under emulation; the deadlines are the guest's own.
+_EXPECTED = 6.0
+_TIMEOUT = 300.0
+
+
+class BootSettings(Settings):
+    """A boot has no settings: what is booted is the micro guest's own system."""
+
+
+class Boot:
+    """QEMU itself, with the system on the measured disk."""
+
+    needs_directory = False
+
+    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
+        """No program runs in the guest; this says what it takes and whether it can be."""
+        del timing
+        read_settings(plan, BootSettings)
+        if plan.filesystem is not None:
+            raise PlanError(
+                f"measurement {plan.name!r}: a boot makes no file system on the disk",
+                hint="leave filesystem out",
+            )
+        require_room(plan, ROOM, subject.size, or_less="")
+        require_memory(plan, MEMORY, subject.memory)
+        return Script(("qemu-system-x86_64",), _EXPECTED, _TIMEOUT)
+
+    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+        """No program prints anything. Always raises WorkloadError."""
+        del output
+        raise WorkloadError(f"measurement {plan.name!r} boots a guest and has no output")
+
+
+def boot_samples(booted: float, ended: float) -> tuple[Sample, ...]:
+    """Seconds from the start of QEMU to the agent's first answer, and from the order to shut
+    down to the end of QEMU."""
+    return (
+        Sample("boot_time", Direction.NONE, booted),
+        Sample("shutdown_time", Direction.NONE, ended),
+    )

@@ -1,0 +1,89 @@
+"""An operating system's installation onto an empty file system, by its real package manager."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from vdisklab.errors import PlanError, WorkloadError
+from vdisklab.plan.profile import MeasurementPlan, Profile
+from vdisklab.plan.system import SYSTEMS, System
+from vdisklab.result.model import Direction, Sample
+from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
+from vdisklab.workload.settings import Settings, read_settings, require_memory, require_room
+
+PROGRAM = "dpkg"
+
+_TIMEOUT = 4 * 3600.0
+
+# A mount namespace and a process namespace of its own: whatever a maintainer's script leaves
+# running or mounted on the host ends with the program.
+_ALONE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private")
+
+_OBSERVED = ("allocated", "mapped", "flushes")
+
+_FACT = re.compile(r"^([a-z_]+)=([0-9]{1,12})$", re.MULTILINE)
+
+
+def _known(name: str) -> str:
+    if name not in SYSTEMS:
+        raise ValueError(f"one of {', '.join(SYSTEMS)}")
+    return name
+
+
+class InstallSettings(Settings):
+    """Settings of an installation: which system (`vdisklab.plan.system`)."""
+
+    system: Annotated[str, AfterValidator(_known)]
+
+
+class Install:
+    """dpkg, with the packages' own scripts, in a chroot."""
+
+    needs_directory = True
+
+    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
+        """The script comes on standard input; the target and the packages are its arguments."""
+        del timing  # an installation ends with its work, and half of one is none
+        system = system_of(plan)
+        if not subject.as_root:
+            raise PlanError(
+                f"measurement {plan.name!r} installs an operating system, which takes root",
+                hint="run vdisklab as root, or leave the host's path out: --baseline none",
+            )
+        require_room(plan, system.room, subject.size, or_less="")
+        require_memory(plan, system.memory, subject.memory)
+        log = f"{subject.scratch}/{plan.name}{subject.mark}.dpkg.log"
+        packages = subject.packages.get(system.name, system.serial)
+        shell = ("sh", "-s", "--", subject.path, packages, log)
+        command = (*_ALONE, *shell) if packages.startswith("/") else shell
+        return Script(command, 0.0, _TIMEOUT, stdin=_script(), collect=(log,), observe=_OBSERVED)
+
+    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+        """Seconds; how much the image grew and how often it was flushed is counted outside."""
+        del plan
+        facts = {name: int(value) for name, value in _FACT.findall(output.stdout)}
+        wanted = ("total_hundredths", "packages", "files")
+        if any(not facts.get(name) for name in wanted):
+            said = (output.stderr.strip() or output.stdout.strip() or "nothing").splitlines()[-1]
+            raise WorkloadError(f"the installation did not come to its end; it said: {said[:200]}")
+        seconds = facts["total_hundredths"] / 100
+        return Outcome((Sample("duration", Direction.WRITE, seconds),), None, seconds)
+
+
+def system_of(plan: MeasurementPlan) -> System:
+    """The system that a measurement installs. Raises PlanError for an unknown one."""
+    return SYSTEMS[read_settings(plan, InstallSettings).system]
+
+
+def systems_of(profile: Profile) -> tuple[System, ...]:
+    """The systems that a profile installs, each once."""
+    plans = [plan for plan in profile.measurements if plan.program == PROGRAM]
+    return tuple(dict.fromkeys(system_of(plan) for plan in plans))
+
+
+def _script() -> str:
+    return (resources.files("vdisklab.workload") / "scripts" / "install.sh").read_text()

@@ -1,0 +1,154 @@
+"""A real Debian on a disk image that boots by its own GRUB: made once, kept for later test runs.
+
+mmdebstrap unpacks the system from the sources that this machine's apt uses. Everything else is
+done by files: mke2fs fills the file system from a directory, and GRUB's images are put where
+grub-install puts them: for BIOS in the boot sector and the gap behind it, for UEFI in a small FAT
+partition, under the name that the firmware tries on a disk that it does not know.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PACKAGES = (
+    "dosfstools", "e2fsprogs", "fio", "grub-efi-amd64-bin", "grub-pc-bin", "kmod",
+    "linux-image-cloud-amd64", "mtools", "qemu-guest-agent", "systemd-sysv", "udev",
+)  # fmt: skip
+"""What boots, and what measuring in it needs, beside Debian's essential packages."""
+
+_SUITE = "bookworm"
+_SECTOR = 512
+_FIRST = 2048  # sectors before the file system: the gap that GRUB's core image lies in
+_SIZE = 900 << 20
+_ESP_SIZE = 8 << 20
+
+_GRUB = """
+search --no-floppy --label debian --set root
+linux /vmlinuz root=LABEL=debian ro console=ttyS0 quiet
+initrd /initrd.img
+boot
+"""
+_MODULES = ("part_msdos", "ext2", "search", "linux", "normal")
+
+
+def debian_image(cache: Path) -> Path:
+    """The image in the cache, which is made there first if need be: a minute or so."""
+    recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    image = cache / f"debian-{recipe}.qcow2"
+    if not image.exists():
+        for old in cache.glob("debian-*.qcow2"):
+            old.unlink()
+        with _workplace() as work:
+            raw = _build(work)
+            made = image.with_suffix(".new")
+            _run("qemu-img", "convert", "-f", "raw", "-O", "qcow2", str(raw), str(made))
+            made.rename(image)
+    return image
+
+
+@contextmanager
+def _workplace() -> Iterator[Path]:
+    # Readable by all: apt downloads as another user.
+    work = Path(tempfile.mkdtemp(prefix="vdisklab-debian-"))
+    work.chmod(0o755)
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work)
+
+
+def _run(*command: str, timeout: float = 900) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, f"{command[0]}: {done.stderr[-2000:]}"
+
+
+def _build(work: Path) -> Path:
+    root, raw, system = work / "root", work / "debian.raw", work / "debian.ext4"
+    _run(
+        # What it mounts, it cannot leave behind.
+        "unshare", "--mount", "mmdebstrap", "--mode=root", "--variant=apt", "--quiet",
+        f"--include={','.join(PACKAGES)}",
+        '--aptopt=APT::Install-Recommends "false"',
+        "--dpkgopt=force-unsafe-io",
+        *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")),
+        _SUITE, str(root), *_sources(),
+    )  # fmt: skip
+    _settle(root)
+    _core_image(root, "i386-pc", "biosdisk")
+    _core_image(root, "x86_64-efi")
+    _system_partition(root)
+    _run(
+        "mke2fs", "-q", "-t", "ext4", "-L", "debian", "-d", str(root), str(system),
+        f"{(_SIZE - _FIRST * _SECTOR) >> 10}k",
+    )  # fmt: skip
+    _assemble(raw, system, root)
+    return raw
+
+
+def _sources() -> list[str]:
+    """Where this machine gets its packages; none for Debian's own servers."""
+    modern = Path("/etc/apt/sources.list.d/debian.sources")
+    classic = Path("/etc/apt/sources.list")
+    return [str(file) for file in (modern, classic) if file.exists()][:1]
+
+
+def _settle(root: Path) -> None:
+    """A name, and nothing that starts by itself once the system is up."""
+    (root / "etc/hostname").write_text("own-guest\n")
+    (root / "etc/fstab").write_text("LABEL=debian / ext4 defaults 0 1\n")
+    units = root / "etc/systemd/system"
+    for name in ("apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_all.timer",
+                 "fstrim.timer", "dpkg-db-backup.timer", "getty@tty1.service"):  # fmt: skip
+        (units / name).unlink(missing_ok=True)
+        (units / name).symlink_to("/dev/null")
+
+
+def _core_image(root: Path, platform: str, *modules: str) -> None:
+    (root / "boot/early.cfg").write_text(_GRUB)
+    _run(
+        "chroot", str(root), "grub-mkimage", "-O", platform, "-p", "/boot/grub",
+        "-c", "/boot/early.cfg", "-o", f"/boot/{platform}.img", *_MODULES, *modules,
+    )  # fmt: skip
+
+
+def _system_partition(root: Path) -> None:
+    """UEFI's, with GRUB in it; made by the system's own programs, in its /boot."""
+    fat = ("chroot", str(root), "env", "MTOOLS_SKIP_CHECK=1")
+    _run(*fat, "mkfs.vfat", "-C", "/boot/esp.img", str(_ESP_SIZE >> 10))
+    _run(*fat, "mmd", "-i", "/boot/esp.img", "::/EFI", "::/EFI/BOOT")
+    grub, known = "/boot/x86_64-efi.img", "::/EFI/BOOT/BOOTX64.EFI"
+    _run(*fat, "mcopy", "-i", "/boot/esp.img", grub, known)
+
+
+def _assemble(raw: Path, system: Path, root: Path) -> None:
+    """Boot sector with two partitions, core image, file system, UEFI's partition."""
+    boot = bytearray((root / "usr/lib/grub/i386-pc/boot.img").read_bytes()[:_SECTOR])
+    sectors = system.stat().st_size // _SECTOR
+    boot[446:510] = bytes(64)
+    boot[446:462] = _partition(0x80, 0x83, _FIRST, sectors)
+    boot[462:478] = _partition(0, 0xEF, _FIRST + sectors, _ESP_SIZE // _SECTOR)
+    boot[510:512] = b"\x55\xaa"
+    core = (root / "boot/i386-pc.img").read_bytes()
+    assert len(core) <= (_FIRST - 1) * _SECTOR
+    with raw.open("wb") as image:
+        image.write(boot)
+        image.write(core)
+    for file, at in ((system, _FIRST), (root / "boot/esp.img", _FIRST + sectors)):
+        _run(
+            "dd", f"if={file}", f"of={raw}", f"seek={at}", f"bs={_SECTOR}", "conv=notrunc,sparse",
+        )  # fmt: skip
+    with raw.open("r+b") as image:
+        image.truncate((_FIRST + sectors) * _SECTOR + _ESP_SIZE)
+
+
+def _partition(active: int, kind: int, first: int, sectors: int) -> bytes:
+    """An entry of the boot sector's table, whose cylinders and heads nobody reads any more."""
+    ends = b"\xfe\xff\xff"
+    where = first.to_bytes(4, "little") + sectors.to_bytes(4, "little")
+    return bytes((active,)) + ends + bytes((kind,)) + ends + where

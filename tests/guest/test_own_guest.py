@@ -1,0 +1,110 @@
+"""A guest of the user's own, through the real command line: a Debian that boots by its GRUB."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from debian import debian_image
+
+from conftest import in_ci
+from lab import Lab
+from vdisklab.errors import HostError
+from vdisklab.guest.ownimage import find_firmware
+from vdisklab.result.model import FailureKind
+
+pytestmark = pytest.mark.guest
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, tmp_path / "state")
+    made.prepare()
+    yield made
+    assert made.leftovers() == []
+
+
+@pytest.fixture(scope="module")
+def debian(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kept in pytest's cache, where there is one."""
+    lacks = [name for name in ("mmdebstrap", "unshare") if shutil.which(name) is None]
+    lacks += ["root"] if os.geteuid() != 0 else []
+    if lacks:
+        message = f"to make the image takes {', '.join(lacks)}"
+        pytest.fail(message) if in_ci() else pytest.skip(message)
+    cache = getattr(request.config, "cache", None)
+    place = tmp_path_factory.mktemp("debian") if cache is None else cache.mkdir("debian")
+    return debian_image(place)
+
+
+def digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def run(lab: Lab, *arguments: str) -> tuple[int, str]:
+    with lab.start(*lab.arguments(*arguments)) as process:
+        printed, _ = process.communicate(timeout=400)
+    return process.returncode, printed
+
+
+def test_a_real_debian_is_measured_in_and_left_as_it_was(lab: Lab, debian: Path) -> None:
+    before = digest(debian)
+    status, printed = run(lab, "raw/{none,writethrough}", "raw/none/scsi", "--guest", str(debian))
+    assert digest(debian) == before
+    runs = lab.runs()
+    assert [run.failure.message for run in runs if run.failure] == [], printed
+    assert status == 0, printed
+    assert len(runs) == 3
+    for each in runs:
+        checks = {check.name: check for check in each.checks}
+        assert all(check.confirmed for check in each.checks)
+        assert checks["guest.system"].seen == "Debian GNU/Linux 12 (bookworm)"
+        assert checks["guest.fio"].seen.startswith("fio-3.")
+        assert checks["guest.state"].seen in ("running", "degraded")
+        behind = "writethrough" not in each.path
+        assert checks["guest.write_cache"].seen == ("write back" if behind else "write through")
+        write, read = sorted(each.measurements, key=lambda m: m.name, reverse=True)
+        assert write.evidence.guest is not None
+        assert write.evidence.qemu is not None
+        assert 0 < write.evidence.guest.write_bytes <= write.evidence.qemu.write_bytes
+        assert {sample.metric for sample in read.samples} >= {"iops", "latency_p99"}
+
+
+@pytest.fixture
+def ovmf() -> None:
+    try:
+        find_firmware()
+    except HostError as error:
+        pytest.fail(str(error)) if in_ci() else pytest.skip(str(error))
+
+
+@pytest.mark.usefixtures("ovmf")
+def test_the_same_debian_booted_by_uefi_from_an_nvme_disk(lab: Lab, debian: Path) -> None:
+    uefi = ("--guest-firmware", "uefi", "--guest-bus", "nvme")
+    status, printed = run(lab, "raw/none", "--guest", str(debian), *uefi)
+    assert status == 0, printed
+    (found,) = lab.runs()
+    assert found.failure is None
+    # SeaBIOS is not there at all where pflash is: what booted was UEFI's.
+    assert any("pflash0=firmware,pflash1=variables" in command for command in found.commands)
+    assert "guest.system" in {check.name for check in found.checks}
+
+
+def test_an_image_that_does_not_boot_says_so_once(lab: Lab) -> None:
+    image = lab.directory / "empty.raw"
+    # A boot sector that only halts: hlt; jmp back.
+    image.write_bytes(b"\xf4\xeb\xfd".ljust(510, b"\0") + b"\x55\xaa" + bytes(1 << 20))
+    status, printed = run(lab, "raw/{none,writeback}", "--guest", str(image), "--guest-boot", "6s")
+    failures = [run.failure for run in lab.runs()]
+    assert status == 8, printed
+    assert [failure.kind for failure in failures if failure] == [FailureKind.GUEST] * 2
+    first, second = (failure.message for failure in failures if failure)
+    assert "under BIOS does not come up: no event VSERPORT_CHANGE within 6 s" in first
+    assert "last lines of the guest's console" in first
+    assert "Booting from Hard Disk" in first
+    assert "under BIOS does not come up" in second

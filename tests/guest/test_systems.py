@@ -1,0 +1,88 @@
+"""An operating system installed in a guest, and guests booted from the measured disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import Lab
+
+pytestmark = pytest.mark.guest
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+def lab(tmp_path: Path, state: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, state)
+    made.prepare()
+    yield made
+    assert made.leftovers() == []
+
+
+def run(lab: Lab, *arguments: str) -> str:
+    """What a campaign of one block printed that measured all its cells."""
+    words = (
+        "run", *arguments, "--baseline", "none", "--page-cache", "cold", "--blocks", "1",
+        "--accelerator", "tcg", "--dir", str(lab.work), "--db", str(lab.database),
+    )  # fmt: skip
+    with lab.start(*words) as process:
+        printed, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, printed
+    return printed
+
+
+ONE_INSTALLATION = """
+name = "one"
+title = "the short system, once"
+
+[[measurement]]
+name = "install"
+program = "dpkg"
+filesystem = "ext4"
+system = "short"
+"""
+
+
+def test_an_installation_makes_a_thin_image_grow(lab: Lab, tmp_path: Path) -> None:
+    profile = tmp_path / "one.toml"
+    profile.write_text(ONE_INSTALLATION)
+    printed = run(
+        lab, "qcow2:preallocation=off/writeback", "--profile", str(profile), "--size", "300M"
+    )
+    (found,) = lab.runs()
+    (installed,) = found.measurements
+    seen = {sample.metric: sample.value for sample in installed.samples}
+    # 26 packages of 53 MB; dpkg wants each file, and its database, to be kept
+    assert 40e6 < seen["mapped"] < 300e6
+    assert 40e6 < seen["allocated"] < 300e6
+    assert seen["flushes"] > 50
+    assert seen["duration"] > 0
+    # dpkg says nothing of these: QEMU's counters do
+    assert {"worst_second", "longest_stall"} <= seen.keys()
+    assert "Setting up dash" in installed.raw
+    assert "packages.short" in {check.name for check in found.checks}
+    assert "Growth" in printed
+
+
+def test_boot_from_a_plugged_an_ide_and_a_thin_disk(lab: Lab) -> None:
+    run(
+        lab, "raw/none/{virtio,ide}", "qcow2:preallocation=off/writeback/nvme",
+        "--profile", "boot", "--size", "320M",
+    )  # fmt: skip
+    runs = lab.runs()
+    assert len(runs) == 3
+    for found in runs:
+        (boot,) = found.measurements
+        samples = {sample.metric: sample.value for sample in boot.samples}
+        assert 0 < samples["boot_time"] < 90
+        assert 0 < samples["shutdown_time"] < 90
+        # the programs came from the measured disk
+        assert boot.evidence.qemu is not None
+        assert boot.evidence.qemu.read_bytes > 4e6
+        assert all(check.confirmed for check in found.checks)

@@ -1,0 +1,35 @@
+"""A power cut below a ZFS pool, by the kernel's ZFS or by zfs-fuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.host.ledger import open_ledger
+from vdisklab.plan.path import parse_path
+from vdisklab.powercut.campaign import Question, Settings, answer
+from vdisklab.powercut.cuts import Wanted
+from vdisklab.powercut.lab import open_lab
+from vdisklab.powercut.trace import ClientKind
+
+pytestmark = pytest.mark.host
+
+QUICK = Settings(writes=16, afterlives=1, wanted=Wanted(states=4, exhaustive_up_to=2))
+
+
+@pytest.mark.parametrize(("cache", "survives"), [("none", True), ("unsafe", False)])
+def test_flushed_writes_survive_on_zfs_and_unsafe_ones_do_not(
+    cache: str, survives: bool, zfs: LocalHost, tmp_path: Path
+) -> None:
+    path = parse_path(f"zfs/raw:preallocation=off/{cache}")
+    work = tmp_path / "work"
+    work.mkdir()
+    with open_ledger() as ledger, open_lab(zfs, ledger, work, workers=1) as lab:
+        question = Question(path, ClientKind.FLUSHES, QUICK)
+        found = answer(lab, question, collect_facts(zfs), tmp_path / "kept")
+    assert (found.survives, found.failure) == (survives, None)
+    assert found.seen["zfs.pool"].startswith("vdl_")
+    assert found.seen["zfs.pool"] not in zfs.run("zpool", "list", "-H", "-o", "name").stdout

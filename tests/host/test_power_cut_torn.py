@@ -1,0 +1,102 @@
+"""A disk that tears blocks at 512 bytes: fsck is part of recovery, and really repairs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vdisklab.host.command import LocalHost
+from vdisklab.host.ledger import open_ledger
+from vdisklab.host.syscalls import attach_loop, detach_loop
+from vdisklab.plan.path import parse_path
+from vdisklab.powercut.cuts import Cut
+from vdisklab.powercut.examine import Examiner, open_examiner
+from vdisklab.powercut.lab import Lab, open_lab
+from vdisklab.powercut.log import Entry, read_log
+from vdisklab.powercut.record import Load
+from vdisklab.powercut.recording import Asked, Recording
+from vdisklab.powercut.trace import ClientKind
+from vdisklab.powercut.verdict import Judged, Outcome
+
+pytestmark = pytest.mark.host
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    work = tmp_path_factory.mktemp("torn")
+    with open_ledger() as ledger, open_lab(LocalHost(), ledger, work, workers=1) as opened:
+        yield opened
+
+
+@pytest.fixture
+def recorded(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Recording]:
+    path = parse_path(f"{request.param}/raw:preallocation=off/none")
+    recording = lab.record(Asked(path, Load(ClientKind.FLUSHES, writes=16)))
+    yield recording
+    recording.forget()
+
+
+@pytest.mark.parametrize("recorded", ["ext4"], indirect=True)
+def test_e2fsck_cures_a_torn_superblock(lab: Lab, recorded: Recording) -> None:
+    """The superblock was last written when the file system came to rest, before the client."""
+    trace = recorded.trace
+    entries = read_log(recorded.log).entries[: trace.begin]
+    last = max(at for at, each in enumerate(entries) if _holds_superblock(each))
+    before = replace(recorded, trace=replace(trace, begin=last))
+    with open_examiner(lab.site, before, None) as examiner:
+        judged = list(_with_a_torn(examiner, last))
+    assert {each.outcome for each in judged} == {Outcome.KEPT}
+    assert any(each.repaired for each in judged)
+
+
+def _holds_superblock(entry: Entry) -> bool:
+    """ext4's superblock lies at byte 1024."""
+    return entry.changes_disk and entry.offset <= 1024 < entry.offset + entry.length
+
+
+def _with_a_torn(examiner: Examiner, index: int) -> Iterator[Judged]:
+    (epoch,) = [each for each in examiner.epochs if index in each.changes][:1]
+    torn = 1 << epoch.changes.index(index)
+    for seed in range(8):
+        yield examiner.judge(Cut(epoch.number, epoch.all & ~torn, torn, 512, seed))
+
+
+@pytest.mark.parametrize("recorded", ["xfs"], indirect=True)
+def test_xfs_repair_cures_what_the_kernel_refuses(lab: Lab, recorded: Recording) -> None:
+    """No torn state of XFS was seen that its log does not cure, so one is made: a torn superblock
+    of an allocation group's neighbour, half of which is from another time."""
+    with open_examiner(lab.site, recorded, None) as examiner:
+        epoch = examiner.epochs[-1]
+        state = examiner.rebuilder.build(epoch, Cut(epoch.number, epoch.all))
+        with state.open("r+b") as disk:
+            disk.seek(256)
+            disk.write(os.urandom(128))
+        device = attach_loop(state)
+        try:
+            refused = examiner.recovery.recover(device)
+            assert refused is not None
+            assert "Structure needs cleaning" in refused
+            assert examiner.recovery.repair(device)
+            assert examiner.recovery.recover(device) is None
+            assert (examiner.recovery.files() / recorded.trace.image).exists()
+            examiner.recovery.release()
+        finally:
+            detach_loop(device)
+
+
+@pytest.mark.parametrize("recorded", ["ext4"], indirect=True)
+def test_what_cannot_be_repaired_is_said(lab: Lab, recorded: Recording, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    os.truncate(empty, 1 << 20)
+    device = attach_loop(empty)
+    try:
+        with open_examiner(lab.site, recorded, None) as examiner:
+            assert examiner.recovery.recover(device) is not None
+            assert not examiner.recovery.repair(device)
+    finally:
+        detach_loop(device)

@@ -1,0 +1,145 @@
+"""What goes wrong while a power cut is judged is told from what a disk loses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vdisklab.errors import DirtyHostError, PowercutError, VdisklabError
+from vdisklab.guest.blockdev import Disk
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.host.ledger import open_ledger
+from vdisklab.host.mounts import mounts_below
+from vdisklab.host.syscalls import sync_filesystem
+from vdisklab.plan.path import parse_path
+from vdisklab.powercut.campaign import Question, Settings, answer, answers
+from vdisklab.powercut.cuts import Wanted
+from vdisklab.powercut.lab import Lab, choose, open_lab
+from vdisklab.powercut.record import Load, PromisingDisk
+from vdisklab.powercut.recording import Asked, Recording
+from vdisklab.powercut.trace import ClientKind
+from vdisklab.powercut.verdict import Judged
+from vdisklab.powercut.workers import HangError, Job
+from vdisklab.progress import silent
+
+pytestmark = pytest.mark.host
+
+HOST = collect_facts(LocalHost())
+QUICK = Settings(writes=24, afterlives=0, wanted=Wanted(states=40, exhaustive_up_to=4))
+THIN = parse_path("ext4/raw:preallocation=off/none")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    work = tmp_path / "work"
+    work.mkdir()
+    with open_ledger() as ledger:
+        with open_lab(LocalHost(), ledger, work, workers=1, state_seconds=3) as opened:
+            yield opened
+        assert mounts_below(work) == ()
+
+
+def asked(lab: Lab, tmp_path: Path) -> bool | None:
+    question = Question(THIN, ClientKind.FLUSHES, QUICK)
+    return answer(lab, question, HOST, tmp_path / "kept").survives
+
+
+def test_a_qemu_that_dies_fails_one_question_and_not_the_next(lab: Lab, tmp_path: Path) -> None:
+    @contextmanager
+    def dying(disk: Disk) -> Iterator[PromisingDisk]:
+        with lab.over_nbd(disk) as opened:
+            os.kill(lab.daemon.process.pid, signal.SIGKILL)
+            yield opened
+
+    with pytest.raises(VdisklabError, match="the connection"):
+        lab.record_through(Asked(THIN, Load(ClientKind.FLUSHES, writes=8)), dying)
+    assert asked(lab, tmp_path) is True
+
+
+def test_a_judge_that_is_killed_fails_one_recording_and_not_the_next(
+    lab: Lab, tmp_path: Path
+) -> None:
+    recording = lab.record(Asked(THIN, Load(ClientKind.FLUSHES, writes=24)))
+    results = lab.pool.judge(recording, _jobs(recording))
+    next(results)
+    os.kill(lab.pool.processes()[0], signal.SIGKILL)
+    with pytest.raises(PowercutError, match="ended unexpectedly"):
+        list(results)
+    recording.forget()
+    assert asked(lab, tmp_path) is True
+
+
+def test_a_judge_that_hangs_gives_a_verdict_and_ends_the_campaign(lab: Lab) -> None:
+    recording = lab.record(Asked(THIN, Load(ClientKind.FLUSHES, writes=24)))
+    results = lab.pool.judge(recording, _jobs(recording))
+    found = [next(results)]
+    os.kill(lab.pool.processes()[0], signal.SIGSTOP)
+    with pytest.raises(HangError, match="the kernel hangs"):
+        _take(results, found)
+    assert found[-1].outcome.value == "file system unmountable"
+    assert "did not finish" in found[-1].detail
+    recording.forget()
+
+
+def test_a_hang_is_stored_before_the_campaign_ends(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = Question(THIN, ClientKind.FLUSHES, QUICK)
+    judge = type(lab.pool).judge
+
+    def stopped(pool: object, recording: object, jobs: object) -> Iterator[Judged]:
+        results = judge(pool, recording, jobs)  # type: ignore[arg-type]
+        yield next(results)
+        os.kill(lab.pool.processes()[0], signal.SIGSTOP)
+        yield from results
+
+    monkeypatch.setattr(type(lab.pool), "judge", stopped)
+    found = answers(lab, [question, question], HOST, tmp_path / "kept", silent)
+    cut = next(found)
+    assert cut.survives is False
+    assert cut.counterexample is not None
+    assert not cut.exhaustive
+    with pytest.raises(DirtyHostError, match="nothing more can be judged"):
+        next(found)
+
+
+def test_somebody_elses_sync_is_seen_and_hides_no_loss(lab: Lab, tmp_path: Path) -> None:
+    done = threading.Event()
+
+    def sync() -> None:
+        while not done.wait(0.002):
+            for mount in mounts_below(lab.site.directory):
+                with suppress(OSError):  # unmounted just now
+                    sync_filesystem(mount.mountpoint)
+
+    disturbing = threading.Thread(target=sync)
+    disturbing.start()
+    try:
+        path = parse_path("ext4/raw:preallocation=off/writeback")
+        question = Question(path, ClientKind.NEVER, replace(QUICK, writes=400))
+        found = answer(lab, question, HOST, tmp_path / "kept")
+        kept = answer(lab, replace(question, client=ClientKind.FLUSHES), HOST, tmp_path / "kept")
+    finally:
+        done.set()
+        disturbing.join()
+    assert int(found.seen["flushes.unasked"]) > 0
+    assert found.survives is False
+    assert kept.survives is True
+    assert int(kept.seen["recordings"]) > 1 or kept.seen["flushes.unasked"] == "0"
+
+
+def _jobs(recording: Recording) -> list[Job]:
+    return [Job(cut) for cut in choose(recording, QUICK.wanted).cuts]
+
+
+def _take(results: Iterator[Judged], found: list[Judged]) -> None:
+    for each in results:
+        found.append(each)

@@ -1,0 +1,110 @@
+#!/bin/sh
+# Runs inside the lab (script/test-lab): SIGKILL before and after each program that builds or takes
+# down each layer, then `clean`; a group, an array and a pool of similar names must outlive it all.
+# Prints one line for each stack; the last line counts what failed.
+# STRIDE (1) leaves out steps, where each takes seconds under emulation; an odd one meets both sides.
+export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=20 STRIDE="${STRIDE:-1}"
+cat >/tmp/killed.py <<'P'
+import os, signal, sys, time
+from pathlib import Path
+from vdisklab.cli.clean import remove_leftovers
+from vdisklab.errors import VdisklabError
+from vdisklab.host.blockdevice import signatures
+from vdisklab.host.command import LocalHost
+from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.plan.ground import Ground
+from vdisklab.plan.path import parse_path
+from vdisklab.storage.site import open_site
+from vdisklab.storage.stack import build_stack
+from vdisklab.storage.undo import UNDO
+
+host = LocalHost()
+
+class Doomed(LocalHost):
+    """Dies by SIGKILL around the program whose turn it is: 2n is before program n, 2n+1 after."""
+    def __init__(self, step): self.step, self.count = step, 0
+    def run(self, *argv, **more):
+        self.reach()
+        done = super().run(*argv, **more)
+        self.reach()
+        return done
+    def reach(self):
+        if self.count == self.step: os.kill(os.getpid(), signal.SIGKILL)
+        self.count += 1
+
+def died(step, text, devices):
+    child = os.fork()
+    if child == 0:
+        try:
+            layers, ground = parse_path(f"{text}/host").layers, Ground(devices)
+            with open_ledger() as ledger, open_site(Doomed(step), ledger, Path("/work")) as site, \
+                    build_stack(site, layers, 32 << 20, "a", ground=ground, allocate=False) as top:
+                where = top.path if top.is_block else top.path / "file"
+                with where.open("r+b" if top.is_block else "wb") as file: file.write(b"x" * 4096)
+            os._exit(0)
+        except BaseException as error:
+            print(f"  {text}, step {step}: {type(error).__name__}: {error}")
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status): return True
+    assert os.WEXITSTATUS(status) == 0, "the stack failed by itself"
+    return False
+
+def lines(*argv): return host.run(*argv, allowed=range(256)).stdout.split("\n")
+
+def left(devices):
+    found = [line.strip() for line in lines("vgs", "--noheadings", "-o", "vg_name")]
+    found += lines("zpool", "list", "-H", "-o", "name")
+    found += [line for line in lines("mdadm", "--detail", "--scan")]
+    found += lines("losetup", "-a")
+    found += [str(path) for path in Path("/work").glob("vdisklab-*")]
+    found += [str(path) for path in (state_directory() / "ledger").glob("*")]
+    found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if "vdisklab-" in line]
+    found += [f"{device}: {each}" for device in devices for each in signatures(host, device)]
+    return [each for each in found if each and STRANGER not in each]
+
+def strangers():
+    return [STRANGER in "\n".join(lines(*argv)) for argv in (
+        ("vgs", "--noheadings", "-o", "vg_name"), ("zpool", "list", "-H", "-o", "name"),
+        ("mdadm", "--detail", "--scan"))]
+
+STRANGER = "vdl_0badcafe_a_0"  # as ours are called
+disks = sorted(Path("/dev/disk/by-id").glob("virtio-disk?"))
+theirs, ours = disks[:4], tuple(disks[4:])
+host.run("vgcreate", "--quiet", "--yes", STRANGER, theirs[0])
+host.run("mdadm", "--quiet", "--create", f"/dev/md/{STRANGER}_md", f"--name={STRANGER}_md", "--metadata=1.2",
+         "--level=1", "--raid-devices=2", "--assume-clean", "--run", theirs[1], theirs[2])
+host.run("zpool", "create", "-f", f"{STRANGER}_p", theirs[3])
+failed = 0
+stride = int(os.environ["STRIDE"])
+for text, on in (
+    ("md:level=5", ()), ("zvol", ()), ("lvm", ()), ("lvmthin", ()), ("md:level=0", ()),
+    ("zfs:raid=raidz1", ()), ("lvmthin/ext4", ours), ("md:level=1/xfs", ours[:2]),
+    ("zvol/ext4", ours), ("zfs:raid=mirror", ours[:2]),
+):
+    begun, step, deaths, bad = time.monotonic(), 0, 0, 0
+    while died(step, text, on):
+        deaths += 1
+        said = []
+        try:
+            remove_leftovers(host, UNDO, say=said.append)
+        except VdisklabError as error:
+            said.append(f"clean: {error}")
+            bad += 1
+        if rest := left(on):
+            print(f"  {text}, killed at step {step}: left {rest}; clean said {said}")
+            bad += 1
+        step += stride
+    rest = left(on)
+    bad += bool(rest)
+    failed += bad
+    where = f" on {len(on)} whole disks" if on else " on slices"
+    print(f"{'FAILED' if bad else 'ok'} {text}{where}: {deaths} deaths by SIGKILL, every {stride}. of {step} steps, "
+          f"each followed by clean ({time.monotonic() - begun:.0f} s){f', left {rest}' if rest else ''}")
+kept = strangers()
+print(f"{'ok' if all(kept) else 'FAILED'} a group, a pool and an array of similar names are untouched: {kept}")
+failed += not all(kept)
+print(f"failed: {failed}")
+sys.exit(failed != 0)
+P
+exec python3 /tmp/killed.py

@@ -1,0 +1,176 @@
+"""Who counted what: from recorded answers, this process's /proc, and any two glances."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from guest.fake_qemu import RECORDED, SERIAL, FakeQemu, machine_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vdisklab.campaign.evidence import Glance, Witness, block_stats, evidence_between
+from vdisklab.errors import GuestError
+from vdisklab.host.counters import DeviceCounters
+from vdisklab.result.model import Counted, Evidence
+from vdisklab.storage.image import ImageFile
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_what_qemu_counted_for_a_real_disk(name: str) -> None:
+    """Each was written 1 MiB, flushed and read 4 MiB of; see script/record-qmp."""
+    with machine_of(FakeQemu(name)) as machine:
+        counted = block_stats(machine, SERIAL)
+        assert block_stats(machine, "vdl99999999") is None
+    assert counted is not None
+    assert counted.write_bytes >= 1 << 20
+    assert counted.read_bytes >= 4 << 20
+    assert counted.write_operations > 0
+    assert counted.read_operations > 0
+    assert counted.flush_operations is not None
+
+
+@pytest.mark.parametrize("answer", [[{"qdev": f"/m/{SERIAL}-dev", "stats": {}}], [{}], "text"])
+def test_an_answer_without_the_numbers_is_no_zero(answer: object) -> None:
+    qemu = FakeQemu("virtio", {"query-blockstats": lambda request: [{"return": answer}]})
+    with (
+        machine_of(qemu) as machine,
+        pytest.raises(GuestError, match="query-blockstats is not as expected"),
+    ):
+        block_stats(machine, SERIAL)
+
+
+def witness(pid: int | None, image: Path | None = None) -> Witness:
+    held = None
+    if image is not None:
+        held = ImageFile(image, False, "raw", image.stat().st_size, {}, (image,))
+    return Witness(lambda: None, (), pid, held)
+
+
+def test_a_look_at_a_process_and_its_image(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(os.urandom(1 << 20))
+    watching = witness(os.getpid(), image)
+    before = watching.look()
+    busy = os.times().user
+    while os.times().user < busy + 0.05:
+        sum(range(10_000))
+    with image.open("ab") as more:
+        more.write(os.urandom(1 << 20))
+        os.fsync(more.fileno())
+    seen = evidence_between(before, watching.look(), None)
+    assert seen.host_cpu_seconds is not None
+    assert seen.host_cpu_seconds > 0
+    assert seen.resident_before is not None
+    assert 0.0 <= seen.resident_before <= 1.0
+    assert seen.allocated_before is not None
+    assert seen.allocated_after is not None
+    assert seen.allocated_after >= seen.allocated_before + (1 << 20)
+    assert (seen.qemu, seen.device, seen.guest) == (None, None, None)
+
+
+def test_of_a_process_that_has_ended_nothing_is_known() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    seen = evidence_between(witness(os.getpid()).look(), witness(ended.pid).look(), None)
+    assert seen.host_cpu_seconds is None
+    assert (seen.resident_after, seen.allocated_after) == (None, None)
+
+
+def test_on_the_host_it_is_the_programs_time() -> None:
+    watching = witness(None)
+    before = watching.look()
+    subprocess.run(["sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"], check=True)
+    seen = evidence_between(before, watching.look(), None)
+    assert seen.host_cpu_seconds is not None
+    assert seen.host_cpu_seconds > 0
+
+
+counts = st.integers(0, 2**62)
+seconds = st.floats(0, 1e9)
+counted = st.builds(Counted, counts, counts, counts, counts, st.none() | counts)
+devices = st.builds(DeviceCounters, counts, counts, counts, counts, st.none() | counts)
+glances = st.builds(
+    Glance,
+    qemu=st.none() | counted,
+    device=st.none() | devices,
+    cpu=st.none() | seconds,
+    resident=st.none() | st.floats(0, 1),
+    allocated=st.none() | counts,
+    steal=st.none() | seconds,
+)
+
+Numbers = Counted | DeviceCounters
+
+
+def numbers(of: Numbers) -> tuple[int, int, int, int]:
+    return (of.read_bytes, of.write_bytes, of.read_operations, of.write_operations)
+
+
+def differences(seen: Evidence) -> list[float]:
+    """All that was counted between two glances, as far as it is known."""
+    found: list[float] = [
+        each for each in (seen.host_cpu_seconds, seen.steal_seconds) if each is not None
+    ]
+    for each in (seen.qemu, seen.device):
+        if each is not None:
+            found += numbers(each)
+            found += [] if each.flush_operations is None else [each.flush_operations]
+    return found
+
+
+def later(before: Glance, more: Glance) -> Glance:
+    """A glance in which every counter has grown by what `more` holds."""
+
+    def grown(one: Numbers, other: Numbers) -> tuple[int, int, int, int, int | None]:
+        a, b, c, d = (x + y for x, y in zip(numbers(one), numbers(other), strict=True))
+        flushes = None
+        if one.flush_operations is not None and other.flush_operations is not None:
+            flushes = one.flush_operations + other.flush_operations
+        return a, b, c, d, flushes
+
+    qemu, device = before.qemu, before.device
+    return Glance(
+        qemu=Counted(*grown(qemu, more.qemu)) if qemu and more.qemu else more.qemu,
+        device=DeviceCounters(*grown(device, more.device)) if device and more.device else None,
+        cpu=None if before.cpu is None or more.cpu is None else before.cpu + more.cpu,
+        resident=more.resident,
+        allocated=more.allocated,
+        steal=None if before.steal is None or more.steal is None else before.steal + more.steal,
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(glances, glances)
+def test_counters_that_only_grow_never_give_less_than_nothing(before: Glance, more: Glance) -> None:
+    seen = evidence_between(before, later(before, more), None)
+    assert all(each >= 0 for each in differences(seen))
+    if before.qemu is not None and more.qemu is not None:
+        assert seen.qemu is not None
+        assert numbers(seen.qemu) == numbers(more.qemu)
+
+
+@settings(max_examples=40, deadline=None)
+@given(glances, glances, st.none() | counted)
+def test_what_one_glance_lacks_stays_missing(
+    before: Glance, after: Glance, guest: Counted | None
+) -> None:
+    seen = evidence_between(before, after, guest)
+    for name, found in (
+        ("qemu", seen.qemu),
+        ("device", seen.device),
+        ("cpu", seen.host_cpu_seconds),
+        ("steal", seen.steal_seconds),
+    ):
+        both = getattr(before, name) is not None and getattr(after, name) is not None
+        assert (found is not None) is both
+    for name in ("qemu", "device"):
+        found, one, two = (getattr(each, name) for each in (seen, before, after))
+        if found is not None:
+            known = one.flush_operations is not None and two.flush_operations is not None
+            assert (found.flush_operations is not None) is known
+    assert seen.guest is guest
+    assert (seen.resident_before, seen.resident_after) == (before.resident, after.resident)
+    assert (seen.allocated_before, seen.allocated_after) == (before.allocated, after.allocated)

@@ -1,0 +1,28 @@
+"""What is counted outside of a program that cannot know it."""
+
+from __future__ import annotations
+
+from vdisklab.campaign.observed import observed_samples
+from vdisklab.result.model import Counted, Evidence
+
+EVIDENCE = Evidence(
+    qemu=Counted(0, 9, 0, 3, 7), allocated_before=4096, allocated_after=12288
+)  # fmt: skip
+EVERY = ("allocated", "mapped", "flushes")
+
+
+def values(evidence: Evidence, mapped: int | None) -> dict[str, float]:
+    return {each.metric: each.value for each in observed_samples(EVERY, evidence, mapped)}
+
+
+def test_what_was_counted() -> None:
+    assert values(EVIDENCE, 65536) == {"allocated": 8192, "mapped": 65536, "flushes": 7}
+
+
+def test_what_nobody_counted_is_missing_and_no_zero() -> None:
+    assert values(Evidence(), None) == {}
+    assert values(Evidence(qemu=Counted(0, 9, 0, 3)), None) == {}
+
+
+def test_nothing_is_told_that_was_not_asked_for() -> None:
+    assert observed_samples((), EVIDENCE, 65536) == ()

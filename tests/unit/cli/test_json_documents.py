@@ -1,0 +1,104 @@
+"""Every JSON document that a verb prints is held against its published schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from report.large import shapely
+
+from cli.fake_store import FakeStore, install
+from vdisklab.cli.main import main
+
+ROOT = Path(__file__).parents[3]
+SCHEMAS = files("vdisklab.report") / "schemas"
+NAMES = sorted(entry.name.removesuffix(".json") for entry in SCHEMAS.iterdir())
+
+DOMAIN = """<domain type='kvm'><name>web</name><devices>
+<disk type='file' device='disk'><driver name='qemu' type='qcow2' cache='writeback'/>
+<source file='/nowhere/web.qcow2'/><target dev='vda' bus='virtio'/></disk>
+<disk type='network' device='disk'><source protocol='rbd' name='pool/x'/>
+<target dev='vdb' bus='virtio'/></disk></devices></domain>"""
+
+WORDS: dict[str, tuple[str, ...]] = {
+    "rank": ("rank",),
+    "compare": ("compare", "raw/none", "host"),
+    "published": ("compare", "--published", "debatty-2024"),
+    "recommend": ("recommend", "--need", "durable", "--need", "format=qcow2"),
+    "audit": ("audit", "DOMAIN"),
+    "claims": ("claims",),
+    "runs": ("runs", "c0ffee"),
+    "campaigns": ("runs",),
+    "run": ("show", "010001"),
+    "table": ("table",),
+    "method": ("method",),
+    "profiles": ("profiles",),
+    "profile": ("profiles", "hdtune"),
+}
+
+
+def schema(name: str) -> Any:  # noqa: ANN401
+    form = json.loads((SCHEMAS / f"{name}.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(form)
+    return form
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
+    fake = shapely()
+    install(monkeypatch, fake)
+    return fake
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("name", sorted(WORDS))
+def test_what_a_verb_prints_is_what_its_schema_says(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    domain = tmp_path / "web.xml"
+    domain.write_text(DOMAIN)
+    words = [str(domain) if word == "DOMAIN" else word for word in WORDS[name]]
+    status = main([*words, "--format", "json"])
+    assert status in (0, 9, 10), capsys.readouterr().err
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema(name))
+    assert found["format"].startswith("vdisklab.")
+
+
+@pytest.mark.usefixtures("store")
+def test_the_report_is_what_its_schema_says(tmp_path: Path) -> None:
+    target = tmp_path / "report.json"
+    assert main(["report", "--format", "json", "-o", str(target)]) == 0
+    found = json.loads(target.read_text())
+    jsonschema.validate(found, schema("report"))
+    assert found["claims"]["claims"]
+    assert found["published"]
+
+
+@pytest.mark.usefixtures("store")
+def test_a_schema_refuses_what_is_not_in_it(tmp_path: Path) -> None:
+    target = tmp_path / "report.json"
+    assert main(["report", "--format", "json", "-o", str(target)]) == 0
+    found = json.loads(target.read_text())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**found, "surprise": 1}, schema("report"))
+    del found["values"][0]["median"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(found, schema("report"))
+
+
+def test_every_document_has_a_schema() -> None:
+    texts = [path.read_text() for path in (ROOT / "src").rglob("*.py")]
+    named = {name for text in texts for name in re.findall(r'document\(\s*"([a-z]+)"', text)}
+    assert {"report", "recommend", "audit", "plan"} <= named
+    assert named <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_schema_is_documented(name: str) -> None:
+    assert f"`{name}.json`" in (ROOT / "docs" / "json.md").read_text()

@@ -1,0 +1,64 @@
+"""A run that was measured is not lost because the database is busy for a while."""
+
+from __future__ import annotations
+
+import pytest
+from result.values import a_campaign, a_run
+
+from vdisklab.cli.keeping import keep_run
+from vdisklab.errors import DatabaseBusyError, DatabaseError
+from vdisklab.progress import Event, Note
+from vdisklab.result.model import Run
+
+RUN = a_run(a_campaign())
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float, /) -> None:
+        self.now += seconds
+
+
+class Store:
+    """Refuses so many times, then takes the run."""
+
+    def __init__(self, refusals: int, error: DatabaseError) -> None:
+        self.left, self.error = refusals, error
+        self.runs: list[Run] = []
+
+    def add_run(self, run: Run, /) -> None:
+        if self.left:
+            self.left -= 1
+            raise self.error
+        self.runs.append(run)
+
+
+BUSY = DatabaseBusyError("the database x is locked by another program", hint="wait")
+
+
+def test_a_lock_that_passes_costs_nothing_and_is_told_once() -> None:
+    store, said = Store(3, BUSY), list[Event]()
+    keep_run(store, RUN, said.append, Clock())
+    assert store.runs == [RUN]
+    (note,) = said
+    assert isinstance(note, Note)
+    assert "x is locked by another program; trying again for 15 min 00 s: wait" in note.text
+
+
+def test_a_lock_that_stays_ends_it_within_its_time() -> None:
+    clock = Clock()
+    with pytest.raises(DatabaseBusyError):
+        keep_run(Store(10**6, BUSY), RUN, lambda _event: None, clock)
+    assert 900 <= clock.now < 1000
+
+
+def test_what_will_not_pass_is_told_at_once() -> None:
+    clock = Clock()
+    with pytest.raises(DatabaseError, match="damaged"):
+        keep_run(Store(1, DatabaseError("damaged")), RUN, lambda _event: None, clock)
+    assert clock.now == 0

@@ -1,0 +1,139 @@
+"""Several directories side by side, and old against new QEMU: what is set against what."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from analysis.made import CAMPAIGN, campaign_runs
+from typer.testing import CliRunner
+
+from cli.fake_store import FakeStore, install
+from vdisklab.cli.compare import compare
+from vdisklab.cli.rank import rank
+from vdisklab.cli.run import run
+from vdisklab.cli.table import table
+from vdisklab.errors import PlanError, VdisklabError
+from vdisklab.result.model import Campaign, Run
+
+LOCAL, BLOCK = "/mnt/local", "/mnt/block"
+
+
+def call(*arguments: str) -> str:
+    app = typer.Typer()
+    for verb in (rank, compare, table, run):
+        app.command()(verb)
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "160"})
+    if isinstance(result.exception, VdisklabError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def in_directory(directory: str, campaign: str, **more: object) -> Campaign:
+    plan = {**CAMPAIGN.plan, "directory": directory, **more}
+    return dataclasses.replace(CAMPAIGN, id=campaign, plan=plan)
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
+    store = FakeStore((in_directory(LOCAL, "aaaa"), in_directory(BLOCK, "bbbb")))
+    store.all_runs = [
+        *campaign_runs(campaign="aaaa"), *campaign_runs(campaign="bbbb", seed=6),
+    ]  # fmt: skip
+    install(monkeypatch, store)
+    return store
+
+
+class TestSideBySide:
+    @pytest.mark.usefixtures("two")
+    def test_each_directory_is_a_row_of_its_own(self) -> None:
+        text = call("table", "--campaign", "aaaa", "--campaign", "bbbb")
+        assert text.count(f"host in {LOCAL}") == text.count(f"host in {BLOCK}") == 4
+        assert "differences are not taken within blocks" in text
+        found = json.loads(
+            call("table", "--campaign", "aaaa", "--campaign", "bbbb", "--format", "json")
+        )
+        alone = json.loads(call("table", "--campaign", "bbbb", "--format", "json"))
+        values = {
+            (row["measurement"], row["cell"]): row["bandwidth"] for row in found["measurements"]
+        }
+        for row in alone["measurements"]:
+            assert values[row["measurement"], f"{row['cell']} in {BLOCK}"] == row["bandwidth"]
+
+    @pytest.mark.parametrize("verb", [("rank",), ("compare", "host", "raw/none")])
+    @pytest.mark.usefixtures("two")
+    def test_they_are_never_joined(self, verb: tuple[str, ...]) -> None:
+        with pytest.raises(PlanError, match="differ in directory") as caught:
+            call(*verb, "--campaign", "aaaa", "--campaign", "bbbb")
+        assert "vdisklab table --campaign aaaa --campaign bbbb" in str(caught.value.hint)
+
+    def test_what_was_measured_otherwise_does_not_stand_beside(self, two: FakeStore) -> None:
+        two.all_campaigns = (
+            in_directory(LOCAL, "aaaa"), in_directory(BLOCK, "bbbb", runtime=60.0),
+        )  # fmt: skip
+        with pytest.raises(PlanError, match="differ in runtime"):
+            call("table", "--campaign", "aaaa", "--campaign", "bbbb")
+
+    def test_several_directories_are_for_this_machine_itself(self, tmp_path: Path) -> None:
+        with pytest.raises(PlanError, match="side by side with --here alone"):
+            call("run", "raw/none", "--dir", str(tmp_path), "--dir", "/tmp")  # noqa: S108
+
+
+def with_qemu(run: Run, name: str) -> Run:
+    if run.path == "host":
+        return run
+    path = f"{run.path}/virtio:qemu={name}"
+    return dataclasses.replace(run, path=path, cell=f"{path}|{run.page_cache}")
+
+
+@pytest.fixture
+def old_and_new(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
+    store = FakeStore()
+    host = [run for run in store.all_runs if run.path == "host"]
+    guests = [run for run in store.all_runs if run.path != "host"]
+    store.all_runs = host + [
+        dataclasses.replace(with_qemu(run, name), id=f"{name[0]}{run.id}")
+        for name in ("7.2.22", "10.0.2")
+        for run in guests
+    ]
+    install(monkeypatch, store)
+    return store
+
+
+class TestOldAgainstNew:
+    @pytest.mark.usefixtures("old_and_new")
+    def test_each_path_against_itself(self) -> None:
+        found = json.loads(call("compare", "qemu=7.2.22", "qemu=10.0.2", "--format", "json"))
+        assert sorted((pair["a"], pair["b"]) for pair in found["pairs"]) == [
+            (f"{path}/virtio:qemu=7.2.22{state}", f"{path}/virtio:qemu=10.0.2{state}")
+            for path, state in (
+                ("qcow2/directsync", ""), ("raw/none", ""),
+                ("raw/writeback", " (cold)"), ("raw/writeback", " (warm)"),
+            )
+        ]  # fmt: skip
+
+    @pytest.mark.usefixtures("old_and_new")
+    def test_the_ranking_tells_them_apart(self) -> None:
+        cells = json.loads(call("rank", "--format", "json"))["cells"]
+        paths = {row["path"] for row in cells}
+        assert {"raw/none/virtio:qemu=7.2.22", "raw/none/virtio:qemu=10.0.2"} <= paths
+
+    @pytest.mark.usefixtures("old_and_new")
+    def test_a_qemu_that_was_not_measured(self) -> None:
+        with pytest.raises(PlanError, match="no path was measured with both"):
+            call("compare", "qemu=7.2.22", "qemu=9.9")
+
+    def test_one_name_for_two_programs_is_not_joined(self, old_and_new: FakeStore) -> None:
+        def named(version: str) -> dict[str, object]:
+            return {"qemu": {"new": {"binary": "/opt/q", "version": version}}}
+
+        old_and_new.all_campaigns = (
+            in_directory(LOCAL, "aaaa", **named("9.0")),
+            in_directory(LOCAL, "bbbb", **named("9.1")),
+        )  # fmt: skip
+        with pytest.raises(PlanError, match="differ in QEMU"):
+            call("rank", "--campaign", "aaaa", "--campaign", "bbbb")

@@ -1,0 +1,25 @@
+"""What a campaign prints at its end when nothing of it can be ranked."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from analysis.made import campaign_runs
+from rich.console import Console
+
+from cli.fake_store import FakeStore, install
+from vdisklab.cli.run import print_ranking
+from vdisklab.cli.tables import Format
+
+
+def test_only_failed_cells_are_no_ranking_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = [run for run in campaign_runs() if run.failure is not None]
+    install(monkeypatch, FakeStore(all_runs=failed))
+    console = Console(file=io.StringIO(), width=200)
+    print_ranking(console, failed[0].campaign, "sqlite://", Format.TABLE, failed=len(failed))
+    assert isinstance(console.file, io.StringIO)
+    said = console.file.getvalue()
+    assert f"{len(failed)} cells failed; `vdisklab runs {failed[0].campaign}` lists them" in said
+    assert "no ranking: " in said
+    assert "hint: " in said

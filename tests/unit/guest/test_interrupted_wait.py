@@ -1,0 +1,32 @@
+"""Ctrl-C while QEMU is asked something leaves nothing behind that asyncio would complain of."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from qemu.qmp import QMPClient
+
+from vdisklab.guest.monitor import Channel
+from vdisklab.guest.process import event_loop
+
+
+class SilentClient:
+    """Never answers."""
+
+    async def execute(self, _command: str, _arguments: object) -> Any:  # noqa: ANN401
+        await asyncio.Event().wait()
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_wait_leaves_no_task() -> None:
+    with event_loop() as loop:
+        channel = Channel(cast("QMPClient", SilentClient()), loop)
+        loop.call_later(0.01, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            channel.execute("query-status")
+        assert asyncio.all_tasks(loop) == set()

@@ -1,0 +1,114 @@
+"""Examples of the documentation: blocks marked `console` are run, and their output compared.
+
+A line `$ vdisklab …` is run in an empty directory with an empty state; the lines below it are what
+it prints, errors included. `…` stands for anything in a line, and alone on a line for any lines.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from vdisklab.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+
+
+@dataclass(frozen=True)
+class Example:
+    page: str
+    command: str
+    output: str
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.command}"
+
+
+def examples() -> Iterator[Example]:
+    for page in PAGES:
+        for block in re.findall(r"^```console\n(.*?)^```$", page.read_text(), re.M | re.S):
+            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                command, _, output = part.partition("\n")
+                yield Example(page.name, command, output.strip())
+
+
+def pattern(output: str) -> re.Pattern[str]:
+    """What the documentation promises, as an expression."""
+    lines = [
+        "(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + "\n"
+        for line in output.splitlines()
+    ]
+    return re.compile("".join(lines))
+
+
+def plain(text: str) -> str:
+    """Without carriage returns, trailing spaces and empty lines at the ends."""
+    return "".join(f"{line.rstrip()}\n" for line in text.strip().splitlines())
+
+
+@pytest.mark.parametrize("example", list(examples()), ids=str)
+def test_examples_print_what_the_pages_say(
+    example: Example,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("VDISKLAB_DB", raising=False)
+    words = shlex.split(example.command)
+    assert words[0] == "vdisklab"
+    main(words[1:])
+    told = capsys.readouterr()
+    said = plain(told.out) if told.out.strip() else plain(told.err)
+    assert pattern(example.output).fullmatch(said), said
+
+
+def test_there_are_examples_on_the_pages_that_teach() -> None:
+    found = {example.page for example in examples()}
+    assert {"index.md", "paths.md", "profiles.md", "method.md"} <= found
+
+
+def test_an_example_that_says_something_else_fails() -> None:
+    assert pattern("a … c\n…\nend").fullmatch("a b c\n1\n2\nend\n")
+    assert not pattern("a … c\nend").fullmatch("a b c\n1\nend\n")
+    assert not pattern("a.c").fullmatch("abc\n")
+
+
+def test_the_troubleshooting_page_is_that_of_the_sources() -> None:
+    done = subprocess.run(
+        (sys.executable, str(ROOT / "script" / "troubleshooting-page")),
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (ROOT / "docs" / "troubleshooting.md").read_text() == done.stdout, (
+        "run .venv/bin/python script/troubleshooting-page > docs/troubleshooting.md"
+    )
+
+
+@pytest.mark.skipif(
+    shutil.which("mkdocs", path=str(Path(sys.executable).parent)) is None,
+    reason="mkdocs is not installed",
+)
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """Strict: a page that is not in the navigation, or a broken link, is an error."""
+    done = subprocess.run(
+        (
+            sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet",
+            "--config-file", str(ROOT / "mkdocs.yml"), "--site-dir", str(tmp_path / "site"),
+        ),
+        capture_output=True, text=True, check=False, timeout=300, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "site" / "index.html").read_text()
+    assert "https://" not in re.sub(r'href="https://[^"]*"', "", page)

@@ -1,0 +1,112 @@
+"""The tables of the power cut's page are those of the records beside it."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "powercut.md"
+MATRIX: dict[str, Any] = runpy.run_path(str(ROOT / "bench" / "powercut_matrix.py"))
+
+
+def document(**changed: object) -> dict[str, Any]:
+    """What `vdisklab powercut --format json` prints of one verdict."""
+    verdict = {
+        "path": "ext4/raw/none", "client": "never", "access": "nbd", "survives": False,
+        "states": 4, "possible": 9.0, "exhaustive": False, "promises": 3, "flushes": 0,
+        "afterlives": 2, "outcomes": {"kept": 1, "lost": 2, "torn": 1}, "failure": None,
+        "wall_seconds": 60.04, "seen": {"qemu.write_cache": "on"},
+        "counterexample": {"case": "3f/1-0", "outcome": "lost", "detail": "1 sector lost"},
+        "settings": {"writes": 40, "driver": "as-found", "wanted": {"states": 4}},
+        "host": {"kernel": "6.18", "qemu": "7.2", "machine_id": "1f"},
+    } | changed  # fmt: skip
+    control = {"name": "unsafe", "must_lose": True, "states": 1, "losses": 1, "passed": True}
+    return {"controls": [control], "verdicts": [verdict]}
+
+
+def test_the_tables_are_those_of_the_records() -> None:
+    page = PAGE.read_text()
+    assert "<!-- table: " in page
+    assert MATRIX["refreshed"](page) == page, (
+        "run .venv/bin/python bench/powercut_matrix.py --refresh docs/powercut.md"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, "**LOSS** 3 of 4 (lost, torn)"),
+        ({"outcomes": {"kept": 2, "lost": 2}}, "**LOSS** 2 of 4"),
+        ({"survives": True, "outcomes": {"kept": 4}}, "ok 4"),
+        ({"survives": True, "outcomes": {"kept": 4}, "exhaustive": True}, "ok all 4"),
+        ({"survives": None, "outcomes": {}}, "no promise"),
+        ({"survives": None, "failure": "QEMU ended"}, "failed: QEMU ended"),
+    ],
+)
+def test_a_cell_says_how_many_states_broke_a_promise(changed: dict[str, Any], said: str) -> None:
+    assert MATRIX["cell"](document(**changed)["verdicts"][0]) == said
+
+
+def test_a_record_takes_the_last_answer_to_a_question_and_what_differs() -> None:
+    other = {"writes": 20, "driver": "queue", "wanted": {"states": 4}}
+    later = document(survives=None, counterexample=None)
+    record = MATRIX["compact"]([document(), later, document(settings=other)])
+    first, second = record["verdicts"]
+    assert first["survives"] is None
+    assert "found" not in first
+    assert second["found"] == "1 sector lost"
+    assert record["settings"] == {"wanted.states": 4}
+    assert second["settings"] == {"writes": 20, "driver": "queue"}
+    assert record["controls"][0]["losses_of_states"] == [[1, 1]] * 3
+
+
+def test_verdicts_of_two_kernels_are_not_joined() -> None:
+    other = {"kernel": "6.1", "qemu": "7.2", "machine_id": "1f"}
+    with pytest.raises(SystemExit, match="several kernels"):
+        MATRIX["compact"]([document(), document(path="xfs/raw/none", host=other)])
+
+
+def test_no_cell_holds_two_verdicts() -> None:
+    both = [*document()["verdicts"], *document(client="fua")["verdicts"]]
+    wish = MATRIX["Wish"].parse("r.json rows=stack")
+    with pytest.raises(SystemExit, match="two verdicts"):
+        MATRIX["table"](both, wish)
+
+
+def test_a_table_has_a_row_for_each_question_and_blanks_where_none_was_asked() -> None:
+    record = MATRIX["compact"](
+        [document(), document(path="ext4/raw/unsafe", client="fua", failure="no room")]
+    )
+    wish = MATRIX["Wish"].parse("r.json rows=stack,client where=bus:virtio")
+    assert MATRIX["table"](record["verdicts"], wish).splitlines() == [
+        "| stack | client | none | unsafe |",
+        "|---|---|---|---|",
+        "| ext4/raw | never | **LOSS** 3 of 4 (lost, torn) |  |",
+        "| ext4/raw | fua |  | failed: no room |",
+    ]
+    assert MATRIX["basis"](record, record["verdicts"]) == (
+        "2 questions, 8 states (4 with an afterlife) in 2 minutes; "
+        "the 1 controls were passed before, 2 times."
+    )
+    assert "are not in this record" in MATRIX["basis"](
+        record | {"controls": []}, record["verdicts"]
+    )
+
+
+def test_a_cache_mode_is_shown_with_where_its_writes_were() -> None:
+    found = {
+        "acknowledged": {"writes": {"the host's memory": 39}, "image_in_page_cache": 0.02},
+        "flushed": {"writes": {"the medium": 39}, "image_in_page_cache": 0.0},
+        "guest_sees": "write back",
+    }
+    direct = found | {"acknowledged": found["flushed"]}
+    shown = MATRIX["cache_table"]({"modes": {"writeback": found, "directsync": direct}})
+    assert shown.splitlines()[2:] == [
+        "| writeback | the host's memory (39) | the medium (39) | yes, 2.0% | write back "
+        "| write cache, page cache |",
+        "| directsync | the medium (39) | the medium (39) | no | write back | – |",
+    ]
