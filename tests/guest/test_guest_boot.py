@@ -11,8 +11,10 @@ from rig import Agent, disk, running
 
 from vdisklab.guest.image import GuestImage, build_guest_image
 from vdisklab.guest.kernel import Flavour, find_kernel
+from vdisklab.guest.system import STDERR_LOG
 from vdisklab.host.command import LocalHost
 from vdisklab.plan.segments import Bus
+from vdisklab.workload.fiolog import lines_of_log
 
 pytestmark = pytest.mark.guest
 
@@ -135,6 +137,19 @@ def test_fio_measures_with_each_engine(q35: Agent, engine: str) -> None:
     (job,) = json.loads(out)["jobs"]
     assert job["error"] == 0
     assert job["write"]["total_ios"] == 256
+
+
+def test_fios_log_comes_with_what_it_says(q35: Agent) -> None:
+    device = facts(q35, FIND, "on-virtio", "60")["device"]
+    status, out, err = q35.run(
+        "/usr/bin/fio", "--name=try", f"--filename={device}", "--rw=read", "--bs=4k", "--size=1M",
+        "--time_based=1", "--runtime=1", "--output-format=json+", f"--write_bw_log={STDERR_LOG}",
+        "--log_avg_msec=100", "--per_job_logs=0",
+    )  # fmt: skip
+    assert status == 0, err
+    assert json.loads(out)["jobs"]
+    (log,) = lines_of_log(err)
+    assert len(log.splitlines()) <= 10  # fewer on a busy machine, which skips windows
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])

@@ -121,8 +121,15 @@ def _in_guest(bench: Bench, cell: Cell) -> Iterator[Ready]:
             machine = pooled.machine
             checks = check_state(machine, disk, seen, pooled.at_start)
             size, memory = bench.plan.size_bytes, bench.plan.guest.memory_bytes
-            scratch = machine.system.scratch
-            subject = Subject(seen.device, size, is_device=True, scratch=scratch, memory=memory)
+            system = machine.system
+            subject = Subject(
+                seen.device,
+                size,
+                is_device=True,
+                scratch=system.scratch,
+                memory=memory,
+                stderr_log=system.stderr_log,
+            )
             stored = () if image is None else storage_checks(cell.path, image)
             devices = bench.workshop.devices_for(cell.path)
             witness = witness_of(machine, disk.serial, devices, image)

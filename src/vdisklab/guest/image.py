@@ -49,6 +49,7 @@ from vdisklab.guest.programs import (
     version,
 )
 from vdisklab.guest.rootdisk import write_root
+from vdisklab.guest.system import STDERR_LOG
 from vdisklab.host.command import Host
 
 IMAGE_SERIAL = "vdisklab-image"
@@ -290,6 +291,8 @@ class GuestContent:
         scripts = guest_scripts()
         self.early.file("init", scripts["init.sh"], executable=True)
         self.early.file("etc/fstab", _FSTAB)
+        # A log that is written here comes with what the program says (MicroGuest.stderr_log).
+        self.early.link(f"{STDERR_LOG}_bw.log".lstrip("/"), "/proc/self/fd/2")
         for name in ("prepare", "load-drivers", "find-disk", "facts"):
             path = f"usr/lib/vdisklab/{name}"
             self.early.file(path, scripts[f"{name}.sh"], executable=True)

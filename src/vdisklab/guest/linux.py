@@ -39,6 +39,7 @@ class LinuxGuest:
 
     family = Family.LINUX
     scratch = "/tmp"  # noqa: S108 - of a guest that is thrown away
+    stderr_log = None
 
     def __init__(self, name: str, agent_version: str) -> None:
         self._name = name

@@ -13,6 +13,7 @@ from vdisklab.host.deadline import patience
 from vdisklab.result.model import Check
 
 FIND_DISK = "/usr/lib/vdisklab/find-disk"
+STDERR_LOG = "/usr/lib/vdisklab/stderr"
 LOAD_DRIVERS = "/usr/lib/vdisklab/load-drivers"
 
 FIND_SECONDS = 15
@@ -53,6 +54,10 @@ class GuestSystem(Protocol):
     def scratch(self) -> str:
         """A directory where programs may leave what they found out."""
 
+    @property
+    def stderr_log(self) -> str | None:
+        """A prefix of names that lead to a program's own standard error; None: there is none."""
+
     def await_ready(self, agent: Agent) -> None:
         """Returns when the guest has come to rest after its boot. Raises GuestError."""
 
@@ -71,6 +76,7 @@ class MicroGuest:
 
     family = Family.LINUX
     scratch = "/tmp"  # noqa: S108 - we are alone in there
+    stderr_log = STDERR_LOG
 
     def await_ready(self, agent: Agent) -> None:
         """Waits for every driver, which it loads after its agent has answered.

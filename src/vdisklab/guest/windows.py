@@ -75,6 +75,7 @@ class WindowsGuest:
 
     family = Family.WINDOWS
     scratch = r"C:\Windows\Temp"
+    stderr_log = None
 
     def __init__(self, name: str, agent_version: str, diskspd: Path | None) -> None:
         self._name = name

@@ -18,6 +18,8 @@ class Subject:
     where a program may leave what it found out; `mark` makes the names of its files there its
     own, since fio appends to a log that it finds. `memory` is that of the machine that runs the
     program, in bytes, None where it is not known; `as_root` says whether root runs it.
+    `stderr_log` is a prefix of names that lead to the program's standard error, where there is one:
+    a log under such a name needs not be read back by itself.
     `packages` are the places of systems' packages by the system's name: a directory; for a
     system that is not in it, the disk with its serial number.
     """
@@ -30,6 +32,7 @@ class Subject:
     memory: int | None = None
     as_root: bool = True
     mark: str = ""
+    stderr_log: str | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
 
 

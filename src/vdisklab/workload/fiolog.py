@@ -9,6 +9,7 @@ one file stand one after the other, and the last, unfinished window of each has 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from vdisklab.errors import WorkloadError
 from vdisklab.result.model import Direction, Sample, Series
 from vdisklab.workload.seconds import Moved, longest_gap, series_of, worst_second
 
+_LINES = re.compile(r"^[0-9]+, [0-9]+, [0-9]+, [0-9]+, [0-9]+(?:, [0-9]+)?$", re.MULTILINE)
 _DIRECTIONS = (Direction.READ, Direction.WRITE, Direction.TRIM)
 
 
@@ -60,6 +62,12 @@ def read_log(text: str, run: Run) -> Course:
         gap = longest_gap(every, run.seconds)
         samples.append(Sample("longest_stall", one, gap if gap >= run.window else 0.0))
     return Course(tuple(series), tuple(samples))
+
+
+def lines_of_log(text: str) -> tuple[str, ...]:
+    """The log among other things that fio said, as one text; nothing if there is none."""
+    found = _LINES.findall(text)
+    return ("\n".join(found),) if found else ()
 
 
 def _is_stall(gap: float, run: Run) -> bool:

@@ -40,6 +40,12 @@ class TestJobs:
         assert {"--filename=/dev/vdb", "--time_based=1", "--runtime=5000ms"} <= set(made.command)
         assert made.collect == (f"{DISK.scratch}/one_bw.log",)
 
+    def test_a_log_that_comes_with_the_answer_is_not_read_back(self) -> None:
+        place = replace(DISK, stderr_log="/lib/stderr", mark="-1")
+        made = Fio().script(fio(rw="randread", bs="4k"), place, Timing(5, 0.5))
+        assert "--write_bw_log=/lib/stderr" in made.command
+        assert made.collect == ()
+
     def test_the_articles_forty_jobs_each_have_a_file(self) -> None:
         forty = fio(rw="write", bs="4k", size="10M", numjobs=40, time_based=False)
         options = command(forty, FILES)
@@ -81,6 +87,19 @@ class TestAnswers:
         found = {sample.metric: sample.value for sample in outcome.samples}
         assert found["worst_second"] == min(series.values)
         assert found["longest_stall"] == 0.0
+
+    def test_the_course_by_a_log_among_other_things_that_were_said(self) -> None:
+        report, log = recorded("fio-3.33-3jobs.json"), recorded("fio-3.33-3jobs_bw.log")
+        first, *rest = log.splitlines()
+        said = "\n".join(["fio: a note", first, "note: 5, 6", *rest, "500, 1, 0", "done"])
+        read_back = Fio().parse(fio(), Output(report, "", {"bw": log}))
+        assert Fio().parse(fio(), Output(report, said)) == read_back
+        assert read_back.series
+
+    def test_without_a_log_there_is_no_course(self) -> None:
+        outcome = Fio().parse(fio(), Output(recorded("fio-3.33-3jobs.json"), "fio: 1, 2\n"))
+        assert outcome.series == ()
+        assert "worst_second" not in {sample.metric for sample in outcome.samples}
 
     def test_a_frozen_file_system_is_a_stall(self) -> None:
         # fsfreeze(8) held it for 1.8 s from the second one on

@@ -39,8 +39,9 @@ find_disk() {
         */loop* | */ram* | */sr* | */fd*) continue ;;
         esac
         [ -b "/dev/${disk##*/}" ] || continue
-        # The queue's files come a moment after the disk.
-        has_serial "$disk" && [ -e "$disk/queue/write_cache" ] || continue
+        # The queue's files come a moment after the disk; the link `bdi` after all of them
+        # (device_add_disk in block/genhd.c of Linux 6.1).
+        [ -e "$disk/bdi" ] && [ -e "$disk/queue/write_cache" ] && has_serial "$disk" || continue
         read -r sectors <"$disk/size" && [ "$sectors" -gt 0 ] && return 0
     done 2>/dev/null
     return 1
