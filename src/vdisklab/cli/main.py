@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(error)
         return error.exit_code
     except typer.TyperException as error:
-        message = error.format_message()
+        message = error.format_message().replace("Value error, ", "")  # pydantic's, within typer
         if message:  # else the help was shown, as no verb was named
             print(f"error: {message}", file=sys.stderr)
             print("hint: `vdisklab VERB --help` shows what may be written", file=sys.stderr)
@@ -130,11 +130,14 @@ def _turn_signals_into_interrupts() -> None:
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         for number in signals:
-            signal.signal(number, wait)
+            if signal.getsignal(number) == interrupt:
+                signal.signal(number, wait)
         raise KeyboardInterrupt
 
     def wait(_signal: int, _frame: FrameType | None) -> None:
         os.write(2, b"still taking down what was built; a moment\n")
 
     for number in signals:
-        signal.signal(number, interrupt)
+        # nohup leaves SIGHUP ignored, so that a campaign outlives the terminal.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupt)

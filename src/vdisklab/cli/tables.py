@@ -90,8 +90,8 @@ class RunOutline(Outline, Protocol):
 class Results(Protocol):
     """What the verbs need of `result.store.Store`."""
 
-    def campaigns(self) -> Sequence[Campaign]:
-        """All campaigns, the newest first."""
+    def campaigns(self, *, with_runs: bool = False) -> Sequence[Campaign]:
+        """All campaigns, or those of which a run is stored, the newest first."""
 
     def campaign(self, name: str, /) -> Campaign:
         """The one whose id begins so."""
@@ -171,13 +171,17 @@ def load_chosen(results: Results, campaigns: tuple[Campaign, ...]) -> Loaded:
 
 
 def choose_campaigns(results: Results, names: Sequence[str] | None) -> tuple[Campaign, ...]:
-    """The named campaigns without repetition, or the newest one."""
+    """The named campaigns without repetition, or the newest one that has runs.
+
+    One without runs has just begun, or was killed before its first cell: the answer that was there
+    stays until there is another.
+    """
     if names:
         found = {campaign.id: campaign for campaign in map(results.campaign, names)}
         campaigns = tuple(found.values())
         _must_agree(campaigns)
         return campaigns
-    newest = results.campaigns()[:1]
+    newest = results.campaigns(with_runs=True)[:1] or results.campaigns()[:1]
     if not newest:
         raise DatabaseError(
             "the database holds no campaign", hint="measure something: `vdisklab run PATHS…`"
@@ -254,7 +258,7 @@ def joinable_campaigns(
     if names:
         return tuple(each.id for each in choose_campaigns(results, names)), ()
     kept, left_out = [first.id], []
-    for other in results.campaigns()[1:]:
+    for other in results.campaigns(with_runs=True)[1:]:
         error = disagreement(first, other)
         if error is None:
             kept.append(other.id)

@@ -16,13 +16,9 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.guest.cachedir import building, keep, locked
+from vdisklab.guest.content import GuestContent, guest_content, guest_scripts
 from vdisklab.guest.filetree import FileTree
-from vdisklab.guest.image import (
-    GuestContent,
-    GuestImage,
-    guest_content,
-    guest_scripts,
-)
+from vdisklab.guest.image import GuestImage
 from vdisklab.guest.kernel import Kernel
 from vdisklab.guest.programs import PROGRAMS, find_programs
 from vdisklab.host.command import Host

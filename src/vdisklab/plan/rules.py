@@ -89,6 +89,19 @@ def _qcow2_features(path: DiskPath, _ground: Ground) -> Impossible | None:
     return None
 
 
+def _reserved_in_files(path: DiskPath, ground: Ground) -> Impossible | None:
+    """qemu-img: "Preallocation mode 'falloc' unsupported for this non-regular file"."""
+    image = path.image
+    if image is None or not ground.is_block(path.layers):
+        return None
+    if image.option("preallocation") == "falloc":
+        return Impossible(
+            "preallocation=falloc reserves blocks of a file system, and a block device has its own",
+            "choose preallocation=metadata, or leave it out",
+        )
+    return None
+
+
 def _enough_disks(path: DiskPath, ground: Ground) -> Impossible | None:
     for number, layer in enumerate(path.layers):
         fewest = fewest_disks(layer)
@@ -132,7 +145,7 @@ def _usb_keeps_its_write_cache(path: DiskPath, _ground: Ground) -> Impossible | 
 
 _RULES: tuple[Callable[[DiskPath, Ground], Impossible | None], ...] = (
     _stacking, _enough_disks, _something_to_give, _raw_on_block, _null_stands_alone,
-    _native_needs_direct, _qcow2_features, _usb_keeps_its_write_cache,
+    _native_needs_direct, _qcow2_features, _reserved_in_files, _usb_keeps_its_write_cache,
 )  # fmt: skip
 
 

@@ -37,6 +37,7 @@ __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
 _RUNS_AT_ONCE = 64
 _MEASUREMENTS_AT_ONCE = 500
 _CANDIDATES_SHOWN = 4
+_HAS_RUNS = sa.exists().where(schema.run.c.campaign == schema.campaign.c.key)
 
 
 class Store:
@@ -63,16 +64,18 @@ class Store:
 
     def drop_if_empty(self, campaign_id: str) -> None:
         """Removes a campaign of which no run is stored; any other stays as it is."""
-        table, run = schema.campaign, schema.run
-        has_runs = sa.exists().where(run.c.campaign == table.c.key)
+        table = schema.campaign
         with self._database.writing() as connection:
-            connection.execute(sa.delete(table).where(table.c.id == campaign_id, ~has_runs))
+            connection.execute(sa.delete(table).where(table.c.id == campaign_id, ~_HAS_RUNS))
 
-    def campaigns(self) -> tuple[Campaign, ...]:
-        """All campaigns, the newest first."""
-        newest = (schema.campaign.c.started.desc(), schema.campaign.c.key.desc())
+    def campaigns(self, *, with_runs: bool = False) -> tuple[Campaign, ...]:
+        """All campaigns, or those of which a run is stored, the newest first."""
+        table = schema.campaign
+        query = sa.select(table).order_by(table.c.started.desc(), table.c.key.desc())
+        if with_runs:
+            query = query.where(_HAS_RUNS)
         with self._database.reading() as connection:
-            return _campaigns(connection, sa.select(schema.campaign).order_by(*newest))
+            return _campaigns(connection, query)
 
     def campaign(self, name: str) -> Campaign:
         """The campaign with that id, or whose id alone begins so."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,8 @@ class ImageFile:
     """What QEMU opens: a file or a block device, and the format in it.
 
     `format` is QEMU's driver name. `properties` were read back: `image.virtual_size`,
-    `image.mapped` (bytes that the format maps to data), `image.cluster_size` and so on.
+    `image.mapped` (bytes that the format maps to data), `image.placed` (bytes that have their place
+    in the file, written or not; not of raw, where all have), `image.cluster_size` and so on.
     `caches` are the files whose pages in the host's page cache hold its data.
     """
 
@@ -169,10 +170,7 @@ def _make(
     evict(path)
     seen = read_properties(site, path, image.format)
     _require(seen, "image.virtual_size", size, path)
-    if not image.is_thin:
-        _require(seen, "image.mapped", size, path)
-    if image.option("preallocation") == "falloc" and not target.is_block:
-        _require_allocated(path, size)
+    _require_preallocated(image, seen, path, size, is_block=target.is_block, empty=source is None)
     return ImageFile(
         path, target.is_block, image.format.value, size, {**target.properties, **seen},
         (path, *target.cached_below),
@@ -202,8 +200,7 @@ def _make_plain(target: Target, path: Path, *, size: int, source: Path | None) -
 
 def mapped_bytes(host: Host, image: ImageFile) -> int:
     """Bytes that the format maps to data now; the image may be in use by QEMU."""
-    extents = _extents(host, image.path, image.format, "-U")
-    return sum(extent["length"] for extent in extents if extent["data"] and not extent["zero"])
+    return _mapped(_extents(host, image.path, image.format, "-U"))
 
 
 def _extents(host: Host, path: Path, form: str, *flags: str) -> list[dict[str, Any]]:
@@ -212,13 +209,27 @@ def _extents(host: Host, path: Path, form: str, *flags: str) -> list[dict[str, A
     return found
 
 
+def _mapped(extents: Iterable[Mapping[str, Any]]) -> int:
+    """Bytes that hold data, as far as format and file system can tell."""
+    return sum(extent["length"] for extent in extents if extent["data"] and not extent["zero"])
+
+
+def _placed(extents: Iterable[Mapping[str, Any]]) -> int:
+    """Bytes that the format has given a place: a first write finds it and changes no table."""
+    return sum(extent["length"] for extent in extents if "offset" in extent)
+
+
 def read_properties(site: Site, path: Path, image_format: ImageFormat) -> dict[str, str]:
     """What qemu-img says of an image: sizes, mapped bytes, and the format's own settings."""
     form = image_format.value
     info = json.loads(site.host.run("qemu-img", "info", "-f", form, "--output=json", path).stdout)
     extents = _extents(site.host, path, form)
-    mapped = sum(extent["length"] for extent in extents if extent["data"] and not extent["zero"])
-    seen = {"image.virtual_size": str(info["virtual-size"]), "image.mapped": str(mapped)}
+    seen = {
+        "image.virtual_size": str(info["virtual-size"]),
+        "image.mapped": str(_mapped(extents)),
+    }
+    if image_format is not ImageFormat.RAW:
+        seen["image.placed"] = str(_placed(extents))
     if "cluster-size" in info:
         seen["image.cluster_size"] = str(info["cluster-size"])
     return seen | _format_specific(info)
@@ -230,16 +241,40 @@ def _format_specific(info: Mapping[str, Any]) -> dict[str, str]:
     return {names[key]: str(value) for key, value in data.items() if key in names}
 
 
-def _require_allocated(path: Path, size: int) -> None:
-    """What falloc asks for: blocks of the file system for the whole disk, written or not."""
-    allocated = path.stat().st_blocks * 512
-    if allocated < size:
+def _require_preallocated(
+    image: Image, seen: Mapping[str, str], path: Path, size: int, *, is_block: bool, empty: bool
+) -> None:
+    """Reads back what `preallocation` asks of a new image, each value by what it alone leaves.
+
+    full: data everywhere. falloc and metadata: a place for every byte, and blocks of the file
+    system below it, or none. off: no place for any byte, as long as the image is `empty`. Raw files
+    have no places of their own, and blocks of a device are always there.
+    """
+    asked = image.option("preallocation")
+    if not image.is_thin:
+        _require(seen, "image.mapped", size, path)
+    if asked in ("metadata", "falloc") and "image.placed" in seen:
+        _require(seen, "image.placed", size, path)
+    if asked == "off" and empty and "image.placed" in seen:
+        _require(seen, "image.placed", 0, path)
+    if is_block:
+        return
+    occupied = path.stat().st_blocks * 512
+    if asked == "falloc" and occupied < size:
         raise HostError(
-            f"{path} occupies {allocated} bytes, and preallocation=falloc was to reserve {size}",
+            f"{path} occupies {occupied} bytes, and preallocation=falloc was to reserve {size}",
             hint="this file system does not reserve space; choose preallocation=full or off",
+        )
+    if asked in ("off", "metadata") and empty and occupied >= size:
+        raise HostError(
+            f"{path} occupies {occupied} bytes, and preallocation={asked} was to reserve none",
+            hint="this file system keeps no holes; choose preallocation=full",
         )
 
 
 def _require(seen: Mapping[str, str], name: str, wanted: int, path: Path) -> None:
     if seen[name] != str(wanted):
-        raise HostError(f"{name} of {path} is {seen[name]} instead of {wanted}")
+        raise HostError(
+            f"{name} of {path} is {seen[name]} instead of {wanted}",
+            hint="`qemu-img map` shows what is in it; try another --dir or preallocation",
+        )

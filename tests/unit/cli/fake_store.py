@@ -38,8 +38,11 @@ class FakeStore:
     all_cuts: tuple[PowerCut, ...] = ()
     all_runs: list[Run] = field(default_factory=lambda: list(campaign_runs()))
 
-    def campaigns(self) -> tuple[Campaign, ...]:
-        return self.all_campaigns
+    def campaigns(self, *, with_runs: bool = False) -> tuple[Campaign, ...]:
+        return tuple(each for each in self.all_campaigns if not with_runs or self._begun(each))
+
+    def _begun(self, campaign: Campaign) -> bool:
+        return any(run.campaign == campaign.id for run in self.all_runs)
 
     def campaign(self, name: str) -> Campaign:
         for campaign in self.all_campaigns:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +44,60 @@ def test_a_file_that_is_not_there_has_a_way_out(
 
 def test_what_stays_always_has_a_way_out() -> None:
     assert "vdisklab clean" in (DirtyHostError("it stays").hint or "")
+
+
+# The program as it is when a signal arrives: while it loads, or where a verb begins.
+_LOADING = """
+import builtins, os, signal
+found = builtins.__import__
+def slow(name, *rest):
+    if name == "typer":
+        os.kill(os.getpid(), signal.SIGINT)
+    return found(name, *rest)
+builtins.__import__ = slow
+from vdisklab.__main__ import main
+raise SystemExit(main())
+"""
+_RUNNING = """
+import os, signal
+signal.signal(signal.SIGHUP, signal.{disposition})
+from vdisklab.cli import main
+main.typer.echo = lambda text: os.kill(os.getpid(), signal.SIGHUP)
+raise SystemExit(main.main(["--version"]))
+"""
+
+
+def status(program: str) -> tuple[int, str]:
+    """The exit status of a Python program, and what it says of what went wrong."""
+    # Where the tests run in the background, as of a script, they would hand on an ignored SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return ended.returncode, ended.stderr
+
+
+def test_an_interrupt_while_the_program_loads_is_no_traceback() -> None:
+    assert status(_LOADING) == (130, "")
+
+
+@pytest.mark.parametrize(("disposition", "ends"), [("SIG_DFL", 130), ("SIG_IGN", 0)])
+def test_a_hangup_ends_the_program_unless_nohup_keeps_it(disposition: str, ends: int) -> None:
+    ended, said = status(_RUNNING.format(disposition=disposition))
+    assert ended == ends
+    assert "Traceback" not in said
+
+
+def test_a_value_that_is_none_of_a_list_is_told_in_plain_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["plan", "raw", "--format", "xml"]) == 2
+    said = capsys.readouterr().err
+    assert "error: Invalid value for '--format': 'xml' is not one of" in said

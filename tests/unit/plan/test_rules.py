@@ -23,6 +23,7 @@ from vdisklab.plan.rules import impossible
         ("null/virtio:aio=io_uring", "no I/O that aio could change", "leave the aio"),
         ("raw/writeback/virtio:aio=native", "aio=native needs O_DIRECT", "choose none"),
         ("raw/virtio:aio=native", "cache mode default", "choose none"),
+        ("lvm/qcow2:preallocation=falloc", "a block device has its own", "preallocation=metadata"),
         ("qcow2:compat=0.10:lazy_refcounts=on", "lazy_refcounts needs", "leave compat=0.10"),
     ],
 )
@@ -40,6 +41,7 @@ def test_impossible(text: str, reason: str, instead: str) -> None:
         "md/lvm/xfs/raw", "lvm/qcow2/none", "tmpfs/qcow2/unsafe", "host", "ext4/host", "lvm/host",
         "null", "null/default/nvme", "raw/directsync/virtio:aio=native",
         "raw/writeback/virtio:aio=io_uring", "qcow2:lazy_refcounts=on", "zfs/raw/none",
+        "lvm/qcow2:preallocation=metadata", "lvm/ext4/qcow2:preallocation=falloc",
     ],
 )  # fmt: skip
 def test_possible(text: str) -> None:

@@ -102,6 +102,14 @@ class TestContract:
         assert store.campaigns() == (begun,)
         store.add_campaign(empty)
 
+    def test_a_campaign_that_has_no_runs_yet_can_be_passed_over(self, store: Store) -> None:
+        begun, newer = a_campaign(), a_campaign(started=NOON + timedelta(days=1))
+        for campaign in (begun, newer):
+            store.add_campaign(campaign)
+        store.add_run(a_run(begun))
+        assert store.campaigns() == (newer, begun)
+        assert store.campaigns(with_runs=True) == (begun,)
+
     def test_the_newest_campaign_of_a_plan_on_a_machine_is_found(self, store: Store) -> None:
         old, new = a_campaign(), a_campaign(started=NOON + timedelta(days=1))
         elsewhere = a_campaign(host=replace(HOST, machine_id="another"))
