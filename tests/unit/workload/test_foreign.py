@@ -242,6 +242,35 @@ def test_diskspd() -> None:
     assert report.found[0].outcome.series[0].values == (1500, 500)
 
 
+def test_a_file_of_several_sysbench_runs_holds_each_of_them() -> None:
+    """As a script writes it that prepares, runs each mode, and cleans up."""
+    prepared = "sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)\n\n{}\n\n"
+    modes = ("rndrd", "rndwr", "seqrd", "seqwr")
+    parts = [recorded(f"sysbench-1.0.20-{mode}.txt") for mode in modes]
+    text = "\n".join([
+        prepared.format("128 files, 1024Kb each, 128Mb total\nCreating files for the test..."),
+        *parts, prepared.format("Removing test files..."),
+    ])  # fmt: skip
+    (report,) = recognise(text)
+    assert [each.name for each in report.found] == [f"sysbench-{mode}" for mode in modes]
+    assert [each.outcome for each in report.found] == [
+        recognise(part)[0].found[0].outcome for part in parts
+    ]
+    with pytest.raises(WorkloadError, match="holds 2 results of sysbench-rndrd"):
+        recognise(parts[0] * 2)
+    with pytest.raises(WorkloadError, match="missing"):
+        recognise(parts[0] + parts[1][:300])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("fio-3.33-plain.json", "2 reports of fio"), ("dd-9.1-4k.txt", "2 results of dd")],
+)
+def test_of_several_results_none_is_left_out_in_silence(name: str, said: str) -> None:
+    with pytest.raises(WorkloadError, match=f"the file holds {said}"):
+        recognise(recorded(name) * 2)
+
+
 def test_dd_does_not_say_which_way() -> None:
     assert numbers("dd-9.1-4k.txt")["dd", "bandwidth", NONE] == 67108864 / 0.503305
 
