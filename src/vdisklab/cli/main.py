@@ -86,8 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb; returns the exit status. No exception leaves it."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     _turn_signals_into_interrupts()
-    command = typer.main.get_command(build_app())
     try:
+        # Within: on a busy machine this takes seconds, and a Ctrl-C may come before it is done.
+        command = typer.main.get_command(build_app())
         status: object = command.main(args=arguments, prog_name="vdisklab", standalone_mode=False)
     except VdisklabError as error:
         _tell(error)

@@ -11,6 +11,7 @@ import typer
 
 from vdisklab import __version__
 from vdisklab.analysis.findings import caveats_of
+from vdisklab.cli.fsyncs import Planned, fsync_notes, of_sysbench
 from vdisklab.cli.tables import (
     CampaignOption,
     DbOption,
@@ -34,10 +35,11 @@ from vdisklab.report.articles import (
 )
 from vdisklab.report.bonnie import bonnie_measurements, bonnie_text
 from vdisklab.report.document import document
+from vdisklab.report.grid import grid_table
 from vdisklab.report.systems import boot_table, growth_table
 from vdisklab.report.tables import Table, as_records, sanitise
 from vdisklab.report.wording import caution
-from vdisklab.result.model import Campaign
+from vdisklab.result.model import Campaign, Origin
 from vdisklab.workload.install import PROGRAM as INSTALL
 
 
@@ -45,13 +47,19 @@ class Layout(StrEnum):
     """How the numbers are laid out."""
 
     MEASUREMENTS = "measurements"
+    GRID = "grid"
     CRYSTALDISKMARK = "crystaldiskmark"
     BONNIE = "bonnie"
 
 
 def table(
     layout: Annotated[
-        Layout, typer.Option("--as", help="The layout: a table, or a program's own text.")
+        Layout,
+        typer.Option(
+            "--as",
+            help="The layout: a table with a row for each number, a grid of paths and bandwidths, "
+            "or a program's own text. JSON and CSV are always the first.",
+        ),
     ] = Layout.MEASUREMENTS,
     campaign: CampaignOption = None,
     db: DbOption = None,
@@ -65,6 +73,8 @@ def table(
     Examples:
 
         vdisklab table
+
+        vdisklab table --as grid
 
         vdisklab table --as crystaldiskmark
 
@@ -80,6 +90,9 @@ def table(
             list(made.values()),
             lambda: document("table", 1, emulation=caveats.emulated, lab=caveats.lab, **records),
         )
+        return
+    if layout is Layout.GRID:
+        emit(form, [_grid(loaded)], dict)
         return
     for part in _texts(layout, loaded):
         print(sanitise(part))
@@ -120,7 +133,7 @@ def place_of(campaign: Campaign) -> str:
 def all_tables(loaded: Places) -> dict[str, Table]:
     """Every measurement of some campaigns, in the profile's order: of programs, installations and
     boots, by their names in JSON. The first is always there unless another one is."""
-    planned = next(iter(loaded.values())).campaigns[0].plan.get("measurements", ())
+    planned = _planned(loaded)
     order = [str(each.get("name", "")) for each in planned]
     installations = [
         name for name, each in zip(order, planned, strict=True) if each.get("program") == INSTALL
@@ -135,7 +148,25 @@ def all_tables(loaded: Places) -> dict[str, Table]:
     return {name: replace(table, notes=(*table.notes, *said)) for name, table in made.items()}
 
 
+def _grid(loaded: Places) -> Table:
+    found, planned = _medians(loaded), _planned(loaded)
+    order = [str(each.get("name", "")) for each in planned]
+    table = grid_table(found, order, of_sysbench(found.names, planned))
+    if table is None:
+        raise PlanError(
+            "this campaign has no bandwidths", hint="`vdisklab table` shows what it has"
+        )
+    return replace(table, notes=(*table.notes, *_remarks(loaded)))
+
+
+def _planned(loaded: Places) -> Planned:
+    planned: Planned = next(iter(loaded.values())).campaigns[0].plan.get("measurements", ())
+    return planned
+
+
 def _remarks(loaded: Places) -> Iterator[str]:
+    imported = any(run.origin is Origin.IMPORTED for run in _outlines(loaded))
+    yield from fsync_notes(_medians(loaded).names, _planned(loaded), imported=imported)
     if len(loaded) > 1:
         yield "each place was measured by itself: differences are not taken within blocks"
     beware = caution(caveats_of(_outlines(loaded)))

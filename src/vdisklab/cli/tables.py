@@ -330,13 +330,18 @@ def find_measure(observations: Observations, name: str) -> MeasureKey:
 
 
 def emit(form: Format, tables: Sequence[Table], document: Callable[[], Json]) -> None:
-    """Prints tables for people, one CSV (of tables with equal columns), or one JSON document."""
+    """Prints tables for people, one JSON document, or CSV: tables with equal columns are one,
+    others stand below each other, each after an empty line and with its own heading."""
     if form is Format.JSON:
         print(dumps(document()))
     elif form is Format.CSV:
         for place, table in enumerate(tables):
-            text = as_csv(table)
-            sys.stdout.write(text if place == 0 else text.partition("\r\n")[2])
+            heading, newline, rows = as_csv(table).partition("\r\n")
+            if place == 0:
+                sys.stdout.write(heading + newline)
+            elif table.columns != tables[place - 1].columns:
+                sys.stdout.write(newline + heading + newline)
+            sys.stdout.write(rows)
     else:
         screen = console()
         for table in tables:

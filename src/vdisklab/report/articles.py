@@ -30,6 +30,11 @@ class Medians:
     runs: int
     values: Mapping[tuple[str, str, Direction, str], float]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The measurements that have a number."""
+        return tuple(dict.fromkeys(name for _, name, _, _ in self.values))
+
     def get(self, cell: str, name: str, direction: Direction, metric: str) -> float | None:
         """One median, by cell and measure; None for what was not measured."""
         return self.values.get((cell, name, direction, metric))
@@ -74,6 +79,7 @@ def measurements_table(found: Medians, order: Sequence[str]) -> Table:
         for cell in found.cells
         if (row := _row(found, cell, name, direction)) is not None
     ]
+    syncs = any(metric == "sync_p99" for _, _, _, metric in found.values)
     columns = (
         Column("measurement", "measurement"),
         Column("direction", ""),
@@ -84,6 +90,7 @@ def measurements_table(found: Medians, order: Sequence[str]) -> Table:
         Column("latency_p99", "p99", right=True),
         Column("latency_p99_9", "p99.9", right=True, only_wide=True),
         Column("latency_max", "max", right=True, only_wide=True),
+        Column("sync_p99", "sync p99", right=True, only_data=not syncs),
         Column("worst_second", "worst s MB/s", right=True),
         Column("longest_stall", "stall", right=True),
         Column("transactions", "trans/s", right=True),
@@ -91,6 +98,7 @@ def measurements_table(found: Medians, order: Sequence[str]) -> Table:
     notes = (
         f"{MEDIANS} (at most {found.runs}); MB/s = 1,000,000 bytes/s",
         "worst s: the smallest whole second of a run; stall: the longest time without a completion",
+        *(("sync p99: of the fsyncs alone; the other times are of the writes",) if syncs else ()),
     )
     return Table("Measurements", columns, tuple(rows), notes)
 
@@ -123,6 +131,7 @@ def _row(found: Medians, cell: str, name: str, direction: Direction) -> tuple[Va
         _mega(number("bandwidth")),
         _plain(number("iops")),
         *(_time(latency) for latency in latencies),
+        _time(number("sync_p99")),
         _mega(worst),
         _time(stall),
         _plain(number("transactions")),

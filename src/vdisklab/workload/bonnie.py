@@ -18,9 +18,11 @@ from vdisklab.workload.settings import Settings, read_settings, require_room
 
 _TIMEOUT = 6 * 3600.0
 
-# Small files, each synced, make btrfs's metadata grow. Where the large file has left no room for
-# that, its transaction ends with ENOSPC and the file system turns read-only: seen with a file of
-# 384 MiB on a disk of 515 MiB, and not on one of 900 MiB.
+# Small files, each synced, pile up changes that btrfs has to have room for in its metadata. Where
+# it runs out, the transaction ends with ENOSPC and the file system turns read-only. So it went with
+# a file of 384 MiB on a guest's disk of 515 MiB. More room is no promise: Linux 6.18 ended so with
+# 16 * 1024 files after 384 MiB on 640 and 900 MiB, and after 256 MiB on 512 and 1024 MiB. Then
+# bonnie++ says so and the cell fails.
 _BTRFS_METADATA = 256 * MIB
 
 # The tests in the order in which every version lists them, each followed by its %CPU. Rates of
@@ -39,9 +41,19 @@ _SMALL_TESTS: tuple[tuple[str, Direction, int], ...] = tuple(
     for test in ("create", "stat", "delete")
 )
 
-# Fields before the first test, and before the first test of small files, by format. 1.98 (of
-# bonnie++ 1.98 and 2.00) added the number of seeks and of seekers.
-_NEW_LAYOUTS = {"1.96": (7, 24), "1.97": (7, 24), "1.98": (9, 26)}
+# Fields before the first test, and before the first test of small files, by format. So wrote the
+# DoReportIO and DoReportFile of bon_time.cpp; lines that users published of 1.93c, 1.96 and 1.97
+# have these 48 fields. 1.98 (of bonnie++ 1.98 and 2.00) added the number of seeks and of seekers.
+_BEFORE_1_98 = (7, 24)
+_NEW_LAYOUTS = (
+    (re.compile(r"1\.9[3-7][a-z]?"), _BEFORE_1_98),
+    (re.compile(r"1\.98"), (9, 26)),
+)
+# Before 1.98 a line without tests of the large file (-s 0) has one field too few before that
+# with the number of small files.
+_SIZE, _SHIFTED_FILES = 5, 18
+# -x writes a heading first. In 2.00 it has 48 columns over lines of 50: nothing is read from it.
+_HEADINGS = (("format_version", "bonnie_version"), ("name", "file_size"))
 _LATENCY = re.compile(r"[0-9]{1,12}(?:us|ms|s)")
 _OLD_LAYOUT = (2, 15)
 _OLD_FIELDS = 27
@@ -121,28 +133,43 @@ def file_size(plan: MeasurementPlan, settings: BonnieSettings, memory: int | Non
 
 
 def parse_csv(text: str) -> tuple[Line, ...]:
-    """The CSV of bonnie++ 1.03 to 2.00. Raises WorkloadError naming the line."""
+    """The CSV of bonnie++ 1.03 to 2.00, without its heading. Raises WorkloadError naming the
+    line."""
     lines = [
-        (number, line.strip())
+        (number, line.strip().split(","))
         for number, line in enumerate(text.splitlines(), 1)
         if line.count(",") >= _OLD_FIELDS - 1
     ]
-    if not lines:
+    found = [each for each in lines if tuple(each[1][:2]) not in _HEADINGS]
+    if not found:
         raise WorkloadError("no line of bonnie++'s CSV (27 fields or more) is there")
-    return tuple(_line(line.split(","), number) for number, line in lines)
+    return tuple(_line(fields, number) for number, fields in found)
 
 
 def _line(fields: Sequence[str], number: int) -> Line:
-    layout = _NEW_LAYOUTS.get(fields[0])
+    layout = next((each for form, each in _NEW_LAYOUTS if form.fullmatch(fields[0])), None)
     if layout is None and len(fields) == _OLD_FIELDS:
         return Line(fields[0], "1.03", _samples(fields, _OLD_LAYOUT, number))
     if layout is None:
         raise WorkloadError(
             f"line {number}: {len(fields)} fields and {fields[0][:20]!r} in the first are no CSV "
-            f"of bonnie++ 1.03 or of format {', '.join(_NEW_LAYOUTS)}"
+            "of bonnie++ 1.03 or of format 1.93 to 1.98"
         )
+    if _is_shifted(fields, layout):
+        fields = [*fields[:_SIZE], "", *fields[_SIZE:]]
     _require_whole(fields, layout[1] + 2 * len(_SMALL_TESTS), number)
     return Line(fields[2], fields[1], _samples(fields, layout, number))
+
+
+def _is_shifted(fields: Sequence[str], layout: tuple[int, int]) -> bool:
+    """True for a line without tests of the large file by a version before 1.98."""
+    before = fields[_SIZE:_SHIFTED_FILES]
+    return (
+        layout == _BEFORE_1_98
+        and len(fields) > _SHIFTED_FILES
+        and not any(before)
+        and bool(fields[_SHIFTED_FILES])
+    )
 
 
 def _require_whole(fields: Sequence[str], rates: int, number: int) -> None:

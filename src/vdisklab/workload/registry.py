@@ -20,11 +20,12 @@ from vdisklab.workload.sqlite import Sqlite
 from vdisklab.workload.sysbench import Sysbench
 
 BONNIE = "bonnie++"
+SYSBENCH = "sysbench"
 
 WORKLOADS: Mapping[str, Workload] = {
     "fio": Fio(),
     "dd": Dd(),
-    "sysbench": Sysbench(),
+    SYSBENCH: Sysbench(),
     BONNIE: Bonnie(),
     "sqlite": Sqlite(),
     INSTALL: Install(),

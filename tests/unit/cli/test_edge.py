@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.cli.main import main
-from vdisklab.errors import DirtyHostError
+from vdisklab.errors import EXIT_INTERRUPTED, DirtyHostError
 
 
 def test_without_a_verb_the_help_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,6 +18,16 @@ def test_without_a_verb_the_help_is_all_that_is_printed(capsys: pytest.CaptureFi
     said = capsys.readouterr()
     assert "error" not in said.err
     assert "doctor" in said.out
+
+
+def test_an_interrupt_while_the_verbs_are_gathered_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vdisklab.cli.main.build_app", interrupted)
+    assert main(["doctor"]) == EXIT_INTERRUPTED
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from vdisklab.analysis.observations import MeasureKey, from_numbers
-from vdisklab.report.articles import crystaldiskmark_text, measurements_table, medians
+from vdisklab.report.articles import (
+    Medians,
+    crystaldiskmark_text,
+    measurements_table,
+    medians,
+)
 from vdisklab.report.bonnie import bonnie_measurements, bonnie_text
+from vdisklab.report.grid import grid_table
 from vdisklab.report.numbers import MISSING
-from vdisklab.report.tables import as_records
+from vdisklab.report.tables import Column, as_records
 from vdisklab.result.model import Direction
 from vdisklab.workload.foreign.recognise import recognise
 
@@ -54,3 +60,55 @@ def test_all_measurements_in_the_profiles_order() -> None:
     assert first["worst_second"] == 100e6
     assert first["longest_stall"] == 0.4
     assert second["iops"] is None
+
+
+def test_the_grid_has_a_row_for_each_path_in_the_plans_order() -> None:
+    numbers = from_numbers(
+        {
+            (cell, "c/1", MeasureKey(name, way, "bandwidth")): value
+            for cell, name, way, value in (
+                ("host", "sysbench-seqwr", WRITE, 6422 * 1048576.0),
+                ("host", "sysbench-rndrd", READ, 4644 * 1048576.0),
+                ("raw/none", "sysbench-rndrd", READ, 154 * 1048576.0),
+            )
+        }
+    )
+    names = ["sysbench-rndrd", "sysbench-seqwr"]
+    table = grid_table(medians(numbers), names, names)
+    assert table is not None
+    assert [each.title for each in table.columns] == ["MiB/s", *names]
+    assert [[value.text for value in row] for row in table.rows] == [
+        ["host", "4640", "6420"], ["raw/none", "154", MISSING],
+    ]  # fmt: skip
+    mega = grid_table(medians(numbers), names, names[:1])
+    assert mega is not None
+    assert mega.columns[0].title == "MB/s", "one of them is not counted in MiB"
+    assert mega.rows[1][1].text == "161"
+    assert "MB/s = 1,000,000 bytes/s" in mega.notes[0]
+
+
+def test_two_directions_of_one_measurement_are_two_columns_of_the_grid() -> None:
+    numbers = from_numbers(
+        {("host", "c/1", MeasureKey("mixed", way, "bandwidth")): 1e6 for way in (READ, WRITE)}
+    )
+    table = grid_table(medians(numbers), (), ())
+    assert table is not None
+    assert [each.title for each in table.columns] == ["MB/s", "mixed read", "mixed write"]
+    assert grid_table(medians(from_numbers({})), (), ()) is None
+
+
+def test_times_of_fsyncs_are_shown_where_there_are_some() -> None:
+    assert not any(each.title == "sync p99" for each in _shown(medians(NUMBERS)))
+    synced = from_numbers(
+        {
+            ("host", "c/1", MeasureKey("fsync", WRITE, metric)): value
+            for metric, value in (("bandwidth", 1e6), ("sync_p99", 0.06))
+        }
+    )
+    assert any(each.title == "sync p99" for each in _shown(medians(synced)))
+    (row,) = as_records(measurements_table(medians(synced), ()))
+    assert row["sync_p99"] == 0.06
+
+
+def _shown(found: Medians) -> list[Column]:
+    return [each for each in measurements_table(found, ()).columns if not each.only_data]

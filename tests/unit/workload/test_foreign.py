@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from vdisklab.errors import WorkloadError
 from vdisklab.result.model import METRICS, Direction
-from vdisklab.units import MIB
+from vdisklab.units import KIB, MIB
+from vdisklab.workload.foreign.base import Report
 from vdisklab.workload.foreign.recognise import recognise
 from workload.recorded import DATA, recorded
 
@@ -34,6 +35,10 @@ def numbers(name: str) -> dict[tuple[str, str, Direction], float]:
     }
     assert len(found) == sum(len(one.outcome.samples) for one in report.found)
     return found
+
+
+def samples_of(report: Report) -> dict[tuple[str, Direction], float]:
+    return {(each.metric, each.direction): each.value for each in report.found[0].outcome.samples}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -93,6 +98,64 @@ def test_bonnies_text_with_tests_left_out() -> None:
     }  # fmt: skip
 
 
+def test_bonnies_text_with_tests_left_out_and_rates_of_six_digits() -> None:
+    text = [
+        *recorded("foreign/bonnie-2.00a.txt").splitlines()[:2],
+        "Machine        Size K/sec %CP K/sec %CP K/sec %CP K/sec %CP K/sec %CP  /sec %CP",
+        "longhost-02     63G           364656  24 119264  12           306391  14 439.5  17",
+        "Latency                       18055us     184ms             57565us   83422us",
+    ]
+    (report,) = recognise("\n".join(text))
+    assert report.label == "longhost-02"
+    assert samples_of(report) == {
+        ("bandwidth", WRITE): 364656 * KIB, ("bandwidth_cpu", WRITE): 0.24,
+        ("rewrite", WRITE): 119264 * KIB, ("rewrite_cpu", WRITE): 0.12,
+        ("bandwidth", READ): 306391 * KIB, ("bandwidth_cpu", READ): 0.14,
+        ("seeks", NONE): 439.5, ("seeks_cpu", NONE): 0.17,
+    }  # fmt: skip
+    shifted = [*text[:3], text[3].replace("           364656", "       364656")]
+    with pytest.raises(WorkloadError, match=r"line 4: .* are no rates"):
+        recognise("\n".join(shifted))
+
+
+_SMALL_FILES = """\
+Version  1.96       ------Sequential Create------ --------Random Create--------
+box                 -Create-- --Read--- -Delete-- -Create-- --Read--- -Delete--
+files:max:min        /sec %CP  /sec %CP  /sec %CP  /sec %CP  /sec %CP  /sec %CP
+           60:32:32  1702  14  2025  12  1332   4  1873  16  2047  13  1266   3
+Latency              3874ms    6645ms    8659ms     505ms    7257ms    9627ms
+"""
+
+
+def test_bonnies_text_of_small_files_alone() -> None:
+    (report,) = recognise(_SMALL_FILES)
+    assert (report.label, report.version) == ("box", "1.96")
+    assert samples_of(report)["random_stat", NONE] == 2047
+
+
+def test_bonnie_2_00s_own_text_shows_the_number_of_files_for_their_rate() -> None:
+    """Its CSV said 877 and 614 for the two 1024; what is wrong is left unknown."""
+    text = recorded("foreign/bonnie-2.00a-whole.txt")
+    (report,) = recognise(text)
+    assert samples_of(report)["seq_create", NONE] == 877, "the CSV below counts"
+    (above, _) = text.split("1.98,2.00a", 1)
+    with pytest.raises(WorkloadError, match="shows the number of files in place of their rate"):
+        recognise(above)
+    (report,) = recognise(above.replace("host            16M           +++++ +++",
+                                        "host            16M           51.5m  14"))  # fmt: skip
+    assert samples_of(report) == {
+        ("bandwidth", WRITE): 51.5 * MIB, ("bandwidth_cpu", WRITE): 0.14,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("cut", [20, 60, 75])
+def test_bonnies_second_table_that_was_cut_off_is_no_half_of_a_result(cut: int) -> None:
+    text = recorded("foreign/bonnie-1.03e.txt")
+    row = "raw virtio       16   344"
+    with pytest.raises(WorkloadError):
+        recognise(text[: text.index(row) + cut])
+
+
 def test_a_name_that_no_database_can_hold_is_made_fit() -> None:
     text = recorded("fio-3.33-plain.json").replace('"jobname" : "', '"jobname" : "\\u0000\\ud800')
     (report,) = recognise(text.replace('"fio-3.33"', '"fio-3.33\\udfff"'))
@@ -112,6 +175,54 @@ def test_bonnies_old_and_middle_csv() -> None:
     assert len(old.found[0].outcome.samples) == 2 * 10
 
 
+@pytest.mark.parametrize("version", ["1.93c", "1.96", "1.97"])
+def test_bonnies_csv_of_48_fields_as_users_published_it(version: str) -> None:
+    """The layout of lines that users published of these versions, with other numbers."""
+    line = (
+        f"{version},{version},nas,1,1466388940,64G,,55,99,354143,98,204539,78,204,97,797654,91,"
+        "107.7,6,16,,,,,3866,96,+++++,+++,4139,54,3598,95,+++++,+++,10061,75,148ms,7928us,295ms,"
+        "51515us,117ms,386ms,55941us,494us,758ms,99456us,53us,192ms"
+    )
+    (report,) = recognise(line)
+    found = samples_of(report)
+    assert (report.label, report.version, len(found)) == ("nas", version, 2 * 10)
+    assert found["per_char", WRITE] == 55 * KIB
+    assert found["bandwidth", READ] == 797654 * KIB
+    assert (found["seeks", NONE], found["seeks_cpu", NONE]) == (107.7, 0.06)
+    assert (found["seq_create", NONE], found["random_delete", NONE]) == (3866, 10061)
+
+
+def test_bonnies_csv_before_1_98_without_the_large_file_has_one_field_less() -> None:
+    line = (
+        "1.96,1.96,box,1,1374655110,,,,,,,,,,,,,,60,32,32,,,1702,14,2025,12,1332,4,1873,16,2047,"
+        "13,1266,3,,,,,,,3874ms,6645ms,8659ms,505ms,7257ms,9627ms"
+    )
+    (report,) = recognise(line)
+    found = samples_of(report)
+    assert len(found) == 2 * 6
+    assert (found["seq_create", NONE], found["seq_create_cpu", NONE]) == (1702, 0.14)
+    assert (found["random_delete", NONE], found["random_delete_cpu", NONE]) == (1266, 0.03)
+    for length in range(len(line)):
+        with pytest.raises(WorkloadError):
+            recognise(line[:length])
+
+
+def test_the_heading_that_bonnie_writes_for_several_runs() -> None:
+    reports = recognise(recorded("foreign/bonnie-2.00a-x2.csv"))
+    assert [report.label for report in reports] == ["x", "x"]
+    assert samples_of(reports[0])["per_char", WRITE] == 559 * KIB
+    old = "name,file_size,putc,putc_cpu" + ",more" * 23
+    tests = "655,99,281567,32,138431,19,2133,99,484093,32,405.9,17"
+    (report,) = recognise(f"{old}\nbox,1G,{tests},16{',301,10' * 6}\n")
+    assert (report.label, report.version) == ("box", "1.03")
+
+
+def test_bonnies_heading_alone_is_no_result() -> None:
+    (heading, *_) = recorded("foreign/bonnie-2.00a-x2.csv").splitlines()
+    with pytest.raises(WorkloadError, match="no line of bonnie"):
+        recognise(heading)
+
+
 @pytest.mark.parametrize("name", ["bonnie-2.00a-short.csv", "bonnie-2.00a-fast.csv"])
 def test_bonnies_csv_that_was_cut_off_anywhere_is_refused(name: str) -> None:
     (line,) = recorded(name).splitlines()
@@ -129,6 +240,35 @@ def test_diskspd() -> None:
     assert not [key for key in found if key[2] is WRITE]
     (report,) = recognise(recorded("foreign/diskspd-2.0.xml"))
     assert report.found[0].outcome.series[0].values == (1500, 500)
+
+
+def test_a_file_of_several_sysbench_runs_holds_each_of_them() -> None:
+    """As a script writes it that prepares, runs each mode, and cleans up."""
+    prepared = "sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)\n\n{}\n\n"
+    modes = ("rndrd", "rndwr", "seqrd", "seqwr")
+    parts = [recorded(f"sysbench-1.0.20-{mode}.txt") for mode in modes]
+    text = "\n".join([
+        prepared.format("128 files, 1024Kb each, 128Mb total\nCreating files for the test..."),
+        *parts, prepared.format("Removing test files..."),
+    ])  # fmt: skip
+    (report,) = recognise(text)
+    assert [each.name for each in report.found] == [f"sysbench-{mode}" for mode in modes]
+    assert [each.outcome for each in report.found] == [
+        recognise(part)[0].found[0].outcome for part in parts
+    ]
+    with pytest.raises(WorkloadError, match="holds 2 results of sysbench-rndrd"):
+        recognise(parts[0] * 2)
+    with pytest.raises(WorkloadError, match="missing"):
+        recognise(parts[0] + parts[1][:300])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("fio-3.33-plain.json", "2 reports of fio"), ("dd-9.1-4k.txt", "2 results of dd")],
+)
+def test_of_several_results_none_is_left_out_in_silence(name: str, said: str) -> None:
+    with pytest.raises(WorkloadError, match=f"the file holds {said}"):
+        recognise(recorded(name) * 2)
 
 
 def test_dd_does_not_say_which_way() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
+from itertools import pairwise
 
 from vdisklab.errors import WorkloadError
 from vdisklab.result.model import Direction
@@ -28,6 +30,7 @@ _BOUND = 1 << 63
 _OUT_OF_BOUNDS = "a number in it is larger than anything that can be measured"
 
 _SYSBENCH = re.compile(r"^sysbench ([0-9][0-9.a-z]*)", re.MULTILINE)
+_SYSBENCH_OTHER = re.compile(r"^(?:Creating files for the test|Removing test files)", re.MULTILINE)
 _SYSBENCH_MODE = re.compile(r"^Doing (sequential|random) ([a-z/() ]+?) test$", re.MULTILINE)
 
 
@@ -71,7 +74,14 @@ def _numbers(outcome: Outcome) -> Iterator[float]:
         yield from (count for count in astuple(outcome.counted) if count is not None)
 
 
+def _require_one(count: int, what: str) -> None:
+    """Raises WorkloadError for a file of several results, of which the first would be read."""
+    if count > 1:
+        raise WorkloadError(f"the file holds {count} {what}", hint="put each into a file")
+
+
 def _fio(text: str) -> tuple[Report, ...]:
+    _require_one(text.count('"fio version"'), "reports of fio")
     jobs = [(_UNFIT.sub("?", name), outcome) for name, outcome in parse_report(text)]
     names = [name for name, _ in jobs]
     if len(set(names)) != len(names):
@@ -86,7 +96,18 @@ def _fio(text: str) -> tuple[Report, ...]:
 
 
 def _sysbench(text: str) -> tuple[Report, ...]:
+    """Each run of a file as a measurement; preparing and cleaning up are none."""
+    starts = [each.start() for each in _SYSBENCH.finditer(text)]
+    parts = [text[begin:end] for begin, end in pairwise([*starts, len(text)])]
+    runs = [part for part in parts if _SYSBENCH_OTHER.search(part) is None] or parts
+    found = [_sysbench_run(each) for each in runs]
+    for name, count in Counter(each.name for each in found).items():
+        _require_one(count, f"results of {name}")
     version = _SYSBENCH.search(text)
+    return (Report("sysbench", version[1] if version else None, None, tuple(found)),)
+
+
+def _sysbench_run(text: str) -> Found:
     mode = _SYSBENCH_MODE.search(text)
     if mode is None:
         raise WorkloadError("sysbench's line `Doing … test` of its fileio test is missing")
@@ -95,8 +116,7 @@ def _sysbench(text: str) -> tuple[Report, ...]:
             "r/w": "rw"}.get(mode[2])  # fmt: skip
     if what is None:
         raise WorkloadError(f"sysbench did a {mode[0][6:]!r}, which is not known")
-    found = Found(f"sysbench-{kind}{what}", parse_text(text))
-    return (Report("sysbench", version[1] if version else None, None, (found,)),)
+    return Found(f"sysbench-{kind}{what}", parse_text(text))
 
 
 def _bonnie(text: str) -> tuple[Report, ...]:
@@ -119,6 +139,7 @@ def _has_bonnie_csv(text: str) -> bool:
 
 def _dd(text: str) -> tuple[Report, ...]:
     """dd does not say which way it copied, so the direction stays unknown."""
+    _require_one(text.count(" records out"), "results of dd")
     copied = parse_line(text)
     outcome = Outcome(tuple(samples_of(Direction.NONE, copied)), None, copied.seconds)
     return (Report("dd", None, None, (Found("dd", outcome),)),)
