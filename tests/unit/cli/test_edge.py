@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +44,12 @@ def test_a_file_that_is_not_there_has_a_way_out(
 
 def test_what_stays_always_has_a_way_out() -> None:
     assert "vdisklab clean" in (DirtyHostError("it stays").hint or "")
+
+
+def test_an_interrupt_while_the_program_is_loaded_is_no_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    done = subprocess.run([sys.executable, "-m", "vdisklab"], capture_output=True, text=True)  # noqa: PLW1510
+    assert (done.returncode, done.stderr) == (130, "")
