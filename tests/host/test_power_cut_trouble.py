@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -16,6 +18,7 @@ from vdisklab.errors import DirtyHostError, PowercutError, VdisklabError
 from vdisklab.guest.blockdev import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
+from vdisklab.host.interrupts import INTERRUPTS
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.host.syscalls import sync_filesystem
@@ -27,7 +30,7 @@ from vdisklab.powercut.record import Load, PromisingDisk
 from vdisklab.powercut.recording import Asked, Recording
 from vdisklab.powercut.trace import ClientKind
 from vdisklab.powercut.verdict import Judged
-from vdisklab.powercut.workers import HangError, Job
+from vdisklab.powercut.workers import HangError, Job, Pool
 from vdisklab.progress import silent
 
 pytestmark = pytest.mark.host
@@ -75,6 +78,31 @@ def test_a_judge_that_is_killed_fails_one_recording_and_not_the_next(
         list(results)
     recording.forget()
     assert asked(lab, tmp_path) is True
+
+
+def test_judges_do_not_hear_what_asks_our_whole_group_to_end(tmp_path: Path) -> None:
+    """Not even while they start: what they made is theirs to take down."""
+    pool = Pool(tmp_path, 1)
+    shot: list[int] = []
+
+    def shoot() -> None:
+        while not (children := multiprocessing.active_children()):
+            time.sleep(0.001)
+        for number in INTERRUPTS:
+            os.kill(children[0].pid or 0, number)
+            shot.append(children[0].pid or 0)
+
+    shooting = threading.Thread(target=shoot)
+    shooting.start()
+    try:
+        pool.start()
+        shooting.join()
+        for number in INTERRUPTS:
+            os.kill(shot[0], number)
+        assert [worker for worker in pool.processes() if worker == shot[0]]
+    finally:
+        pool.end()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_judge_that_hangs_gives_a_verdict_and_ends_the_campaign(lab: Lab) -> None:
