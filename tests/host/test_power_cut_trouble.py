@@ -32,6 +32,8 @@ from vdisklab.powercut.trace import ClientKind
 from vdisklab.powercut.verdict import Judged
 from vdisklab.powercut.workers import HangError, Job, Pool
 from vdisklab.progress import silent
+from vdisklab.storage.tmpfs import tmpfs
+from vdisklab.units import KIB
 
 pytestmark = pytest.mark.host
 
@@ -137,6 +139,16 @@ def test_a_hang_is_stored_before_the_campaign_ends(
     assert not cut.exhaustive
     with pytest.raises(DirtyHostError, match="nothing more can be judged"):
         next(found)
+
+
+def test_a_loss_that_cannot_be_kept_for_replay_is_a_verdict_all_the_same(lab: Lab) -> None:
+    question = Question(parse_path("ext4/raw/unsafe"), ClientKind.FLUSHES, QUICK)
+    with tmpfs(lab.site, "full", 64 * KIB) as full:
+        found = answer(lab, question, HOST, full.path / "kept")
+        assert list((full.path / "kept").iterdir()) == []
+    assert (found.survives, found.failure) == (False, None)
+    assert found.counterexample is not None
+    assert "cannot be kept for --replay: No space left" in found.counterexample.detail
 
 
 def test_somebody_elses_sync_is_seen_and_hides_no_loss(lab: Lab, tmp_path: Path) -> None:
