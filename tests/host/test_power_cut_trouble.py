@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -16,6 +18,7 @@ from vdisklab.errors import DirtyHostError, PowercutError, VdisklabError
 from vdisklab.guest.blockdev import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
+from vdisklab.host.interrupts import INTERRUPTS
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.host.syscalls import sync_filesystem
@@ -27,8 +30,10 @@ from vdisklab.powercut.record import Load, PromisingDisk
 from vdisklab.powercut.recording import Asked, Recording
 from vdisklab.powercut.trace import ClientKind
 from vdisklab.powercut.verdict import Judged
-from vdisklab.powercut.workers import HangError, Job
+from vdisklab.powercut.workers import HangError, Job, Pool
 from vdisklab.progress import silent
+from vdisklab.storage.tmpfs import tmpfs
+from vdisklab.units import KIB
 
 pytestmark = pytest.mark.host
 
@@ -77,6 +82,31 @@ def test_a_judge_that_is_killed_fails_one_recording_and_not_the_next(
     assert asked(lab, tmp_path) is True
 
 
+def test_judges_do_not_hear_what_asks_our_whole_group_to_end(tmp_path: Path) -> None:
+    """Not even while they start: what they made is theirs to take down."""
+    pool = Pool(tmp_path, 1)
+    shot: list[int] = []
+
+    def shoot() -> None:
+        while not (children := multiprocessing.active_children()):
+            time.sleep(0.001)
+        for number in INTERRUPTS:
+            os.kill(children[0].pid or 0, number)
+            shot.append(children[0].pid or 0)
+
+    shooting = threading.Thread(target=shoot)
+    shooting.start()
+    try:
+        pool.start()
+        shooting.join()
+        for number in INTERRUPTS:
+            os.kill(shot[0], number)
+        assert [worker for worker in pool.processes() if worker == shot[0]]
+    finally:
+        pool.end()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_judge_that_hangs_gives_a_verdict_and_ends_the_campaign(lab: Lab) -> None:
     recording = lab.record(Asked(THIN, Load(ClientKind.FLUSHES, writes=24)))
     results = lab.pool.judge(recording, _jobs(recording))
@@ -109,6 +139,16 @@ def test_a_hang_is_stored_before_the_campaign_ends(
     assert not cut.exhaustive
     with pytest.raises(DirtyHostError, match="nothing more can be judged"):
         next(found)
+
+
+def test_a_loss_that_cannot_be_kept_for_replay_is_a_verdict_all_the_same(lab: Lab) -> None:
+    question = Question(parse_path("ext4/raw/unsafe"), ClientKind.FLUSHES, QUICK)
+    with tmpfs(lab.site, "full", 64 * KIB) as full:
+        found = answer(lab, question, HOST, full.path / "kept")
+        assert list((full.path / "kept").iterdir()) == []
+    assert (found.survives, found.failure) == (False, None)
+    assert found.counterexample is not None
+    assert "cannot be kept for --replay: No space left" in found.counterexample.detail
 
 
 def test_somebody_elses_sync_is_seen_and_hides_no_loss(lab: Lab, tmp_path: Path) -> None:

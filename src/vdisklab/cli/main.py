@@ -34,6 +34,7 @@ from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
 from vdisklab.cli.table import table
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, VdisklabError
+from vdisklab.host.interrupts import INTERRUPTS
 from vdisklab.storage.undo import UNDO
 
 EXIT_BUG = 70
@@ -127,10 +128,9 @@ def _turn_signals_into_interrupts() -> None:
     Only the first one does: a second Ctrl-C in the middle of the way down would leave the rest
     mounted and attached.
     """
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        for number in signals:
+        for number in INTERRUPTS:
             if signal.getsignal(number) == interrupt:
                 signal.signal(number, wait)
         raise KeyboardInterrupt
@@ -138,7 +138,7 @@ def _turn_signals_into_interrupts() -> None:
     def wait(_signal: int, _frame: FrameType | None) -> None:
         os.write(2, b"still taking down what was built; a moment\n")
 
-    for number in signals:
+    for number in INTERRUPTS:
         # nohup leaves SIGHUP ignored, so that a campaign outlives the terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, interrupt)

@@ -6,8 +6,10 @@ import logging
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +23,8 @@ PathArg = str | os.PathLike[str]
 
 # Administrators' programs (losetup, mkfs) live here, and a cron job's PATH may lack it.
 _ADMIN_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+
+_END_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,32 +83,49 @@ class LocalHost:
                 f"{command[0]} is not installed", hint="`vdisklab doctor` says which package has it"
             )
         try:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 command,
                 executable=program,
-                input=stdin or "",
-                capture_output=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                timeout=timeout * patience(),
                 env=environment(),
-                check=False,
+                process_group=0,  # Ctrl-C is ours to handle, also where umount runs just now
             )
-        except subprocess.TimeoutExpired as error:
-            raise HostError(
-                f"`{shlex.join(command)}` gave no answer within {timeout:.0f} s"
-            ) from error
         except OSError as error:
             raise HostError(
                 f"{command[0]} cannot be started: {error.strerror}",
                 hint="its file may be of another architecture, or not executable: install its "
                 "package again",
             ) from error
-        if done.returncode not in allowed:
-            raise CommandError(command, done.returncode, done.stderr or done.stdout)
-        return Completed(command, done.returncode, done.stdout, done.stderr)
+        with process:
+            try:
+                stdout, stderr = process.communicate(stdin or "", timeout * patience())
+            except subprocess.TimeoutExpired as error:
+                _end(process)
+                raise HostError(
+                    f"`{shlex.join(command)}` gave no answer within {timeout:.0f} s"
+                ) from error
+            except BaseException:
+                _end(process)
+                raise
+        if process.returncode not in allowed:
+            raise CommandError(command, process.returncode, stderr or stdout)
+        return Completed(command, process.returncode, stdout, stderr)
 
     def which(self, program: str) -> Path | None:
         """Where a program is, the administrators' directories included, or None."""
         found = shutil.which(program, path=environment()["PATH"])
         return Path(found) if found else None
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Asks a program and those that it started to end, so that it takes down what it made."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_SECONDS)
+            return

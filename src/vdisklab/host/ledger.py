@@ -63,16 +63,25 @@ class Ledger:
         The line is written before the block is entered and struck when the block is left,
         except by a DirtyHostError: then the thing is still there, and the line stays for `clean`.
         """
-        entry = Entry(self._next, kind, os.fspath(name), detail)
-        self._next += 1
-        self._append({"add": entry.number, "kind": kind, "name": entry.name, "detail": detail})
+        entry = self.add(kind, name, **detail)
         try:
             yield entry
         except DirtyHostError:
             raise
         except BaseException:
-            self._append({"strike": entry.number})
+            self.strike(entry)
             raise
+        self.strike(entry)
+
+    def add(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Entry:
+        """Writes down a thing that is about to be made."""
+        entry = Entry(self._next, kind, os.fspath(name), detail)
+        self._next += 1
+        self._append({"add": entry.number, "kind": kind, "name": entry.name, "detail": detail})
+        return entry
+
+    def strike(self, entry: Entry) -> None:
+        """Writes down that a thing is gone."""
         self._append({"strike": entry.number})
 
     def _append(self, line: Mapping[str, Any]) -> None:

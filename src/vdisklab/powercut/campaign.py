@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
-from vdisklab.errors import DirtyHostError, PlanError, VdisklabError
+from vdisklab.errors import DirtyHostError, PlanError, PowercutError, VdisklabError
 from vdisklab.guest.blockdev import Disk, write_cache_property
 from vdisklab.plan.path import DiskPath
 from vdisklab.plan.segments import ImageFormat
@@ -27,8 +27,9 @@ from vdisklab.powercut.lab import AFTERLIVES, Examined, Lab
 from vdisklab.powercut.log import read_log
 from vdisklab.powercut.logdisk import LoggedBy
 from vdisklab.powercut.record import Load, PromisingDisk
-from vdisklab.powercut.recording import IMAGE_BYTES, Access, Asked
+from vdisklab.powercut.recording import IMAGE_BYTES, Access, Asked, Recording
 from vdisklab.powercut.trace import ClientKind
+from vdisklab.powercut.verdict import Judged
 from vdisklab.powercut.workers import HangError
 from vdisklab.progress import Progress, Step
 from vdisklab.result.model import HostFacts
@@ -131,12 +132,16 @@ def _answer(
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An examination, the flushes of its run, and how often it was recorded until it was quiet."""
+    """An examination, the flushes of its run, and how often it was recorded until it was quiet.
+
+    `unkept` says why the recording of a loss could not be kept.
+    """
 
     examined: Examined
     flushes: int
     unasked: int
     recordings: int
+    unkept: str | None = None
 
 
 def _examine(lab: Lab, question: Question, keep_in: Path) -> _Answer:
@@ -173,11 +178,19 @@ def _examine_once(lab: Lab, question: Question, keep_in: Path, number: int) -> _
         flushes = count_flushes(recording.trace, entries)
         unasked = unasked_flushes(recording.trace, entries, writes_flush=_writes_flush(question))
         examined = lab.examine(recording, settings.wanted, afterlives=settings.afterlives)
-        if examined.verdict.witness is not None:
-            recording.keep(keep_in)
-        return _Answer(examined, flushes, unasked, number)
+        unkept = None if examined.verdict.witness is None else _keep(recording, keep_in)
+        return _Answer(examined, flushes, unasked, number, unkept)
     finally:
         recording.forget()
+
+
+def _keep(recording: Recording, directory: Path) -> str | None:
+    """Why a recording could not be kept: its verdict is found all the same. None when it was."""
+    try:
+        recording.keep(directory)
+    except PowercutError as error:
+        return str(error)
+    return None
 
 
 def _writes_flush(question: Question) -> bool:
@@ -243,12 +256,17 @@ def _power_cut(
         settings=asdict(question.settings),
         seen=_seen(found) if found else {},
         counterexample=(
-            Counterexample(f"{name}/{witness.cut}", witness.outcome.value, witness.detail)
-            if witness
+            Counterexample(f"{name}/{witness.cut}", witness.outcome.value, _detail(witness, found))
+            if witness and found
             else None
         ),
         failure=failure,
     )
+
+
+def _detail(witness: Judged, found: _Answer) -> str:
+    """What was found, and that it cannot be replayed where it cannot."""
+    return "; ".join(filter(None, (witness.detail, found.unkept)))
 
 
 def _claim(found: _Answer) -> str:

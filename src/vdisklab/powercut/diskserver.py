@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.host import syscalls
+from vdisklab.host.interrupts import INTERRUPTS
 from vdisklab.powercut import fuse
 from vdisklab.powercut.fuse import Operation, Request, Span
 from vdisklab.powercut.log import LogWriter
@@ -180,8 +181,10 @@ def main() -> None:
     for name in ("mountpoint", "disk", "log"):
         parser.add_argument(name, type=Path)
     asked = parser.parse_args()
-    syscalls.die_with_parent(signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is our parent's to handle
+    # It ends with its mount. To die with its parent would take the disk away from a file system or
+    # a pool that still stands on it: zfs-fuse then suspends the pool, and nobody can destroy it.
+    for number in INTERRUPTS:
+        signal.signal(number, signal.SIG_IGN)
     disk = os.open(asked.disk, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.ftruncate(disk, asked.size)
     log = os.open(asked.log, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

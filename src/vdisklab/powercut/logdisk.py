@@ -117,6 +117,8 @@ def _server(arguments: tuple[str, ...]) -> Iterator[None]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        # What asks us to end may ask our whole group: the disk must outlive what stands on it.
+        start_new_session=True,
     )
     try:
         _await_ready(process)

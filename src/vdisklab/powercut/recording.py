@@ -52,10 +52,20 @@ class Recording:
         shutil.rmtree(self.directory)
 
     def keep(self, directory: Path) -> Recording:
-        """A copy of it in a new directory; holes of the log stay holes."""
-        directory.mkdir(parents=True)
-        _copy_sparse(self.log, directory / LOG_NAME)
-        shutil.copyfile(self.directory / TRACE_NAME, directory / TRACE_NAME)
+        """A copy of it in a new directory; holes of the log stay holes.
+
+        Raises PowercutError, and leaves nothing of it, where it cannot be written.
+        """
+        try:
+            directory.mkdir(parents=True)
+            _copy_sparse(self.log, directory / LOG_NAME)
+            shutil.copyfile(self.directory / TRACE_NAME, directory / TRACE_NAME)
+        except OSError as error:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise PowercutError(
+                f"the recording cannot be kept for --replay: {error.strerror}",
+                hint=f"make room in {directory.parent}, and ask again with --new",
+            ) from error
         return Recording(directory, self.trace)
 
 

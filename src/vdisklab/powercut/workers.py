@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -19,6 +19,7 @@ from typing import Any
 
 from vdisklab.errors import DirtyHostError, HostError, PowercutError, VdisklabError
 from vdisklab.host.command import LocalHost
+from vdisklab.host.interrupts import INTERRUPTS
 from vdisklab.host.ledger import leftovers, open_ledger
 from vdisklab.powercut.cuts import Cut
 from vdisklab.powercut.daemonkeeper import keep_daemon
@@ -81,8 +82,9 @@ class _Done:
 
 def _work(pipe: Connection, memory: Path) -> None:
     """A worker's life: sends results, ends when the other side closes the pipe or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is our parent's; it closes the pipe
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in INTERRUPTS:  # they are our parent's; it closes the pipe
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
     failed: _Failed | None = None
     try:
         with ExitStack() as stack:
@@ -118,6 +120,16 @@ def _judge_all(pipe: Connection, examiner: Examiner, ready: _Ready) -> None:
         pipe.send(ready)
 
 
+@contextmanager
+def _blocked(numbers: Collection[signal.Signals]) -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @dataclass(slots=True)
 class _Worker:
     process: SpawnProcess
@@ -144,7 +156,8 @@ class Pool:
         for _ in range(self.count - len(self._workers)):
             near, far = context.Pipe()
             process = context.Process(target=_work, args=(far, self.memory), daemon=False)
-            process.start()
+            with _blocked(INTERRUPTS):  # inherited: heard by a worker only when it can ignore them
+                process.start()
             far.close()
             new.append(_Worker(process, near))
         self._workers += new

@@ -35,11 +35,11 @@ def logical_volume(
     devices = note(members)
     thin = layer.kind is LayerKind.LVMTHIN
     with site.made(Kind.GROUP, group, devices=devices):
-        site.host.run(*group_command(group, members))
+        site.hand_over(*group_command(group, members))
         if thin:
-            site.host.run(*pool_command(group, members), timeout=300)
+            site.hand_over(*pool_command(group, members), timeout=300)
         with site.made(Kind.VOLUME, f"{group}/{VOLUME}", devices=devices):
-            site.host.run(*volume_command(group, members, capacity, thin=thin), timeout=300)
+            site.hand_over(*volume_command(group, members, capacity, thin=thin), timeout=300)
             node = Path("/dev") / group / VOLUME
             wait_until(node.exists, timeout=_NODE_SECONDS, what=f"device {node}")
             yield below.above(node.resolve(), is_block=True, **_read_back(site, layer, members))

@@ -34,7 +34,7 @@ def array(site: Site, below: Target, layer: Layer, name: str, _capacity: int) ->
     if label in (name for _, name in arrays(site.host)):
         raise HostError(f"there is an array {label} already", hint="try again")
     with site.made(Kind.ARRAY, label, devices=note(below.members)):
-        site.host.run(*create_command(label, level, below.members), timeout=120)
+        site.hand_over(*create_command(label, level, below.members), timeout=120)
         device = _device_of(site.host, label)
         seen = _read_back(site.host, device, level, len(below.members))
         yield below.above(device, is_block=True, **seen)

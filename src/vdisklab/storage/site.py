@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.errors import DirtyHostError, HostError
-from vdisklab.host.command import Host
+from vdisklab.errors import DirtyHostError, HostError, VdisklabError
+from vdisklab.host.command import Completed, Host, PathArg
+from vdisklab.host.interrupts import interrupts_held
 from vdisklab.host.ledger import Entry, Kind, Ledger
 from vdisklab.storage.undo import UNDO
 
@@ -39,15 +40,41 @@ class Site:
         also stays, in the ledger too, when something inside the block could not be undone, because
         that may stand on it: the file of a device that is still mounted must not be removed.
         """
-        with self.ledger.entry(kind, name, **detail) as entry:
+        entry = self.ledger.add(kind, name, **detail)
+        try:
+            yield entry
+        except DirtyHostError:
+            raise
+        except BaseException:
+            self._undo(entry)
+            raise
+        self._undo(entry)
+
+    def hand_over(self, *argv: PathArg, timeout: float = 60.0) -> Completed:
+        """Runs a program whose work others do (a daemon, device-mapper) to its end; see `Host.run`.
+
+        Whoever asks us to end meanwhile is heard afterwards: killed half-way, such a program
+        leaves what it ordered to be made by those others, maybe only after it was looked for.
+        """
+        with interrupts_held():
+            return self.host.run(*argv, timeout=timeout)
+
+    def _undo(self, entry: Entry) -> None:
+        """Takes a thing down and strikes it, whoever asks us to end meanwhile.
+
+        What is half taken down when an interrupt comes would be neither there nor in the ledger.
+        """
+        with interrupts_held():
             try:
-                yield entry
+                UNDO[entry.kind](self.host, entry)
             except DirtyHostError:
                 raise
-            except BaseException:
-                UNDO[kind](self.host, entry)
-                raise
-            UNDO[kind](self.host, entry)
+            except (VdisklabError, OSError) as error:
+                raise DirtyHostError(
+                    f"the {entry.kind} {entry.name} cannot be taken down: {error}",
+                    hint="run `vdisklab clean`",
+                ) from error
+            self.ledger.strike(entry)
 
 
 @contextmanager

@@ -69,6 +69,17 @@ def _is_loop(file: str) -> bool:
     return False
 
 
+def _is_gone(file: Path) -> bool:
+    """Whether a file does not exist. One whose FUSE server is dead does, and may be a device."""
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def loops_of(host: Host, backing: Path | str) -> list[str]:
     """The loop devices that are attached to a file."""
     text = host.run(
@@ -80,7 +91,7 @@ def loops_of(host: Host, backing: Path | str) -> list[str]:
 
 def detach_loop(host: Host, entry: Entry) -> None:
     """Detaches every loop device of a file, and waits: the kernel detaches with the last opener."""
-    if not Path(entry.name).exists():
+    if _is_gone(Path(entry.name)):
         return
     if host.which("losetup") is None and not _is_loop(entry.name):
         return  # it was missing when the device was to be attached, too

@@ -37,9 +37,9 @@ def dataset(site: Site, below: Target, layer: Layer, name: str, _capacity: int) 
     with site.made(Kind.DIRECTORY, mountpoint):
         mountpoint.mkdir()
         with site.made(Kind.POOL, pool, devices=note(below.members)):
-            site.host.run(*pool_command(layer, pool, below.members, known), timeout=120)
+            site.hand_over(*pool_command(layer, pool, below.members, known), timeout=120)
             with site.made(Kind.MOUNT, mountpoint):
-                site.host.run(*dataset_command(layer, pool, mountpoint, known), timeout=120)
+                site.hand_over(*dataset_command(layer, pool, mountpoint, known), timeout=120)
                 mount = mount_at(mountpoint)
                 if mount is None or "zfs" not in mount.filesystem:
                     raise HostError(
@@ -58,8 +58,8 @@ def volume(site: Site, below: Target, layer: Layer, name: str, capacity: int) ->
     _require_means(site.host, pool)
     known = known_properties(site.host)
     with site.made(Kind.POOL, pool, devices=note(below.members)):
-        site.host.run(*pool_command(layer, pool, below.members, known), timeout=120)
-        site.host.run(*volume_command(layer, pool, capacity, known), timeout=120)
+        site.hand_over(*pool_command(layer, pool, below.members, known), timeout=120)
+        site.hand_over(*volume_command(layer, pool, capacity, known), timeout=120)
         node = Path("/dev/zvol") / pool / DATASET
         wait_until(node.exists, timeout=_NODE_SECONDS, what=f"device {node}")
         seen = _read_back(site.host, layer, pool, known)

@@ -1,0 +1,127 @@
+"""Ctrl-C is heard where nothing is left half done, and programs hear of it from us alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from vdisklab.errors import DirtyHostError, HostError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.interrupts import INTERRUPTS, interrupts_held
+from vdisklab.host.ledger import Kind, open_ledger, pending
+from vdisklab.storage.site import open_site
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory first on PATH."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+    return directory
+
+
+def fake(directory: Path, name: str, script: str) -> None:
+    program = directory / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def test_an_interrupt_is_heard_when_the_block_ends() -> None:
+    reached: list[int] = []
+
+    def interrupted() -> None:
+        with interrupts_held():
+            signal.raise_signal(signal.SIGINT)
+            reached.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert reached
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_stays_is_not_hidden_by_an_interrupt() -> None:
+    def interrupted() -> None:
+        with interrupts_held():
+            signal.raise_signal(signal.SIGINT)
+            raise DirtyHostError("/m is busy")
+
+    with pytest.raises(DirtyHostError):
+        interrupted()
+
+
+def test_what_is_ignored_stays_ignored_and_other_threads_hold_nothing() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with interrupts_held():
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    seen: list[object] = []
+
+    def look() -> None:
+        with interrupts_held():
+            seen.append([signal.getsignal(number) for number in INTERRUPTS])
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [[signal.getsignal(number) for number in INTERRUPTS]]
+
+
+def test_a_program_is_in_no_group_of_ours(programs: Path) -> None:
+    fake(programs, "which-group", "cut -d' ' -f5 /proc/$$/stat")
+    assert int(LocalHost().run("which-group").stdout) != os.getpgrp()
+
+
+@pytest.mark.parametrize("timeout", [0.2, 60.0])
+def test_a_program_that_is_not_awaited_may_take_down_what_it_made(
+    programs: Path, tmp_path: Path, timeout: float
+) -> None:
+    """Also what it started itself; by a deadline and by an interrupt."""
+    fake(programs, "child", f"trap 'echo child >> {tmp_path}/ended; exit' TERM; sleep 30 & wait")
+    fake(programs, "main", f"trap 'wait; echo main >> {tmp_path}/ended; exit' TERM; child & wait")
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    if timeout > 1:
+        timer.start()
+    with pytest.raises(HostError if timeout < 1 else KeyboardInterrupt):
+        LocalHost().run("main", timeout=timeout)
+    timer.cancel()
+    assert (tmp_path / "ended").read_text().split() == ["child", "main"]
+
+
+def test_an_interrupt_while_something_is_taken_down_leaves_nothing(
+    programs: Path, tmp_path: Path
+) -> None:
+    """The interrupt comes from the very program that takes down."""
+    made = tmp_path / "array"
+    fake(programs, "mdadm", f"kill -INT $PPID; sleep 0.6; rm {made}")
+    fake(programs, "dmsetup", f"test $1 = ls && {{ cat {made}; exit; }}\nexec mdadm")
+    with (
+        pytest.raises(KeyboardInterrupt),
+        open_ledger(tmp_path / "state") as ledger,
+        open_site(LocalHost(), ledger, tmp_path) as site,
+        site.made(Kind.MAPPED, "vdl_1"),
+    ):
+        made.write_text("vdl_1\t(254:0)\n")
+    assert not made.exists()
+    assert not ledger.path.exists()
+
+
+def test_what_cannot_be_taken_down_for_any_reason_stays_in_the_ledger(
+    programs: Path, tmp_path: Path
+) -> None:
+    fake(programs, "dmsetup", "test $1 = ls && { echo 'vdl_1\t(254:0)'; exit; }\nexit 1")
+    with (
+        pytest.raises(DirtyHostError, match="vdl_1 cannot be removed"),
+        open_ledger(tmp_path / "state") as ledger,
+        open_site(LocalHost(), ledger, tmp_path) as site,
+        site.made(Kind.MAPPED, "vdl_1"),
+    ):
+        pass
+    assert [entry.kind for entry in pending(ledger.path)] == [Kind.MAPPED, Kind.DIRECTORY]
