@@ -1,11 +1,25 @@
 """Does the adaptive search find the best path, and at what share of the exhaustive time?
 
-    bench/search.py [--replays 1000] [--budget 0.25] [--json FILE] [RECORDED.json.gz ...]
+    bench/search.py [--replays 1000] [--budget 0.25] [--within 0.03 ...] [--json FILE]
+                    [RECORDED.json.gz ...]
+    bench/search.py --from bench/results/search.json [--docs docs/method.md]
 
-Replays the search, plain successive halving and random search on recorded exhaustive campaigns
-(exports of `result.export`; by default bench/results/*.json.gz) and on simulated ones. A replay
-takes the recorded blocks in a random order; the truth is each cell's mean over all of them. An
-answer is right when it is within the margin of the best. Prints one JSON document.
+Replays the search, plain successive halving and random search on simulated campaigns and on
+recorded exhaustive ones (exports of `result.export`; by default bench/results/*.json.gz), for each
+margin that the search may be told. An answer is right when it is worse than the true best by no
+more than the margin. What "the true best" is:
+
+* simulated: the truth that was drawn. Truth, drift and noise are drawn anew for each replay.
+* recorded: the cell with the best mean logarithm over the recorded blocks. That is an estimate:
+  what it is worth is told beside it (`Truth`). A replay takes the blocks in a random order, so
+  that naming the best after all blocks of all cells is right by definition.
+* redrawn: the recorded blocks are held for the whole world, and a replay draws blocks from them
+  with replacement (bootstrap, Efron 1979). So the truth is known exactly, noise is the recorded
+  one, and *exhaustive* shows what measuring everything once more would find. As the recorded
+  means differ by more than the true ones (each has its noise), this flatters every method.
+
+Prints the tables of docs/method.md as Markdown; --json keeps all numbers, --docs writes the tables
+into a page between its marks.
 """
 
 from __future__ import annotations
@@ -14,33 +28,59 @@ import argparse
 import gzip
 import json
 import math
+import os
+import re
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from vdisklab.analysis.observations import Floats, MeasureKey, cell_label, observe
+from vdisklab.analysis.rank import rank
 from vdisklab.analysis.search import Rules, Standing, goodness, look, next_cells
 from vdisklab.result.export import read_export
 from vdisklab.result.model import Run
 
 RESULTS = Path(__file__).parent / "results"
+MARGINS = (0.03, 0.05, 0.10, 0.15)
+MARKS = ("<!-- bench/search.py -->", "<!-- end of bench/search.py -->")
+
+
+class World(Protocol):
+    """Where replays are drawn from."""
+
+    def draw(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Goodness by cells x blocks (logarithms), and the true goodness of each cell."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is known of a recorded campaign's best.
+
+    `noise` is the median over cells of one run's standard deviation beside its block, as a
+    logarithm; `error` that of a cell's mean over all blocks. `may_be_best` cells share rank 1 in
+    vdisklab's own ranking of all blocks (5 % family-wise).
+    """
+
+    noise: float
+    error: float
+    may_be_best: int
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """`draw` gives, for one replay, goodness by cells x blocks (logarithms) and the true goodness.
-
-    `cost` is the seconds of one run, by cell.
-    """
+    """`cost` is the seconds of one run, by cell."""
 
     name: str
-    draw: Callable[[np.random.Generator], tuple[Floats, Floats]]
+    world: World
     cost: Floats
     blocks: int
+    truth: Truth | None = None
 
 
 @dataclass(frozen=True)
@@ -63,11 +103,14 @@ def adaptive(
     found: Standing | None = None
     spent, leader = 0.0, 0
     mean_cost = float(campaign.cost.mean())
-    for block in range(logs.shape[1]):
+    blocks = logs.shape[1]
+    for block in range(blocks):
         seen[list(cells), block] = logs[list(cells), block]
         spent += float(campaign.cost[list(cells)].sum())
         found = look(seen[:, : block + 1], rules, found)
         leader = found.leader
+        if block + 1 == blocks:
+            break
         cells = next_cells(found, (budget - spent) / mean_cost)
         if not cells:
             break
@@ -77,19 +120,23 @@ def adaptive(
 def halving(
     campaign: Campaign, logs: Floats, budget: float, _rules: Rules, _rng: np.random.Generator
 ) -> Answer:
-    """Plain successive halving (Karnin et al. 2013): one block, keep the better half, repeat."""
+    """Plain sequential halving (Karnin et al. 2013): the better half goes on to the next round.
+
+    Rounds share the budget evenly, each with one block at least.
+    """
     cells = np.arange(len(logs))
-    spent = 0.0
-    for block in range(logs.shape[1]):
-        cost = float(campaign.cost[cells].sum())
-        if block and spent + cost > budget:
+    spent, block = 0.0, 0
+    while len(cells) > 1 and block < logs.shape[1]:
+        each = float(campaign.cost[cells].sum())
+        rounds = math.ceil(math.log2(len(cells)))
+        if block and spent + each > budget:
             break
-        spent += cost
-        means = logs[cells, : block + 1].mean(axis=1)
-        keep = max(1, math.ceil(len(cells) / 2))
-        cells = cells[np.argsort(-means, kind="stable")[:keep]]
-        if len(cells) == 1:
-            break
+        blocks = max(1, int((budget - spent) / (rounds * each)))
+        blocks = min(blocks, logs.shape[1] - block)
+        block += blocks
+        spent += blocks * each
+        means = logs[cells, :block].mean(axis=1)
+        cells = cells[np.argsort(-means, kind="stable")[: math.ceil(len(cells) / 2)]]
     return Answer(int(cells[0]), spent)
 
 
@@ -124,47 +171,84 @@ METHODS: dict[str, Method] = {
 }
 
 
-def replay(
-    campaign: Campaign, replays: int, budget_share: float | None, rules: Rules, seed: int
-) -> dict[str, Any]:
-    """Share of right answers and of the exhaustive time, for each method."""
-    cells, blocks = len(campaign.cost), campaign.blocks
-    whole = float(campaign.cost.sum()) * blocks
-    budget = math.inf if budget_share is None else budget_share * whole
-    zone = math.log1p(rules.margin)
+@dataclass(frozen=True)
+class Asked:
+    """What every campaign is replayed with."""
+
+    replays: int
+    budget: float
+    margins: tuple[float, ...]
+    seed: int
+
+
+def replay(asked: Asked, campaign: Campaign) -> dict[str, Any]:
+    """By method and margin: share of right answers and of the exhaustive time.
+
+    All methods and margins get the same replays. Only the search is told the margin.
+    """
     methods: dict[str, Any] = {}
     for name, method in METHODS.items():
-        rng = np.random.default_rng(seed)
-        right, as_good = 0, 0
-        shares: list[float] = []
-        losses: list[float] = []
-        for _ in range(replays):
-            logs, truth = campaign.draw(rng)
-            answer = method(campaign, logs, budget, rules, rng)
-            loss = float(truth.max() - truth[answer.row])
-            as_good += int((truth.max() - truth <= zone).sum())
-            right += loss <= zone
-            shares.append(answer.seconds / whole)
-            losses.append(math.expm1(loss))
+        told = asked.margins if method is adaptive else asked.margins[:1]
+        taken = {margin: _answers(asked, campaign, method, margin) for margin in told}
         methods[name] = {
-            "within_margin": right / replays,
-            "as_good_mean": as_good / replays,
-            "time_mean": float(np.mean(shares)),
-            "time_p95": float(np.quantile(shares, 0.95)),
-            "loss_mean": float(np.mean(losses)),
-            "loss_max": float(np.max(losses)),
+            f"{margin:g}": _share(*taken.get(margin, taken[told[0]]), margin)
+            for margin in asked.margins
         }
     return {
         "campaign": campaign.name,
-        "cells": cells,
-        "blocks": blocks,
-        "budget": budget_share,
+        "cells": len(campaign.cost),
+        "blocks": campaign.blocks,
+        "truth": None if campaign.truth is None else asdict(campaign.truth),
         "methods": methods,
     }
 
 
-def recorded(file: Path, measure: MeasureKey) -> Campaign:
-    """A recorded campaign, its cells with every block only. Raises ValueError for what has none."""
+def _answers(
+    asked: Asked, campaign: Campaign, method: Method, margin: float
+) -> tuple[Floats, Floats]:
+    """By replay: how much worse than the best the answer is (logarithm), and its share of time."""
+    rng = np.random.default_rng(asked.seed)
+    chance = np.random.default_rng([asked.seed, 1])
+    whole = float(campaign.cost.sum()) * campaign.blocks
+    deficits, shares = np.empty(asked.replays), np.empty(asked.replays)
+    for turn in range(asked.replays):
+        logs, truth = campaign.world.draw(rng)
+        answer = method(campaign, logs, asked.budget * whole, Rules(margin=margin), chance)
+        deficits[turn] = truth.max() - truth[answer.row]
+        shares[turn] = answer.seconds / whole
+    return deficits, shares
+
+
+def _share(deficits: Floats, times: Floats, margin: float) -> dict[str, float]:
+    """`deficit_p95`: 95 % of the answers are worse than the best by no more than this share."""
+    return {
+        "within": float(np.mean(deficits <= math.log1p(margin) + 1e-12)),
+        "time_mean": float(times.mean()),
+        "time_p95": float(np.quantile(times, 0.95)),
+        "deficit_mean": float(np.expm1(deficits).mean()),
+        "deficit_p95": float(np.expm1(np.quantile(deficits, 0.95))),
+    }
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The recorded blocks, each once, in a random order; or drawn with replacement."""
+
+    logs: Floats
+    redrawn: bool
+
+    def draw(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """The truth is each cell's mean over the recorded blocks."""
+        blocks = self.logs.shape[1]
+        order = rng.integers(0, blocks, blocks) if self.redrawn else rng.permutation(blocks)
+        return self.logs[:, order], self.logs.mean(axis=1)
+
+
+def recorded(file: Path, measure: MeasureKey) -> list[Campaign]:
+    """A recorded campaign, replayed and redrawn: its cells with every block only.
+
+    Raises ValueError for one that has no such cell.
+    """
     candidates = _runs(file)
     observations = observe(candidates)
     logs = goodness(observations, measure)
@@ -175,15 +259,23 @@ def recorded(file: Path, measure: MeasureKey) -> Campaign:
     for run in candidates:
         label = cell_label(run.path, run.page_cache)
         seconds.setdefault(label, []).append(run.wall_seconds or 0.0)
-    cost = np.array([float(np.mean(seconds[cell])) for cell in observations.cells])
+    cost = np.array([float(np.mean(seconds[cell])) for cell in observations.cells])[whole]
     kept = logs[whole]
+    noise = float(np.median(_deviations(kept)))
     blocks = kept.shape[1]
-    return Campaign(
-        f"{file.name} {measure}",
-        lambda rng: (kept[:, rng.permutation(blocks)], kept.mean(axis=1)),
-        cost[whole],
-        blocks,
-    )
+    truth = Truth(noise, noise / math.sqrt(blocks), len(rank(observations, measure).winners))
+    name = f"{file.name.removesuffix('.json.gz')} {measure}"
+    return [
+        Campaign(f"recorded: {name}", Recorded(kept, redrawn=False), cost, blocks, truth),
+        Campaign(f"redrawn: {name}", Recorded(kept, redrawn=True), cost, blocks, truth),
+    ]
+
+
+def _deviations(logs: Floats) -> Floats:
+    """By cell, one run's standard deviation beside its block."""
+    residual = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
+    answer: Floats = residual.std(axis=1, ddof=1)
+    return answer
 
 
 @dataclass(frozen=True)
@@ -218,21 +310,22 @@ class Kind:
 
 
 KINDS = (
-    Kind("as cache modes differ, quiet", 60, 8, 0.8, 0.03),
-    Kind("as cache modes differ, noisy", 60, 8, 0.8, 0.10),
-    Kind("heavy tails", 60, 8, 0.8, 0.05, heavy=True),
-    Kind("unequal noise", 60, 8, 0.8, 0.05, unequal=0.7),
-    Kind("twins", 60, 8, 0.8, 0.05, twins=True),
-    Kind("many cells", 200, 10, 0.8, 0.05),
-    Kind("close together", 60, 10, 0.2, 0.05),
-    Kind("close together and noisy", 60, 10, 0.2, 0.10),
+    Kind("differences 0.8, noise 3 %", 60, 8, 0.8, 0.03),
+    Kind("differences 0.8, noise 10 %", 60, 8, 0.8, 0.10),
+    Kind("differences 0.8, noise 5 % with heavy tails (t, 4 df)", 60, 8, 0.8, 0.05, heavy=True),
+    Kind("differences 0.8, noise 5 % differing by cell (0.7)", 60, 8, 0.8, 0.05, unequal=0.7),
+    Kind("differences 0.8, noise 5 %, each second a twin", 60, 8, 0.8, 0.05, twins=True),
+    Kind("differences 0.8, noise 5 %, many cells", 200, 10, 0.8, 0.05),
+    Kind("differences 0.2, noise 5 %", 60, 10, 0.2, 0.05),
+    Kind("differences 0.2, noise 10 %", 60, 10, 0.2, 0.10),
+    Kind("differences 0.2, noise 30 %", 60, 24, 0.2, 0.30),
 )
 
 
 def measures_of(file: Path) -> list[MeasureKey]:
-    """The IOPS and bandwidth that a recorded campaign holds of its guests."""
+    """The IOPS and median latencies that a recorded campaign holds of its guests."""
     observations = observe(_runs(file))
-    return [key for key in observations.measures if key.metric in ("iops", "bandwidth")][:4]
+    return [key for key in observations.measures if key.metric in ("iops", "latency_p50")]
 
 
 def _runs(file: Path) -> list[Run]:
@@ -243,30 +336,101 @@ def _runs(file: Path) -> list[Run]:
     return [run for _, runs in exported for run in runs if run.path.split("/")[-1] != "host"]
 
 
+def tables(found: dict[str, Any]) -> str:
+    """Everything that a document of results says, as Markdown."""
+    margins = [f"{margin:g}" for margin in found["margins"]]
+    lines = [
+        f"{found['replays']:,} replays each.",
+        "",
+        "| campaign (cells × blocks) | "
+        + " | ".join(f"within {float(margin):.0%}" for margin in margins)
+        + " | time |",
+        "|---|" + "---|" * (len(margins) + 1),
+    ]
+    for row in found["campaigns"]:
+        shares = [
+            " / ".join(f"{100 * each[margin]['within']:.1f}" for each in row["methods"].values())
+            for margin in margins
+        ]
+        times = " / ".join(
+            f"{100 * each[margins[0]]['time_mean']:.0f}" for each in row["methods"].values()
+        )
+        lines.append(f"| {_named(row)} | {' | '.join(shares)} | {times} |")
+    lines += [
+        "",
+        "| recorded campaign | sd of a run | error of a cell's mean | cells that may be the best "
+        "| 95 % of the search's answers are within |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['campaign'].removeprefix('recorded: ')} | {row['truth']['noise']:.2f} "
+        f"| {row['truth']['error']:.1%} | {row['truth']['may_be_best']} of {row['cells']} "
+        f"| {row['methods']['adaptive'][margins[0]]['deficit_p95']:.1%} |"
+        for row in found["campaigns"]
+        if row["campaign"].startswith("recorded: ")
+    ]
+    return "\n".join(lines)
+
+
+def _named(row: dict[str, Any]) -> str:
+    return f"{row['campaign']} ({row['cells']} × {row['blocks']})"
+
+
+def with_tables(page: str, found: dict[str, Any]) -> str:
+    """The page with the tables between its marks. Raises ValueError for a page without marks."""
+    start, end = (re.escape(mark) for mark in MARKS)
+    text, count = re.subn(
+        f"({start}).*?({end})",
+        lambda match: f"{match[1]}\n\n{tables(found)}\n\n{match[2]}",
+        page,
+        flags=re.DOTALL,
+    )
+    if count != 1:
+        raise ValueError(f"the page lacks the marks {MARKS[0]} and {MARKS[1]}")
+    return text
+
+
+def measured(files: Sequence[Path], measures: Sequence[MeasureKey], asked: Asked) -> dict[str, Any]:
+    """The document of results of all campaigns, simulated and recorded."""
+    campaigns = [
+        Campaign(f"simulated: {kind.name}", kind, np.ones(kind.cells), kind.blocks)
+        for kind in KINDS
+    ]
+    for file in files:
+        for measure in measures or measures_of(file):
+            campaigns += recorded(file, measure)
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        rows = list(pool.map(partial(replay, asked), campaigns))
+    return {**asdict(asked), "alpha": Rules().alpha, "campaigns": rows}
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--replays", type=int, default=1000)
     parser.add_argument("--budget", type=float, default=0.25)
-    parser.add_argument("--within", type=float, default=0.03)
+    parser.add_argument("--within", type=float, action="append")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--measure", action="append", type=MeasureKey.parse)
-    parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
-    rules = Rules(margin=asked.within)
-    campaigns = [
-        Campaign(f"simulated: {kind.name}", kind.draw, np.ones(kind.cells), kind.blocks)
-        for kind in KINDS
-    ]
-    for file in asked.files or sorted(RESULTS.glob("*.json.gz")):
-        for measure in asked.measure or measures_of(file):
-            campaigns.append(recorded(file, measure))
-    rows = [replay(each, asked.replays, asked.budget, rules, asked.seed) for each in campaigns]
-    found = {"rules": asdict(rules), "replays": asked.replays, "campaigns": rows}
-    text = json.dumps(found, indent=1)
-    if asked.json:
-        asked.json.write_text(text + "\n", encoding="utf-8")
-    print(text)
+    parser.add_argument("--json", type=Path, help="keep all numbers here")
+    parser.add_argument("--from", dest="kept", type=Path, help="replay nothing, read this")
+    parser.add_argument("--docs", type=Path, help="write the tables into this page")
+    given = parser.parse_args()
+    if given.kept:
+        found = json.loads(given.kept.read_text(encoding="utf-8"))
+    else:
+        margins = tuple(given.within or MARGINS)
+        asked = Asked(given.replays, given.budget, margins, given.seed)
+        files = given.files or sorted(RESULTS.glob("*.json.gz"))
+        found = measured(files, given.measure or (), asked)
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if given.docs:
+        page = given.docs.read_text(encoding="utf-8")
+        given.docs.write_text(with_tables(page, found), encoding="utf-8")
+    print(tables(found))
     return 0
 
 

@@ -1,10 +1,12 @@
 """Finding the best path without measuring all of them as often: what is next, when to stop.
 
-Block by block every surviving cell is measured. A cell leaves when it is shown that it cannot be
-better than the leader by more than the margin; the search ends when only the leader is left, or
-when time is. This is selection of the best with an indifference zone (Kim & Nelson, "A fully
-sequential procedure for indifference-zone selection in simulation", ACM TOMACS 11, 2001), with
-elimination as in Hoeffding races (Maron & Moore 1994) but by Student's t within blocks.
+Block by block every surviving cell is measured. From the third block on a cell leaves when it is
+shown that it cannot be better than the leader by more than the margin; the search ends when only
+the leader is left, or when time is. This is selection of the best with an indifference zone (Kim &
+Nelson, "A fully sequential procedure for indifference-zone selection in simulation", ACM TOMACS
+11, 2001), with elimination as in Hoeffding races (Maron & Moore 1994) but by Student's t within
+blocks. A budget is spread over the blocks as in sequential halving (Karnin et al. 2013), more
+slowly.
 
 Pure: values in, the next cells out. The same values give the same answer, so a search that was
 interrupted goes on from the database.
@@ -20,7 +22,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
 from vdisklab.analysis.additive import PRECISION, block_effects, moderate
 from vdisklab.analysis.distributions import t_isf
@@ -29,17 +30,11 @@ from vdisklab.analysis.observations import Floats, MeasureKey, Observations, log
 from vdisklab.result.model import Better
 
 ASSUMED_NOISE = 0.2
-"""Standard deviation of a log value beside its block that is assumed before it can be estimated."""
+"""Standard deviation of a log value beside its block, assumed while few cells have shown theirs."""
 
-ASSUMED_FREEDOM = 20.0
-"""How firmly: as if that noise had been estimated with so many degrees of freedom.
-
-So one block puts out what is worse than the leader by a factor of about four, with 60 cells.
-"""
-
-BLOCK_SHARE = 0.3
-"""Of the rest of the budget, for one block. Halving (0.5) leaves the last few cells too few
-blocks: 88 instead of 91 % right answers where cells are close and noisy (`bench/search.py`)."""
+BLOCK_SHARE = 0.25
+"""Of the rest of the budget, for one block. Between 0.2 and 0.3 `bench/search.py` shows no
+difference; halving (0.5) leaves the last few cells too few blocks, 0.1 leaves budget unused."""
 
 WORTH = 3.0
 ENOUGH = 10.0
@@ -51,7 +46,7 @@ class Ended(StrEnum):
 
     SEPARATED = "separated"  # all others are shown to be worse
     TIED = "tied"  # nothing is left that could be better by more than the margin
-    UNSETTLED = "unsettled"  # others may be better, and are no longer measured (they failed)
+    UNSETTLED = "unsettled"  # others may be better, and missed the last block
     OUT_OF_BUDGET = "out-of-budget"
     OUT_OF_BLOCKS = "out-of-blocks"
 
@@ -72,14 +67,16 @@ class Standing:
     """After some blocks, as rows of the matrix: who may be the best, best first.
 
     The leader is the first survivor. `worse` were shown to be worse than the leader of their
-    day, `near` to be better by no more than the margin; `dropped` missed a block without either.
-    `gap` is how much better than the leader any survivor may be, as a share (0 for none).
+    day, `near` to be better by no more than the margin; `dropped` missed the last block without
+    either: they failed, or the budget did not do for them.
+    `gap` is how much better than the leader any survivor or dropped cell may be, as a share: 0
+    for none, infinite while too few blocks say so.
     """
 
     survivors: tuple[int, ...]
     worse: frozenset[int] = frozenset()
     near: frozenset[int] = frozenset()
-    dropped: frozenset[int] = frozenset()
+    dropped: tuple[int, ...] = ()
     gap: float = 0.0
 
     @property
@@ -101,7 +98,8 @@ class Standing:
 class Outcome:
     """What a search found. `as_good` cannot be better than `best` by more than `margin`.
 
-    `unsettled` may be, by up to `gap`; there are some only when time or blocks ran out.
+    `unsettled` may be, by up to `gap` (infinite: nobody knows); there are some only when time or
+    blocks ran out, or cells failed.
     """
 
     best: str
@@ -132,40 +130,40 @@ def look(logs: Floats, rules: Rules, before: Standing | None) -> Standing:
 
     Looks are taken after each block, at levels alpha/(b(b+1)), which add up to alpha however
     many there are; at each look a cell is compared with the leader at that level over the number
-    of other cells (Bonferroni), so that the best is kept whichever cell happens to lead.
+    of other cells (Bonferroni), so that the best is kept whichever cell happens to lead. Below
+    three blocks there is no verdict: nothing is known of the noise then, and a cell whose noise
+    is several times the others' (one with two modes) would be put out by one bad run.
     """
     rows = np.flatnonzero(np.isfinite(logs).any(axis=1))
-    known = set(rows.tolist()) if before is None else set(before.survivors)
-    before = before or Standing(())
-    current = [row for row in rows.tolist() if row in known and np.isfinite(logs[row, -1])]
-    if not current:
-        return before
+    before = before or Standing(tuple(rows.tolist()))
+    known = {*before.survivors, *before.dropped}
     effect, error, freedom = _estimates(logs[rows])
     at = {int(row): place for place, row in enumerate(rows)}
-    order = sorted(current, key=lambda row: (-effect[at[row]], row))
-    places = np.array([at[row] for row in order])
+    order = sorted(known, key=lambda row: (-effect[at[row]], row))
+    seen = {row for row in order if np.isfinite(logs[row, -1])}
+    if not seen:
+        return before
+    leader = next(row for row in order if row in seen)
     blocks = logs.shape[1]
-    level = rules.alpha / (blocks * (blocks + 1)) / max(1, len(rows) - 1)
-    limit = t_isf(level, np.minimum(freedom[places], freedom[places[0]]))
-    reach = limit * np.hypot(error[places], error[places[0]])
-    behind = effect[places[0]] - effect[places]
-    out = behind > reach - math.log1p(rules.margin)
-    out[0] = False
-    if blocks < MIN_BLOCKS and len(order) > 1:
-        # Below three blocks there is no verdict: the second best stays to be compared with.
-        out[1] = False
-    ahead = (reach - behind)[1:][~out[1:]]
+    if blocks < MIN_BLOCKS:
+        out, shown, ahead = frozenset[int](), frozenset[int](), math.inf if len(order) > 1 else 0.0
+    else:
+        level = rules.alpha / (blocks * (blocks + 1)) / max(1, len(rows) - 1)
+        limit = t_isf(level, np.minimum(freedom, freedom[at[leader]]))
+        reach = limit * np.hypot(error, error[at[leader]])
+        may = dict(zip(rows.tolist(), reach - (effect[at[leader]] - effect), strict=True))
+        others = known - {leader}
+        out = frozenset(row for row in others if may[row] < math.log1p(rules.margin))
+        shown = frozenset(row for row in out if may[row] < 0)
+        ahead = max((float(may[row]) for row in others - out), default=0.0)
+    left = [row for row in order if row not in out]
     return Standing(
-        survivors=tuple(row for row, gone in zip(order, out, strict=True) if not gone),
-        worse=before.worse | _rows(order, out & (behind > reach)),
-        near=before.near | _rows(order, out & (behind <= reach)),
-        dropped=before.dropped | (known - set(current)),
-        gap=math.expm1(max(float(ahead.max(initial=0.0)), 0.0)),
+        survivors=tuple(row for row in left if row in seen),
+        worse=before.worse | shown,
+        near=before.near | (out - shown),
+        dropped=tuple(row for row in left if row not in seen),
+        gap=math.expm1(ahead),
     )
-
-
-def _rows(order: list[int], which: npt.NDArray[np.bool_]) -> set[int]:
-    return {row for row, chosen in zip(order, which, strict=True) if chosen}
 
 
 def _estimates(table: Floats) -> tuple[Floats, Floats, Floats]:
@@ -181,7 +179,7 @@ def _estimates(table: Floats) -> tuple[Floats, Floats, Floats]:
     prior = ASSUMED_NOISE**2
     if total < 1:
         variance = np.full(len(table), prior)
-        return effect, np.sqrt(variance / count), np.full(len(table), ASSUMED_FREEDOM)
+        return effect, np.sqrt(variance / count), np.full(len(table), WORTH)
     worth = WORTH if total < ENOUGH else 0.0
     common = max((worth * prior + float(squares.sum())) / (worth + total), PRECISION**2)
     variance = np.full(len(table), common)
@@ -199,12 +197,15 @@ def next_cells(found: Standing, affordable: float) -> tuple[int, ...]:
 
     Normally every survivor. Where the rest of the budget (`affordable`, in runs) is too small
     for that, BLOCK_SHARE of it goes into this block, so that the best ones can be told apart by
-    what is left; fewer than two cells cannot be compared.
+    what is left; fewer than two cells cannot be compared. Where it is larger, cells that it did
+    not do for before come back. Without a budget only failed cells have missed a block.
     """
-    if found.ended is not None or affordable < 2:
+    if math.isinf(affordable):
+        return found.survivors if found.ended is None else ()
+    if found.ended in {Ended.SEPARATED, Ended.TIED} or affordable < 2:
         return ()
-    room = min(max(2.0, affordable * BLOCK_SHARE), len(found.survivors))
-    return found.survivors[: int(room)]
+    left = (*found.survivors, *found.dropped)
+    return left[: int(max(2.0, affordable * BLOCK_SHARE))]
 
 
 def goodness(observations: Observations, measure: MeasureKey) -> Floats:

@@ -43,7 +43,8 @@ from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import PlanError
 from vdisklab.report.ranking import RankingAnswer, ranking_bars, ranking_document, ranking_table
 
-SCORES = {"overall": Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
+DEFAULT_METRIC = "overall"
+SCORES = {DEFAULT_METRIC: Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
 
 
 def rank(
@@ -55,7 +56,7 @@ def rank(
             help="What to rank by: overall, read, write (the weighted scores), or a measure such "
             "as randread-4k-q1/read/latency_p99.",
         ),
-    ] = "overall",
+    ] = DEFAULT_METRIC,
     campaign: CampaignOption = None,
     baseline: Annotated[
         str | None,

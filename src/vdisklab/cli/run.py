@@ -26,7 +26,7 @@ from vdisklab.cli.asking import DEFAULT_PROFILE, ask, load_profile, make_plan
 from vdisklab.cli.keeping import keep_run
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.plan import print_dropped, print_warnings
-from vdisklab.cli.rank import rank
+from vdisklab.cli.rank import DEFAULT_METRIC, rank
 from vdisklab.cli.search import (
     SEARCH_BLOCKS,
     BestSearch,
@@ -184,7 +184,8 @@ def run(
                 said = search_sentence(outcome)
                 console.print(said, soft_wrap=True, markup=False, highlight=False)
     if campaign is not None:
-        print_ranking(console, campaign, url, form, failed)
+        metric = DEFAULT_METRIC if search is None else search.metric
+        print_ranking(console, campaign, url, form, failed, metric)
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if failed else 0
@@ -251,11 +252,23 @@ def _side_by_side(
     return EXIT_CELLS_FAILED if failed else 0
 
 
-def print_ranking(console: Console, campaign: str, url: str, form: Format, failed: int = 0) -> None:
-    """Ranks what was measured. That nothing can be ranked is no failure of measuring."""
+def print_ranking(
+    console: Console,
+    campaign: str,
+    url: str,
+    form: Format,
+    failed: int = 0,
+    metric: str = DEFAULT_METRIC,
+) -> None:
+    """Ranks what was measured, by what it was measured for.
+
+    That nothing can be ranked is no failure of measuring.
+    """
     try:
         observations = _observations(url, campaign)
-        if observations.measures and role_set(observations) is None:
+        if metric != DEFAULT_METRIC:
+            rank(metric, campaign=[campaign], db=url, form=form)
+        elif observations.measures and role_set(observations) is None:
             # A profile that has no scores: all its numbers instead.
             table(campaign=[campaign], db=url, form=form)
         else:

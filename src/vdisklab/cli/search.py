@@ -24,7 +24,7 @@ from vdisklab.analysis.observations import (
 from vdisklab.analysis.score import add_scores
 from vdisklab.analysis.search import Ended, Outcome, Rules, goodness, next_cells, standing
 from vdisklab.campaign.runner import Choose
-from vdisklab.cli.rank import SCORES
+from vdisklab.cli.rank import DEFAULT_METRIC, SCORES
 from vdisklab.cli.tables import Results, find_measure
 from vdisklab.errors import PlanError
 from vdisklab.plan.campaign import CampaignPlan
@@ -107,7 +107,7 @@ class BestSearch:
         return Outcome(
             best=cells[found.leader],
             as_good=tuple(cells[row] for row in sorted(found.near)),
-            unsettled=tuple(cells[row] for row in (*found.survivors[1:], *sorted(found.dropped))),
+            unsettled=tuple(cells[row] for row in (*found.survivors[1:], *found.dropped)),
             ended=ended,
             blocks=blocks,
             margin=self.rules.margin,
@@ -163,7 +163,7 @@ def make_search(
         rules=Rules(margin=parse_share(within or "3%")),
         budget=math.inf if budget is None else parse_duration(budget),
         needs=tuple(parse_need(text) for text in needs or ()),
-        metric=metric or "overall",
+        metric=metric or DEFAULT_METRIC,
         began=time.monotonic(),
     )
 

@@ -166,9 +166,10 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         "best (run --find best)",
         ("run",),
         ("gap",),
-        "After each block a cell leaves when it is shown that it cannot be better than the leader "
-        "by more than the margin, at a risk of 5 % over all blocks and cells. Before noise can be "
-        f"estimated, {search.ASSUMED_NOISE:.0%} are assumed.",
+        "From the third block on a cell leaves when it is shown that it cannot be better than the "
+        "leader by more than the margin, at a risk of 5 % over all blocks and cells. A block costs "
+        f"at most {search.BLOCK_SHARE:.0%} of what is left of the budget; who was left out for "
+        "that comes back when there is room.",
         "Kim & Nelson 2001; Maron & Moore 1994",
     ),
 )

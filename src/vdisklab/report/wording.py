@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -236,7 +237,9 @@ def _names(cells: Sequence[str]) -> str:
 def search_sentence(found: Outcome) -> str:
     """What a search for the best found, and why it ended."""
     head = f"Best: {found.best}, after {counted(found.blocks, 'block')}."
-    tie = f" As good within {found.margin:.0%}: {_names(found.as_good)}." if found.as_good else ""
+    tie = ""
+    if found.as_good:
+        tie = f" Better by less than {found.margin:.0%}, if at all: {_names(found.as_good)}."
     match found.ended:
         case Ended.SEPARATED:
             return f"{head} All others are shown to be worse."
@@ -253,5 +256,5 @@ def search_sentence(found: Outcome) -> str:
 
 
 def _unsettled(found: Outcome) -> str:
-    by = f", by up to {found.gap:.0%}" if found.gap > 0 else ""
+    by = f", by up to {found.gap:.0%}" if 0 < found.gap < math.inf else ""
     return f"{_names(found.unsettled)} may still be better{by}."

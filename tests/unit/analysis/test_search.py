@@ -32,14 +32,29 @@ def searched(logs: Floats, rules: Rules = RULES, runs: float = np.inf) -> tuple[
     return leader, spent
 
 
-def test_one_block_puts_out_only_what_is_far_behind() -> None:
+def test_below_three_blocks_nobody_is_shown_to_be_worse() -> None:
     logs = np.log(np.array([[10.0], [8.0], [1.0], [0.1]]))
-    found = standing(logs, RULES)
-    assert found.leader == 0
-    assert found.survivors == (0, 1)
-    assert found.worse == {2, 3}
-    assert found.ended is None
-    assert found.gap > 0
+    for blocks in (1, 2):
+        found = standing(np.repeat(logs, blocks, axis=1), RULES)
+        assert found.leader == 0
+        assert found.survivors == (0, 1, 2, 3)
+        assert not found.worse
+        assert found.ended is None
+        assert found.gap == np.inf  # nobody knows
+    assert standing(np.repeat(logs, 3, axis=1), RULES).survivors == (0,)
+
+
+def test_a_best_cell_of_two_modes_is_not_put_out_by_one_bad_run() -> None:
+    """Median latencies of a disk are such; an assumed noise had put the best out at once."""
+    rng = np.random.default_rng(6)
+    lost = 0
+    for _ in range(100):
+        logs = campaign(rng, np.concatenate([[0.0], rng.uniform(-2, -0.3, 59)]), 8, 0.1)
+        logs[0] += rng.permutation([0.9] * 4 + [-1.5] * 3 + [1.0])
+        seen = np.full_like(logs, np.nan)
+        seen[:, 0] = logs[:, 0]
+        lost += 0 in standing(seen[:, :1], RULES).worse
+    assert lost == 0
 
 
 def test_twins_end_as_a_tie_within_the_margin() -> None:
@@ -58,22 +73,26 @@ def test_a_clear_best_ends_alone() -> None:
     assert next_cells(found, np.inf) == ()
 
 
-def test_what_was_not_measured_in_the_last_block_does_not_come_back() -> None:
-    logs = np.zeros((3, 2))
-    logs[2, 1] = np.nan
+def test_a_cell_that_missed_the_last_block_may_come_back() -> None:
+    logs = campaign(np.random.default_rng(2), np.array([0.0, -0.5, -0.01, -0.02]), 3, 0.01)
+    logs[2, 2] = np.nan
     found = standing(logs, RULES)
+    assert found.dropped == (2,)
     assert 2 not in found.survivors
-    assert found.dropped == {2}
-    again = np.column_stack([logs, np.zeros(3)])
-    assert 2 not in standing(again, RULES).survivors
+    again = np.column_stack([logs, logs.mean(axis=1) * 0 + np.array([0.0, np.nan, -0.01, -0.02])])
+    again[2, 3] = -0.01
+    assert 2 in standing(again, RULES).survivors
 
 
-def test_a_cell_that_was_dropped_leaves_the_end_open() -> None:
+def test_without_a_budget_a_cell_that_failed_is_not_tried_again() -> None:
     logs = campaign(np.random.default_rng(2), np.array([1.0, 0.99, -1.0]), 5, 0.02)
     logs[1, 1:] = np.nan
     found = standing(logs, RULES)
     assert (found.survivors, found.ended) == ((0,), Ended.UNSETTLED)
-    assert found.dropped == {1}
+    assert found.dropped == (1,)
+    assert found.gap > 0
+    assert next_cells(found, np.inf) == ()
+    assert next_cells(found, 20) == (0, 1)  # the budget had not done for it before
 
 
 def test_a_lonely_cell_is_the_best_and_nothing_is_an_error() -> None:
@@ -86,7 +105,7 @@ def test_a_small_budget_goes_to_the_best() -> None:
     found = standing(np.linspace(0, 0.3, 30)[:, None], RULES)
     assert len(found.survivors) == 30
     assert next_cells(found, np.inf) == found.survivors
-    assert next_cells(found, 20) == found.survivors[:6]
+    assert next_cells(found, 20) == found.survivors[:5]
     assert next_cells(found, 1.5) == ()
 
 

@@ -1,14 +1,15 @@
-"""What a campaign prints at its end when nothing of it can be ranked."""
+"""What a campaign prints at its end: the ranking by what it was measured for, if there is any."""
 
 from __future__ import annotations
 
 import io
 
 import pytest
-from analysis.made import campaign_runs
+from analysis.made import CAMPAIGN, campaign_runs
 from rich.console import Console
 
 from cli.fake_store import FakeStore, install
+from vdisklab.cli.rank import DEFAULT_METRIC
 from vdisklab.cli.run import print_ranking
 from vdisklab.cli.tables import Format
 
@@ -23,3 +24,17 @@ def test_only_failed_cells_are_no_ranking_and_no_error(monkeypatch: pytest.Monke
     assert f"{len(failed)} cells failed; `vdisklab runs {failed[0].campaign}` lists them" in said
     assert "no ranking: " in said
     assert "hint: " in said
+
+
+def test_a_search_ends_with_the_ranking_by_its_own_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def rank(metric: str = DEFAULT_METRIC, **_: object) -> None:
+        asked.append(metric)
+
+    install(monkeypatch, FakeStore(all_runs=campaign_runs()))
+    monkeypatch.setattr("vdisklab.cli.run.rank", rank)
+    console = Console(file=io.StringIO(), width=200)
+    for metric in ("randread-4k-q1/read/iops", DEFAULT_METRIC):
+        print_ranking(console, CAMPAIGN.id, "sqlite://", Format.TABLE, metric=metric)
+    assert asked == ["randread-4k-q1/read/iops", DEFAULT_METRIC]

@@ -66,10 +66,19 @@ def test_the_first_block_measures_everything(plan: CampaignPlan) -> None:
 def test_the_clearly_worse_leave_and_the_host_stays(plan: CampaignPlan, metric: str) -> None:
     choose = search(metric).choosing(stored(plan, 4), plan, CAMPAIGN.id)
     # Block 2 sees block 1 only, whatever the database holds: an interrupted search goes on.
+    assert {"host", "raw/writeback (warm)", "qcow2/directsync"} <= names(plan, choose(2))
+    assert names(plan, choose(4)) == set()  # the best is alone
+
+
+def test_what_a_budget_does_not_do_for_is_left_out_and_the_host_stays(plan: CampaignPlan) -> None:
+    runs = stored(plan, 1)
+    each = sum(run.wall_seconds or 0.0 for run in runs.all_runs) / len(runs.all_runs)
+    # What is left is eight runs, of which one is the host's and a quarter is this block's.
+    choose = search(budget=each * (len(runs.all_runs) + 8)).choosing(runs, plan, CAMPAIGN.id)
     second = names(plan, choose(2))
     assert {"host", "raw/writeback (warm)"} <= second
+    assert len(second) == 3
     assert "qcow2/directsync" not in second
-    assert names(plan, choose(4)) == set()  # the best is alone
 
 
 def test_no_budget_ends_it(plan: CampaignPlan) -> None:
@@ -85,7 +94,10 @@ def test_the_outcome_is_put_into_words(plan: CampaignPlan) -> None:
     early = search(budget=1.0).outcome(stored(plan, 1), CAMPAIGN.id, 20)
     assert early is not None
     assert early.ended is Ended.OUT_OF_BUDGET
-    assert "may still be better" in search_sentence(early)
+    said = search_sentence(early)
+    assert "may still be better." in said  # by how much nobody knows after one block
+    near = dataclasses.replace(found, as_good=("raw/none",), ended=Ended.TIED)
+    assert "Better by less than 3%, if at all: raw/none." in search_sentence(near)
     assert search().outcome(FakeStore(all_runs=[]), CAMPAIGN.id, 20) is None
 
 
