@@ -34,7 +34,7 @@ ALLOWED = {
     "cli":      VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut", "lab",
                               "result", "analysis", "report", "export", "audit"},
     "__init__": set(),
-    "__main__": {"cli"},
+    "__main__": {"cli", "errors"},
 }  # fmt: skip
 
 # The vocabulary of results imports nothing of ours, so that all may import it.

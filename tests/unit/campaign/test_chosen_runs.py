@@ -102,7 +102,8 @@ def test_the_best_is_found_without_measuring_all_as_often(search: Search, tmp_pa
     assert (best, interrupted) == ("raw/none", False)
     assert cells == 36
     assert set(programs.measured[:cells]) == set(programs.measured)  # block 1 has all of them
-    assert len(programs.measured) <= 0.25 * cells * 8
+    # three blocks of all cells, without which nothing is put out, and few beside
+    assert len(programs.measured) <= 3.5 * cells
 
 
 def test_an_interrupted_search_goes_on_where_it_was(search: Search, tmp_path: Path) -> None:

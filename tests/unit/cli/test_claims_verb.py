@@ -146,7 +146,9 @@ def test_other_machines_are_left_out_and_named(
 ) -> None:
     host = dataclasses.replace(CAMPAIGN.host, machine_id="other", hostname="bench2")
     other = dataclasses.replace(CAMPAIGN, id="beef0002", host=host)
-    install(monkeypatch, FakeStore(all_campaigns=(CAMPAIGN, other)))
+    mine_and_others = [*campaign_runs()]
+    mine_and_others += [dataclasses.replace(run, campaign=other.id) for run in mine_and_others]
+    install(monkeypatch, FakeStore((CAMPAIGN, other), all_runs=mine_and_others))
     found = document(call("--file", mine, "--format", "json")[1], "claims")
     assert len(found["campaigns"]) == 1
     assert "two machines (bench1, bench2)" in found["left_out"][0]

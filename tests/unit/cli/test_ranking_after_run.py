@@ -32,7 +32,7 @@ def test_a_search_ends_with_the_ranking_by_its_own_metric(monkeypatch: pytest.Mo
     def rank(metric: str = DEFAULT_METRIC, **_: object) -> None:
         asked.append(metric)
 
-    install(monkeypatch, FakeStore(all_runs=campaign_runs()))
+    install(monkeypatch, FakeStore(all_runs=list(campaign_runs())))
     monkeypatch.setattr("vdisklab.cli.run.rank", rank)
     console = Console(file=io.StringIO(), width=200)
     for metric in ("randread-4k-q1/read/iops", DEFAULT_METRIC):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,18 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir()
     monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
     return directory
+
+
+@pytest.fixture(autouse=True)
+def _handlers_of_a_new_program() -> Iterator[None]:
+    """Another test's verb may have left its own."""
+    before = {number: signal.getsignal(number) for number in INTERRUPTS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def fake(directory: Path, name: str, script: str) -> None:
