@@ -3,7 +3,9 @@
 # down each layer, then `clean`; a group, an array and a pool of similar names must outlive it all.
 # Prints one line for each stack; the last line counts what failed.
 # STRIDE (1) leaves out steps, where each takes seconds under emulation; an odd one meets both sides.
+# DISK_STRIDE is that of the stacks on whole disks.
 export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=20 STRIDE="${STRIDE:-1}"
+export DISK_STRIDE="${DISK_STRIDE:-$STRIDE}"
 cat >/tmp/killed.py <<'P'
 import os, signal, sys, time
 from pathlib import Path
@@ -76,12 +78,12 @@ host.run("mdadm", "--quiet", "--create", f"/dev/md/{STRANGER}_md", f"--name={STR
          "--level=1", "--raid-devices=2", "--assume-clean", "--run", theirs[1], theirs[2])
 host.run("zpool", "create", "-f", f"{STRANGER}_p", theirs[3])
 failed = 0
-stride = int(os.environ["STRIDE"])
 for text, on in (
     ("md:level=5", ()), ("zvol", ()), ("lvm", ()), ("lvmthin", ()), ("md:level=0", ()),
     ("zfs:raid=raidz1", ()), ("lvmthin/ext4", ours), ("md:level=1/xfs", ours[:2]),
     ("zvol/ext4", ours), ("zfs:raid=mirror", ours[:2]),
 ):
+    stride = int(os.environ["DISK_STRIDE" if on else "STRIDE"])
     begun, step, deaths, bad = time.monotonic(), 0, 0, 0
     while died(step, text, on):
         deaths += 1

@@ -15,7 +15,7 @@ from vdisklab.campaign.evidence import Witness, evidence_between, witness_of
 from vdisklab.campaign.observed import Growth, observed_samples
 from vdisklab.campaign.packages import Packages, host_places, package_checks
 from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject, prepared, with_files
-from vdisklab.campaign.state import StateError, set_page_cache, written_back
+from vdisklab.campaign.state import StateError, WriteBack, set_page_cache, writing_back
 from vdisklab.campaign.workshop import Workshop
 from vdisklab.errors import HostError
 from vdisklab.guest.blockdev import (
@@ -65,6 +65,7 @@ class Ready:
     place: Place
     witness: Witness
     image: ImageFile | None
+    behind: WriteBack
     watch: DiskWatch | None
     checks: tuple[Check, ...]
     commands: tuple[str, ...]
@@ -110,14 +111,19 @@ def _on_host(bench: Bench, cell: Cell) -> Iterator[Ready]:
         witness = Witness(lambda: None, bench.workshop.devices_for(cell.path), None, image)
         place = HostPlace(site, subject, None if block else image.path.parent)
         checks = (*storage_checks(cell.path, image), *package_checks(bench.packages))
-        yield Ready(place, witness, image, None, checks, ())
+        with writing_back(image) as behind:
+            yield Ready(place, witness, image, behind, None, checks, ())
 
 
 @contextmanager
 def _in_guest(bench: Bench, cell: Cell) -> Iterator[Ready]:
     with bench.workshop.image_for(cell.path) as image:
         disk = disk_for(cell.path, image, bench.plan.size_bytes, f"vdl{secrets.token_hex(4)}")
-        with _plugged(bench, disk) as (pooled, seen, commands):
+        # The disk is unplugged while the last measurement's writes are on their way to the device.
+        with (
+            writing_back(image) as behind,
+            _plugged(bench, disk) as (pooled, seen, commands),
+        ):
             machine = pooled.machine
             checks = check_state(machine, disk, seen, pooled.at_start)
             size, memory = bench.plan.size_bytes, bench.plan.guest.memory_bytes
@@ -137,6 +143,7 @@ def _in_guest(bench: Bench, cell: Cell) -> Iterator[Ready]:
                 GuestPlace(machine, subject),
                 witness,
                 image,
+                behind,
                 DiskWatch(machine, disk.serial, bench.progress),
                 (*stored, *checks, *pooled.facts, *package_checks(bench.packages)),
                 commands,
@@ -203,6 +210,7 @@ def _measure(bench: Bench, cell: Cell, ready: Ready, plan: MeasurementPlan) -> M
         with prepared(ready.place, script):
             if script.prepare:
                 space.empty_cache()
+            ready.behind.wait()
             # On the host a program works beside the image, which therefore does not grow.
             observe = () if ready.watch is None else script.observe
             growth = Growth(bench.workshop.site.host, ready.image, observe)
@@ -217,9 +225,9 @@ def _measure(bench: Bench, cell: Cell, ready: Ready, plan: MeasurementPlan) -> M
             wall = time.monotonic() - begin
             points = () if ready.watch is None else ready.watch.end()
             after = ready.witness.look()
-            with written_back(ready.image):
-                output = with_files(ready.place, script, said)
-                mapped = growth.mapped()
+            output = with_files(ready.place, script, said)
+            mapped = growth.mapped()
+    ready.behind.begin()
     outcome = with_course(workload.parse(plan, output), points)
     evidence = evidence_between(before, after, outcome.counted)
     return Measurement(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from vdisklab.errors import HostError
@@ -68,15 +68,32 @@ def _emptied(image: ImageFile, most: float) -> float:
     return seen
 
 
-@contextmanager
-def written_back(image: ImageFile | None) -> Iterator[None]:
-    """Writes back what a measurement left dirty of its image, beside what the block does.
+class WriteBack:
+    """Writes back what measurements leave dirty of an image, beside what else is done meanwhile.
 
     Else the kernel would do it half a minute later (vm.dirty_expire_centisecs), while another
-    cell is measured. Raises HostError.
+    cell is measured.
     """
+
+    def __init__(self, image: ImageFile | None, beside: Executor) -> None:
+        self._files = () if image is None else tuple(image.caches)
+        self._beside = beside
+        self._writing: list[Future[None]] = []
+
+    def begin(self) -> None:
+        """Begins with what is dirty now."""
+        self._writing += [self._beside.submit(write_back, file) for file in self._files]
+
+    def wait(self) -> None:
+        """Returns when all that was begun is done. Raises HostError."""
+        while self._writing:
+            self._writing.pop().result()
+
+
+@contextmanager
+def writing_back(image: ImageFile | None) -> Iterator[WriteBack]:
+    """Lasts as long as an image is used; at the end nothing that was begun is left. See `wait`."""
     with ThreadPoolExecutor(1) as beside:
-        writing = [beside.submit(write_back, file) for file in image.caches] if image else []
-        yield
-        for each in writing:
-            each.result()
+        behind = WriteBack(image, beside)
+        yield behind
+        behind.wait()
