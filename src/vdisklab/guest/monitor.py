@@ -94,6 +94,7 @@ class Channel:
             # Else it would fail when the connection is closed, and asyncio print a traceback.
             task.cancel()
             self._loop.run_until_complete(asyncio.wait({task}, timeout=1))
+            work.close()  # of a task that was cancelled before it began, Python would warn
             raise
         except TimeoutError as error:
             raise GuestError(f"no {what} within {timeout:g} s") from error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from typing import Any, cast
 
 import pytest
@@ -30,3 +32,14 @@ def test_an_interrupted_wait_leaves_no_task() -> None:
         with pytest.raises(KeyboardInterrupt):
             channel.execute("query-status")
         assert asyncio.all_tasks(loop) == set()
+
+
+def test_a_question_that_was_interrupted_before_it_began_is_no_warning() -> None:
+    with warnings.catch_warnings(record=True) as said, event_loop() as loop:
+        warnings.simplefilter("always")
+        channel = Channel(cast("QMPClient", SilentClient()), loop)
+        loop.call_soon(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            channel.execute("query-status")
+        gc.collect()
+    assert [str(each.message) for each in said] == []
