@@ -20,6 +20,10 @@ from typing import Any
 
 _PRIVATE = ("/run", "/etc/libvirt", "/var/lib/libvirt", "/var/log", "/var/cache/libvirt")
 _QEMU_CONF = 'security_driver = "none"\nuser = "root"\ngroup = "root"\nnamespaces = []\n'
+_USERS = {
+    "/etc/passwd": "libvirt-qemu:x:64055:64055::/var/lib/libvirt:/usr/sbin/nologin",
+    "/etc/group": "libvirt-qemu:x:64055:",
+}
 _START_SECONDS = 40.0
 
 
@@ -30,10 +34,27 @@ def run(*argv: str) -> str:
     return done.stdout
 
 
+def name_its_user(file: str, line: str) -> None:
+    """libvirtd looks its default user up before it reads whom it is told to take.
+
+    The package libvirt-daemon-system makes him, which would also start libvirtd on the host.
+    """
+    text = Path(file).read_text()
+    if not any(each.startswith("libvirt-qemu:") for each in text.splitlines()):
+        ours = Path("/run") / Path(file).name
+        ours.write_text(text.rstrip("\n") + f"\n{line}\n")
+        run("mount", "--bind", str(ours), file)
+
+
 def start_daemons() -> None:
     for place in _PRIVATE:
+        Path(place).mkdir(
+            parents=True, exist_ok=True
+        )  # the packages make some at their first start
         run("mount", "-t", "tmpfs", "tmpfs", place)
     Path("/etc/libvirt/qemu.conf").write_text(_QEMU_CONF)
+    for file, line in _USERS.items():
+        name_its_user(file, line)
     Path("/var/log/libvirt").mkdir()
     run("virtlogd", "-d")
     run("libvirtd", "-d")

@@ -31,8 +31,7 @@ VICTIM = """
     from pathlib import Path
     from vdisklab.cli.main import _turn_signals_into_interrupts
     from vdisklab.host.command import LocalHost
-    from vdisklab.host.deadline import wait_until
-from vdisklab.host.ledger import open_ledger
+    from vdisklab.host.ledger import open_ledger
     from vdisklab.plan.path import parse_path
     from vdisklab.powercut.stack import recorded_stack
     from vdisklab.storage.site import open_site
