@@ -38,7 +38,8 @@ def planned_stack(plan: CampaignPlan, path: DiskPath, directory: Path) -> Planne
     capacity = stacks_of(plan).get(stack_of(plan, path), plan.size_bytes)
     for number, layer in enumerate(path.layers):
         size = capacity_above(path.layers, number, capacity)
-        made, top = _layer(layer, members, directory / f"stack-{number}", size)
+        place = directory / f"stack-{number}"
+        made, top = _layer(layer, members, place, size, ours=number > 0)
         commands += made
         members = (top,)
     return PlannedStack(tuple(commands), members[0])
@@ -58,7 +59,7 @@ def _slices(
 
 
 def _layer(
-    layer: Layer, members: tuple[Path, ...], place: Path, size: int
+    layer: Layer, members: tuple[Path, ...], place: Path, size: int, *, ours: bool
 ) -> tuple[Commands, Path]:
     unique = f"vdl_RUN_{place.name.replace('-', '_')}"
     known = frozenset(LAYER_OPTIONS[layer.kind])
@@ -82,5 +83,5 @@ def _layer(
             top = Path("/dev/zvol") / unique / zfs.DATASET
             return (*pool, zfs.volume_command(layer, unique, size, known)), top
         case _:
-            making = mkfs_command(layer, members[0], "vdl-RUN")
+            making = mkfs_command(layer, members[0], "vdl-RUN", ours=ours)
             return (making, mount_command(layer, members[0], place)), place

@@ -48,6 +48,7 @@ def export(
     asked, gaps = for_any_qemu(parse_path(path))
     wish = Wish(asked, source, name, parse_size(size), domain_type)
     _must_be_plain(wish)
+    _must_be_a_disk(wish, to)
     exported = EXPORTERS[to](wish)
     sys.stdout.write(exported.text)
     for gap in (*gaps, *exported.gaps):
@@ -55,6 +56,19 @@ def export(
     kept = durability(asked, {})
     if not kept.keeping.acceptable:
         print(f"note: {durability_sentence(str(asked), kept)}", file=sys.stderr)
+
+
+def _must_be_a_disk(wish: Wish, to: Form) -> None:
+    """Refuses what the target would refuse: an empty or relative source, a size of nothing."""
+    if wish.source == "" or (to is Form.LIBVIRT and not (wish.source or "/").startswith("/")):
+        raise PlanError(
+            f"{wish.source!r} is no source of a disk",
+            hint="give the whole path: --source /srv/images/web1.qcow2",
+        )
+    if wish.size <= 0:
+        raise PlanError("a disk of size 0 holds nothing", hint="--size 10G")
+    if "/" in wish.name:
+        raise PlanError(f"{wish.name!r} cannot be the name of a guest", hint="--name web1")
 
 
 def _must_be_plain(wish: Wish) -> None:

@@ -38,6 +38,7 @@ from vdisklab.cli.tables import (
     find_measure,
     load,
     open_results,
+    require_numbers,
 )
 from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import PlanError
@@ -97,6 +98,7 @@ def answer_ranking(
 ) -> RankingAnswer:
     """Everything that the verb shows. Raises PlanError and DatabaseError."""
     loaded = load(results, names)
+    require_numbers(loaded)
     base, base_finding = _baseline(loaded, baseline)
     scored = add_scores(loaded.observations, base)
     measure, shown = _measures(scored, metric)

@@ -35,6 +35,7 @@ from vdisklab.cli.tables import (
     find_measure,
     load,
     open_results,
+    require_numbers,
 )
 from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import PlanError
@@ -91,6 +92,7 @@ def answer_recommendation(
 ) -> RecommendationAnswer:
     """Everything that the verb shows. Raises PlanError where nothing can be recommended."""
     loaded = load(results, names)
+    require_numbers(loaded)
     return recommendation_of(results, loaded, needs, weights)
 
 

@@ -49,6 +49,7 @@ from vdisklab.cli.tables import (
     find_cells,
     load_chosen,
     open_results,
+    require_numbers,
 )
 from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import HostError, PlanError
@@ -177,15 +178,11 @@ def gather(results: Results, names: list[str] | None) -> Contents:
         summing = aside.submit(results.tallies, ids)
         loaded = load_chosen(results, campaigns)
     tallies = summing.result()
+    require_numbers(loaded)
     baseline, findings = _baseline(loaded)
     scored = add_scores(loaded.observations, baseline)
     observations = scored.observations
     measure = _measure(scored)
-    if measure is None:
-        raise PlanError(
-            "this campaign holds no numbers: every run failed, or none was made",
-            hint=f"see why: `vdisklab runs {loaded.campaigns[0].id}`",
-        )
     ranking = rank_cells(observations, measure)
     labels = {run.cell: cell_label(run.path, run.page_cache) for run in loaded.outlines}
     worked = workings(tallies, labels)
@@ -270,12 +267,12 @@ def _baseline(loaded: Loaded) -> tuple[str, tuple[Finding, ...]]:
         return planned, (NoBaseline(planned),)
 
 
-def _measure(scored: Scored) -> MeasureKey | None:
+def _measure(scored: Scored) -> MeasureKey:
     """The overall score where any cell has it, else the first bandwidth, else anything."""
     used = scored.observations.used
     if Score.OVERALL.key in used:
         return Score.OVERALL.key
-    return min(used, key=lambda key: (key.metric != "bandwidth", key), default=None)
+    return min(used, key=lambda key: (key.metric != "bandwidth", key))
 
 
 def _ordered(observations: Observations) -> list[MeasureKey]:

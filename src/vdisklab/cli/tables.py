@@ -247,6 +247,15 @@ def _must_agree(campaigns: Sequence[Campaign]) -> None:
             raise error
 
 
+def require_numbers(loaded: Loaded) -> None:
+    """Raises PlanError where the campaigns hold nothing that was measured."""
+    if not len(loaded.observations.value):
+        raise PlanError(
+            "this campaign holds no numbers: every run failed, or none was made",
+            hint=f"see why: `vdisklab runs {loaded.campaigns[0].id}`",
+        )
+
+
 def joinable_campaigns(
     results: Results, names: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:

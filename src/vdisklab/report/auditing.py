@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -202,12 +202,21 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
                 "looks the same to the guest."
             )
         if standing is None and each.path is not None and answer.why_no_speed is None:
-            yield f"{name}: not measured here: `vdisklab run {each.path}`."
+            yield f"{name}: not measured here{_way_to_measure(each.path, each.risks)}."
     if answer.why_no_speed is not None:
         yield answer.why_no_speed
     beware = caution(answer.caveats)
     if beware is not None:
         yield f"Speeds were measured {beware}."
+
+
+def _way_to_measure(path: DiskPath, found: Iterable[Risk]) -> str:
+    """The command that would measure a path, where there is one."""
+    if any(isinstance(risk, AioConflict | Impossible) for risk in found):
+        return ", and cannot be"
+    if path.image is None and not path.layers:
+        return f": `vdisklab run {path} --on DEVICE`, on a device that may be overwritten"
+    return f": `vdisklab run {path}`"
 
 
 def _kind(risk: Risk) -> str:

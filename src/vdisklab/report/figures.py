@@ -255,7 +255,10 @@ def _safety_of(cell: str, contents: Contents) -> str:
 
 
 def _safety(contents: Contents, palette: Palette) -> Figure:
-    """A path is on the front when none is at least as safe and faster."""
+    """A path is on the front when none is at least as safe and faster by the medians.
+
+    The answer stands with them: it goes by differences within blocks, and may tie with one of them.
+    """
     title = "Speed against safety"
     overall = _overall(contents)
     cells = [cell for cell in candidates(overall) if cell in overall]
@@ -269,6 +272,8 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
         if value > best_so_far:
             front.add(cell)
             best_so_far = value
+    if contents.recommendation is not None:
+        front.add(contents.recommendation.recommendation.cell)
     placed.sort(key=lambda each: (each[0] not in front, -each[2]))
     points = [
         Point(cell, safety, value / scale.factor, cell in front)
@@ -278,6 +283,7 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
     told = "; ".join(f"{p.label}: {numbers.digits(p.value)}, {p.safety}" for p in points if p.front)
     unit = scale.suffix.strip()
     spec = plane(points, order, unit, palette, caution=contents.caution)
-    alt = f"Chart of speed in {unit} against safety. What nothing beats in both: {told}."
-    note = "Orange and named is what no other path beats in both speed and safety."
+    what = "The answer, and what nothing beats in both"
+    alt = f"Chart of speed in {unit} against safety. {what}: {told}."
+    note = "Orange and named: the answer, and what no other path beats in both (by medians)."
     return Figure("safety", title, alt, spec, note=note, cells=tuple(sorted(front)))

@@ -28,6 +28,7 @@ class _Making:
     mkfs: tuple[str, ...]
     mkfs_options: Mapping[tuple[str, object], tuple[str, ...]]
     mount_options: Mapping[tuple[str, object], str]
+    force: tuple[str, ...] = ("-f",)
 
 
 _MAKING: Mapping[LayerKind, _Making] = {
@@ -39,6 +40,7 @@ _MAKING: Mapping[LayerKind, _Making] = {
             ("data", "writeback"): "data=writeback",
             ("data", "journal"): "data=journal",
         },
+        ("-F",),
     ),
     LayerKind.XFS: _Making(
         ("mkfs.xfs", "-q", "-K"),
@@ -76,17 +78,22 @@ def filesystem(
     mountpoint = site.directory / name
     with site.made(Kind.DIRECTORY, mountpoint):
         mountpoint.mkdir()
-        site.host.run(*mkfs_command(layer, below.path, site.label), timeout=600)
+        making = mkfs_command(layer, below.path, site.label, ours=not below.disks)
+        site.host.run(*making, timeout=600)
         with site.made(Kind.MOUNT, mountpoint):
             site.host.run(*mount_command(layer, below.path, mountpoint), timeout=120)
             seen = _read_back(site, layer, mountpoint)
             yield below.above(mountpoint, is_block=False, **seen)
 
 
-def mkfs_command(layer: Layer, device: Path, label: str) -> tuple[str, ...]:
-    """What makes the file system; its label says later that it is ours."""
+def mkfs_command(layer: Layer, device: Path, label: str, *, ours: bool = False) -> tuple[str, ...]:
+    """What makes the file system; its label says later that it is ours.
+
+    `ours` is a device that we have just made of others, such as an array: what an earlier one,
+    whose builder was killed, held in the same place shows through it and may be overwritten.
+    """
     making = _MAKING[layer.kind]
-    extra: list[str] = []
+    extra = list(making.force) if ours else []
     for option in _OPTION_NAMES[layer.kind]:
         extra += making.mkfs_options.get((option, layer.option(option)), ())
     return (*making.mkfs, "-L", label, *extra, str(device))

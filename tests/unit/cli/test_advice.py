@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -137,7 +138,7 @@ def test_bad_wishes_end_in_a_sentence(
 @pytest.mark.parametrize(
     ("made", "sentence"),
     [
-        ([], "no path that a guest could use"),
+        ([], "holds no numbers: every run failed"),
         (list(runs(1)), "1 of 3 blocks"),
         (list(runs(5, {"host": 1.0})), "no path that a guest could use"),
         ([run for run in runs(5) if run.path != "host"], "no path has the measure"),
@@ -414,3 +415,37 @@ def test_numbers_of_the_page_cache_are_called_so(
     store.all_runs = [run for run in store.all_runs if run.page_cache != "cold"]
     said = " ".join(answer(capsys, "recommend")["sentences"])
     assert "host's page cache's" in said
+
+
+def test_no_command_is_advised_that_cannot_measure(
+    store: FakeStore, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    conflict = Path(exported(tmp_path, "qcow2/none/virtio:aio=native"))
+    conflict.write_text(re.sub("cache=.none.", "cache='writeback'", conflict.read_text()))
+    bare = Path(exported(tmp_path, "raw/none"))
+    volume = re.sub("type=.file.", "type='block'", bare.read_text())
+    bare.write_text(re.sub("file=.[^ ]*img.", "dev='/dev/vg/lv'", volume))
+    assert main(["audit", str(conflict), str(bare)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "not measured here, and cannot be." in out
+    assert "`vdisklab run none --on DEVICE`" in out
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--source", "relative.img"], "'relative.img' is no source of a disk"),
+        (["--source", ""], "'' is no source of a disk"),
+        (["--size", "0"], "holds nothing"),
+        (["--name", "a/b"], "'a/b' cannot be the name of a guest"),
+    ],
+)
+def test_what_the_target_would_refuse_is_refused_here(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "qcow2/none", "--to", "libvirt", *given]) != 0
+    assert said in capsys.readouterr().err
+
+
+def test_a_relative_source_is_fine_for_qemu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "qcow2/none", "--to", "qemu", "--source", "relative.img"]) == 0

@@ -138,7 +138,7 @@ def test_too_few_blocks_make_no_ranking(store: FakeStore) -> None:
 
 def test_a_campaign_of_failures_says_so(store: FakeStore) -> None:
     store.all_runs = [run for run in campaign_runs() if run.failure]
-    with pytest.raises(PlanError, match="no scores"):
+    with pytest.raises(PlanError, match="holds no numbers: every run failed"):
         call("rank")
 
 
