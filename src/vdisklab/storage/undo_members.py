@@ -148,13 +148,16 @@ def _stands_on(host: Host, pool: str, members: tuple[Path, ...]) -> bool:
 
 
 def _remove_labels(host: Host, member: Path, pool: str) -> None:
-    """Where ZFS was given a whole disk it partitioned it; then the table is ZFS's as well."""
+    """Where ZFS was given a whole disk it partitioned it; then the table is ZFS's as well.
+
+    One program removes all: were we killed between two, the table would be left without the label
+    that says whose it is.
+    """
     nodes = _with_partitions(member)
     for node in nodes:
         found = signatures(host, node)
         if any(each.kind == "zfs_member" and each.label == pool for each in found):
-            for part in nodes:
-                _retry(host, ("wipefs", "--all", "--quiet", str(part)))
+            _retry(host, ("wipefs", "--all", "--quiet", *map(str, nodes)))
             return
 
 
