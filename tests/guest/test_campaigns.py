@@ -100,3 +100,14 @@ def test_a_guest_that_dies_says_its_last_words_and_the_campaign_goes_on(lab: Lab
     assert "connection was lost" in failed[0].failure.message
     assert "last lines of the guest's console" in failed[0].failure.message
     assert failed[0].measurements == ()
+
+
+def test_a_guest_on_every_file_system_of_a_disk(lab: Lab) -> None:
+    status, printed = lab.run("{ext4,xfs,btrfs}/{raw/none,qcow2/writeback}")
+    runs = lab.runs()
+    assert [run.failure.message for run in runs if run.failure] == [], printed
+    assert status == 0, printed
+    assert len(runs) == 6
+    assert {run.path.split("/")[0] for run in runs} == {"ext4", "xfs", "btrfs"}
+    assert all(check.confirmed for run in runs for check in run.checks)
+    assert all(run.measurements for run in runs)

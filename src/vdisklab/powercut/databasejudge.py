@@ -13,11 +13,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.errors import DirtyHostError
 from vdisklab.host.ledger import Kind
-from vdisklab.host.syscalls import attach_loop, detach_loop, mount, unmount
+from vdisklab.host.syscalls import attach_loop, detach_loop, mount
 from vdisklab.powercut.database import DATABASE, payload
 from vdisklab.powercut.judge import FutureVersionError
+from vdisklab.powercut.recovery import leave
 from vdisklab.powercut.sectors import Bytes
 from vdisklab.powercut.trace import Trace
 from vdisklab.powercut.verdict import Outcome
@@ -104,18 +104,9 @@ class GuestFileSystem:
             try:
                 return judge_database(self.mountpoint / DATABASE, first, due)
             finally:
-                self._unmount()
+                leave(self.mountpoint)
         finally:
             detach_loop(device)
-
-    def _unmount(self) -> None:
-        try:
-            unmount(self.mountpoint)
-        except OSError as error:
-            raise DirtyHostError(
-                f"{self.mountpoint} cannot be unmounted: {error.strerror}",
-                hint="run `vdisklab clean`",
-            ) from error
 
 
 @contextmanager

@@ -26,6 +26,17 @@ _FSCK_SECONDS = 50.0
 _POOL_SECONDS = 40.0
 
 
+def leave(mountpoint: Path) -> None:
+    """Unmounts the file system of a state. Raises DirtyHostError when it sticks."""
+    try:
+        unmount(mountpoint)
+    except OSError as error:
+        raise DirtyHostError(
+            f"{mountpoint} cannot be unmounted: {error.strerror}",
+            hint="run `vdisklab clean`",
+        ) from error
+
+
 class Recovery(Protocol):
     """Makes the files of a state readable, and lets go of it."""
 
@@ -81,13 +92,7 @@ class KernelFilesystem:
 
     def release(self) -> None:
         """See `Recovery.release`."""
-        try:
-            unmount(self.mountpoint)
-        except OSError as error:
-            raise DirtyHostError(
-                f"{self.mountpoint} cannot be unmounted: {error.strerror}",
-                hint="run `vdisklab clean`",
-            ) from error
+        leave(self.mountpoint)
 
     def forget(self) -> None:
         """See `Recovery.forget`: all states of a btrfs carry the same identity."""
