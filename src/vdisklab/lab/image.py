@@ -186,8 +186,8 @@ def _read(place: Path) -> LabImage:
     again = "run `vdisklab lab build --again`"
     try:
         manifest = json.loads((place / _MANIFEST).read_text())
-        for name, digest in manifest["files"].items():
-            if _digest(place / name) != digest:
+        for name in _FILES:
+            if _digest(place / name) != manifest["files"][name]:
                 raise HostError(f"the lab image is damaged: {place / name}", hint=again)
         return LabImage(place, manifest["kernel"], manifest["python"])
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -142,12 +142,15 @@ def test_a_damaged_image_is_told(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="is damaged") as refused:
         _read(tmp_path)
     assert "lab build --again" in str(refused.value.hint)
-    (tmp_path / "manifest.json").write_text(
-        '{"kernel": "6.1", "python": "3.11", "files": {"vmlinuz": "00"}}'
-    )
-    (tmp_path / "vmlinuz").write_bytes(b"x")
-    with pytest.raises(HostError, match=r"damaged: .*vmlinuz"):
-        _read(tmp_path)
+    for name in ("root.ext4", "vmlinuz", "initrd"):
+        (tmp_path / name).write_bytes(b"x")
+    # of another file, of no file, of another shape
+    for files in ('{"root.ext4": "00"}', "{}", "[]", "null"):
+        (tmp_path / "manifest.json").write_text(
+            f'{{"kernel": "6.1", "python": "3.11", "files": {files}}}'
+        )
+        with pytest.raises(HostError, match="is damaged"):
+            _read(tmp_path)
 
 
 def test_another_python_is_refused(tmp_path: Path) -> None:
