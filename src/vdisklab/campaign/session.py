@@ -23,7 +23,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.qemu import Qemu
 from vdisklab.plan.segments import Bus
-from vdisklab.storage.room import require_memory, require_room
+from vdisklab.storage.room import require_guest_memory, require_memory, require_room
 from vdisklab.storage.site import Site, open_site
 
 
@@ -59,6 +59,8 @@ def require_space(plan: CampaignPlan) -> None:
     """Raises HostError when the work directory or the memory is too small for a campaign."""
     require_room(plan.directory, room_needed(plan), "the campaign")
     require_memory(memory_needed(plan), memory_bytes(field="MemAvailable"), "the campaign")
+    if guest_buses(plan):
+        require_guest_memory(plan.guest.memory_bytes, memory_bytes())
 
 
 def campaign_guests(

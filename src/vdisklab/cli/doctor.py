@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,10 +15,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.run import cache_directory
 from vdisklab.cli.tables import Format, dumps
 from vdisklab.errors import HostError
-from vdisklab.host.command import LocalHost
+from vdisklab.guest.kvmtrial import try_kvm_with_guest
+from vdisklab.guest.starting import Surroundings
+from vdisklab.host.command import Host, LocalHost
+from vdisklab.host.kvm import KvmTrial, try_kvm
+from vdisklab.host.ledger import open_ledger
 from vdisklab.host.probe import Finding, Inspection, State, can_do_main_job, examine
+from vdisklab.progress import Progress
 from vdisklab.report.document import document
 
 _STYLES = {State.OK: "green", State.LIMITED: "yellow", State.MISSING: "red"}
@@ -35,7 +44,9 @@ def doctor(
 
     Example: vdisklab doctor --dir /srv/images
     """
-    findings = tuple(examine(Inspection(LocalHost(), directory.absolute())))
+    with TerminalProgress(Console(stderr=True)) as progress:
+        kvm = partial(_tried_kvm, progress)
+        findings = tuple(examine(Inspection(LocalHost(), directory.absolute(), kvm=kvm)))
     possible = can_do_main_job(findings)
     if form is Format.JSON:
         print(to_json(findings))
@@ -44,6 +55,16 @@ def doctor(
     else:
         _print_table(findings, possible)
     return 0 if possible else HostError.exit_code
+
+
+def _tried_kvm(progress: Progress, host: Host) -> KvmTrial:
+    """Without a state directory that can be written to only the boot sector is tried."""
+    with ExitStack() as stack:
+        try:
+            ledger = stack.enter_context(open_ledger())
+        except HostError:
+            return try_kvm(host)
+        return try_kvm_with_guest(Surroundings(host, ledger, cache_directory(), progress))
 
 
 def to_json(findings: tuple[Finding, ...]) -> str:

@@ -144,6 +144,7 @@ def plan_document(planned: CampaignPlan, spelled: Mapping[Cell, CellCommands]) -
         ],
         dropped=[asdict(one) for one in planned.dropped],
         warnings=list(warnings(planned, memory_bytes())),
+        refusals=list(_refusals(planned)),
         order=[
             [cell.label for cell in block_order(planned, block)]
             for block in range(1, planned.blocks + 1)
@@ -200,19 +201,19 @@ def _cell_table(planned: CampaignPlan) -> Table:
             f"profile {planned.profile.name}: "
             + ", ".join(measurement.name for measurement in planned.profile.measurements),
             *_rebuilding(planned, slots),
-            *_lacking_room(planned),
+            *(f"`run` will refuse: {reason}" for reason in _refusals(planned)),
             f"{planned.runtime:g} s each after {planned.ramp:g} s of ramp, "
             f"disks of {format_bytes(planned.size_bytes)}, seed {planned.seed}",
         ),
     )
 
 
-def _lacking_room(planned: CampaignPlan) -> tuple[str, ...]:
+def _refusals(planned: CampaignPlan) -> tuple[str, ...]:
     """Why `run` would refuse: the work directory or the memory is too small."""
     try:
         require_space(planned)
     except HostError as error:
-        return (f"`run` will refuse: {error}; {error.hint}",)
+        return (f"{error}; {error.hint}",)
     return ()
 
 

@@ -5,6 +5,7 @@ One campaign uses one kernel for all its cells, so it is chosen for all the buse
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -99,6 +100,13 @@ def find_kernel(
             return kernel
     flavour = Flavour.CLOUD if buses <= _CLOUD_BUSES else Flavour.FULL
     return _packaged_kernel(host, cache, flavour, buses)
+
+
+def is_kernel_at_hand(cache: Path, buses: frozenset[Bus], boot: Path = Path("/boot")) -> bool:
+    """Whether `find_kernel` would find one for these buses without a download."""
+    kept = (_kept_kernel(cache / "kernel", flavour) for flavour in (Flavour.CLOUD, Flavour.FULL))
+    kernels = itertools.chain(_host_kernels(boot), (kernel for kernel in kept if kernel))
+    return any(not lacking_drivers(kernel, buses) for kernel in kernels)
 
 
 def lacking_drivers(kernel: Kernel, buses: Iterable[Bus]) -> list[str]:

@@ -83,7 +83,7 @@ def prepare_guests(
     def try_kvm(qemu: Qemu | None, seconds: float) -> AbstractContextManager[Machine]:
         return start(Accelerator.KVM, Bus.VIRTIO.machine, micro(), qemu=qemu, timeout=seconds)
 
-    verdict = _choose(around, guest, qemus, micro, try_kvm)
+    verdict = choose_verdict(around, guest, qemus, micro, try_kvm)
     if verdict.accelerator.is_emulation:
         around.progress(Note(f"under emulation (TCG): {verdict.reason}"))
     if own_boots is None:
@@ -147,7 +147,7 @@ def files_of(image: GuestImage) -> BootFiles:
     return BootFiles(image.kernel, image.initrd, image.root, image.append)
 
 
-def _choose(
+def choose_verdict(
     around: Surroundings,
     guest: GuestPlan,
     qemus: Sequence[Qemu | None],

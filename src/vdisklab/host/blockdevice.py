@@ -89,7 +89,25 @@ def usage(device: Device) -> str | None:
         held = sorted(path.name for path in Path(f"/sys/class/block/{name}/holders").glob("*"))
         if held:
             return f"{', '.join(held)} stands on it"
-    return _exclusive_user(device) or _opener(device)
+    return _loop_above(device) or _exclusive_user(device) or _opener(device)
+
+
+def _loop_above(device: Device) -> str | None:
+    """A loop device over it: the kernel neither claims the device below nor lists a holder."""
+    numbers = _numbers(device)
+    for file in sorted(Path("/sys/block").glob("loop*/loop/backing_file")):
+        try:
+            below = Path(read_text(file) or "").stat()
+        except OSError:
+            continue  # its file was deleted, or is in another mount namespace
+        if stat.S_ISBLK(below.st_mode) and below.st_rdev in numbers:
+            return f"{file.parents[1].name} stands on it"
+    return None
+
+
+def _numbers(device: Device) -> set[int]:
+    """The device numbers of itself and of its partitions, as st_rdev shows them."""
+    return {os.makedev(*map(int, number.split(":"))) for _, number in device.related() if number}
 
 
 def _exclusive_user(device: Device) -> str | None:
@@ -109,7 +127,7 @@ def _exclusive_user(device: Device) -> str | None:
 
 def _opener(device: Device) -> str | None:
     """A process that has it open: virtual machines open disks without claiming them."""
-    numbers = {os.makedev(*map(int, number.split(":"))) for _, number in device.related() if number}
+    numbers = _numbers(device)
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         try:
             found = link.stat()

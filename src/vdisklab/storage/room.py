@@ -80,6 +80,16 @@ def require_memory(needed: int, available: int, what: str) -> None:
         )
 
 
+def require_guest_memory(needed: int, total: int) -> None:
+    """Raises HostError when one guest's memory is more than the host has; 0: not known."""
+    if 0 < total < needed:
+        raise HostError(
+            f"a guest with {format_bytes(needed)} of memory does not fit into this host's "
+            f"{format_bytes(total)}",
+            hint="choose a smaller --guest-memory",
+        )
+
+
 def _data_disks(layer: Layer, disks: int) -> float:
     """How many disks' worth of data fits on `disks` of them."""
     match layer.kind:

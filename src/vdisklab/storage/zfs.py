@@ -56,6 +56,7 @@ def volume(site: Site, below: Target, layer: Layer, name: str, capacity: int) ->
     """A ZFS volume of `capacity` bytes in a new pool, with its room reserved."""
     pool = site.unique(name)
     _require_means(site.host, pool)
+    _require_volumes()
     known = known_properties(site.host)
     with site.made(Kind.POOL, pool, devices=note(below.members)):
         site.hand_over(*pool_command(layer, pool, below.members, known), timeout=120)
@@ -147,6 +148,16 @@ def _require_means(host: Host, pool: str) -> None:
         )
     if pool in taken:
         raise HostError(f"there is a pool {pool} already", hint="try again")
+
+
+def _require_volumes(module: Path = Path("/sys/module/zfs")) -> None:
+    """Refuses volumes where the kernel has no ZFS: zfs-fuse answers to the same programs, but
+    only the module makes block devices, and asking zfs-fuse for one can end it."""
+    if not module.exists():
+        raise HostError(
+            "volumes need ZFS in the kernel, and the ZFS that answers here is zfs-fuse",
+            hint=_INSTALL,
+        )
 
 
 def _first_line(text: str) -> str:

@@ -70,6 +70,17 @@ def test_open_in_another_program(host: LocalHost, attach: Attach) -> None:
         require_usable(host, Ground((device,)))
 
 
+def test_below_another_loop_device(host: LocalHost, attach: Attach) -> None:
+    device = attach()
+    above = host.run("losetup", "--find", "--show", device).stdout.strip()
+    try:
+        with pytest.raises(HostError, match=rf"in use: {Path(above).name} stands on it"):
+            require_usable(host, Ground((device,), (device,)))
+    finally:
+        host.run("losetup", "--detach", above)
+    require_usable(host, Ground((device,)))
+
+
 def test_read_only(host: LocalHost, attach: Attach) -> None:
     with pytest.raises(HostError, match="is read-only"):
         require_usable(host, Ground((attach(8 * MIB, "--read-only"),)))

@@ -58,6 +58,19 @@ def test_an_option_that_the_version_does_not_know(site: Site, zfs: LocalHost) ->
     assert not [name for name in pools(zfs) if site.ledger.run_id in name]
 
 
+def test_a_volume_is_refused_where_only_zfs_fuse_answers(site: Site, zfs: LocalHost) -> None:
+    if Path("/sys/module/zfs").exists():
+        pytest.skip("this kernel has ZFS, and with it volumes")
+    layers = parse_path("zvol/host").layers
+    with (
+        pytest.raises(HostError, match="volumes need ZFS in the kernel") as refused,
+        build_stack(site, layers, MIB, "a"),
+    ):
+        pytest.fail("zfs-fuse has no volumes")
+    assert "lab" in str(refused.value.hint)
+    assert not [name for name in pools(zfs) if site.ledger.run_id in name]  # and it still answers
+
+
 def test_a_pool_of_a_similar_name_is_not_touched(
     site: Site, zfs: LocalHost, attach: Attach
 ) -> None:
