@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab import Lab
+from vdisklab.cli.main import main
 from vdisklab.result.model import FailureKind
 
 pytestmark = pytest.mark.host
@@ -94,3 +96,23 @@ def test_two_directories_are_measured_in_turns_and_shown_side_by_side(lab: Lab) 
     assert [(run.campaign, run.block) for run in runs] == [
         (first, 1), (second, 1), (first, 2), (second, 2),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        (("--guest-memory", "900T"), "a guest with 900 TiB of memory does not fit"),
+        (("--size", "900T"), "free; choose a smaller --size"),
+    ],
+)
+def test_what_run_would_refuse_is_told_by_plan_as_data(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    wish: tuple[str, str],
+    said: str,
+) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    assert main(["plan", "raw/none", *wish, "--dir", str(tmp_path), "--format", "json"]) == 0
+    (refusal,) = json.loads(capsys.readouterr().out)["refusals"]
+    assert said in refusal

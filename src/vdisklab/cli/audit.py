@@ -45,6 +45,8 @@ from vdisklab.report.auditing import (
     audit_table,
 )
 
+_MEASURE = "Measure first: `vdisklab run PATHS…`."
+
 
 def audit(
     domains: Annotated[
@@ -129,11 +131,14 @@ def answer_audit(
     try:
         with open_results(db) as results:
             verdicts = _verdicts(results, host, campaign)
-            standings, caveats = _standings(results, paths, campaign, verdicts)
+            if campaign or results.campaigns():
+                standings, caveats = _standings(results, paths, campaign, verdicts)
+            else:
+                why = f"No speeds: the database holds no campaign. {_MEASURE}"
     except DatabaseError as error:
         if db is not None or campaign:
             raise
-        why = f"No speeds: {error}. Measure first: `vdisklab run PATHS…`."
+        why = f"No speeds: {error}. {_MEASURE}"
     audited = tuple(
         AuditedDisk(
             disk,

@@ -9,7 +9,7 @@ from vdisklab.analysis.findings import Outline
 from vdisklab.analysis.observations import cell_label
 from vdisklab.report.document import Json, document
 from vdisklab.report.tables import Column, Table, Value, as_records, text
-from vdisklab.result.model import Campaign
+from vdisklab.result.model import Campaign, Origin
 
 
 def campaigns_table(campaigns: Sequence[Campaign], outlines: Iterable[Outline]) -> Table:
@@ -51,7 +51,8 @@ def runs_table(campaign: Campaign, outlines: Iterable[Outline]) -> Table:
             text(_label(run)),
             _count(run.block),
             Value(run.started.isoformat(), f"{run.started:%Y-%m-%d %H:%M:%S}"),
-            text(run.accelerator or ""),
+            Value(run.accelerator or "", _by(run)),
+            text(run.origin.value),
             Value(run.failure is not None, ""),
             Value(
                 run.failure.message if run.failure else None,
@@ -66,6 +67,7 @@ def runs_table(campaign: Campaign, outlines: Iterable[Outline]) -> Table:
         Column("block", "block", right=True),
         Column("started", "started", only_wide=True),
         Column("accelerator", "by"),
+        Column("origin", "", only_data=True),
         Column("failed", "", only_data=True),
         Column("reason", "outcome", folds=True),
     )
@@ -75,6 +77,12 @@ def runs_table(campaign: Campaign, outlines: Iterable[Outline]) -> Table:
 def list_document(table: Table, of: str) -> Json:
     """The JSON form of either list: its rows under `campaigns` or `runs`."""
     return document(of, 1, **{of: as_records(table)})
+
+
+def _by(run: Outline) -> str:
+    """The accelerator, and that the guest's host was a lab: then no number of it is a speed."""
+    words = (run.accelerator or "", "in the lab" if run.origin is Origin.LAB else "")
+    return ", ".join(word for word in words if word)
 
 
 def _label(run: Outline) -> str:

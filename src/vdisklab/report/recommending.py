@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from vdisklab.analysis.compare import Ratio
 from vdisklab.analysis.evidence import Workings
 from vdisklab.analysis.findings import Caveats, Finding
+from vdisklab.analysis.mix import MIX
 from vdisklab.analysis.needs import MEANING
 from vdisklab.analysis.observations import MeasureKey, split_label
 from vdisklab.analysis.recommend import Price, Recommendation
@@ -209,8 +210,23 @@ def recommendation_table(answer: RecommendationAnswer) -> Table:
     title = f"Recommendation: {answer.path}"
     beware = caution(answer.caveats)
     said = () if beware is None else (f"Measured {beware}.",)
-    notes = (*sentences(answer), *said, *(sentence(each) for each in answer.findings))
+    notes = (
+        *sentences(answer),
+        *said,
+        *_explained(answer),
+        *(sentence(each) for each in answer.findings),
+    )
     return Table(title, tuple(columns), tuple(rows), notes)
+
+
+def _explained(answer: RecommendationAnswer) -> Iterator[str]:
+    """What the column of the user's own weights is."""
+    if any(key.metric == MIX.metric for key in answer.summaries):
+        weighed = ", ".join(_measure_name(key) for key in answer.summaries if key != MIX)
+        yield (
+            f"mix: how many times as good as the baseline in the same block, as the geometric mean "
+            f"over the measures of --weights ({weighed}), each by its weight."
+        )
 
 
 def _best(values: Mapping[str, Summary], order: tuple[str, ...]) -> float | None:

@@ -14,7 +14,7 @@ from vdisklab.campaign.schedule import schedule
 from vdisklab.campaign.stacks import stacks_of
 from vdisklab.errors import HostError
 from vdisklab.plan.segments import PageCache
-from vdisklab.storage.room import require_memory
+from vdisklab.storage.room import require_guest_memory, require_memory
 from vdisklab.units import GIB, MIB
 
 from .plans import a_plan
@@ -77,3 +77,10 @@ def test_what_lies_on_tmpfs_is_memory_and_refused_when_it_does_not_fit() -> None
     require_memory(GIB, GIB, "x")
     with pytest.raises(HostError, match=r"x needs 2.0 GiB of memory .* 1.0 GiB is available"):
         require_memory(2 * GIB, GIB, "x")
+
+
+def test_a_guest_larger_than_its_host_is_refused() -> None:
+    require_guest_memory(GIB, 0)  # the kernel does not say
+    require_guest_memory(GIB, GIB)
+    with pytest.raises(HostError, match=r"2.0 GiB of memory does not fit .* 1.0 GiB"):
+        require_guest_memory(2 * GIB, GIB)

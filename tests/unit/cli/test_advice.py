@@ -27,6 +27,7 @@ from vdisklab.report.keeping import power_cut_values
 from vdisklab.report.ranking import bar
 from vdisklab.result.model import Run
 from vdisklab.result.powercut import PowerCut
+from vdisklab.result.store import open_store
 
 SPEEDS = {
     "host": 1.0,
@@ -234,6 +235,16 @@ def test_an_audited_disk_has_its_standing(
 def test_an_audit_needs_no_database(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     found = answer(capsys, "audit", exported(tmp_path, "raw/unsafe"))
     assert "Measure first" in str(found["why_no_speed"])
+
+
+def test_an_audit_does_with_a_database_that_holds_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    database = tmp_path / "empty.sqlite"
+    with open_store(str(database)):
+        pass
+    found = answer(capsys, "audit", exported(tmp_path, "raw/unsafe"), "--db", str(database))
+    assert found["why_no_speed"].startswith("No speeds: the database holds no campaign.")
 
 
 @pytest.mark.parametrize("content", ["", "<domain/>", "\x00", "<a/>"])

@@ -62,6 +62,13 @@ def test_in_json(
     assert found.get("lab") is True or found["origin"] == "lab"
 
 
+def test_in_the_list_of_runs(lab: FakeStore, capsys: pytest.CaptureFixture[str]) -> None:
+    campaign = lab.all_runs[0].campaign
+    assert "in the lab" in said(capsys, "runs", campaign)
+    found = json.loads(said(capsys, "runs", campaign, "--format", "json"))
+    assert {run["origin"] for run in found["runs"]} == {"lab"}
+
+
 def test_in_an_audit(lab: FakeStore, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     domain = tmp_path / "guest.xml"
     domain.write_text(said(capsys, "export", "raw/none", "--to", "libvirt"))

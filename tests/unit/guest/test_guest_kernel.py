@@ -11,7 +11,7 @@ import pytest
 from guest.conftest import APT_GET, FakeMachine
 from guest.synthetic import write_kernel
 from vdisklab.errors import HostError
-from vdisklab.guest.kernel import Flavour, Kernel, find_kernel
+from vdisklab.guest.kernel import Flavour, Kernel, find_kernel, is_kernel_at_hand
 from vdisklab.host.command import LocalHost
 from vdisklab.plan.segments import Bus
 
@@ -39,6 +39,20 @@ def test_cloud_kernel_is_downloaded_once(machine: FakeMachine, tmp_path: Path) -
     assert find(tmp_path, CLOUD) == kernel
     assert machine.calls() == calls
     assert kept(tmp_path) == [".lock", "cloud-6.1.0-9-cloud-amd64"]
+
+
+def test_at_hand_is_what_needs_no_download(machine: FakeMachine, tmp_path: Path) -> None:
+    def at_hand(buses: frozenset[Bus]) -> bool:
+        return is_kernel_at_hand(tmp_path / "cache", buses, tmp_path / "host/boot")
+
+    assert not at_hand(VIRTIO)
+    find(tmp_path)
+    calls = machine.calls()
+    assert at_hand(CLOUD)
+    assert not at_hand(frozenset(Bus)), "the cloud's kernel has no USB"
+    write_kernel(tmp_path / "host", release="6.1.0-7-amd64", full=True)
+    assert at_hand(frozenset(Bus))
+    assert machine.calls() == calls
 
 
 @pytest.mark.parametrize("bus", [Bus.USB, Bus.SATA])
