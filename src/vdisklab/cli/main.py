@@ -39,6 +39,8 @@ from vdisklab.storage.undo import UNDO
 
 EXIT_BUG = 70
 
+_WHOLE = "a whole number is expected"
+
 
 def _show_version(wanted: bool) -> None:
     if wanted:
@@ -95,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(error)
         return error.exit_code
     except typer.TyperException as error:
-        message = error.format_message().replace("Value error, ", "")  # pydantic's, within typer
+        message = _plain(error.format_message())
         if message:  # else the help was shown, as no verb was named
             print(f"error: {message}", file=sys.stderr)
             print("hint: `vdisklab VERB --help` shows what may be written", file=sys.stderr)
@@ -112,6 +114,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         return EXIT_BUG
     return status if isinstance(status, int) else 0
+
+
+def _plain(message: str) -> str:
+    """A message of typer's without the words of pydantic, which checks its values."""
+    for theirs, ours in (
+        ("Value error, ", ""),
+        ("Input should be less than or equal to ", "at most "),
+        ("Input should be greater than or equal to ", "at least "),
+        ("Input should be a valid integer, unable to parse string as an integer", _WHOLE),
+        ("Input should be a valid integer, got a number with a fractional part", _WHOLE),
+        (
+            "Input should be a valid number, unable to parse string as a number",
+            "a number is expected",
+        ),
+    ):
+        message = message.replace(theirs, ours)
+    return message
 
 
 def _tell(error: VdisklabError) -> None:

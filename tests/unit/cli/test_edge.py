@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.cli.main import main
-from vdisklab.errors import EXIT_INTERRUPTED, DirtyHostError
+from vdisklab.errors import EXIT_INTERRUPTED, DirtyHostError, PlanError
 
 
 def test_without_a_verb_the_help_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,3 +111,21 @@ def test_a_value_that_is_none_of_a_list_is_told_in_plain_words(
     assert main(["plan", "raw", "--format", "xml"]) == 2
     said = capsys.readouterr().err
     assert "error: Invalid value for '--format': 'xml' is not one of" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("plan", "raw/none", "--blocks", "abc"), "'--blocks': a whole number is expected"),
+        (("plan", "raw/none", "--blocks", "2.5"), "'--blocks': a whole number is expected"),
+        (("lab", "shell", "--lab-disks", "99"), "'--lab-disks': at most 16"),
+        (("lab", "shell", "--lab-cpus", "0"), "'--lab-cpus': at least 1"),
+    ],
+)
+def test_a_wrong_number_is_told_in_our_words(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: str
+) -> None:
+    assert main(list(words)) == PlanError.exit_code
+    said = capsys.readouterr().err
+    assert expected in said
+    assert "Input should" not in said
