@@ -12,7 +12,8 @@ from vdisklab.plan.path import DiskPath, Layer
 from vdisklab.plan.segments import LayerKind
 from vdisklab.storage import lvm, md, zfs
 from vdisklab.storage.filesystem import mkfs_command, mount_command
-from vdisklab.storage.room import capacity_above
+from vdisklab.storage.room import capacity_above, size_for
+from vdisklab.storage.tmpfs import tmpfs_command
 
 Commands = tuple[tuple[str, ...], ...]
 
@@ -29,15 +30,17 @@ def planned_stack(plan: CampaignPlan, path: DiskPath, directory: Path) -> Planne
     """How the stack of a path will be built in `directory`, a site's."""
     commands: list[tuple[str, ...]] = []
     members: tuple[Path, ...] = (directory,)
+    capacity = stacks_of(plan).get(stack_of(plan, path), plan.size_bytes)
     if plan.ground.on_devices(path.layers):
         members = plan.ground.devices[: plan.ground.disks_for(path.layers)]
         commands += [("wipefs", "--all", "--quiet", str(device)) for device in members]
     elif path.layers and path.layers[0].kind is not LayerKind.TMPFS:
-        members, attaching = _slices(plan, path, directory)
+        members, attaching = _slices(plan, path, directory, capacity)
         commands += attaching
-    capacity = stacks_of(plan).get(stack_of(plan, path), plan.size_bytes)
     for number, layer in enumerate(path.layers):
         size = capacity_above(path.layers, number, capacity)
+        if layer.kind is LayerKind.TMPFS:
+            size = size_for(path.layers, capacity)
         place = directory / f"stack-{number}"
         made, top = _layer(layer, members, place, size, ours=number > 0)
         commands += made
@@ -46,15 +49,18 @@ def planned_stack(plan: CampaignPlan, path: DiskPath, directory: Path) -> Planne
 
 
 def _slices(
-    plan: CampaignPlan, path: DiskPath, directory: Path
+    plan: CampaignPlan, path: DiskPath, directory: Path, capacity: int
 ) -> tuple[tuple[Path, ...], list[tuple[str, ...]]]:
+    """The loop devices at the bottom, and what makes and attaches the files below them."""
     count = plan.ground.disks_for(path.layers)
     names = ["stack"] if count == 1 else [f"stack.{number}" for number in range(count)]
     letters = ["N"] if count == 1 else [f"N{number}" for number in range(count)]
-    commands: list[tuple[str, ...]] = [
-        ("losetup", "--find", "--show", "--direct-io=on", str(directory / f"{name}.slice"))
-        for name in names
-    ]
+    size = str(size_for(path.layers, capacity, count))
+    commands: list[tuple[str, ...]] = []
+    for name in names:
+        file = str(directory / f"{name}.slice")
+        commands.append(("fallocate", "--length", size, file))
+        commands.append(("losetup", "--find", "--show", "--direct-io=on", file))
     return tuple(Path(f"/dev/loop{letter}") for letter in letters), commands
 
 
@@ -65,7 +71,7 @@ def _layer(
     known = frozenset(LAYER_OPTIONS[layer.kind])
     match layer.kind:
         case LayerKind.TMPFS:
-            return (("mount", "-t", "tmpfs", "tmpfs", str(place)),), place
+            return (("mkdir", str(place)), tmpfs_command(place, size)), place
         case LayerKind.LVM | LayerKind.LVMTHIN:
             thin = layer.kind is LayerKind.LVMTHIN
             pool = (lvm.pool_command(unique, members),) if thin else ()
@@ -84,4 +90,5 @@ def _layer(
             return (*pool, zfs.volume_command(layer, unique, size, known)), top
         case _:
             making = mkfs_command(layer, members[0], "vdl-RUN", ours=ours)
-            return (making, mount_command(layer, members[0], place)), place
+            mounting = mount_command(layer, members[0], place)
+            return (making, ("mkdir", str(place)), mounting), place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host.ledger import Kind
@@ -26,7 +27,7 @@ def tmpfs(site: Site, name: str, size: int) -> Iterator[Target]:
     with site.made(Kind.DIRECTORY, mountpoint):
         mountpoint.mkdir()
         with site.made(Kind.MOUNT, mountpoint):
-            site.host.run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", mountpoint)
+            site.host.run(*tmpfs_command(mountpoint, size))
             mount = mount_at(mountpoint)
             if mount is None or mount.filesystem != "tmpfs":
                 raise HostError(
@@ -34,6 +35,11 @@ def tmpfs(site: Site, name: str, size: int) -> Iterator[Target]:
                     hint="something else mounted over it (`findmnt`): choose another --dir",
                 )
             yield Target(mountpoint, False, {"tmpfs.mount": ",".join(sorted(mount.options))})
+
+
+def tmpfs_command(mountpoint: Path, size: int) -> tuple[str, ...]:
+    """What mounts a tmpfs of `size` bytes."""
+    return ("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(mountpoint))
 
 
 def _available_memory() -> int:

@@ -30,7 +30,15 @@ def programs(commands: tuple[str, ...]) -> list[str]:
 
 def test_a_stack_an_image_and_a_plugged_disk() -> None:
     shown = preview("xfs/qcow2/none")
-    assert programs(shown.host) == ["losetup", "mkfs.xfs", "mount", "qemu-img", "qemu-img"]
+    assert programs(shown.host) == [
+        "fallocate",
+        "losetup",
+        "mkfs.xfs",
+        "mkdir",
+        "mount",
+        "qemu-img",
+        "qemu-img",
+    ]
     assert shown.qemu is not None
     assert shown.qemu.startswith("qemu-system-x86_64 ")
     assert [line.split('"')[3] for line in shown.qmp] == ["blockdev-add"] * 2 + ["device_add"]
@@ -66,13 +74,16 @@ def test_the_host_needs_no_guest() -> None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("tmpfs/raw", "mount qemu-img qemu-img"),
-        ("lvm/none", "losetup vgcreate lvcreate qemu-img"),
-        ("lvmthin/none", "losetup vgcreate lvcreate lvcreate qemu-img"),
-        ("md:level=5/none", "losetup losetup losetup mdadm qemu-img"),
-        ("zfs/raw/writeback", "losetup zpool zfs qemu-img qemu-img"),
-        ("zvol:raid=mirror/none", "losetup losetup zpool zfs qemu-img"),
-        ("md/ext4/raw", "losetup losetup mdadm mkfs.ext4 mount qemu-img qemu-img"),
+        ("tmpfs/raw", "mkdir mount qemu-img qemu-img"),
+        ("lvm/none", "fallocate losetup vgcreate lvcreate qemu-img"),
+        ("lvmthin/none", "fallocate losetup vgcreate lvcreate lvcreate qemu-img"),
+        ("md:level=5/none", "fallocate losetup fallocate losetup fallocate losetup mdadm qemu-img"),
+        ("zfs/raw/writeback", "fallocate losetup zpool zfs qemu-img qemu-img"),
+        ("zvol:raid=mirror/none", "fallocate losetup fallocate losetup zpool zfs qemu-img"),
+        (
+            "md/ext4/raw",
+            "fallocate losetup fallocate losetup mdadm mkfs.ext4 mkdir mount qemu-img qemu-img",
+        ),
     ],
 )
 def test_each_stack_from_the_bottom(path: str, expected: str) -> None:
@@ -98,7 +109,7 @@ def test_a_device_of_the_users_is_wiped_and_taken_whole() -> None:
     plan = replace(a_plan("xfs/raw/none"), ground=Ground((Path("/dev/sdx"),)))
     shown = preview_cell(plan, plan.cells[0], BOOT, Accelerator.TCG)
     assert shown.host[0] == "wipefs --all --quiet /dev/sdx"
-    assert programs(shown.host)[:3] == ["wipefs", "mkfs.xfs", "mount"]
+    assert programs(shown.host)[:4] == ["wipefs", "mkfs.xfs", "mkdir", "mount"]
     assert shlex.split(shown.host[1])[-1] == "/dev/sdx"
 
 
