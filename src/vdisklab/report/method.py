@@ -46,6 +46,15 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         "Hettmansperger & Sheather 1986",
     ),
     Explanation(
+        "latency: mean, p50, p99, p99.9, max",
+        (_RANK, _COMPARE),
+        ("latency_mean", "latency_p50", "latency_p99", "latency_p99.9", "latency_max"),
+        "Of one run, from the submission of a request to its completion (fio's lat), percentiles "
+        "from fio's histogram, some 1.5 % wide. Not of completion alone (clat, fio's default), "
+        "which hides what io_submit(2) waits for; imported reports mostly have that.",
+        "workload/fio.py; fio HOWTO, lat_percentiles",
+    ),
+    Explanation(
         "ratio",
         (_RANK, _COMPARE, _CLAIMS, _PUBLISHED),
         ("ratio", "ratio_low", "ratio_high", "pairs"),

@@ -17,6 +17,7 @@ from vdisklab.workload.base import Outcome, Output, Subject, Timing
 from vdisklab.workload.fio import Fio
 
 DATA = Path(__file__).parents[2] / "data" / "fio"
+WHOLE = (DATA / "read-lat-fio-3.33.json").read_text()
 READ = (DATA / "read-fio-3.33.json").read_text()
 MIXED = (DATA / "randrw-fio-3.33.json").read_text()
 SUBJECT = Subject("/dev/vdb", 32 << 20, is_device=True)
@@ -46,7 +47,8 @@ def test_the_whole_command() -> None:
         "fio", "--name=m", "--filename=/dev/vdb", "--size=33554432", "--rw=randrw", "--bs=4096",
         "--iodepth=8", "--ioengine=libaio", "--direct=1", "--runtime=200ms", "--time_based=1",
         "--ramp_time=50ms", "--norandommap=1", "--group_reporting=1", "--randrepeat=0",
-        "--output-format=json+", "--eta=never", "--numjobs=2", "--rwmixread=70", "--fsync=1",
+        "--output-format=json+", "--eta=never", "--lat_percentiles=1", "--clat_percentiles=0",
+        "--numjobs=2", "--rwmixread=70", "--fsync=1",
         f"--write_bw_log={SUBJECT.scratch}/m", "--log_avg_msec=100", "--per_job_logs=0",
     )  # fmt: skip
     assert script.expected == 0.25
@@ -90,6 +92,13 @@ class TestRecordings:
         assert outcome.counted.read_bytes == side["io_bytes"]
         assert outcome.counted.write_operations == 0
         assert outcome.measured_seconds == side["runtime"] / 1000
+
+    def test_percentiles_are_of_the_whole_latency_where_fio_was_told_so(self) -> None:
+        side = json.loads(WHOLE)["jobs"][0]["read"]
+        assert "percentile" not in side["clat_ns"]
+        found = {sample.metric: sample.value for sample in parse(WHOLE).samples}
+        for metric, key in (("latency_p50", "50.000000"), ("latency_p99.9", "99.900000")):
+            assert found[metric] == pytest.approx(side["lat_ns"]["percentile"][key] / 1e9)
 
     def test_both_directions_of_a_mix(self) -> None:
         outcome = parse(MIXED)
