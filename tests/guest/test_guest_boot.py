@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 from rig import Agent, disk, running
 
+from vdisklab.errors import HostError
 from vdisklab.guest.image import GuestImage, build_guest_image
 from vdisklab.guest.kernel import Flavour, find_kernel
 from vdisklab.guest.system import STDERR_LOG
 from vdisklab.host.command import LocalHost
+from vdisklab.host.deadline import patience
+from vdisklab.lab.machine import boot_lab_kernel
+from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.segments import Bus
 from vdisklab.workload.fiolog import lines_of_log
 
@@ -195,3 +199,11 @@ def test_cloud_kernel_serves_what_it_can_hot_plug(cache: Path, tmp_path: Path) -
     with running(image, tmp_path / "console", *devices) as agent:
         for serial in ("on-virtio", "on-scsi", "on-nvme"):
             assert facts(agent, FIND, serial, "60")["size_bytes"] == str(SIZE)
+
+
+def test_the_kernel_trial_of_the_lab_ends_with_its_panic(cache: Path) -> None:
+    """It has no root on purpose; under a deadline that no kernel keeps it is an error."""
+    kernel = find_kernel(LocalHost(), cache, frozenset({Bus.VIRTIO})).image
+    boot_lab_kernel(LocalHost(), kernel, 60 * patience(), Accelerator.TCG)
+    with pytest.raises(HostError, match="gave no answer within"):
+        boot_lab_kernel(LocalHost(), kernel, 0.2, Accelerator.TCG)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,15 +19,15 @@ from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.run import print_ranking
 from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url
 from vdisklab.errors import GuestError, HostError
-from vdisklab.guest.kvmtrial import try_kvm_with_guest
-from vdisklab.guest.starting import Surroundings
-from vdisklab.host.command import LocalHost
+from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
+from vdisklab.host.kvm import try_kvm
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.lab.image import LabImage, build_image, find_image, require_same_python
 from vdisklab.lab.machine import (
     LABEL,
     LabConfig,
+    boot_lab_kernel,
     lab_files,
     require_lab_room,
     run_job,
@@ -127,7 +128,7 @@ def run(
         pass  # a database that cannot be written is told now, not after an hour
     with _lab_site(directory) as (site, image):
         code = payload_disk(site.host, site.directory, job_script(arguments), carried)
-        config = replace(config, accelerator=_accelerator(site, lab_accelerator))
+        config = replace(config, accelerator=_accelerator(site.host, image, lab_accelerator))
         with lab_files(site, image, code, config) as files:
             try:
                 end = run_job(site, config, files, _teller(console))
@@ -168,7 +169,7 @@ def job(
     except (OSError, UnicodeDecodeError) as error:
         raise HostError(f"the script {script} cannot be read: {error}") from error
     with _lab_site(directory) as (site, image):
-        accelerator = _accelerator(site, lab_accelerator)
+        accelerator = _accelerator(site.host, image, lab_accelerator)
         config = LabConfig(
             accelerator,
             lab_cpus,
@@ -193,10 +194,11 @@ def shell(
     Example: vdisklab lab shell
     """
     with _lab_site(directory) as (site, image):
-        accelerator = _accelerator(site, lab_accelerator)
+        accelerator = _accelerator(site.host, image, lab_accelerator)
         config = LabConfig(accelerator, lab_cpus, parse_size(lab_memory), lab_disks)
         code = payload_disk(site.host, site.directory, None)
         with lab_files(site, image, code, config) as files:
+            Console(stderr=True).print("the lab boots; emulated it takes a minute and more")
             run_shell(site, config, files)
 
 
@@ -233,13 +235,13 @@ def _cache() -> Path:
     return state_directory() / "cache"
 
 
-def _accelerator(site: Site, choice: AcceleratorChoice) -> Accelerator:
+def _accelerator(host: Host, image: LabImage, choice: AcceleratorChoice) -> Accelerator:
     """Who runs the lab. Its progress ends here: a line that lives would spoil the lab's shell."""
     if choice.accelerator is not None:
         return choice.accelerator
     with TerminalProgress(Console(stderr=True)) as progress:
         progress(Step("trying whether the lab runs under KVM"))
-        trial = try_kvm_with_guest(Surroundings(site.host, site.ledger, _cache(), progress))
+        trial = try_kvm(host, kernel_trial=partial(boot_lab_kernel, host, image.kernel))
         if not trial.works:
             progress(Note(f"the lab runs under emulation: {trial.tried}"))
     return Accelerator.KVM if trial.works else Accelerator.TCG

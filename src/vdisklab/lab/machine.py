@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.process import qemu_process
-from vdisklab.host.command import environment
+from vdisklab.host.command import Host, environment
 from vdisklab.host.deadline import PATIENCE, patience
 from vdisklab.host.ledger import Kind
 from vdisklab.lab.image import LabImage
@@ -201,6 +201,23 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, say: Callable[[str],
                 return LabEnd(int(status), up, float(seconds), time.monotonic() - started)
             say(line)
     raise GuestError("the lab ended before its job did")
+
+
+def boot_lab_kernel(
+    host: Host, kernel: Path, seconds: float, accelerator: Accelerator = Accelerator.KVM
+) -> None:
+    """Boots the lab's kernel without a root: it panics at once, and QEMU ends with that.
+
+    Raises HostError when it has not come as far within `seconds`: it hangs, or the accelerator
+    does not work.
+    """
+    cpu = "host" if accelerator is Accelerator.KVM else "max"
+    host.run(
+        QEMU, "-machine", f"q35,accel={accelerator}", "-cpu", cpu, "-m", "256M",
+        "-nodefaults", "-display", "none", "-no-reboot",
+        "-kernel", kernel, "-append", "panic=-1 quiet",
+        timeout=seconds,
+    )  # fmt: skip
 
 
 def run_shell(site: Site, config: LabConfig, files: LabFiles) -> None:
