@@ -12,6 +12,7 @@ from analysis.made import CAMPAIGN, HOST, campaign_runs
 
 from cli.fake_store import FakeStore, install
 from cli.test_answers import document, golden
+from vdisklab.analysis import claimfile
 from vdisklab.analysis.claimfile import parse_claims
 from vdisklab.cli import filling
 from vdisklab.cli.claims import claims
@@ -139,6 +140,13 @@ def test_measures_must_be_the_profiles(
     Path(mine).write_text(MINE.replace(before, after, 1))
     with pytest.raises(PlanError, match=message):
         call("--file", mine)
+
+
+def test_the_articles_files_pass_as_files_of_ones_own(call: Call) -> None:
+    folder = Path(claimfile.__file__).parent / "claims_data"
+    files = [part for file in sorted(folder.glob("*.toml")) for part in ("--file", str(file))]
+    found = document(call(*files, "--format", "json")[1], "claims")
+    assert len(found["claims"]) >= 46
 
 
 def test_what_cannot_be_read(call: Call, tmp_path: Path) -> None:
