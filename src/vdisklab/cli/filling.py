@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,9 +22,7 @@ from vdisklab.plan.build import DEFAULT_BLOCKS
 from vdisklab.plan.request import Request
 from vdisklab.result.model import Campaign
 from vdisklab.result.store import Store, open_store
-
-LABEL = "for claims"
-"""What the campaigns that are made here are called, by which an interrupted one is known."""
+from vdisklab.units import counted
 
 NOTHING = Loaded((), (), from_numbers({}))
 
@@ -61,7 +60,10 @@ def _measure(
     store: Store, group: Group, asked: Request, like: Campaign | None, console: Console
 ) -> tuple[str | None, bool]:
     """The campaign of a group, None where this host cannot measure it; whether it was cut off."""
-    request = replace(request_for(group, asked, like), label=LABEL)
+    blocks = asked.blocks
+    if blocks is None:
+        blocks = load_profile(group.profile).usual.blocks or DEFAULT_BLOCKS
+    request = replace(request_for(group, asked, like), blocks=blocks, label=label_of(blocks))
     try:
         campaign, _, interrupted = measure(
             store,
@@ -134,18 +136,17 @@ def _differs(campaign: Campaign, asked: Request) -> str | None:
 
 def _begun(store: Store, campaign: Campaign, blocks: int | None) -> bool:
     """True for a campaign of ours of which runs are left to do."""
-    if campaign.label != LABEL:
+    ours = _LABEL.fullmatch(campaign.label)
+    if ours is None:
         return False
-    wanted = blocks
-    if wanted is None:
-        wanted = _usual_blocks(str(campaign.plan.get("profile")))
+    wanted = int(ours[1]) if blocks is None else blocks
     cells = len(campaign.plan.get("cells", ()))
     return len(store.finished(campaign.id)) < cells * wanted
 
 
-def _usual_blocks(profile: str) -> int:
-    """How many blocks a campaign of this profile has where nobody says; of a lost file: as any."""
-    try:
-        return load_profile(profile).usual.blocks or DEFAULT_BLOCKS
-    except PlanError:
-        return DEFAULT_BLOCKS
+def label_of(blocks: int) -> str:
+    """What a campaign that is made here is called: by that an interrupted one is known."""
+    return f"for claims: {counted(blocks, 'block')}"
+
+
+_LABEL = re.compile(r"for claims: (\d{1,5}) blocks?")

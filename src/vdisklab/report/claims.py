@@ -101,6 +101,11 @@ def claims_table(answer: ClaimsAnswer) -> Table:
             "The ratio is left/right within blocks. Intervals hold for each claim alone; verdicts "
             "are corrected for the number of claims answered (Holm)."
         )
+    if any(each.more_blocks is not None for each in answer.answers):
+        notes.append(
+            "More blocks are measured by the command that measured the first ones, with a larger "
+            "--blocks."
+        )
     if any(status(each) == "void" for each in answer.answers):
         notes.append("Void: a claim of guest against host needs KVM and a real disk.")
     commands = dict.fromkeys(answer.commands.values())

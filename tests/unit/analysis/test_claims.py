@@ -126,13 +126,13 @@ def test_what_lacks_a_side_is_not_measured_and_names_both_cells(observations: Ob
 
 
 def test_guest_against_host_is_void_under_emulation_and_in_a_lab() -> None:
-    one = claim(right="host", rest="high = 1.0\nabsolute = true")
+    one = claim(right="host", rest="high = 1.0")  # nobody has to say that it is absolute
     numbers = measured(raw=np.array([0.5, 0.51, 0.52]), host=np.ones(3))
     host = Seen("host", accelerator=None, origin=Origin.HOST)
     assert answered(one, numbers, Seen(), host).void is None
     assert answered(one, numbers, Seen(accelerator="tcg"), host).void is Void.EMULATION
     assert answered(one, numbers, Seen(origin=Origin.LAB), host).void is Void.LAB
-    relative = claim(right="host", rest="high = 1.0")
+    relative = claim(right="host", rest="high = 1.0\nabsolute = false")
     assert answered(relative, numbers, Seen(accelerator="tcg"), host).void is None
 
 

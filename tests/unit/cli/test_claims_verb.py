@@ -43,6 +43,7 @@ left = ["raw/none"]
 right = ["host"]
 measures = ["randread-4k-q1/read/iops"]
 high = 0.9
+absolute = false
 
 [[claim]]
 name = "directsync"
@@ -218,7 +219,7 @@ def test_only_what_is_missing_is_measured(
     assert measuring.paths == [("vdi/directsync", "raw/none")]
     (asked,) = measuring.asked
     assert (asked.blocks, asked.size_bytes, asked.runtime) == (3, 1 << 28, 2.0)
-    assert asked.label == filling.LABEL
+    assert asked.label == "for claims: 3 blocks"
 
 
 def test_a_claim_that_lacks_one_pair_is_measured_whole(
@@ -232,7 +233,7 @@ def test_a_claim_that_lacks_one_pair_is_measured_whole(
     assert measuring.paths == [("qcow2/directsync", "raw/none", "vdi/directsync")]
 
 
-def begun(runs: Iterable[Run], label: str = filling.LABEL) -> FakeStore:
+def begun(runs: Iterable[Run], label: str = "for claims: 3 blocks") -> FakeStore:
     """A campaign in the store, of three cells of which some runs are there."""
     plan = {**CAMPAIGN.plan, "cells": ["host", "raw/none", "qcow2/directsync"], "profile": "quick"}
     wanted = {"host", "raw/none", "qcow2/directsync"}
@@ -241,20 +242,28 @@ def begun(runs: Iterable[Run], label: str = filling.LABEL) -> FakeStore:
 
 
 @pytest.mark.parametrize(
-    ("store", "continues"),
+    ("store", "blocks", "continues"),
     [
-        (begun(campaign_runs(2)), True),
-        (begun(list(campaign_runs(3))[:-2]), True),
-        (begun(campaign_runs(3)), False),
-        (begun(campaign_runs(2), label="the user's own"), False),
+        (begun(campaign_runs(2)), ("--blocks", "3"), True),
+        (begun(campaign_runs(2)), (), True),
+        (begun(list(campaign_runs(3))[:-2]), ("--blocks", "3"), True),
+        (begun(campaign_runs(3)), ("--blocks", "3"), False),
+        (begun(campaign_runs(3)), (), False),
+        (begun(campaign_runs(3)), ("--blocks", "4"), True),
+        (begun(campaign_runs(2), label="the user's own"), ("--blocks", "3"), False),
     ],
 )
 def test_the_same_command_continues_what_it_began(
-    call: Call, mine: str, monkeypatch: pytest.MonkeyPatch, store: FakeStore, continues: bool
+    call: Call,
+    mine: str,
+    monkeypatch: pytest.MonkeyPatch,
+    store: FakeStore,
+    blocks: tuple[str, ...],
+    continues: bool,
 ) -> None:
     """What an unfinished campaign of ours holds is no reason to leave it unfinished."""
     measuring = Measuring(monkeypatch, store)
-    call("--file", mine, "--run", "--blocks", "3")
+    call("--file", mine, "--run", *blocks)
     expected = [("raw/none", "host", "qcow2/directsync")] if continues else []
     assert measuring.paths == expected
 
