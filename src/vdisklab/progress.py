@@ -8,12 +8,16 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class CampaignStarted:
-    """The campaign knows its cells: how many runs there are, how many are already measured."""
+    """The campaign knows its cells: how many runs there are, how many are already measured.
+
+    `at_most`: so many runs only if no cell is left out on the way.
+    """
 
     runs: int
     finished: int
     seconds_estimated: float
     label: str
+    at_most: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,9 @@ class ClaimAnswer:
 
     `ratio` is left/right with its 95 % interval for this claim alone, `p_adjusted` is corrected
     for all claims answered together (Holm) and decides. `more_blocks` would settle it with 80 %
-    power; None when it is settled, or no thousand blocks would. `missing` are cells that must be
-    measured (together, in one campaign), `failures` what went wrong when it was tried.
+    power; None when it is settled, or no thousand blocks would. `missing` are the cells that must
+    be measured together, in one campaign: all of the claim, or none. `failures` is what went wrong
+    when it was tried.
     """
 
     claim: Claim
@@ -109,6 +110,11 @@ class _Grids:
         logs: Floats = self._logs[measure][row]
         return logs if np.isfinite(logs).any() else None
 
+    def measured(self, cell: Cell, name: str) -> bool:
+        """True when a measurement of that name gave the cell any number."""
+        keys = (key for key in self._observations.measures if key.name == name)
+        return any(self.row(cell, key) is not None for key in keys)
+
 
 def _measured(
     claim: Claim,
@@ -125,6 +131,7 @@ def _measured(
     if not len(logs):
         lacking = missing or claim.cells
         failures = tuple(failed[cell.label] for cell in lacking if cell.label in failed)
+        failures += _without_number(claim, grids)
         answer = ClaimAnswer(claim, ClaimVerdict.NOT_MEASURED, missing=lacking, failures=failures)
         return answer, nothing
     answer = ClaimAnswer(
@@ -148,14 +155,18 @@ def _measured(
 
 
 def _missing(claim: Claim, grids: _Grids) -> tuple[Cell, ...]:
-    """The cells to measure: both of a pair that lacks one, as a ratio needs both in a block."""
+    """The cells to measure: all of a claim that lacks one, as its ratio needs them in one block."""
+    lacks = any(grids.row(cell, key) is None for cell in claim.cells for key in claim.measures)
+    return claim.cells if lacks else ()
+
+
+def _without_number(claim: Claim, grids: _Grids) -> tuple[str, ...]:
+    """Cells whose measurement was made, and does not give the number: no run would bring it."""
     return tuple(
-        dict.fromkeys(
-            cell
-            for pair in claim.pairs
-            if any(grids.row(each, key) is None for each in pair for key in claim.measures)
-            for cell in pair
-        )
+        f"{cell.label}: {key.name} was measured and gives no {key.direction}/{key.metric}"
+        for cell in claim.cells
+        for key in claim.measures
+        if grids.row(cell, key) is None and grids.measured(cell, key.name)
     )
 
 

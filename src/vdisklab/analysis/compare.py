@@ -25,7 +25,7 @@ class Ratio:
     """A against B within blocks, as A / B; None where it cannot be said, never NaN.
 
     `ratio` is exp(mean of the log ratios), its interval and `p` are Student's t on them: from
-    two pairs on. `blocks_needed` is the whole number of blocks that would show a difference of
+    three pairs on. `blocks_needed` is the whole number of blocks that would show a difference of
     this size with a power of 80 %.
     """
 
@@ -79,7 +79,7 @@ def paired_ratios(
         low, high = np.exp(mean - half), np.exp(mean + half)
     ratio = np.exp(mean)
     needed = blocks_needed(mean, deviation, 1 - level) if forecast else np.full(len(mean), np.nan)
-    several = pairs >= 2
+    several = pairs >= MIN_BLOCKS
     return [
         Ratio(
             pairs=int(pairs[row]),

@@ -264,13 +264,18 @@ def flat(text: str) -> str:
 
 
 def find_series(name: str, publications: Sequence[Publication]) -> tuple[PublishedTable, ...]:
-    """The tables of a series `article/series`, of an article's only one, or of its first.
+    """The tables of a series `article/series`, or of an article's only one that has a baseline.
 
     Raises PlanError for an unknown name, and for tables without a baseline among them.
     """
     tables = [table for each in publications for table in each.tables]
     usable = list(dict.fromkeys(table.series for table in tables if table.baseline))
     found = [series for series in usable if name in (series, series.split("/")[0])]
+    if not found and any(name in (table.series, table.article) for table in tables):
+        raise PlanError(
+            f"the published numbers {name!r} hold no baseline by which their shape could be taken",
+            hint=f"there are {', '.join(usable)}",
+        )
     if not found:
         raise PlanError(
             f"there are no published numbers {name!r} to compare with",

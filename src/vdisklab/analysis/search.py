@@ -99,7 +99,7 @@ class Outcome:
     """What a search found. `as_good` cannot be better than `best` by more than `margin`.
 
     `unsettled` may be, by up to `gap` (infinite: nobody knows); there are some only when time or
-    blocks ran out, or cells failed.
+    blocks ran out, or cells failed. `others` were measured beside the best.
     """
 
     best: str
@@ -109,6 +109,7 @@ class Outcome:
     blocks: int
     margin: float
     gap: float
+    others: int
 
 
 def standing(logs: Floats, rules: Rules) -> Standing:

@@ -10,14 +10,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vdisklab.analysis.claimfile import Claim, ClaimFile, builtin_claims, parse_claims
-from vdisklab.analysis.claims import answer_claims
-from vdisklab.analysis.observations import from_numbers
+from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.cli import asking
 from vdisklab.cli.asking import ask, load_profile
+from vdisklab.cli.filling import NOTHING, Filled, measure_missing
 from vdisklab.cli.held import held_claims
-from vdisklab.cli.missing import missing_groups, request_for, whole_pairs
-from vdisklab.cli.run import measure
 from vdisklab.cli.tables import (
     CampaignOption,
     DbOption,
@@ -25,7 +23,7 @@ from vdisklab.cli.tables import (
     FormatOption,
     Loaded,
     Results,
-    database_url,
+    disagreement,
     emit,
     joinable_campaigns,
     load,
@@ -39,9 +37,16 @@ from vdisklab.errors import (
     PlanError,
 )
 from vdisklab.plan.build import NO_BASELINE
+from vdisklab.plan.profile import Profile
 from vdisklab.plan.request import Request
 from vdisklab.report.claims import ClaimsAnswer, claims_document, claims_table, junit_xml
-from vdisklab.result.store import open_store
+from vdisklab.units import MIB, format_bytes
+from vdisklab.workload.directions import directions_of
+
+MOST_BYTES = 1 * MIB
+"""Of a claim file; the articles' are of a few KiB."""
+
+_A_CLAIM_FILE = "name a TOML file that can be read, as docs/claims.md shows"
 
 
 def claims(
@@ -59,8 +64,13 @@ def claims(
             "--only", metavar="NAME", help="Only this article or claim; may be given again."
         ),
     ] = None,
-    measure_missing: Annotated[
-        bool, typer.Option("--run", help="Measure the cells that are missing, and nothing else.")
+    measure_missing_cells: Annotated[
+        bool,
+        typer.Option(
+            "--run",
+            help="Measure the cells that are missing, and nothing else; the same command continues "
+            "after an interruption.",
+        ),
     ] = False,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the answers as JUnit XML, too.")
@@ -91,6 +101,9 @@ def claims(
         vdisklab claims --file acceptance.toml --junit claims.xml
     """
     chosen = _chosen(_read(files or ()), only or ())
+    if junit is not None:
+        # Before anything is measured; and an old answer must not pass for this one's.
+        _write(junit, "")
     asked = ask(
         blocks=blocks,
         runtime=runtime,
@@ -101,13 +114,27 @@ def claims(
         accelerator=accelerator,
         db=db,
     )
-    interrupted = measure_missing and _measure_missing(chosen, asked, campaign)
+    filled = Filled((), interrupted=False)
+    if measure_missing_cells:
+        every = [claim for file in chosen for claim in file.claims]
+        filled = measure_missing(every, asked, campaign, Console(stderr=True))
     with open_results(db) as results:
-        answer = answer_all(results, chosen, campaign, asked)
-    emit(form, [claims_table(answer)], lambda: claims_document(answer))
+        answer = answer_all(results, chosen, campaign, asked, filled.campaigns)
     if junit is not None:
-        junit.write_text(junit_xml(answer), encoding="utf-8")
-    return EXIT_INTERRUPTED if interrupted else exit_status(answer)
+        _write(junit, junit_xml(answer))
+    emit(form, [claims_table(answer)], lambda: claims_document(answer))
+    return EXIT_INTERRUPTED if filled.interrupted else exit_status(answer)
+
+
+def _write(file: Path, text: str) -> None:
+    """Raises HostError for a place that cannot be written."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise HostError(
+            f"the answers cannot be written to {file}: {error.strerror}",
+            hint="name a file in a directory that exists: --junit claims.xml",
+        ) from error
 
 
 def exit_status(answer: ClaimsAnswer) -> int:
@@ -119,18 +146,36 @@ def exit_status(answer: ClaimsAnswer) -> int:
 
 
 def answer_all(
-    results: Results, files: Sequence[ClaimFile], names: list[str] | None, asked: Request
+    results: Results,
+    files: Sequence[ClaimFile],
+    names: list[str] | None,
+    asked: Request,
+    measured: Sequence[str] = (),
 ) -> ClaimsAnswer:
-    """Every claim answered from a database. Raises PlanError and DatabaseError."""
-    loaded, left_out = _load(results, names)
+    """Every claim answered from a database. Raises PlanError and DatabaseError.
+
+    `measured` are the campaigns that `--run` made or found, which stand beside those that are
+    named, and in the place of the newest.
+    """
+    loaded, left_out = _load(results, names, measured)
     return held_claims(loaded, files, asked, left_out)
 
 
-def _load(results: Results, names: list[str] | None) -> tuple[Loaded, tuple[str, ...]]:
+def _load(
+    results: Results, names: list[str] | None, measured: Sequence[str]
+) -> tuple[Loaded, tuple[str, ...]]:
     """What the claims are answered from; nothing at all from a database without campaigns."""
     if not names and not results.campaigns():
-        return Loaded((), (), from_numbers({})), ()
-    ids, left_out = joinable_campaigns(results, names)
+        return NOTHING, ()
+    base = results.campaign(measured[0]) if measured and not names else None
+    ids, left_out = joinable_campaigns(results, names, base)
+    first = results.campaign(ids[0])
+    for name in measured:
+        error = disagreement(first, results.campaign(name))
+        if error is not None:
+            left_out = tuple(dict.fromkeys((*left_out, str(error))))
+        elif name not in ids:
+            ids = (*ids, name)
     return load(results, ids), left_out
 
 
@@ -138,35 +183,76 @@ def _read(paths: Sequence[Path]) -> tuple[ClaimFile, ...]:
     """The claims of these files, or of the articles. Raises PlanError naming file, claim, key."""
     if not paths:
         return builtin_claims()
-    files = []
+    files: list[ClaimFile] = []
     for path in paths:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise PlanError(f"the claims {path} cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise PlanError(f"the claims {path} are not UTF-8 text") from error
-        files.append(parse_claims(text, str(path)))
-        _check_profiles(files[-1], str(path))
+        file = parse_claims(_text_of(path), str(path))
+        _check_profiles(file, str(path))
+        _refuse_namesakes(file, path, files)
+        files.append(file)
     return tuple(files)
+
+
+def _text_of(path: Path) -> str:
+    """Raises PlanError for what is no text of a size that a person writes."""
+    try:
+        with path.open("rb") as source:
+            content = source.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise PlanError(
+            f"the claims {path} cannot be read: {error.strerror}", hint=_A_CLAIM_FILE
+        ) from error
+    if len(content) > MOST_BYTES:
+        raise PlanError(
+            f"the claims {path} are larger than {format_bytes(MOST_BYTES)}",
+            hint=f"{_A_CLAIM_FILE}; many claims go into several files",
+        )
+    try:
+        return content.decode("utf-8-sig")  # some editors begin a file with a mark
+    except UnicodeDecodeError as error:
+        raise PlanError(f"the claims {path} are not UTF-8 text", hint=_A_CLAIM_FILE) from error
+
+
+def _refuse_namesakes(file: ClaimFile, path: Path, before: Sequence[ClaimFile]) -> None:
+    """Raises PlanError for a claim that stands in an earlier file: it would count twice."""
+    known = {(claim.article, claim.name) for other in before for claim in other.claims}
+    for claim in file.claims:
+        if (claim.article, claim.name) in known:
+            raise PlanError(
+                f"claim {claim.name!r} of {claim.article!r} stands in another file and in {path}",
+                hint="name each file once, and give each its own key 'article'",
+            )
 
 
 def _check_profiles(file: ClaimFile, origin: str) -> None:
     """Raises PlanError for a measure that the claim's profile does not make."""
+    profiles: dict[str, Profile] = {}
     for claim in file.claims:
         try:
-            profile = load_profile(claim.profile)
+            if claim.profile not in profiles:
+                profiles[claim.profile] = load_profile(claim.profile)
         except PlanError as error:
             message = f"key 'profile' of claim {claim.name!r} of {origin}: {error}"
             raise PlanError(message, hint=error.hint) from error
-        made = [measurement.name for measurement in profile.measurements]
         for key in claim.measures:
-            if key.name not in made:
-                raise PlanError(
-                    f"key 'measures' of claim {claim.name!r} of {origin}: the profile "
-                    f"{profile.name} has no measurement {key.name!r}",
-                    hint=f"it has {', '.join(made)}",
-                )
+            _check_measure(key, profiles[claim.profile], f"claim {claim.name!r} of {origin}")
+
+
+def _check_measure(key: MeasureKey, profile: Profile, where: str) -> None:
+    made = {measurement.name: measurement for measurement in profile.measurements}
+    if key.name not in made:
+        raise PlanError(
+            f"key 'measures' of {where}: the profile {profile.name} has no measurement "
+            f"{key.name!r}",
+            hint=f"it has {', '.join(made)}",
+        )
+    directions = directions_of(made[key.name])
+    if directions is not None and key.direction not in directions:
+        does = " and ".join(directions)
+        raise PlanError(
+            f"key 'measures' of {where}: {key.name} of the profile {profile.name} does "
+            f"{does} only, not {key.direction}",
+            hint=f"write {key.name}/{directions[0]}/{key.metric}",
+        )
 
 
 def _chosen(files: Sequence[ClaimFile], only: Sequence[str]) -> tuple[ClaimFile, ...]:
@@ -188,29 +274,3 @@ def _chosen(files: Sequence[ClaimFile], only: Sequence[str]) -> tuple[ClaimFile,
         for file in files
     ]
     return tuple(file for file in kept if file.claims)
-
-
-def _measure_missing(files: Sequence[ClaimFile], asked: Request, names: list[str] | None) -> bool:
-    """Measures what no campaign holds; True when interrupted. Paths not to be had are named."""
-    console = Console(stderr=True)
-    every: list[Claim] = [claim for file in files for claim in file.claims]
-    with open_store(database_url(asked.db)) as store:
-        loaded, _ = _load(store, names)
-        like = loaded.campaigns[0] if loaded.campaigns else None
-        answers = answer_claims(every, loaded.observations, loaded.outlines)
-        pairs = {pair for answer in answers for pair in answer.claim.pairs if answer.missing}
-        for group in missing_groups(answers):
-            try:
-                _, _, interrupted = measure(
-                    store,
-                    request_for(group, asked, like),
-                    console,
-                    new=False,
-                    narrow=lambda plan: whole_pairs(plan, pairs),
-                )
-            except HostError as error:
-                console.print(f"not measured: {error}", markup=False, soft_wrap=True)
-                continue
-            if interrupted:
-                return True
-    return False

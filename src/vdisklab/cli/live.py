@@ -38,6 +38,7 @@ class TerminalProgress:
         self._live = Live("", console=console, transient=True, refresh_per_second=4)
         self._runs = self._done = self._before = 0
         self._seconds_estimated = 0.0
+        self._at_most = False
         self._began = time.monotonic()
         self._cell = self._doing = self._moving = ""
 
@@ -86,22 +87,27 @@ class TerminalProgress:
         self._show()
 
     def _start(self, event: CampaignStarted) -> None:
-        self._runs = event.runs
+        self._runs, self._at_most = event.runs, event.at_most
         self._done = self._before = event.finished
         self._seconds_estimated = event.seconds_estimated
         self._began = time.monotonic()
         if event.finished:
-            self._say(f"continuing: {event.finished} of {event.runs} runs are measured already")
+            whole = self._of_all(event.finished, " of ")
+            self._say(f"continuing: {whole} runs are measured already")
 
     def _finish(self, event: RunFinished) -> None:
         self._done += 1
-        where = f"{self._done}/{self._runs}"
+        where = self._of_all(self._done, "/")
         took = format_duration(event.seconds)
         if event.failure is None:
             self._say(f"[green]✓[/] {where} {escape(self._cell)} ({took})")
         else:
             first = event.failure.splitlines()[0]
             self._say(f"[red]✗[/] {where} {escape(self._cell)}: {escape(first)}")
+
+    def _of_all(self, done: int, between: str) -> str:
+        """`3/12`; of a search, which leaves cells out on the way, nobody knows how many."""
+        return f"{done}" if self._at_most else f"{done}{between}{self._runs}"
 
     def _say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True, highlight=False)
@@ -114,7 +120,7 @@ class TerminalProgress:
 
     def _time_left(self) -> str:
         """The estimate at first; once some runs are done, their own pace counts in its place."""
-        if not self._runs or self._done >= self._runs:
+        if self._at_most or not self._runs or self._done >= self._runs:
             return ""
         elapsed = time.monotonic() - self._began
         measured = self._done - self._before

@@ -33,6 +33,6 @@ def method(
     """
     found = explanations_about(about)
     if not found:
-        titles = ", ".join(each.title for each in EXPLANATIONS)
+        titles = "; ".join(each.title for each in EXPLANATIONS)
         raise PlanError(f"no shown number is called {about!r}", hint=f"there are {titles}")
     emit(form, [method_table(found)], lambda: method_document(found))

@@ -51,7 +51,7 @@ from vdisklab.plan.needs import only_with
 from vdisklab.plan.request import Request
 from vdisklab.plan.segments import HOST
 from vdisklab.progress import CampaignStarted, Note, Progress
-from vdisklab.report.wording import search_sentence
+from vdisklab.report.wording import search_effort, search_sentence
 from vdisklab.result.model import Campaign, HostFacts, Run
 from vdisklab.result.store import Store, open_store
 from vdisklab.units import counted
@@ -179,16 +179,27 @@ def run(
     with open_store(url) as store:
         campaign, failed, interrupted = measure(store, request, console, new=new, search=search)
         if search is not None and campaign is not None and not interrupted:
-            outcome = search.outcome(store, campaign, request.blocks or SEARCH_BLOCKS)
-            if outcome is not None:
-                said = search_sentence(outcome)
-                console.print(said, soft_wrap=True, markup=False, highlight=False)
+            _tell_outcome(console, store, campaign, search, request.blocks or SEARCH_BLOCKS)
     if campaign is not None:
         metric = DEFAULT_METRIC if search is None else search.metric
         print_ranking(console, campaign, url, form, failed, metric)
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if failed else 0
+
+
+def _tell_outcome(
+    console: Console, store: Store, campaign: str, search: BestSearch, most_blocks: int
+) -> None:
+    """What a search found, and for how much measuring."""
+    outcome = search.outcome(store, campaign, most_blocks)
+    if outcome is None:
+        return
+    finished = store.finished(campaign)
+    cells = len(store.campaign(campaign).plan["cells"])
+    blocks = max((block for block, _ in finished), default=0)
+    for said in (search_sentence(outcome), search_effort(len(finished), cells, blocks)):
+        console.print(said, soft_wrap=True, markup=False, highlight=False)
 
 
 def _here(
@@ -313,6 +324,7 @@ def measure(
                 said = durable_basis(plan, search.needs, verdicts)
                 if said is not None:
                     progress(Note(said))
+                search.require(plan)
             print_dropped(console, plan.dropped)
             print_warnings(console, plan)
             campaign = _campaign(store, plan, host, progress, new=new)
@@ -320,7 +332,11 @@ def measure(
             slots = tuple(schedule(plan, finished))
             total = len(plan.cells) * plan.blocks
             seconds = campaign_seconds(plan, slots)
-            progress(CampaignStarted(total, total - len(slots), seconds, plan.label))
+            progress(
+                CampaignStarted(
+                    total, total - len(slots), seconds, plan.label, at_most=search is not None
+                )
+            )
             done = total - len(slots)
             if not slots and search is None:
                 console.print("every run of this plan is measured already; --new begins again")

@@ -13,6 +13,7 @@ import numpy as np
 
 from vdisklab.analysis.ceilings import is_on_host
 from vdisklab.analysis.durability import Durability, Keeping, Verdicts, durability
+from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import (
     Floats,
     MeasureKey,
@@ -21,19 +22,24 @@ from vdisklab.analysis.observations import (
     from_columns,
     split_label,
 )
-from vdisklab.analysis.score import add_scores
+from vdisklab.analysis.score import ROLE_SETS, add_scores
 from vdisklab.analysis.search import Ended, Outcome, Rules, goodness, next_cells, standing
+from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import Choose
+from vdisklab.campaign.schedule import schedule
 from vdisklab.cli.rank import DEFAULT_METRIC, SCORES
 from vdisklab.cli.tables import Results, find_measure
 from vdisklab.errors import PlanError
 from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.cell import Cell
 from vdisklab.plan.needs import DURABLE, Need, parse_need
 from vdisklab.plan.path import DiskPath
+from vdisklab.plan.profile import Profile
 from vdisklab.plan.segments import HOST
 from vdisklab.report.keeping import basis
-from vdisklab.result.model import Campaign
-from vdisklab.units import parse_duration
+from vdisklab.result.model import METRICS, Campaign, Direction
+from vdisklab.units import counted, format_duration, parse_duration
+from vdisklab.workload.directions import directions_of
 
 SEARCH_BLOCKS = 20
 """At most so many blocks, where the user says nothing: the leaders alone get so far."""
@@ -63,12 +69,12 @@ class BestSearch:
         """Says before each block of a campaign which cells to measure in it.
 
         It looks at the blocks before only, so that an interrupted search goes on as it would
-        have: the same numbers choose the same cells. Paths on the host are what scores relate
-        to, and are measured in every block.
+        have: the same numbers choose the same cells. What scores relate to, the baseline and
+        paths on the host, is measured in every block.
         """
         before = sum(run.wall_seconds or 0.0 for run in results.outlines([campaign]))
         fingerprint = {cell.label: cell.fingerprint for cell in plan.cells}
-        beside = {cell.fingerprint for cell in plan.cells if cell.path.on_host}
+        beside = {cell.fingerprint for cell in plan.cells if self._related_to(cell, plan)}
 
         def choose(block: int) -> Collection[str]:
             if block == 1:
@@ -99,20 +105,59 @@ class BestSearch:
             return None
         found = standing(logs, self.rules)
         blocks = int(np.isfinite(logs).any(axis=0).sum())
-        ended = found.ended
-        if ended is None:
-            ended = Ended.OUT_OF_BLOCKS if blocks >= most_blocks else Ended.OUT_OF_BUDGET
-        elif ended is Ended.UNSETTLED and math.isfinite(self.budget):
-            ended = Ended.OUT_OF_BUDGET
         return Outcome(
             best=cells[found.leader],
             as_good=tuple(cells[row] for row in sorted(found.near)),
             unsettled=tuple(cells[row] for row in (*found.survivors[1:], *found.dropped)),
-            ended=ended,
+            ended=self._ended(found.ended, last_block=blocks >= most_blocks),
             blocks=blocks,
             margin=self.rules.margin,
             gap=found.gap,
+            others=len(cells) - 1,
         )
+
+    def _ended(self, why: Ended | None, *, last_block: bool) -> Ended:
+        """Why nothing was measured any more, where the numbers alone would go on or cannot."""
+        limited = math.isfinite(self.budget)
+        if why in (Ended.SEPARATED, Ended.TIED) or (why is Ended.UNSETTLED and not limited):
+            return why
+        return Ended.OUT_OF_BUDGET if limited and not last_block else Ended.OUT_OF_BLOCKS
+
+    def _related_to(self, cell: Cell, plan: CampaignPlan) -> bool:
+        return cell.path.on_host or (self.metric in SCORES and cell.path == plan.baseline)
+
+    def require(self, plan: CampaignPlan) -> None:
+        """Raises PlanError for a search that could not end with an answer: before it is begun."""
+        self._require_metric(plan)
+        first = tuple(slot for slot in schedule(plan) if slot.block == 1)
+        seconds = campaign_seconds(plan, first)
+        if seconds > self.budget:
+            raise PlanError(
+                f"the first block alone, of {counted(len(first), 'cell')}, takes about "
+                f"{format_duration(seconds)}, more than --budget "
+                f"{format_duration(self.budget)}",
+                hint=f"give it --budget {math.ceil(MIN_BLOCKS * seconds / 60)}m, name fewer paths, "
+                "or measure for a shorter --runtime",
+            )
+
+    def _require_metric(self, plan: CampaignPlan) -> None:
+        names = [measurement.name for measurement in plan.profile.measurements]
+        if self.metric not in SCORES:
+            found = _meant(self.metric, plan.profile)
+            if len(found) != 1:
+                problem = "several numbers that are" if found else "nothing that is"
+                raise PlanError(
+                    f"the profile {plan.profile.name} measures {problem} called {self.metric!r}",
+                    hint=f"write overall, read, write, or MEASUREMENT/DIRECTION/METRIC of "
+                    f"{', '.join(names)}",
+                )
+            return
+        roles = SCORES[self.metric].roles
+        if not any(all(each.measures[r].name in names for r in roles) for each in ROLE_SETS):
+            raise PlanError(
+                f"the profile {plan.profile.name} has no score {self.metric!r} to be best at",
+                hint="say what counts: --metric MEASUREMENT/DIRECTION/METRIC",
+            )
 
     def _goodness(
         self, results: Results, campaign: str, block: int | None
@@ -143,6 +188,19 @@ class BestSearch:
         cells = [cell for cell in observations.cells if split_label(cell)[0] == baseline]
         scored = add_scores(observations, cells[0] if cells else baseline)
         return scored.observations, SCORES[self.metric].key
+
+
+def _meant(metric: str, profile: Profile) -> set[tuple[str, str]]:
+    """Measurement and metric of each number of a profile that a text may mean, by its spelling."""
+    spelled = {
+        f"{measurement.name}/{direction}/{name}": (measurement.name, name)
+        for measurement in profile.measurements
+        for direction in directions_of(measurement) or Direction
+        for name in METRICS
+    }
+    if metric in spelled:
+        return {spelled[metric]}
+    return {number for text, number in spelled.items() if metric in text}
 
 
 def make_search(

@@ -257,17 +257,21 @@ def require_numbers(loaded: Loaded) -> None:
 
 
 def joinable_campaigns(
-    results: Results, names: Sequence[str] | None
+    results: Results, names: Sequence[str] | None, first: Campaign | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The ids of the named campaigns, or of the newest with all that may be joined with it.
 
-    Beside them stand the reasons why others were left out. Raises DatabaseError without any.
+    Beside them stand the reasons why others were left out. `first` stands in the place of the
+    newest. Raises DatabaseError without any.
     """
-    first, *_ = choose_campaigns(results, names)
     if names:
         return tuple(each.id for each in choose_campaigns(results, names)), ()
+    if first is None:
+        first, *_ = choose_campaigns(results, None)
     kept, left_out = [first.id], []
-    for other in results.campaigns(with_runs=True)[1:]:
+    for other in results.campaigns(with_runs=True):
+        if other.id == first.id:
+            continue
         error = disagreement(first, other)
         if error is None:
             kept.append(other.id)

@@ -16,6 +16,7 @@ from vdisklab.host.command import environment
 from vdisklab.host.syscalls import die_with_parent
 
 _KILL_SECONDS = 30.0
+_ATTEMPTS = 8
 
 
 @contextmanager
@@ -87,6 +88,19 @@ def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
     finally:
         for task in asyncio.all_tasks(loop):
             task.cancel()
-        with contextlib.suppress(RuntimeError):
-            loop.run_until_complete(loop.shutdown_asyncgens())
+        _come_to_rest(loop)
         loop.close()
+
+
+def _come_to_rest(loop: asyncio.AbstractEventLoop) -> None:
+    """Lets cancelled tasks end.
+
+    A Ctrl-C that came within a task is raised again by each task that waits for that one, so this
+    may take several attempts; given up, asyncio would complain of what it never began.
+    """
+    with contextlib.suppress(RuntimeError):
+        closing = loop.create_task(loop.shutdown_asyncgens())
+        for _ in range(_ATTEMPTS):
+            with contextlib.suppress(KeyboardInterrupt):
+                loop.run_until_complete(closing)
+                return

@@ -27,10 +27,12 @@ class Explanation:
 
 _RANK, _COMPARE, _CLAIMS, _PUBLISHED = "rank", "compare", "claims", "compare --published"
 
-EXPLANATIONS: tuple[Explanation, ...] = (
+_RECOMMEND, _AUDIT, _TABLE, _POWERCUT = "recommend", "audit", "table", "powercut"
+
+_SHOWN: tuple[Explanation, ...] = (
     Explanation(
         "median",
-        (_RANK, _COMPARE),
+        (_RANK, _COMPARE, _TABLE, _RECOMMEND),
         ("a_median", "b_median", "METRIC"),
         "The median over blocks of one run each. A run is one fresh attach of the disk; seconds "
         "within it are no repetitions. Failed runs do not count, and nothing is filled in.",
@@ -56,24 +58,33 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     ),
     Explanation(
         "ratio",
-        (_RANK, _COMPARE, _CLAIMS, _PUBLISHED),
-        ("ratio", "ratio_low", "ratio_high", "pairs"),
+        (_RANK, _COMPARE, _CLAIMS, _PUBLISHED, _RECOMMEND, _AUDIT),
+        (
+            "ratio",
+            "ratio_low",
+            "ratio_high",
+            "pairs",
+            "gain",
+            "gain_low",
+            "gain_high",
+            "over_default",
+        ),
         "exp of the mean log ratio within blocks, so that drift cancels; its interval is "
         "Student's t on those. For a claim, pairs and measures are averaged in each block first.",
         "analysis/compare.py, analysis/claims.py",
     ),
     Explanation(
         "score: read, write, overall",
-        (_RANK,),
-        ("weighted_read", "weighted_write", "weighted_overall"),
+        (_RANK, _RECOMMEND, _AUDIT),
+        ("weighted_read", "weighted_write", "weighted_overall", "score"),
         "Jim Salter's: the mean of sequential bandwidth and k times 4 KiB random bandwidth; k "
         "makes both equal on the baseline, in the same block. Overall is the mean of both.",
         "Salter 2013",
     ),
     Explanation(
         "rank",
-        (_RANK,),
-        ("rank", "rank_best", "rank_worst", "comparisons", "separated"),
+        (_RANK, _AUDIT),
+        ("rank", "rank_best", "rank_worst", "ranked_cells", "comparisons", "separated"),
         "Every pair of cells is tested on an additive model (cell + block) of the logarithms, at "
         "a family-wise error of 5 % (Holm). A rank runs from one after all that are shown to be "
         "better to before all that are shown to be worse; 1–3 is a tie.",
@@ -182,6 +193,116 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         "Kim & Nelson 2001; Maron & Moore 1994",
     ),
 )
+
+_OF_PROGRAMS: tuple[Explanation, ...] = (
+    Explanation(
+        "numbers of the programs",
+        (_TABLE, _RANK, _COMPARE),
+        (
+            "bandwidth",
+            "iops",
+            "latency_mean",
+            "latency_max",
+            "latency_p50",
+            "latency_p95",
+            "latency_p99",
+            "latency_p99.9",
+            "latency_p99_9",
+            "sync_mean",
+            "sync_p99",
+            "sync_max",
+            "transactions",
+            "duration",
+        ),
+        "What the program itself reports, in SI units. Of fio: mean and largest latency from the "
+        "submission on (lat), percentiles of the completion alone (clat), fsyncs apart from the "
+        "writes; the seconds of --ramp do not count.",
+        "docs/articles.md",
+    ),
+    Explanation(
+        "worst second, longest stall",
+        (_TABLE,),
+        ("worst_second", "longest_stall"),
+        "The smallest bandwidth of a whole second of the run, and the longest time without a "
+        "completion: from fio's log, or from QEMU's counters for programs that keep none.",
+        "workload/seconds.py",
+    ),
+    Explanation(
+        "installations",
+        (_TABLE,),
+        ("seconds", "allocated", "mapped", "flushes", "to_again", "to_allocated", "to_raw"),
+        "How long it took; by how much the image grew on the host's file system (st_blocks) and in "
+        "its format's own map; the flushes that QEMU was asked for. Ratios are of the medians of "
+        "these times, without an interval.",
+        "report/systems.py",
+    ),
+    Explanation(
+        "boots",
+        (_TABLE,),
+        ("boot_time", "shutdown_time"),
+        "From the start of QEMU to the guest agent's first answer; from the order to shut down to "
+        "the end of QEMU's process.",
+        "docs/articles.md",
+    ),
+    Explanation(
+        "weights of one's own (recommend --weights)",
+        (_RECOMMEND,),
+        ("weighted_mix",),
+        "The weighted geometric mean of the ratios to the baseline in the same block; a latency's "
+        "is turned over. Its order does not hang on units, nor on which path is the baseline.",
+        "Fleming & Wallace 1986",
+    ),
+    Explanation(
+        "price of a need",
+        (_RECOMMEND,),
+        ("prices", "considered", "excluded"),
+        "The ratio, within blocks, of the best path without that need to the one that is "
+        "recommended; where its interval holds 1 no difference is shown. Considered are guests' "
+        "paths; a warm page cache stands for none.",
+        "analysis/recommend.py",
+    ),
+    Explanation(
+        "CPU per operation, flushes per thousand, share at the device",
+        (_RECOMMEND, "report"),
+        ("cpu_per_operation", "flushes_per_1000", "device_flushes_per_1000", "device_share"),
+        "Sums over all blocks and measurements of a cell: QEMU's CPU seconds and flushes over its "
+        "reads and writes, the device's bytes over those that were asked for.",
+        "analysis/evidence.py",
+    ),
+    Explanation(
+        "power cut",
+        (_RANK, _AUDIT, _POWERCUT, _RECOMMEND),
+        (
+            "power_cut_states",
+            "power_cut_broken",
+            "flushed_states",
+            "flushed_broken",
+            "unflushed_states",
+            "unflushed_broken",
+            "states",
+            "losses",
+            "promises",
+            "possible",
+            "afterlives",
+            "leaked_states",
+            "repaired_states",
+            "wall_seconds",
+        ),
+        "States of the disk that a cut may leave, of those that are possible all or a sample; "
+        "broken are those in which anything is lost that was promised. None broken is no proof.",
+        "docs/powercut.md",
+    ),
+    Explanation(
+        "how long, how much room",
+        ("plan",),
+        ("seconds_estimated", "bytes_needed", "builds", "build_seconds"),
+        "What the programs are told to run, and what a measurement, a run, a boot and a build cost "
+        "beside it where that was measured: a forecast, no measurement.",
+        "campaign/estimate.py",
+    ),
+)
+
+EXPLANATIONS: tuple[Explanation, ...] = (*_SHOWN, *_OF_PROGRAMS)
 
 _COLUMNS = (
     Column("number", "number", folds=True),

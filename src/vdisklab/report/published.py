@@ -98,14 +98,16 @@ def published_document(answer: PublishedAnswer) -> Json:
 
 
 def shape_text(row: ShapeRow) -> str:
-    """`agrees`, `differs: published is ×2.1 of ours`, `not measured`."""
+    """`no difference shown`, `differs: published is ×2.1 of ours`, `not measured`."""
     match row.shape:
         case Shape.DIFFERS:
             return f"differs: published is {numbers.ratio(row.factor)} of ours"
         case Shape.TOO_FEW:
             return f"too few blocks ({row.ours.pairs})"
-        case _:
-            return row.shape.value.replace("-", " ")
+        case Shape.AGREES:
+            return "no difference shown"
+        case Shape.NOT_MEASURED:
+            return "not measured"
 
 
 def _row(row: ShapeRow) -> tuple[Value, ...]:

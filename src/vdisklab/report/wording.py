@@ -68,16 +68,16 @@ def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind
                 "cannot be told from the difference. Measure them in one campaign."
             )
         case NothingToCompare(cell):
-            return f"{cell} is alone: a rank needs a second path."
+            return f"{cell} is alone: a rank needs a second path. Measure it in the same campaign."
         case Inconclusive(cells):
             return (
                 f"Inconclusive: none of the {cells} cells is shown to differ from another. "
                 "More blocks (--blocks) or longer measurements (--runtime) may tell."
             )
         case Emulated():
-            return f"Measured {EMULATION}."
+            return f"Measured {EMULATION}. `vdisklab doctor` says what KVM lacks here."
         case InLab():
-            return f"Measured {IN_LAB}."
+            return f"Measured {IN_LAB}. Measure on the machine that it is to be true of."
         case FailedCell(cell, blocks, kind, reason):
             return f"{cell}: failed in {counted(blocks, 'block')} ({kind}): {reason}"
         case NoBaseline(baseline):
@@ -159,9 +159,9 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
                 "the upper): its median may be of either. Look at its runs "
                 "(`vdisklab runs`, `vdisklab show`) for what differs."
             )
-        case ClockTrouble(cell, measurement, counted, passed):
+        case ClockTrouble(cell, measurement, seconds, passed):
             return (
-                f"{cell}, {measurement}: the program counted {counted:.3g} s while {passed:.3g} s "
+                f"{cell}, {measurement}: the program counted {seconds:.3g} s while {passed:.3g} s "
                 "passed on the host: the guest's clock is wrong, and so are its rates. Check its "
                 "clocksource."
             )
@@ -173,8 +173,8 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
         case NoisyNeighbour(measurements, share, cell):
             return (
                 f"A hypervisor below took up to {share:.0%} of the CPU time ({cell}) in "
-                f"{measurements} measurements: others share this machine. Measure at a quiet "
-                "time, or more blocks."
+                f"{counted(measurements, 'measurement')}: others share this machine. Measure at "
+                "a quiet time, or more blocks."
             )
         case HostChanged(fact, values):
             return (
@@ -207,11 +207,13 @@ def _from_page_cache(cell: str, measurement: str, direction: Direction, share: f
     if direction is Direction.WRITE:
         return (
             f"{cell}, {measurement}: into the host's page cache; {share:.0%} of the bytes "
-            "reached the device while it was measured."
+            "reached the device while it was measured. Look at cache=none, or measure with a "
+            "larger --size for a longer --runtime."
         )
     return (
         f"{cell}, {measurement}: from the host's page cache; {share:.0%} of the bytes "
-        "came from the device."
+        "came from the device. Look at cache=none, or measure with a larger --size than the "
+        "host's memory."
     )
 
 
@@ -237,6 +239,8 @@ def _names(cells: Sequence[str]) -> str:
 def search_sentence(found: Outcome) -> str:
     """What a search for the best found, and why it ended."""
     head = f"Best: {found.best}, after {counted(found.blocks, 'block')}."
+    if not found.others:
+        return f"{head} No other path has numbers to compare it with."
     tie = ""
     if found.as_good:
         tie = f" Better by less than {found.margin:.0%}, if at all: {_names(found.as_good)}."
@@ -253,6 +257,14 @@ def search_sentence(found: Outcome) -> str:
             return f"{head}{tie} The blocks ended first: {_unsettled(found)}"
         case _:
             assert_never(found.ended)
+
+
+def search_effort(runs: int, cells: int, blocks: int) -> str:
+    """How much a search measured of what it could have."""
+    return (
+        f"Measured in {counted(runs, 'run')}; each of {counted(cells, 'cell')} in each of "
+        f"{counted(blocks, 'block')} would have been {cells * blocks}."
+    )
 
 
 def _unsettled(found: Outcome) -> str:

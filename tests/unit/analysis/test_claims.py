@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -125,13 +126,13 @@ def test_what_lacks_a_side_is_not_measured_and_names_both_cells(observations: Ob
 
 
 def test_guest_against_host_is_void_under_emulation_and_in_a_lab() -> None:
-    one = claim(right="host", rest="high = 1.0\nabsolute = true")
+    one = claim(right="host", rest="high = 1.0")  # nobody has to say that it is absolute
     numbers = measured(raw=np.array([0.5, 0.51, 0.52]), host=np.ones(3))
     host = Seen("host", accelerator=None, origin=Origin.HOST)
     assert answered(one, numbers, Seen(), host).void is None
     assert answered(one, numbers, Seen(accelerator="tcg"), host).void is Void.EMULATION
     assert answered(one, numbers, Seen(origin=Origin.LAB), host).void is Void.LAB
-    relative = claim(right="host", rest="high = 1.0")
+    relative = claim(right="host", rest="high = 1.0\nabsolute = false")
     assert answered(relative, numbers, Seen(accelerator="tcg"), host).void is None
 
 
@@ -154,6 +155,9 @@ def test_sides_that_share_a_cell_count_each_block_once() -> None:
         (text(rest="low = -1"), "key 'low' of claim 'a-is-b'"),
         (text(rest="high = inf"), "key 'high' of claim 'a-is-b'"),
         (text(rest='low = "x"'), "key 'low' in the 1st"),
+        (text(rest='low = "0.9"'), "key 'low' in the 1st .* should be a number"),
+        (text(rest="low = true"), "key 'low' in the 1st .* should be a number"),
+        (text(rest="low = nan"), "key 'low' of claim 'a-is-b' of mine.toml is nan"),
         (text(rest="lou = 1"), "key 'lou' in the 1st"),
         (text(left="{raw,qcow2}/none", right="{raw,qcow2,vdi}/none"), "compares 2 paths"),
         (text(right="raw/none"), "compares raw/none with itself"),
@@ -179,6 +183,34 @@ def test_contradictory_claims_are_refused_also_when_their_sides_are_exchanged() 
     assert len(parse_claims(first + "[[claim]]" + alike, "mine.toml").claims) == 2
     with pytest.raises(PlanError, match="2 times"):
         parse_claims(first + "[[claim]]" + first.split("[[claim]]")[1], "mine.toml")
+
+
+def test_three_claims_of_one_contrast_are_held_against_the_range_that_all_leave() -> None:
+    first = text(rest="low = 0.5\nhigh = 0.8")
+    second = "[[claim]]" + text(name="second", rest="low = 0.7").split("[[claim]]")[1]
+    third = "[[claim]]" + text(name="third", rest="high = 0.6").split("[[claim]]")[1]
+    assert len(parse_claims(first + second, "mine.toml").claims) == 2
+    with pytest.raises(PlanError, match=r"'second' and 'third' of mine.toml contradict"):
+        parse_claims(first + second + third, "mine.toml")
+
+
+def test_a_thousand_claims_are_read_in_a_moment() -> None:
+    """Each was once held against every other."""
+    head, claim_text = text(name="c0").split("[[claim]]")
+    many = (claim_text.replace('"c0"', f'"c{number}"') for number in range(1500))
+    start = time.monotonic()
+    parse_claims(head + "".join(f"[[claim]]{each}" for each in many), "mine.toml")
+    assert time.monotonic() - start < 15
+
+
+def test_a_number_that_the_measurement_does_not_give_is_told() -> None:
+    one = claim(metric="latency_p99")
+    found = answered(one, measured(raw=np.ones(3), qcow2=np.ones(3)))
+    assert found.verdict is ClaimVerdict.NOT_MEASURED
+    assert found.failures == (
+        "raw/none: randread-4k-q1 was measured and gives no read/latency_p99",
+        "qcow2/none: randread-4k-q1 was measured and gives no read/latency_p99",
+    )
 
 
 def test_claims_that_are_just_true_rarely_fail_in_a_family_of_twenty() -> None:

@@ -142,3 +142,6 @@ def test_series_are_found_by_article_or_in_full() -> None:
         find_series("host-filesystems-2021", every)
     with pytest.raises(PlanError, match="no published numbers 'salter'"):
         find_series("salter", every)
+    for name in ("salter-2013", "debatty-2024/scaleway"):
+        with pytest.raises(PlanError, match=f"{name}' hold no baseline"):
+            find_series(name, every)

@@ -24,7 +24,7 @@ from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.cell import Cell
-from vdisklab.plan.profile import Profile
+from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.request import Request
 from vdisklab.result.model import Direction, Evidence, HostFacts, Measurement, Sample
 from vdisklab.result.store import Store, open_store
@@ -32,6 +32,8 @@ from vdisklab.result.store import Store, open_store
 PATTERNS = ("{raw,qcow2}/{none,directsync,writeback,unsafe}/{virtio,scsi,nvme}",)
 HOST = HostFacts("h", "m" * 16, "6.1", "cpu", 2, 1 << 30, "7.2", "3.33")
 METRIC = "randread-4k-q1/read/iops"
+FIO: dict[str, Setting] = {"rw": "randread", "bs": "4k", "iodepth": 1}
+PROFILE = Profile("p", "t", (MeasurementPlan("randread-4k-q1", "fio", FIO),))
 
 
 def true_speed(cell: Cell) -> float:
@@ -67,7 +69,7 @@ Search = Callable[[Store, Programs], tuple[str | None, bool]]
 def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
     """Runs `measure` with a search on a real database; returns labels in order, and the answer."""
     request = Request(paths=PATTERNS, directory=tmp_path, baseline="none", blocks=20)
-    plan = build_plan(request, Capabilities(), Profile("p", "t", ()))
+    plan = build_plan(request, Capabilities(), PROFILE)
 
     @contextmanager
     def open_bench(around: object, plan: CampaignPlan) -> Iterator[Any]:

@@ -64,6 +64,10 @@ class FakeStore:
     def outlines(self, campaign_ids: Sequence[str]) -> tuple[Run, ...]:
         return tuple(run for run in self.all_runs if run.campaign in campaign_ids)
 
+    def finished(self, campaign_id: str) -> set[tuple[int, str]]:
+        runs = self.outlines([campaign_id])
+        return {(run.block, run.cell) for run in runs if run.failure is None}
+
     def power_cuts(self, _machine: str | None = None) -> tuple[PowerCut, ...]:
         return self.all_cuts
 

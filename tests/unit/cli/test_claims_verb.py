@@ -1,26 +1,36 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
 import typer
-from analysis.made import CAMPAIGN, campaign_runs
+from analysis.made import CAMPAIGN, HOST, campaign_runs
 
 from cli.fake_store import FakeStore, install
 from cli.test_answers import document, golden
+from vdisklab.analysis import claimfile
 from vdisklab.analysis.claimfile import parse_claims
-from vdisklab.cli import claims as module
+from vdisklab.cli import filling
 from vdisklab.cli.claims import claims
-from vdisklab.cli.missing import whole_pairs
-from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_CLAIM_OPEN, HostError, PlanError
+from vdisklab.cli.missing import Group, request_for, spell, whole_claims
+from vdisklab.errors import (
+    EXIT_CLAIM_FAILS,
+    EXIT_CLAIM_OPEN,
+    EXIT_INTERRUPTED,
+    DatabaseError,
+    HostError,
+    PlanError,
+)
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.cell import PageCacheChoice
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.request import Request
+from vdisklab.result.model import Run
 
 MINE = """
 article = "mine"
@@ -33,6 +43,7 @@ left = ["raw/none"]
 right = ["host"]
 measures = ["randread-4k-q1/read/iops"]
 high = 0.9
+absolute = false
 
 [[claim]]
 name = "directsync"
@@ -121,6 +132,7 @@ def test_all_hold(call: Call, mine: str) -> None:
     [
         ("randread-4k-q1/read/iops", "randread-9k/read/iops", "no measurement 'randread-9k'"),
         ('name = "slower"', 'name = "slower"\nprofile = "quik"', "key 'profile' of claim 'slower'"),
+        ("q1/read/iops", "q1/write/iops", "randread-4k-q1 of the profile quick does read only"),
     ],
 )
 def test_measures_must_be_the_profiles(
@@ -131,12 +143,23 @@ def test_measures_must_be_the_profiles(
         call("--file", mine)
 
 
+def test_the_articles_files_pass_as_files_of_ones_own(call: Call) -> None:
+    folder = Path(claimfile.__file__).parent / "claims_data"
+    files = [part for file in sorted(folder.glob("*.toml")) for part in ("--file", str(file))]
+    found = document(call(*files, "--format", "json")[1], "claims")
+    assert len(found["claims"]) >= 46
+
+
 def test_what_cannot_be_read(call: Call, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="cannot be read"):
         call("--file", str(tmp_path / "missing.toml"))
     (tmp_path / "x.toml").write_bytes(b"\xff")
     with pytest.raises(PlanError, match="not UTF-8"):
         call("--file", str(tmp_path / "x.toml"))
+    with pytest.raises(PlanError, match="cannot be read: Is a directory"):
+        call("--file", str(tmp_path))
+    with pytest.raises(PlanError, match="are larger than"):
+        call("--file", "/dev/zero")
     with pytest.raises(PlanError, match="no article or claim 'salter'"):
         call("--only", "salter")
 
@@ -154,29 +177,157 @@ def test_other_machines_are_left_out_and_named(
     assert "two machines (bench1, bench2)" in found["left_out"][0]
 
 
+class Measuring:
+    """Stands for measuring: takes requests, and adds what `bring` makes of each to the store."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, store: FakeStore, machine: str = HOST.machine_id
+    ) -> None:
+        self.store = store
+        self.asked: list[Request] = []
+        self.bring: Callable[[Request], str | None] = lambda request: None
+        self.interrupted = False
+        here = dataclasses.replace(HOST, machine_id=machine)
+        install(monkeypatch, store)
+        monkeypatch.setattr(filling, "open_store", self.open_store)
+        monkeypatch.setattr(filling, "measure", self.measure)
+        monkeypatch.setattr(filling, "collect_facts", lambda host: here)
+
+    @contextmanager
+    def open_store(self, _url: str) -> Iterator[FakeStore]:
+        yield self.store
+
+    def measure(
+        self, _store: object, request: Request, _console: object, **_more: object
+    ) -> tuple[str | None, int, bool]:
+        self.asked.append(request)
+        return self.bring(request), 0, self.interrupted
+
+    @property
+    def paths(self) -> list[tuple[str, ...]]:
+        return [request.paths for request in self.asked]
+
+
 def test_only_what_is_missing_is_measured(
     call: Call, mine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Request] = []
-
-    @contextmanager
-    def open_store(url: str) -> Iterator[FakeStore]:
-        yield FakeStore()
-
-    def measure(
-        store: object, request: Request, console: object, *, new: bool, narrow: object
-    ) -> object:
-        asked.append(request)
-        return "c0ffee01", 0, False
-
-    monkeypatch.setattr(module, "open_store", open_store)
-    monkeypatch.setattr(module, "measure", measure)
+    measuring = Measuring(monkeypatch, FakeStore())
     call("--file", mine, "--run")
-    assert asked == []
+    assert measuring.asked == []
     Path(mine).write_text(MINE.replace("qcow2/directsync", "vdi/directsync"))
     call("--file", mine, "--run", "--blocks", "3")
-    assert [request.paths for request in asked] == [("vdi/directsync", "raw/none")]
-    assert (asked[0].blocks, asked[0].size_bytes, asked[0].runtime) == (3, 1 << 28, 2.0)
+    assert measuring.paths == [("vdi/directsync", "raw/none")]
+    (asked,) = measuring.asked
+    assert (asked.blocks, asked.size_bytes, asked.runtime) == (3, 1 << 28, 2.0)
+    assert asked.label == "for claims: 3 blocks"
+
+
+def test_a_claim_that_lacks_one_pair_is_measured_whole(
+    call: Call, mine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ratio is taken in blocks that hold all of it; one pair alone would answer nothing."""
+    measuring = Measuring(monkeypatch, FakeStore())
+    text = MINE.replace('["qcow2/directsync"]', '["{qcow2,vdi}/directsync"]')
+    Path(mine).write_text(text)
+    call("--file", mine, "--run", "--only", "directsync")
+    assert measuring.paths == [("qcow2/directsync", "raw/none", "vdi/directsync")]
+
+
+def begun(runs: Iterable[Run], label: str = "for claims: 3 blocks") -> FakeStore:
+    """A campaign in the store, of three cells of which some runs are there."""
+    plan = {**CAMPAIGN.plan, "cells": ["host", "raw/none", "qcow2/directsync"], "profile": "quick"}
+    wanted = {"host", "raw/none", "qcow2/directsync"}
+    campaign = dataclasses.replace(CAMPAIGN, label=label, plan=plan)
+    return FakeStore((campaign,), all_runs=[run for run in runs if run.path in wanted])
+
+
+@pytest.mark.parametrize(
+    ("store", "blocks", "continues"),
+    [
+        (begun(campaign_runs(2)), ("--blocks", "3"), True),
+        (begun(campaign_runs(2)), (), True),
+        (begun(list(campaign_runs(3))[:-2]), ("--blocks", "3"), True),
+        (begun(campaign_runs(3)), ("--blocks", "3"), False),
+        (begun(campaign_runs(3)), (), False),
+        (begun(campaign_runs(3)), ("--blocks", "4"), True),
+        (begun(campaign_runs(2), label="the user's own"), ("--blocks", "3"), False),
+    ],
+)
+def test_the_same_command_continues_what_it_began(
+    call: Call,
+    mine: str,
+    monkeypatch: pytest.MonkeyPatch,
+    store: FakeStore,
+    blocks: tuple[str, ...],
+    continues: bool,
+) -> None:
+    """What an unfinished campaign of ours holds is no reason to leave it unfinished."""
+    measuring = Measuring(monkeypatch, store)
+    call("--file", mine, "--run", *blocks)
+    expected = [("raw/none", "host", "qcow2/directsync")] if continues else []
+    assert measuring.paths == expected
+
+
+def test_an_interruption_ends_it_with_the_answer_so_far(
+    call: Call, mine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measuring = Measuring(monkeypatch, FakeStore())
+    measuring.interrupted = True
+    Path(mine).write_text(MINE.replace("qcow2/directsync", "vdi/directsync"))
+    status, text = call("--file", mine, "--run", "--format", "json")
+    assert status == EXIT_INTERRUPTED
+    counts = document(text, "claims")["counts"]
+    assert counts == {"holds": 1, "not-measured": 1, "void": 1}
+
+
+def test_what_was_measured_stands_beside_the_named_campaign(
+    call: Call, mine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FakeStore()
+    measuring = Measuring(monkeypatch, store)
+    Path(mine).write_text(MINE.replace("qcow2/directsync", "vdi/directsync"))
+
+    def bring(request: Request) -> str:
+        new = dataclasses.replace(CAMPAIGN, id="beef0002", label=request.label or "")
+        store.all_campaigns = (new, *store.all_campaigns)
+        for run in campaign_runs(campaign=new.id, seed=9):
+            path = run.path.replace("qcow2/directsync", "vdi/directsync")
+            cell = f"{path}|{run.page_cache}"
+            again = dataclasses.replace(run, id=f"2{run.id}", path=path, cell=cell)
+            store.all_runs.append(again)
+        return new.id
+
+    measuring.bring = bring
+    status, text = call(
+        "--file", mine, "--run", "--campaign", "c0ffee", "--blocks", "4", "--format", "json"
+    )
+    found = document(text, "claims")
+    assert [each["id"] for each in found["campaigns"]] == ["c0ffee01", "beef0002"]
+    assert found["counts"] == {"holds": 1, "fails": 1, "void": 1}
+    assert status == EXIT_CLAIM_FAILS
+
+
+def test_what_another_machine_measured_does_not_count(
+    call: Call, mine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measuring = Measuring(monkeypatch, FakeStore(), machine="another")
+    call("--file", mine, "--run", "--only", "slower")
+    assert measuring.paths == [("raw/none", "host")]
+    assert measuring.asked[0].size_bytes is None  # nor is it measured as there
+    with pytest.raises(PlanError, match=r"c0ffee01 was measured on another machine \(bench1\)"):
+        call("--file", mine, "--run", "--campaign", "c0ffee01")
+
+
+def test_what_was_measured_otherwise_than_asked_does_not_count(
+    call: Call, mine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measuring = Measuring(monkeypatch, FakeStore())
+    call("--file", mine, "--run", "--only", "slower", "--size", "256M", "--runtime", "2s")
+    assert measuring.asked == []
+    call("--file", mine, "--run", "--only", "slower", "--size", "512M")
+    assert [request.size_bytes for request in measuring.asked] == [1 << 29]
+    with pytest.raises(PlanError, match="measured with another size"):
+        call("--file", mine, "--run", "--size", "512M", "--campaign", "c0ffee01")
 
 
 @pytest.mark.parametrize("verb", ["one block", "only failed", "empty"])
@@ -199,11 +350,67 @@ def test_a_database_that_holds_next_to_nothing(
         assert {each["more_blocks"] for each in found["claims"]} == {2}
 
 
-def test_half_a_pair_is_not_measured(mine: str) -> None:
-    zfs = parse_claims(MINE.replace("qcow2/directsync", "zfs/qcow2/directsync"), "mine").claims
-    pairs = [pair for claim in zfs for pair in claim.pairs]
-    asked = Request(paths=("raw/none", "host"), directory=Path("/tmp"), baseline="none")  # noqa: S108
+def test_half_a_claim_is_not_measured(mine: str) -> None:
+    claims = parse_claims(
+        MINE.replace("qcow2/directsync", "{zfs/qcow2,raw}/directsync"), "m"
+    ).claims
+    paths = ("raw/none", "host", "raw/directsync")
+    asked = Request(paths=paths, directory=Path("/tmp"), baseline="none")  # noqa: S108
     plan = build_plan(asked, Capabilities(), Profile("p", "t", ()))
-    assert whole_pairs(plan, pairs).cells == plan.cells
-    with pytest.raises(HostError, match="no pair of what is missing"):
-        whole_pairs(plan, [pair for claim in zfs[1:2] for pair in claim.pairs])
+    assert [cell.label for cell in whole_claims(plan, claims).cells] == ["raw/none", "host"]
+    with pytest.raises(HostError, match="of directsync not every path can be measured here"):
+        whole_claims(plan, claims[1:2])
+
+
+def test_what_is_measured_is_alike_to_what_it_will_stand_beside() -> None:
+    guest = {"cpus": 2, "memory_bytes": 1 << 29, "accelerator": "tcg", "kernel": None}
+    own = {"image": "/i.qcow2", "image_state": "1", "firmware": "uefi", "system_bus": "sata"}
+    plan = {"size_bytes": 1 << 28, "runtime": 2.0, "ramp": 0.5, "directory": "/srv/images",
+            "devices": ["/dev/sdb"], "disks": 4, "arc_bytes": 1 << 30, "scale": 0.1,
+            "guest": {**guest, **own}}  # fmt: skip
+    like = dataclasses.replace(CAMPAIGN, plan=plan)
+    group = Group("quick", PageCacheChoice.COLD, ("raw/none",))
+    command = spell(request_for(group, Request(), like))
+    assert command == (
+        "vdisklab run raw/none --profile quick --page-cache cold --baseline none --runtime 2 "
+        "--ramp 0.5 --size 256M --dir /srv/images --on /dev/sdb --disks 4 --arc 1G --scale 0.1 "
+        "--accelerator tcg --guest /i.qcow2 --guest-firmware uefi --guest-bus sata "
+        "--guest-cpus 2 --guest-memory 512M"
+    )
+    asked = Request(directory=Path("/elsewhere"))
+    assert request_for(group, asked, like).directory == Path("/elsewhere")
+
+
+def test_the_answer_file_is_tried_before_anything_is_measured(
+    call: Call, mine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measuring = Measuring(monkeypatch, FakeStore(all_campaigns=(), all_runs=[]))
+    for place in (tmp_path / "no" / "x.xml", tmp_path):
+        with pytest.raises(HostError, match="cannot be written"):
+            call("--file", mine, "--run", "--junit", str(place))
+    assert measuring.asked == []
+    stale = tmp_path / "x.xml"
+    stale.write_text("yesterday's")
+    with pytest.raises(DatabaseError):
+        call("--file", mine, "--campaign", "none", "--junit", str(stale))
+    assert stale.read_text() == ""
+
+
+def test_junit_is_xml_whatever_a_sentence_holds(call: Call, mine: str, tmp_path: Path) -> None:
+    sentence = r'<b> & "x" \u0000 \u001b \uFFFF \uFFFE \u2028 é 🖴'
+    sentence = sentence.replace('"x"', r"\"x\"")
+    Path(mine).write_text(MINE.replace("directsync is as fast as none.", sentence))
+    call("--file", mine, "--junit", str(tmp_path / "out.xml"))
+    root = Xml.parse(tmp_path / "out.xml").getroot()  # noqa: S314 - we wrote it
+    (failure,) = root.iter("failure")
+    assert '<b> & "x"' in (failure.text or "")
+    assert "é 🖴" in (failure.text or "")
+
+
+def test_a_claim_counts_once(call: Call, mine: str, tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="claim 'slower' of 'mine' stands in another file and in"):
+        call("--file", mine, "--file", mine)
+    other = tmp_path / "other.toml"
+    other.write_text(MINE.replace('"mine"', '"theirs"'))
+    found = document(call("--file", mine, "--file", str(other), "--format", "json")[1], "claims")
+    assert len(found["claims"]) == 6

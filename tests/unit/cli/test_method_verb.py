@@ -52,6 +52,31 @@ def test_every_number_of_an_answer_is_explained(name: str, rows: str) -> None:
     assert keys <= explained
 
 
+def numbers_of(form: object) -> set[str]:
+    """The names of all numbers in a schema, wherever they stand; the machine's facts are none."""
+    found: set[str] = set()
+    if isinstance(form, dict):
+        for key, value in form.get("properties", {}).items():
+            kind = f"{value.get('type', '')}{value.get('$ref', '')}"
+            if key != "host" and any(word in kind for word in ("number", "integer", "positive")):
+                found.add(key)
+        found |= {name for key, part in form.items() if key != "host" for name in numbers_of(part)}
+    if isinstance(form, list):
+        found |= {name for part in form for name in numbers_of(part)}
+    return found
+
+
+@pytest.mark.parametrize("name", ["recommend", "audit", "table", "powercut", "plan"])
+def test_every_number_of_the_other_verbs_is_explained(name: str) -> None:
+    text = (files("vdisklab.report") / "schemas" / f"{name}.json").read_text("utf-8")
+    explained = {key for each in EXPLANATIONS for key in each.keys}
+    asked = {"seed", "size_bytes", "blocks", "runtime", "ramp", "scale", "cpus", "memory_bytes",
+             "disks", "arc_bytes", "block"}  # fmt: skip
+    found = numbers_of(json.loads(text)) - asked
+    assert found
+    assert found <= explained
+
+
 def test_every_number_of_the_ranking_and_of_a_comparison_is_explained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

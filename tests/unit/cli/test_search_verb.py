@@ -23,9 +23,12 @@ from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.needs import only_with, parse_need
-from vdisklab.plan.profile import Profile
+from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.request import Request
-from vdisklab.report.wording import search_sentence
+from vdisklab.report.wording import search_effort, search_sentence
+
+READS = "randread-4k-q1/read/iops"
+FIO: dict[str, Setting] = {"rw": "randread", "bs": "4k", "iodepth": 1}
 
 
 @pytest.fixture
@@ -99,6 +102,77 @@ def test_the_outcome_is_put_into_words(plan: CampaignPlan) -> None:
     near = dataclasses.replace(found, as_good=("raw/none",), ended=Ended.TIED)
     assert "Better by less than 3%, if at all: raw/none." in search_sentence(near)
     assert search().outcome(FakeStore(all_runs=[]), CAMPAIGN.id, 20) is None
+
+
+def test_why_it_ended_is_what_ended_it(plan: CampaignPlan) -> None:
+    """A budget that was there and not used up has not ended what the blocks have."""
+    late = search(budget=1e6).outcome(stored(plan, 2), CAMPAIGN.id, 2)
+    assert late is not None
+    assert late.ended is Ended.OUT_OF_BLOCKS
+    early = search(budget=1e6).outcome(stored(plan, 2), CAMPAIGN.id, 20)
+    assert early is not None
+    assert early.ended is Ended.OUT_OF_BUDGET
+
+
+def test_a_single_path_is_not_called_better_than_others(plan: CampaignPlan) -> None:
+    store = stored(plan, 1)
+    store.all_runs = [run for run in store.all_runs if run.path in ("host", "raw/none")]
+    found = search().outcome(store, CAMPAIGN.id, 20)
+    assert found is not None
+    assert search_sentence(found) == (
+        "Best: raw/none, after 1 block. No other path has numbers to compare it with."
+    )
+
+
+def test_how_much_was_measured_is_told() -> None:
+    assert search_effort(31, 12, 6) == (
+        "Measured in 31 runs; each of 12 cells in each of 6 blocks would have been 72."
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "metric", "message"),
+    [
+        (("randread-4k-q1",), READS, None),
+        (("randread-4k-q1",), "iops", None),
+        (("randread-4k-q1", "seqread-1m-q1"), "iops", "several numbers that are called 'iops'"),
+        (("randread-4k-q1",), "randread-4k-q1/write/iops", "nothing that is called"),
+        (("randread-4k-q1",), "randread-4k-q1/read/speed", "nothing that is called"),
+        (("randread-4k-q1",), "overall", "has no score 'overall'"),
+        (("randread-4k-q1", "seqread-1m-q1"), "read", None),
+    ],
+)
+def test_what_nothing_measures_is_refused_before_it_is_measured(
+    plan: CampaignPlan, names: tuple[str, ...], metric: str, message: str | None
+) -> None:
+    measurements = tuple(MeasurementPlan(name, "fio", FIO) for name in names)
+    asked = dataclasses.replace(plan, profile=Profile("mine", "t", measurements))
+    if message is None:
+        search(metric).require(asked)
+        return
+    with pytest.raises(PlanError, match=message):
+        search(metric).require(asked)
+
+
+def test_a_budget_that_one_block_exceeds_is_refused(plan: CampaignPlan) -> None:
+    profile = Profile("mine", "t", (MeasurementPlan("randread-4k-q1", "fio", FIO),))
+    asked = dataclasses.replace(plan, profile=profile)
+    search("iops", budget=3600).require(asked)
+    with pytest.raises(PlanError, match="the first block alone, of 5 cells, takes about") as caught:
+        search("iops", budget=5).require(asked)
+    assert "--budget " in (caught.value.hint or "")
+
+
+def test_a_guests_path_that_scores_relate_to_is_measured_in_every_block(plan: CampaignPlan) -> None:
+    """Without the baseline a block has no score of anything."""
+    baseline = next(cell.path for cell in plan.cells if cell.label == "qcow2/directsync")
+    asked = dataclasses.replace(plan, baseline=baseline)
+    runs = stored(plan, 1)
+    each = sum(run.wall_seconds or 0.0 for run in runs.all_runs) / len(runs.all_runs)
+    for metric, measured in (("overall", True), (READS, False)):
+        tight = search(metric, budget=each * (len(runs.all_runs) + 8))
+        second = names(plan, tight.choosing(runs, asked, CAMPAIGN.id)(2))
+        assert ("qcow2/directsync" in second) is measured
 
 
 def test_needs_leave_paths_out_and_list_them(plan: CampaignPlan) -> None:

@@ -43,3 +43,21 @@ def test_a_question_that_was_interrupted_before_it_began_is_no_warning() -> None
             channel.execute("query-status")
         gc.collect()
     assert [str(each.message) for each in said] == []
+
+
+def test_a_ctrl_c_within_a_task_is_no_warning_when_the_loop_is_closed() -> None:
+    """It is raised again by each task that waits for that one, also while the loop is closed."""
+
+    async def greeted() -> None:
+        interrupt()
+
+    def ask() -> None:
+        with event_loop() as loop:
+            loop.run_until_complete(asyncio.wait_for(greeted(), 5))
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with pytest.raises(KeyboardInterrupt):
+            ask()
+        gc.collect()
+    assert [str(each.message) for each in said] == []
