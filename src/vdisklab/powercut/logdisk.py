@@ -12,18 +12,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from vdisklab.errors import HostError
+from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import environment
+from vdisklab.host.deadline import patience
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import attach_loop
-from vdisklab.powercut.diskserver import READY, Lies
+from vdisklab.powercut.diskserver import FULL, READY, Lies
 from vdisklab.powercut.dmlog import MarkTail
+from vdisklab.powercut.memory import memory_full
 from vdisklab.storage.loop import read_direct_io, require_flushes
 from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
 
-_START_SECONDS = 15.0
-_END_SECONDS = 10.0
+_START_SECONDS = 30.0
+_END_SECONDS = 60.0
 
 HONEST = Lies()
 
@@ -110,7 +112,11 @@ def _arguments(
 
 @contextmanager
 def _server(arguments: tuple[str, ...]) -> Iterator[None]:
-    """The server, ready; it ends by itself once its file is unmounted, and is killed otherwise."""
+    """The server, ready; it ends by itself once its file is unmounted, and is killed otherwise.
+
+    Raises MemoryFullError, whatever else came of it, when there was no room for something: what
+    stood on the disk met errors that no disk of the model has.
+    """
     process = subprocess.Popen(
         arguments,
         stdin=subprocess.DEVNULL,
@@ -123,20 +129,39 @@ def _server(arguments: tuple[str, ...]) -> Iterator[None]:
     try:
         _await_ready(process)
         yield
-        process.wait(_END_SECONDS)
+        process.wait(_END_SECONDS * patience())
     except subprocess.TimeoutExpired as error:
         raise HostError("the logged disk did not end when it was unmounted") from error
+    except DirtyHostError:
+        raise
+    except Exception as error:
+        _require_room(process, error)
+        raise
+    else:
+        _require_room(process)
     finally:
         process.kill()
         process.communicate()
 
 
+def _require_room(process: subprocess.Popen[bytes], met: Exception | None = None) -> None:
+    """Raises MemoryFullError when the server said so; it is not read from before it is gone."""
+    if FULL in _last_words(process):
+        raise memory_full("all that was written to the logged disk") from met
+
+
+def _last_words(process: subprocess.Popen[bytes]) -> bytes:
+    process.kill()
+    return process.communicate()[1]
+
+
 def _await_ready(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-    readable, _, _ = select.select([process.stdout], [], [], _START_SECONDS)
+    readable, _, _ = select.select([process.stdout], [], [], _START_SECONDS * patience())
     said = process.stdout.readline() if readable else b""
     if said != READY:
-        process.kill()
-        _, errors = process.communicate()
+        errors = _last_words(process)
+        if FULL in errors:
+            raise memory_full("a logged disk")
         last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
         raise HostError(f"the logged disk cannot be started: {last[0]}")
