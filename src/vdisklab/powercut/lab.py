@@ -12,8 +12,8 @@ from vdisklab.errors import HostError
 from vdisklab.guest.blockdev import Disk
 from vdisklab.guest.storagedaemon import StorageDaemon
 from vdisklab.host.command import Host
-from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import Ledger
+from vdisklab.host.memory import available_memory
 from vdisklab.powercut.blocklayer import nbd_disk
 from vdisklab.powercut.cuts import Cut, Selection, Wanted, epochs_between, select_cuts
 from vdisklab.powercut.daemonkeeper import DaemonKeeper, keep_daemon
@@ -151,7 +151,7 @@ def open_lab(
 
 
 def _memory_bytes() -> int:
-    available = memory_bytes(field="MemAvailable")
+    available = available_memory()
     size = min(_MEMORY_BYTES, available // 2)
     if size < _LEAST_MEMORY:
         raise HostError(
