@@ -11,14 +11,16 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
+from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import leftovers, open_ledger
-from vdisklab.host.mounts import mounts_below
+from vdisklab.host.mounts import mounted_elsewhere, mounts_below
 from vdisklab.powercut.diskserver import Lies
 from vdisklab.powercut.log import Flag, read_log
 from vdisklab.powercut.logdisk import LoggedDisk, logged_disk
@@ -151,6 +153,30 @@ def test_a_server_that_cannot_start_is_one_sentence(
     ):
         pytest.fail("not reached")
     assert list(site.directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["private", "slave"])
+def test_another_mount_namespace_that_holds_the_disk_is_named(
+    how: str, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container that starts meanwhile has a copy of each mount, which our umount leaves."""
+    monkeypatch.setattr("vdisklab.powercut.logdisk._END_SECONDS", 1.0)
+    with (
+        ExitStack() as stack,
+        pytest.raises(HostError, match=r"in another mount namespace.* by sleep \(\d+\)"),
+        logged_disk(site, "disk", 16 * MIB) as disk,
+    ):
+        hold_elsewhere(stack, disk, how)
+    assert list(site.directory.iterdir()) == []
+
+
+def hold_elsewhere(stack: ExitStack, disk: LoggedDisk, how: str) -> None:
+    argv = ("unshare", "--mount", "--propagation", how, "sleep", "60")
+    held = stack.enter_context(subprocess.Popen(argv))
+    stack.callback(held.kill)
+    mounts = mounts_below(disk.log.parent)
+    marker = next(each.source for each in mounts if each.filesystem == "fuse.vdisklab")
+    wait_until(lambda: bool(mounted_elsewhere(marker)), timeout=30, what="the other namespace")
 
 
 def test_what_a_sigkill_leaves_is_cleaned(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import environment
 from vdisklab.host.deadline import patience
 from vdisklab.host.ledger import Kind
+from vdisklab.host.mounts import mounted_elsewhere
 from vdisklab.host.syscalls import attach_loop
 from vdisklab.powercut.diskserver import FULL, READY, Lies
 from vdisklab.powercut.dmlog import MarkTail
@@ -80,7 +81,7 @@ def logged_disk(
     ):
         mountpoint.touch()
         arguments = _arguments(marker, size, lies, (mountpoint, content, log))
-        with site.made(Kind.MOUNT, mountpoint), _server(arguments):
+        with site.made(Kind.MOUNT, mountpoint), _server(arguments, marker):
             with site.made(Kind.LOOP, mountpoint):
                 device = Path(attach_loop(mountpoint, direct_io=direct_io))
                 require_flushes(device)
@@ -111,7 +112,7 @@ def _arguments(
 
 
 @contextmanager
-def _server(arguments: tuple[str, ...]) -> Iterator[None]:
+def _server(arguments: tuple[str, ...], marker: str) -> Iterator[None]:
     """The server, ready; it ends by itself once its file is unmounted, and is killed otherwise.
 
     Raises MemoryFullError, whatever else came of it, when there was no room for something: what
@@ -131,7 +132,7 @@ def _server(arguments: tuple[str, ...]) -> Iterator[None]:
         yield
         process.wait(_END_SECONDS * patience())
     except subprocess.TimeoutExpired as error:
-        raise HostError("the logged disk did not end when it was unmounted") from error
+        raise _still_mounted(marker) from error
     except DirtyHostError:
         raise
     except Exception as error:
@@ -142,6 +143,18 @@ def _server(arguments: tuple[str, ...]) -> Iterator[None]:
     finally:
         process.kill()
         process.communicate()
+
+
+def _still_mounted(marker: str) -> HostError:
+    holders = mounted_elsewhere(marker)
+    if not holders:
+        return HostError("the logged disk did not end when it was unmounted")
+    return HostError(
+        "the logged disk is still mounted in another mount namespace, which was made meanwhile, by "
+        f"{', '.join(holders)}",
+        hint="start no container, and nothing with `unshare --mount`, while vdisklab runs; the "
+        "same command asks again",
+    )
 
 
 def _require_room(process: subprocess.Popen[bytes], met: Exception | None = None) -> None:

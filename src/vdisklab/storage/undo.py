@@ -20,7 +20,7 @@ from vdisklab.host.blockdevice import is_same, open_device, signatures, usage
 from vdisklab.host.command import Host
 from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import Entry, Kind
-from vdisklab.host.mounts import mount_at, mount_of, mounts_below, read_mounts
+from vdisklab.host.mounts import mount_at, mount_of, mounted_elsewhere, mounts_below, read_mounts
 from vdisklab.storage.undo_members import (
     destroy_pool,
     remove_group,
@@ -112,8 +112,10 @@ def detach_loop(host: Host, entry: Entry) -> None:
         return
     if host.which("losetup") is None and not _is_loop(entry.name):
         return  # it was missing when the device was to be attached, too
+    devices: list[str] = []
     try:
-        for device in loops_of(host, entry.name):
+        devices = loops_of(host, entry.name)
+        for device in devices:
             # The kernel would only note the wish, and detach when it is unmounted.
             if any(mount.source == device for mount in read_mounts()):
                 raise HostError(f"{device} is still mounted")
@@ -124,8 +126,10 @@ def detach_loop(host: Host, entry: Entry) -> None:
             what=f"release of the loop device on {entry.name}",
         )
     except HostError as error:
+        holders = [each for device in devices for each in mounted_elsewhere(device)]
+        elsewhere = f"; it is mounted in the namespace of {', '.join(holders)}" if holders else ""
         raise DirtyHostError(
-            f"the loop device on {entry.name} cannot be detached: {error}"
+            f"the loop device on {entry.name} cannot be detached: {error}{elsewhere}"
         ) from error
 
 
