@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import signal
@@ -26,7 +27,7 @@ from vdisklab.powercut.log import Flag, read_log
 from vdisklab.powercut.logdisk import LoggedDisk, logged_disk
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.tmpfs import tmpfs
-from vdisklab.storage.undo import UNDO
+from vdisklab.storage.undo import UNDO, processes_marked
 from vdisklab.units import MIB
 
 pytestmark = pytest.mark.host
@@ -153,6 +154,26 @@ def test_a_server_that_cannot_start_is_one_sentence(
     ):
         pytest.fail("not reached")
     assert list(site.directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_server_that_is_killed_is_named_and_not_what_it_broke(seen: bool, site: Site) -> None:
+    with (
+        pytest.raises(HostError, match="logged disk's server was killed by signal 9"),
+        logged_disk(site, "disk", 16 * MIB) as disk,
+    ):
+        kill_server(site, disk, seen=seen)
+    assert list(site.directory.iterdir()) == []
+
+
+def kill_server(site: Site, disk: LoggedDisk, *, seen: bool) -> None:
+    (server,) = processes_marked(f"--marker={site.directory.name}-disk")
+    os.kill(server, signal.SIGKILL)
+    wait_until(lambda: not processes_marked(f"--marker={site.directory.name}-disk"),
+               timeout=10, what="its end")  # fmt: skip
+    if seen:
+        disk.target.path.write_bytes(b"x" * 4096)
+        raise OSError(errno.EIO, "what stands on the disk met its end")
 
 
 @pytest.mark.parametrize("how", ["private", "slave"])

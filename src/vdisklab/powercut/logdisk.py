@@ -136,10 +136,15 @@ def _server(arguments: tuple[str, ...], marker: str) -> Iterator[None]:
     except DirtyHostError:
         raise
     except Exception as error:
+        ended = process.poll()
         _require_room(process, error)
+        if ended is not None:
+            raise _ended_early(ended) from error
         raise
     else:
         _require_room(process)
+        if process.returncode:
+            raise _ended_early(process.returncode)
     finally:
         process.kill()
         process.communicate()
@@ -154,6 +159,14 @@ def _still_mounted(marker: str) -> HostError:
         f"{', '.join(holders)}",
         hint="start no container, and nothing with `unshare --mount`, while vdisklab runs; the "
         "same command asks again",
+    )
+
+
+def _ended_early(status: int) -> HostError:
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with {status}"
+    return HostError(
+        f"the logged disk's server {how} while the disk was in use",
+        hint="`dmesg` says whether it was killed for want of memory; the same command asks again",
     )
 
 
