@@ -156,6 +156,18 @@ def test_a_server_that_cannot_start_is_one_sentence(
     assert list(site.directory.iterdir()) == []
 
 
+def test_a_server_that_is_never_ready_is_one_sentence(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vdisklab.powercut.logdisk.READY", b"another word\n")
+    with (
+        pytest.raises(HostError, match="the logged disk cannot be started: it said nothing"),
+        logged_disk(site, "disk", 16 * MIB),
+    ):
+        pytest.fail("not reached")
+    assert list(site.directory.iterdir()) == []
+
+
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_server_that_is_killed_is_named_and_not_what_it_broke(seen: bool, site: Site) -> None:
     with (

@@ -113,11 +113,7 @@ def _arguments(
 
 @contextmanager
 def _server(arguments: tuple[str, ...], marker: str) -> Iterator[None]:
-    """The server, ready; it ends by itself once its file is unmounted, and is killed otherwise.
-
-    Raises MemoryFullError, whatever else came of it, when there was no room for something: what
-    stood on the disk met errors that no disk of the model has.
-    """
+    """The server, ready; it ends by itself once its file is unmounted, and is killed otherwise."""
     process = subprocess.Popen(
         arguments,
         stdin=subprocess.DEVNULL,
@@ -129,6 +125,21 @@ def _server(arguments: tuple[str, ...], marker: str) -> Iterator[None]:
     )
     try:
         _await_ready(process)
+        with _in_good_health(process, marker):
+            yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def _in_good_health(process: subprocess.Popen[bytes], marker: str) -> Iterator[None]:
+    """Waits for the server's end after the block.
+
+    Raises HostError, whatever came of the block, when the server was killed or had no room for
+    something: what stood on the disk met errors that no disk of the model has.
+    """
+    try:
         yield
         process.wait(_END_SECONDS * patience())
     except subprocess.TimeoutExpired as error:
@@ -145,9 +156,6 @@ def _server(arguments: tuple[str, ...], marker: str) -> Iterator[None]:
         _require_room(process)
         if process.returncode:
             raise _ended_early(process.returncode)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def _still_mounted(marker: str) -> HostError:
