@@ -2,9 +2,11 @@
 
     vdisklab powercut PATHS... --format json > verdicts.json
     python bench/powercut_matrix.py verdicts.json... > bench/results/powercut-guest.json
+    python bench/powercut_matrix.py --onto bench/results/powercut-guest.json verdicts.json... > new
     python bench/powercut_matrix.py --refresh docs/powercut.md
 
-Of equal questions in several documents the last answer is taken. A page asks for a table with
+Of equal questions in several documents the last answer is taken; `--onto` adds answers to a record
+that was made of the same machine before. A page asks for a table with
 
     <!-- table: powercut-guest.json rows=bus,client where=client:never -->
     <!-- end -->
@@ -27,10 +29,14 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.plan.path import DiskPath, parse_path
-from vdisklab.plan.segments import CacheMode
+from vdisklab.plan.segments import CacheMode, WriteCache
+from vdisklab.powercut.trace import ClientKind
 
 Record = dict[str, Any]
 Verdict = Mapping[str, Any]
+
+_COUNTS = ("wanted", "afterlives")
+"""Settings that do not make another question, as they only say how many states are judged."""
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -50,11 +56,7 @@ def compact(documents: Iterable[Mapping[str, Any]]) -> Record:
     if len({(each["kernel"], each["qemu"]) for each in hosts}) > 1:
         raise SystemExit("these verdicts are of several kernels or QEMUs")
     settings = [_flat(each["settings"]) for each in verdicts]
-    shared = {
-        name: value
-        for name, value in settings[0].items()
-        if name != "driver" and all(each.get(name) == value for each in settings)
-    }
+    shared = _shared(settings)
     return {
         "host": {key: value for key, value in hosts[0].items() if key != "machine_id"},
         "accelerator": verdicts[0]["seen"].get("guest.accelerator"),
@@ -63,7 +65,7 @@ def compact(documents: Iterable[Mapping[str, Any]]) -> Record:
         "verdicts": [
             {key: verdict[key] for key in _KEPT}
             | {"seconds": round(verdict["wall_seconds"], 1)}
-            | {"settings": {key: of[key] for key in of if key not in shared}}
+            | {"settings": _without(shared, of)}
             | {"seen": {key: verdict["seen"][key] for key in _SEEN if key in verdict["seen"]}}
             | _example(verdict)
             for verdict, of in zip(verdicts, settings, strict=True)
@@ -71,8 +73,88 @@ def compact(documents: Iterable[Mapping[str, Any]]) -> Record:
     }
 
 
+def joined(earlier: Record, later: Record) -> Record:
+    """Two records as one; of equal questions the later answer is taken.
+
+    Raises SystemExit when they are of different kernels, QEMUs or accelerators.
+    """
+    if _machine(earlier) != _machine(later):
+        raise SystemExit("these records are of several kernels, QEMUs or accelerators")
+    answers: dict[tuple[str, ...], tuple[Verdict, Record]] = {}
+    for record in (earlier, later):
+        for verdict in record["verdicts"]:
+            settings = record["settings"] | verdict["settings"]
+            asked = json.dumps(
+                {name: value for name, value in settings.items() if not name.startswith(_COUNTS)}
+            )
+            question = (verdict["path"], verdict["client"], verdict["access"], asked)
+            answers[question] = (verdict, settings)
+    shared = _shared([settings for _, settings in answers.values()])
+    verdicts = [
+        {**verdict, "settings": _without(shared, settings)}
+        for verdict, settings in answers.values()
+    ]
+    return earlier | {
+        "settings": shared,
+        "controls": _added(earlier["controls"], later["controls"]),
+        "verdicts": _by_row(verdicts),
+    }
+
+
+def _machine(record: Record) -> tuple[str, ...]:
+    host = record["host"]
+    return (host["kernel"], host["qemu"], record["accelerator"])
+
+
+def _shared(settings: Sequence[Record]) -> Record:
+    """What all were asked with; the driver's setting always stands at the verdict."""
+    return {
+        name: value
+        for name, value in settings[0].items()
+        if name != "driver" and all(each.get(name) == value for each in settings)
+    }
+
+
+def _without(shared: Record, settings: Record) -> Record:
+    return {name: value for name, value in settings.items() if name not in shared}
+
+
+def _added(earlier: Sequence[Record], later: Sequence[Record]) -> list[Record]:
+    """The controls of both; each name is in both, as every campaign runs all of them."""
+    new = {each["name"]: each["losses_of_states"] for each in later}
+    return [
+        {**each, "losses_of_states": each["losses_of_states"] + new[each["name"]]}
+        for each in earlier
+    ]
+
+
+def _by_row(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Stacks and buses in the order in which they first stand there, then as they are declared.
+
+    What was asked later would else stand below everything, away from its own bus.
+    """
+
+    def first_seen(axis: str) -> dict[str, int]:
+        values = dict.fromkeys(_AXES[axis](parse_path(v["path"]), v) for v in verdicts)
+        return {value: number for number, value in enumerate(values)}
+
+    stacks, buses = first_seen("stack"), first_seen("bus")
+    caches, clients = list(WriteCache), list(ClientKind)
+
+    def place(verdict: Verdict) -> tuple[int, ...]:
+        path = parse_path(verdict["path"])
+        return (
+            stacks[_AXES["stack"](path, verdict)],
+            buses[_AXES["bus"](path, verdict)],
+            caches.index(path.attachment.write_cache),
+            clients.index(ClientKind(verdict["client"])),
+        )
+
+    return sorted(verdicts, key=place)
+
+
 def _question(verdict: Verdict) -> tuple[str, ...]:
-    settings = {**verdict["settings"], "wanted": None, "afterlives": None}
+    settings = {**verdict["settings"]} | dict.fromkeys(_COUNTS)
     return (verdict["path"], verdict["client"], verdict["access"], json.dumps(settings))
 
 
@@ -276,13 +358,17 @@ def _shown(asked: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--refresh", action="store_true", help="make a page's tables anew")
+    parser.add_argument("--onto", metavar="RECORD", type=Path, help="add the verdicts to a record")
     parser.add_argument("files", nargs="+", type=Path)
     asked = parser.parse_args()
     if asked.refresh:
         for page in asked.files:
             page.write_text(refreshed(page.read_text()))
         return
-    sys.stdout.write(spelled(compact(json.loads(file.read_text()) for file in asked.files)))
+    record = compact(json.loads(file.read_text()) for file in asked.files)
+    if asked.onto is not None:
+        record = joined(json.loads(asked.onto.read_text()), record)
+    sys.stdout.write(spelled(record))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import signal
@@ -11,20 +12,22 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
+from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import leftovers, open_ledger
-from vdisklab.host.mounts import mounts_below
+from vdisklab.host.mounts import mounted_elsewhere, mounts_below
 from vdisklab.powercut.diskserver import Lies
 from vdisklab.powercut.log import Flag, read_log
 from vdisklab.powercut.logdisk import LoggedDisk, logged_disk
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.tmpfs import tmpfs
-from vdisklab.storage.undo import UNDO
+from vdisklab.storage.undo import UNDO, processes_marked
 from vdisklab.units import MIB
 
 pytestmark = pytest.mark.host
@@ -151,6 +154,62 @@ def test_a_server_that_cannot_start_is_one_sentence(
     ):
         pytest.fail("not reached")
     assert list(site.directory.iterdir()) == []
+
+
+def test_a_server_that_is_never_ready_is_one_sentence(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vdisklab.powercut.logdisk.READY", b"another word\n")
+    with (
+        pytest.raises(HostError, match="the logged disk cannot be started: it said nothing"),
+        logged_disk(site, "disk", 16 * MIB),
+    ):
+        pytest.fail("not reached")
+    assert list(site.directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_server_that_is_killed_is_named_and_not_what_it_broke(seen: bool, site: Site) -> None:
+    with (
+        pytest.raises(HostError, match="logged disk's server was killed by signal 9"),
+        logged_disk(site, "disk", 16 * MIB) as disk,
+    ):
+        kill_server(site, disk, seen=seen)
+    assert list(site.directory.iterdir()) == []
+
+
+def kill_server(site: Site, disk: LoggedDisk, *, seen: bool) -> None:
+    (server,) = processes_marked(f"--marker={site.directory.name}-disk")
+    os.kill(server, signal.SIGKILL)
+    wait_until(lambda: not processes_marked(f"--marker={site.directory.name}-disk"),
+               timeout=10, what="its end")  # fmt: skip
+    if seen:
+        disk.target.path.write_bytes(b"x" * 4096)
+        raise OSError(errno.EIO, "what stands on the disk met its end")
+
+
+@pytest.mark.parametrize("how", ["private", "slave"])
+def test_another_mount_namespace_that_holds_the_disk_is_named(
+    how: str, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container that starts meanwhile has a copy of each mount, which our umount leaves."""
+    monkeypatch.setattr("vdisklab.powercut.logdisk._END_SECONDS", 1.0)
+    with (
+        ExitStack() as stack,
+        pytest.raises(HostError, match=r"in another mount namespace.* by sleep \(\d+\)"),
+        logged_disk(site, "disk", 16 * MIB) as disk,
+    ):
+        hold_elsewhere(stack, disk, how)
+    assert list(site.directory.iterdir()) == []
+
+
+def hold_elsewhere(stack: ExitStack, disk: LoggedDisk, how: str) -> None:
+    argv = ("unshare", "--mount", "--propagation", how, "sleep", "60")
+    held = stack.enter_context(subprocess.Popen(argv))
+    stack.callback(held.kill)
+    mounts = mounts_below(disk.log.parent)
+    marker = next(each.source for each in mounts if each.filesystem == "fuse.vdisklab")
+    wait_until(lambda: bool(mounted_elsewhere(marker)), timeout=30, what="the other namespace")
 
 
 def test_what_a_sigkill_leaves_is_cleaned(tmp_path: Path) -> None:

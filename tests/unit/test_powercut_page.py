@@ -70,6 +70,43 @@ def test_verdicts_of_two_kernels_are_not_joined() -> None:
         MATRIX["compact"]([document(), document(path="xfs/raw/none", host=other)])
 
 
+def guest_document(path: str, **changed: object) -> dict[str, Any]:
+    settings = {"afterlives": 4, "driver": "as-found", "wanted": {"states": 4}}
+    return document(path=f"ext4/raw/{path}", **{"settings": settings} | changed)
+
+
+def test_answers_are_added_to_a_record_and_stand_with_their_bus() -> None:
+    more = {"afterlives": 20, "driver": "as-found", "wanted": {"states": 4}}
+    earlier = MATRIX["compact"](
+        [
+            guest_document("none/ide:write_cache=on"),
+            guest_document("none/sata:write_cache=on"),
+            guest_document("none/ide:write_cache=off", survives=False),
+        ]
+    )
+    later = MATRIX["compact"](
+        [
+            guest_document("none/ide:write_cache=off", survives=True, settings=more),
+            guest_document("none/ide:write_cache=on", client="flushes", settings=more),
+        ]
+    )
+    record = MATRIX["joined"](earlier, later)
+    assert [
+        (each["path"].split("/")[-1], each["client"], each["survives"], each["settings"])
+        for each in record["verdicts"]
+    ] == [
+        ("ide:write_cache=on", "flushes", False, {"afterlives": 20, "driver": "as-found"}),
+        ("ide:write_cache=on", "never", False, {"afterlives": 4, "driver": "as-found"}),
+        ("ide:write_cache=off", "never", True, {"afterlives": 20, "driver": "as-found"}),
+        ("sata:write_cache=on", "never", False, {"afterlives": 4, "driver": "as-found"}),
+    ]
+    assert record["settings"] == {"wanted.states": 4}
+    assert record["controls"][0]["losses_of_states"] == [[1, 1]] * 5
+    elsewhere = earlier | {"host": {"kernel": "6.1", "qemu": "7.2"}}
+    with pytest.raises(SystemExit, match="several kernels"):
+        MATRIX["joined"](elsewhere, later)
+
+
 def test_no_cell_holds_two_verdicts() -> None:
     both = [*document()["verdicts"], *document(client="fua")["verdicts"]]
     wish = MATRIX["Wish"].parse("r.json rows=stack")

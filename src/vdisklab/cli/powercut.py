@@ -23,6 +23,7 @@ from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.plan import print_dropped
 from vdisklab.cli.run import cache_directory
 from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url, emit
+from vdisklab.cli.verdicts import says_nothing_of_its_device
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError
 from vdisklab.guest.starting import Surroundings
 from vdisklab.host.command import LocalHost
@@ -269,6 +270,13 @@ def _notes(found: Sequence[PowerCut], controls: Sequence[ControlResult]) -> tupl
         notes.append(
             "Where not all states were judged, at most 3 in so many as were judged lose (95 %, "
             f"rule of three): {3 / min(sampled):.2%} or less."
+        )
+    partial = [each.path for each in found if says_nothing_of_its_device(each)]
+    if partial:
+        notes.append(
+            f"{', '.join(dict.fromkeys(partial))}: judged without the device. QEMU's NVMe device "
+            "with a write cache forgets FUA, which the block layer alone keeps: --access guest "
+            "judges both."
         )
     if controls:
         notes.append(f"{len(controls)} controls were passed before the first verdict.")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from vdisklab.analysis.durability import Cuts, PathVerdict, Verdicts
+from vdisklab.analysis.durability import Cuts, PathVerdict, Verdicts, forgets_fua
 from vdisklab.cli.tables import Results
+from vdisklab.plan.path import parse_path
+from vdisklab.powercut.campaign import AccessKind
 from vdisklab.powercut.driver import DriverSetting
 from vdisklab.powercut.trace import ClientKind
 from vdisklab.powercut.verdict import Outcome
@@ -32,6 +34,8 @@ def verdicts_of(found: Iterable[PowerCut]) -> Verdicts:
     for each in found:
         if each.failure is not None or each.survives is None or _alters_itself(each):
             continue
+        if says_nothing_of_its_device(each):
+            continue
         known = verdicts.get(each.path, PathVerdict(each.path))
         cuts = _cuts(each)
         verdicts[each.path] = (
@@ -40,6 +44,14 @@ def verdicts_of(found: Iterable[PowerCut]) -> Verdicts:
             else replace(known, flushed=known.flushed + cuts)
         )
     return verdicts
+
+
+def says_nothing_of_its_device(found: PowerCut) -> bool:
+    """True when a path was judged without its device, and that device drops what was asked for.
+
+    The block layer alone keeps what the guest would lose on the same path.
+    """
+    return found.access == AccessKind.NBD and forgets_fua(parse_path(found.path))
 
 
 def _cuts(found: PowerCut) -> Cuts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,38 @@ def mount_of(path: Path) -> Mount | None:
 def mounts_below(directory: Path) -> tuple[Mount, ...]:
     """Mounts strictly inside a directory."""
     return tuple(mount for mount in read_mounts() if directory in mount.mountpoint.parents)
+
+
+def mounted_elsewhere(source: str, processes: Path = Path("/proc")) -> tuple[str, ...]:
+    """Processes in other mount namespaces in which a device or a server's file is still mounted.
+
+    A namespace that is made while something is mounted gets a copy of that mount
+    (mount_namespaces(7)), and where mounts are not shared the copy stays when the original is
+    unmounted: the device is in use for as long as that namespace lives, and nothing in ours shows
+    it.
+    """
+    ours = _namespace(processes / "self")
+    seen = {ours, None}
+    found: list[str] = []
+    for process in processes.glob("[0-9]*"):
+        if (namespace := _namespace(process)) in seen:
+            continue
+        seen.add(namespace)
+        try:
+            mounts = read_mounts(process / "mountinfo")
+            name = (process / "comm").read_text(errors="replace").strip()
+        except OSError:
+            continue  # it ended while we looked
+        if any(mount.source == source for mount in mounts):
+            found.append(f"{name} ({process.name})")
+    return tuple(found)
+
+
+def _namespace(process: Path) -> str | None:
+    try:
+        return os.readlink(process / "ns" / "mnt")  # noqa: PTH115 - it names what is no path
+    except OSError:
+        return None
 
 
 def _parse(line: str) -> Mount:

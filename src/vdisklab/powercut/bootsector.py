@@ -91,7 +91,10 @@ class BootSectorDisk:
         if fua or count != 1:
             raise PlanError("a boot sector writes one sector at a time, without FUA")
         record = make_records(np.array([first], dtype=np.int64), version).tobytes()
-        self.line.sendall(first.to_bytes(8, "little") + record)
+        try:
+            self.line.sendall(first.to_bytes(8, "little") + record)
+        except OSError as error:
+            raise _gone("the BIOS", error) from error
         self._requests += 1
         return self._requests
 
@@ -109,10 +112,23 @@ class BootSectorDisk:
 
 def _byte(line: socket.socket, seconds: float, who: str) -> bytes:
     readable, _, _ = select.select([line], [], [], seconds)
-    said = line.recv(1) if readable else b""
-    if not said:
+    if not readable:
         raise GuestError(f"{who} did not answer within {seconds:.0f} s")
+    try:
+        said = line.recv(1)
+    except OSError as error:
+        raise _gone(who, error) from error
+    if not said:
+        raise _gone(who)
     return said
+
+
+def _gone(who: str, met: OSError | None = None) -> GuestError:
+    why = "" if met is None else f": {met.strerror}"
+    return GuestError(
+        f"{who} was lost{why}",
+        hint="QEMU ended: `dmesg` says whether it was killed for want of memory",
+    )
 
 
 @contextmanager

@@ -64,7 +64,7 @@ class Cut:
 
 def parse_cut(text: str) -> Cut:
     """The cut that `str(cut)` spelled; PowercutError for anything else."""
-    match = re.fullmatch(r"(\d+)-([0-9a-f]+)(?:-([0-9a-f]+)-(\d+)-(\d+))?", text)
+    match = re.fullmatch(r"(\d+)-([0-9a-f]+)(?:-([0-9a-f]+)-([1-9]\d*)-(\d+))?", text)
     if match is None:
         raise PowercutError(f"{text!r} names no case", hint="copy it from the verdict's table")
     epoch, kept, torn, unit, seed = match.groups()

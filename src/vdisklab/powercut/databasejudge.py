@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.host.ledger import Kind
-from vdisklab.host.syscalls import attach_loop, detach_loop, mount
+from vdisklab.host.syscalls import attach_loop, detach_loop, mount, write_whole
 from vdisklab.powercut.database import DATABASE, payload
 from vdisklab.powercut.judge import FutureVersionError
 from vdisklab.powercut.recovery import leave
@@ -94,7 +94,11 @@ class GuestFileSystem:
 
     def judge(self, content: Bytes, first: int, due: Committed) -> tuple[Outcome, str]:
         """What came of the database on a guest's disk with that content."""
-        content.tofile(self.file)
+        descriptor = os.open(self.file, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        try:
+            write_whole(descriptor, [content.tobytes()], 0)
+        finally:
+            os.close(descriptor)
         device = attach_loop(self.file)
         try:
             try:

@@ -24,6 +24,8 @@ from vdisklab.powercut.fuse import Operation, Request, Span
 from vdisklab.powercut.log import LogWriter
 
 READY = b"ready\n"
+FULL = b"full\n"
+"""Said once on standard error when there was no room for something: the disk then failed."""
 
 _MOUNT_OPTIONS = (
     "fd={fd},rootmode=100600,user_id=0,group_id=0,allow_other,default_permissions,max_read=1048576"
@@ -61,6 +63,7 @@ class DiskServer:
         self._order = random.Random(lies.seed)  # noqa: S311 - the order of completions
         self._pending: list[Callable[[], None]] = []
         self._running = True
+        self._full = False
         self._handlers: Mapping[int, Callable[[Request], None]] = {
             Operation.WRITE: self._write,
             Operation.READ: self._read,
@@ -112,8 +115,15 @@ class DiskServer:
             return
         try:
             handler(request)
-        except OSError as error:  # the memory below is full: the file system above must hear of it
-            self._reply(request.unique, error=error.errno or errno.EIO)
+        except OSError as error:
+            self._fail(request.unique, error)
+
+    def _fail(self, unique: int, error: OSError) -> None:
+        """The memory below is full: the file system above must hear of it, and so must we."""
+        if not self._full:
+            self._full = True
+            os.write(sys.stderr.fileno(), FULL)
+        self._reply(unique, error=error.errno or errno.EIO)
 
     def _complete(self) -> None:
         self._order.shuffle(self._pending)
@@ -123,12 +133,23 @@ class DiskServer:
 
     def _write(self, request: Request) -> None:
         offset, data = fuse.parse_write(request.body)
-        os.pwrite(self._disk, data, offset)
-        unique = request.unique
+        syscalls.write_whole(self._disk, [data], offset)
+        self._answer_when_logged(
+            request.unique,
+            lambda: self._log.write(offset, data),
+            fuse.write_reply(len(data)),
+        )
+
+    def _answer_when_logged(self, unique: int, log: Callable[[], None], body: bytes = b"") -> None:
+        """Answers a request as late as possible, just after it was logged."""
 
         def complete() -> None:
-            self._log.write(offset, data)
-            self._reply(unique, fuse.write_reply(len(data)))
+            try:
+                log()
+            except OSError as error:
+                self._fail(unique, error)
+                return
+            self._reply(unique, body)
 
         self._pending.append(complete)
 
@@ -141,13 +162,7 @@ class DiskServer:
             return
         syscalls.punch_hole(self._disk, span.offset, span.length)
         note = self._log.discard if gives_back else self._log.zero
-        unique = request.unique
-
-        def complete() -> None:
-            note(span.offset, span.length)
-            self._reply(unique)
-
-        self._pending.append(complete)
+        self._answer_when_logged(request.unique, lambda: note(span.offset, span.length))
 
     def _flush(self, request: Request) -> None:
         if self._lying.random() >= self._lies.dropped_flushes:
@@ -171,6 +186,17 @@ class DiskServer:
                 raise
 
 
+def _new_log(path: Path) -> LogWriter:
+    log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        return LogWriter(log)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.write(sys.stderr.fileno(), FULL)
+        sys.exit(1)
+
+
 def main() -> None:
     """Mounts the file, says `ready`, serves until it is unmounted."""
     parser = argparse.ArgumentParser()
@@ -187,10 +213,9 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     disk = os.open(asked.disk, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.ftruncate(disk, asked.size)
-    log = os.open(asked.log, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     device = os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     lies = Lies(asked.dropped_flushes, asked.seed)
-    server = DiskServer(device, disk, LogWriter(log), asked.size, lies)
+    server = DiskServer(device, disk, _new_log(asked.log), asked.size, lies)
     options = _MOUNT_OPTIONS.format(fd=device)
     syscalls.mount(asked.marker, asked.mountpoint, "fuse.vdisklab", options, 6)
     syscalls.lock_memory()

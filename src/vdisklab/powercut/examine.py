@@ -179,11 +179,12 @@ class Examiner:
 
 @contextmanager
 def open_examiner(
-    site: Site, recording: Recording, daemon: DaemonKeeper | None
+    site: Site, recording: Recording, daemon: DaemonKeeper | None, *, sharers: int = 1
 ) -> Iterator[Examiner]:
     """An examiner of a recording, with its files in the site's directory, which is in memory.
 
-    Raises PowercutError when log and trace do not belong together.
+    `sharers` examine side by side in the same memory. Raises PowercutError when log and trace do
+    not belong together.
     """
     trace = recording.trace
     log = read_log(recording.log)
@@ -194,7 +195,7 @@ def open_examiner(
         raise PowercutError("the recording is damaged: its log is of a larger disk")
     with (
         _guest(site, trace) as guest,
-        open_rebuilder(site.directory, log, trace.disk_size) as rebuilder,
+        open_rebuilder(site.directory, log, trace.disk_size, sharers=sharers) as rebuilder,
         site.made(Kind.LOOP, rebuilder.state_file),
         open_recovery(site, trace) as recovery,
     ):

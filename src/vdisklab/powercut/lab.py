@@ -13,16 +13,17 @@ from vdisklab.guest.blockdev import Disk
 from vdisklab.guest.storagedaemon import StorageDaemon
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
+from vdisklab.host.memory import available_memory
 from vdisklab.powercut.blocklayer import nbd_disk
 from vdisklab.powercut.cuts import Cut, Selection, Wanted, epochs_between, select_cuts
 from vdisklab.powercut.daemonkeeper import DaemonKeeper, keep_daemon
 from vdisklab.powercut.guests import Guests
 from vdisklab.powercut.log import read_log
+from vdisklab.powercut.memory import require_memory, told_when_full
 from vdisklab.powercut.record import PromisingDisk
 from vdisklab.powercut.recording import Access, Asked, Recording, make_recording
 from vdisklab.powercut.verdict import Judged, Verdict, summarise
 from vdisklab.powercut.workers import STATE_SECONDS, HangError, Job, Pool, open_pool
-from vdisklab.storage.room import free_bytes
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.tmpfs import tmpfs
 from vdisklab.units import GIB, format_bytes
@@ -32,6 +33,8 @@ AFTERLIVES = 20
 
 _MEMORY_BYTES, _LEAST_MEMORY = 8 * GIB, 1 * GIB
 _ROOM_PER_RECORDING = GIB // 2
+_RECORDING = "another recording"
+_MEMORY_PER_WORKER = GIB // 4
 
 
 @dataclass(slots=True)
@@ -61,16 +64,13 @@ class Lab:
         return nbd_disk(self.daemon, disk)
 
     def record_through(self, asked: Asked, access: Access) -> Recording:
-        """One recorded run through any access to the disk. Raises HostError without room."""
-        if free_bytes(self.site.directory) < _ROOM_PER_RECORDING:
-            raise HostError(
-                "there is no room in memory for another recording",
-                hint="free some memory (`free -h`), or ask for less with fewer --writes",
-            )
+        """One recorded run through any access to the disk. Raises MemoryFullError without room."""
+        require_memory(self.site.directory, _ROOM_PER_RECORDING, _RECORDING)
         self._recordings += 1
-        return make_recording(
-            self.site, asked, access, self.site.directory / f"run{self._recordings}"
-        )
+        with told_when_full(_RECORDING):
+            return make_recording(
+                self.site, asked, access, self.site.directory / f"run{self._recordings}"
+            )
 
     def examine(self, recording: Recording, wanted: Wanted, *, afterlives: int) -> Examined:
         """Judges a recording's states; see `Examined`."""
@@ -130,30 +130,32 @@ def open_lab(
 ) -> Iterator[Lab]:
     """A lab below `directory`; everything in it is in memory. Needs root.
 
-    `workers`: one for each CPU when None; a state on which one takes longer than `state_seconds`
-    is said to hang. Raises HostError where memory, rights or programs lack.
+    `workers`: one for each CPU when None, as far as memory goes; a state on which one takes longer
+    than `state_seconds` is said to hang. Raises HostError where memory, rights or programs lack.
     """
     if os.geteuid() != 0:
         raise HostError("it takes root to mount the states", hint="run vdisklab as root")
     with ExitStack() as stack:
         outer = stack.enter_context(open_site(host, ledger, directory))
-        memory = stack.enter_context(tmpfs(outer, "memory", _memory_bytes()))
+        size = _memory_bytes()
+        memory = stack.enter_context(tmpfs(outer, "memory", size))
         site = stack.enter_context(open_site(host, ledger, memory.path))
         keeper = stack.enter_context(
             keep_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}")
         )
         keeper.daemon()  # at once: whether QEMU is there is to be known before the first control
         count = workers if workers is not None else os.cpu_count() or 1
+        count = min(count, size // _MEMORY_PER_WORKER)
         pool = stack.enter_context(open_pool(memory.path, count, seconds=state_seconds))
         yield Lab(site, keeper, pool)
 
 
 def _memory_bytes() -> int:
-    pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    size = min(_MEMORY_BYTES, pages // 2)
+    available = available_memory()
+    size = min(_MEMORY_BYTES, available // 2)
     if size < _LEAST_MEMORY:
         raise HostError(
-            f"states are built in memory, and {format_bytes(pages)} are free",
+            f"states are built in memory, and {format_bytes(available)} are free",
             hint="free 2 GiB of memory",
         )
     return size

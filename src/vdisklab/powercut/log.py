@@ -10,13 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntFlag
 from pathlib import Path
 
 from vdisklab.errors import PowercutError
+from vdisklab.host.syscalls import write_whole
 
 SECTOR = 512
 
@@ -88,7 +89,10 @@ def header(offset: int, length: int, flags: Flag) -> bytes:
 
 
 class LogWriter:
-    """Appends to a new log. The count of entries is true as soon as a method returns."""
+    """Appends to a new log. The count of entries is true as soon as a method returns.
+
+    A method that raises OSError, for want of room, has appended nothing.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -99,27 +103,31 @@ class LogWriter:
 
     def write(self, offset: int, data: bytes) -> None:
         """Logs written bytes."""
-        os.pwritev(self._descriptor, [header(offset, len(data), Flag(0)), data], self._end)
-        self._grow(len(data))
+        self._append([header(offset, len(data), Flag(0)), data])
 
     def zero(self, offset: int, length: int) -> None:
         """Logs written zeros; their data are a hole, which costs nothing and reads the same."""
-        os.pwrite(self._descriptor, header(offset, length, Flag(0)), self._end)
-        os.ftruncate(self._descriptor, self._end + SECTOR + length)
-        self._grow(length)
+        self._append([header(offset, length, Flag(0))], hole=length)
 
     def discard(self, offset: int, length: int) -> None:
         """Logs that a range was given back."""
-        os.pwrite(self._descriptor, header(offset, length, Flag.DISCARD), self._end)
-        self._grow(0)
+        self._append([header(offset, length, Flag.DISCARD)])
 
     def flush(self) -> None:
         """Logs that everything before is durable."""
-        os.pwrite(self._descriptor, header(0, 0, Flag.FLUSH), self._end)
-        self._grow(0)
+        self._append([header(0, 0, Flag.FLUSH)])
 
-    def _grow(self, data: int) -> None:
-        self._end += SECTOR + data
+    def _append(self, parts: Sequence[bytes], *, hole: int = 0) -> None:
+        end = self._end + sum(map(len, parts)) + hole
+        try:
+            write_whole(self._descriptor, parts, self._end)
+            if hole:
+                os.ftruncate(self._descriptor, end)
+        except OSError:
+            # What was written of it would else be found in the hole of a later entry.
+            os.ftruncate(self._descriptor, self._end)
+            raise
+        self._end = end
         self._count += 1
         self._set_count(self._count)
 

@@ -12,18 +12,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from vdisklab.errors import HostError
+from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import environment
+from vdisklab.host.deadline import patience
 from vdisklab.host.ledger import Kind
+from vdisklab.host.mounts import mounted_elsewhere
 from vdisklab.host.syscalls import attach_loop
-from vdisklab.powercut.diskserver import READY, Lies
+from vdisklab.powercut.diskserver import FULL, READY, Lies
 from vdisklab.powercut.dmlog import MarkTail
+from vdisklab.powercut.memory import memory_full
 from vdisklab.storage.loop import read_direct_io, require_flushes
 from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
 
-_START_SECONDS = 15.0
-_END_SECONDS = 10.0
+_START_SECONDS = 30.0
+_END_SECONDS = 60.0
 
 HONEST = Lies()
 
@@ -78,7 +81,7 @@ def logged_disk(
     ):
         mountpoint.touch()
         arguments = _arguments(marker, size, lies, (mountpoint, content, log))
-        with site.made(Kind.MOUNT, mountpoint), _server(arguments):
+        with site.made(Kind.MOUNT, mountpoint), _server(arguments, marker):
             with site.made(Kind.LOOP, mountpoint):
                 device = Path(attach_loop(mountpoint, direct_io=direct_io))
                 require_flushes(device)
@@ -109,7 +112,7 @@ def _arguments(
 
 
 @contextmanager
-def _server(arguments: tuple[str, ...]) -> Iterator[None]:
+def _server(arguments: tuple[str, ...], marker: str) -> Iterator[None]:
     """The server, ready; it ends by itself once its file is unmounted, and is killed otherwise."""
     process = subprocess.Popen(
         arguments,
@@ -122,21 +125,77 @@ def _server(arguments: tuple[str, ...]) -> Iterator[None]:
     )
     try:
         _await_ready(process)
-        yield
-        process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise HostError("the logged disk did not end when it was unmounted") from error
+        with _in_good_health(process, marker):
+            yield
     finally:
         process.kill()
         process.communicate()
 
 
+@contextmanager
+def _in_good_health(process: subprocess.Popen[bytes], marker: str) -> Iterator[None]:
+    """Waits for the server's end after the block.
+
+    Raises HostError, whatever came of the block, when the server was killed or had no room for
+    something: what stood on the disk met errors that no disk of the model has.
+    """
+    try:
+        yield
+        process.wait(_END_SECONDS * patience())
+    except subprocess.TimeoutExpired as error:
+        raise _still_mounted(marker) from error
+    except DirtyHostError:
+        raise
+    except Exception as error:
+        ended = process.poll()
+        _require_room(process, error)
+        if ended is not None:
+            raise _ended_early(ended) from error
+        raise
+    else:
+        _require_room(process)
+        if process.returncode:
+            raise _ended_early(process.returncode)
+
+
+def _still_mounted(marker: str) -> HostError:
+    holders = mounted_elsewhere(marker)
+    if not holders:
+        return HostError("the logged disk did not end when it was unmounted")
+    return HostError(
+        "the logged disk is still mounted in another mount namespace, which was made meanwhile, by "
+        f"{', '.join(holders)}",
+        hint="start no container, and nothing with `unshare --mount`, while vdisklab runs; the "
+        "same command asks again",
+    )
+
+
+def _ended_early(status: int) -> HostError:
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with {status}"
+    return HostError(
+        f"the logged disk's server {how} while the disk was in use",
+        hint="`dmesg` says whether it was killed for want of memory; the same command asks again",
+    )
+
+
+def _require_room(process: subprocess.Popen[bytes], met: Exception | None = None) -> None:
+    """Raises MemoryFullError when the server said so; it is not read from before it is gone."""
+    if FULL in _last_words(process):
+        raise memory_full("all that was written to the logged disk") from met
+
+
+def _last_words(process: subprocess.Popen[bytes]) -> bytes:
+    process.kill()
+    return process.communicate()[1]
+
+
 def _await_ready(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-    readable, _, _ = select.select([process.stdout], [], [], _START_SECONDS)
+    readable, _, _ = select.select([process.stdout], [], [], _START_SECONDS * patience())
     said = process.stdout.readline() if readable else b""
     if said != READY:
-        process.kill()
-        _, errors = process.communicate()
+        errors = _last_words(process)
+        if FULL in errors:
+            raise memory_full("a logged disk")
         last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
         raise HostError(f"the logged disk cannot be started: {last[0]}")

@@ -10,7 +10,6 @@ XFS as corruption, by their log sequence numbers.
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 from collections.abc import Iterator, Sequence
@@ -22,17 +21,19 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.errors import HostError
-from vdisklab.host.syscalls import punch_hole
+from vdisklab.host.syscalls import punch_hole, write_whole
 from vdisklab.powercut.cuts import Cut, Epoch, torn_parts
 from vdisklab.powercut.log import Entry, Flag, Log
+from vdisklab.powercut.memory import require_memory
 from vdisklab.powercut.sparse import stored_ranges
-from vdisklab.storage.room import free_bytes
 from vdisklab.units import MIB
 
 _PAGE = 4096
 _ROOM_FOR_A_STATE = 96 * MIB
-"""What mounting and living on may add to a state: XFS alone writes 2 MiB of log when it mounts."""
+"""What building, mounting and living on may add to a state: XFS alone writes 2 MiB of log when it
+mounts."""
 _ROOM_LEFT = 4 * MIB
+_STATE = "another state of the disk"
 
 Pages = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
@@ -64,13 +65,17 @@ class _SparseFile:
 
 @dataclass(slots=True)
 class Rebuilder:
-    """The durable part of one recording's disk, and the present state."""
+    """The durable part of one recording's disk, and the present state.
+
+    `sharers`: so many rebuild in the same memory side by side.
+    """
 
     entries: Sequence[Entry]
     log: int
     base: _SparseFile
     state: _SparseFile
     disk_size: int
+    sharers: int = 1
     applied: int = 0
 
     @property
@@ -81,9 +86,11 @@ class Rebuilder:
     def build(self, epoch: Epoch, cut: Cut) -> Path:
         """The state of a cut as a file, which the next call changes; nothing may use it then.
 
-        Raises HostError where memory is short: a disk that is full would look like a loss.
+        Raises MemoryFullError where memory is short: a disk that is full would look like a loss.
+        It must be there for all that build side by side. One could else take the last of it from
+        another and give it back before that one looks again.
         """
-        require_memory(self.state.path.parent, _ROOM_FOR_A_STATE)
+        require_memory(self.state.path.parent, _ROOM_FOR_A_STATE * self.sharers, _STATE)
         self._undo()
         self._advance(epoch.base)
         for bit, index in enumerate(epoch.changes):
@@ -94,9 +101,9 @@ class Rebuilder:
         return self.state_file
 
     def require_room(self) -> None:
-        """Raises HostError when memory ran short while the state was in use: nothing that was
-        seen of it is to be believed then."""
-        require_memory(self.state.path.parent, _ROOM_LEFT)
+        """Raises MemoryFullError when memory ran short while the state was in use: nothing that
+        was seen of it is to be believed then."""
+        require_memory(self.state.path.parent, _ROOM_LEFT, _STATE)
 
     def _undo(self) -> None:
         """Makes the state equal to the durable part again."""
@@ -108,7 +115,8 @@ class Rebuilder:
             differs = self.base.rows[first:end] != self.state.rows[first:end]
             changed[first:end] = differs.any(axis=1)
         for first, end in _runs(changed):
-            os.pwrite(self.state.descriptor, self.base.rows[first:end].tobytes(), first * _PAGE)
+            data = self.base.rows[first:end].tobytes()
+            write_whole(self.state.descriptor, [data], first * _PAGE)
 
     def _advance(self, position: int) -> None:
         if position < self.applied:
@@ -125,7 +133,8 @@ class Rebuilder:
         if entry.zeroes or Flag.DISCARD in entry.flags:
             punch_hole(target, entry.offset, entry.length)
         else:
-            os.pwrite(target, os.pread(self.log, entry.length, entry.data_at), entry.offset)
+            data = os.pread(self.log, entry.length, entry.data_at)
+            write_whole(target, [data], entry.offset)
 
     def _tear(self, index: int, cut: Cut) -> None:
         entry = self.entries[index]
@@ -136,15 +145,6 @@ class Rebuilder:
             self._apply(self.state.descriptor, part)
 
 
-def require_memory(directory: Path, least: int) -> None:
-    """Raises HostError when less than so many bytes are left in a directory in memory."""
-    if free_bytes(directory) < least:
-        raise HostError(
-            "there is no room in memory for another state of the disk",
-            hint="free some memory, or ask for fewer writes",
-        )
-
-
 def _runs(pages: Pages) -> Iterator[tuple[int, int]]:
     """First and one behind the last of each run of pages."""
     edges = np.flatnonzero(np.diff(pages, prepend=False, append=False))
@@ -152,7 +152,9 @@ def _runs(pages: Pages) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def open_rebuilder(directory: Path, log: Log, disk_size: int) -> Iterator[Rebuilder]:
+def open_rebuilder(
+    directory: Path, log: Log, disk_size: int, *, sharers: int = 1
+) -> Iterator[Rebuilder]:
     """A rebuilder with its files in `directory`, which must be in memory."""
     source = os.open(log.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -160,7 +162,7 @@ def open_rebuilder(directory: Path, log: Log, disk_size: int) -> Iterator[Rebuil
             _sparse_file(directory / "base", disk_size) as base,
             _sparse_file(directory / "state", disk_size) as state,
         ):
-            yield Rebuilder(log.entries, source, base, state, disk_size)
+            yield Rebuilder(log.entries, source, base, state, disk_size, sharers)
     finally:
         os.close(source)
 
@@ -169,15 +171,7 @@ def open_rebuilder(directory: Path, log: Log, disk_size: int) -> Iterator[Rebuil
 def _sparse_file(path: Path, size: int) -> Iterator[_SparseFile]:
     if size % _PAGE:
         raise HostError(f"a disk of {size} bytes cannot be rebuilt: it is no multiple of {_PAGE}")
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise HostError(
-            "there is no room in memory for a disk",
-            hint="free some memory (`free -h`), or ask for less with fewer --writes",
-        ) from error
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.ftruncate(descriptor, size)
         with mmap.mmap(descriptor, size, prot=mmap.PROT_READ) as mapping:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from vdisklab.errors import PowercutError
 from vdisklab.guest.blockdev import Disk
+from vdisklab.host.syscalls import write_whole
 from vdisklab.plan.path import DiskPath, Layer
 from vdisklab.plan.segments import LayerKind
 from vdisklab.powercut.diskserver import Lies
@@ -28,6 +29,8 @@ from vdisklab.storage.site import Site
 from vdisklab.units import MIB
 
 IMAGE_BYTES = 8 * MIB
+
+_PIECE = 16 * MIB
 
 LOG_NAME, TRACE_NAME = "writes.log", "trace.json"
 
@@ -147,14 +150,14 @@ def _disk(asked: Asked, stack: RecordedStack, name: str) -> Disk:
 def open_recording(directory: Path) -> Recording:
     """A recording that was kept; PowercutError when there is none."""
     try:
-        text = (directory / TRACE_NAME).read_text()
+        content = (directory / TRACE_NAME).read_bytes()
     except OSError as error:
         raise PowercutError(
             f"{directory} holds no recording: {error.strerror}",
             hint="name a case as `vdisklab powercut` printed it; recordings of losses lie "
             "below powercut/ in the state directory",
         ) from error
-    return Recording(directory, trace_from_json(text))
+    return Recording(directory, trace_from_json(content))
 
 
 def _copy_sparse(source: Path, target: Path) -> None:
@@ -162,4 +165,6 @@ def _copy_sparse(source: Path, target: Path) -> None:
     with source.open("rb") as reading, target.open("xb") as writing:
         os.truncate(writing.fileno(), os.fstat(reading.fileno()).st_size)
         for begin, end in stored_ranges(reading.fileno()):
-            os.pwrite(writing.fileno(), os.pread(reading.fileno(), end - begin, begin), begin)
+            for at in range(begin, end, _PIECE):
+                data = os.pread(reading.fileno(), min(_PIECE, end - at), at)
+                write_whole(writing.fileno(), [data], at)

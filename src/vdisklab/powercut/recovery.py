@@ -6,6 +6,7 @@ rolls back to its last transaction group and replays the intent log.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mounts_below
 from vdisklab.host.syscalls import forget_btrfs_devices, mount, unmount
 from vdisklab.plan.segments import LayerKind
+from vdisklab.powercut.memory import memory_full
 from vdisklab.powercut.trace import Trace
 from vdisklab.storage.site import Site
 
@@ -70,6 +72,8 @@ class KernelFilesystem:
         try:
             mount(device, self.mountpoint, self.kind, self.options)
         except OSError as error:
+            if error.errno == errno.ENOMEM:  # the kernel's, and not the state's
+                raise memory_full("the mount of a state") from error
             return f"the kernel refuses to mount it: {error.strerror}"
         return None
 
@@ -226,7 +230,15 @@ ALONE = frozenset({LayerKind.BTRFS, LayerKind.ZFS})
 
 @contextmanager
 def open_recovery(site: Site, trace: Trace) -> Iterator[Recovery]:
-    """The way in which a recording's file system recovers, in a new directory of the site."""
+    """The way in which a recording's file system recovers, in a new directory of the site.
+
+    Raises PowercutError for one that is not known.
+    """
+    if trace.filesystem not in RECOVERIES:
+        raise PowercutError(
+            f"how {trace.filesystem!r} recovers is not known",
+            hint="name a case that `vdisklab powercut` of this version printed",
+        )
     place = site.directory / "recovered"
     with site.made(Kind.DIRECTORY, place):
         place.mkdir()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from pathlib import PurePosixPath
+
+from pydantic import TypeAdapter, ValidationError
 
 from vdisklab.errors import PowercutError
 
@@ -93,22 +95,38 @@ class Trace:
         return sum(1 for write in self.writes if write.promised is not None)
 
 
+_TRACE = TypeAdapter(Trace)
+
+
 def trace_to_json(trace: Trace) -> str:
     """The trace as a document that `trace_from_json` reads."""
     return json.dumps(asdict(trace), indent=1)
 
 
-def trace_from_json(text: str) -> Trace:
-    """The trace in a document; PowercutError when it is none."""
+def trace_from_json(text: str | bytes) -> Trace:
+    """The trace in a document; PowercutError when it is none, or says what cannot be.
+
+    A recording of an older version has no flushes.
+    """
     try:
-        found: dict[str, Any] = json.loads(text)
-        found["writes"] = tuple(Write(**write) for write in found["writes"])
-        found["client"] = ClientKind(found["client"])
-        found["mount_options"] = tuple(found["mount_options"])
-        # Recordings of older versions have no flushes.
-        found["flushes"] = tuple((int(a), int(b)) for a, b in found.get("flushes", ()))
-        if set(found) != {each.name for each in fields(Trace)}:
-            raise ValueError("its fields are not those of this version")
-        return Trace(**found)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise PowercutError(f"the recording is damaged: {error}") from error
+        trace = _TRACE.validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "as a whole"
+        raise PowercutError(f"the recording is damaged: {place}: {first['msg']}") from error
+    wrong = _contradiction(trace)
+    if wrong is not None:
+        raise PowercutError(f"the recording is damaged: {wrong}")
+    return trace
+
+
+def _contradiction(trace: Trace) -> str | None:
+    """What of a trace cannot be, or must not be used on this host; None for a sound one."""
+    image = PurePosixPath(trace.image)
+    if image.is_absolute() or ".." in image.parts:
+        return "its image lies outside its file system"
+    if min(trace.image_size, trace.disk_size) <= 0:
+        return "its disk has no size"
+    if any(write.first < 0 or write.count < 0 for write in trace.writes):
+        return "it writes before the start of its disk"
+    return None

@@ -25,6 +25,7 @@ from vdisklab.powercut.cuts import Cut
 from vdisklab.powercut.daemonkeeper import keep_daemon
 from vdisklab.powercut.examine import Examiner, open_examiner
 from vdisklab.powercut.judge import FutureVersionError
+from vdisklab.powercut.memory import MemoryFullError, told_when_full
 from vdisklab.powercut.recording import Recording, open_recording
 from vdisklab.powercut.recovery import ALONE
 from vdisklab.powercut.verdict import Judged, Outcome
@@ -80,7 +81,7 @@ class _Done:
     judged: Judged
 
 
-def _work(pipe: Connection, memory: Path) -> None:
+def _work(pipe: Connection, memory: Path, sharers: int) -> None:
     """A worker's life: sends results, ends when the other side closes the pipe or is gone."""
     for number in INTERRUPTS:  # they are our parent's; it closes the pipe
         signal.signal(number, signal.SIG_IGN)
@@ -89,6 +90,7 @@ def _work(pipe: Connection, memory: Path) -> None:
     try:
         with ExitStack() as stack:
             ledger = stack.enter_context(open_ledger())
+            stack.enter_context(told_when_full("another state of the disk"))
             site = stack.enter_context(open_site(LocalHost(), ledger, memory))
             daemon = stack.enter_context(
                 keep_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}")
@@ -97,7 +99,7 @@ def _work(pipe: Connection, memory: Path) -> None:
             pipe.send(ready)
             while True:
                 recording = open_recording(pipe.recv())
-                with open_examiner(site, recording, daemon) as examiner:
+                with open_examiner(site, recording, daemon, sharers=sharers) as examiner:
                     pipe.send(ready)
                     _judge_all(pipe, examiner, ready)
                 pipe.send(_Closed())
@@ -106,7 +108,8 @@ def _work(pipe: Connection, memory: Path) -> None:
     except VdisklabError as error:
         failed = _Failed(type(error).__name__, error.message, error.hint)
     except OSError as error:  # of a system call on this host; a state's own are verdicts
-        said = f"a state could not be built: {error.strerror} ({error.filename})"
+        where = f" ({error.filename})" if error.filename else ""
+        said = f"a state could not be built: {error.strerror}{where}"
         failed = _Failed("OSError", said, "look at dmesg, then run `vdisklab clean`")
     with suppress(OSError):  # nobody listens any more
         pipe.send(failed)
@@ -155,7 +158,8 @@ class Pool:
         new = []
         for _ in range(self.count - len(self._workers)):
             near, far = context.Pipe()
-            process = context.Process(target=_work, args=(far, self.memory), daemon=False)
+            arguments = (far, self.memory, self.count)
+            process = context.Process(target=_work, args=arguments, daemon=False)
             with _blocked(INTERRUPTS):  # inherited: heard by a worker only when it can ignore them
                 process.start()
             far.close()
@@ -306,6 +310,7 @@ def _receive(worker: _Worker) -> Any:  # noqa: ANN401 - one of the messages abov
         kinds: dict[str, type[VdisklabError]] = {
             "DirtyHostError": DirtyHostError,
             "FutureVersionError": FutureVersionError,
+            "MemoryFullError": MemoryFullError,
         }
         raise kinds.get(message.kind, PowercutError)(message.message, hint=message.hint)
     return message

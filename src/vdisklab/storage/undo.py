@@ -6,8 +6,10 @@ raises DirtyHostError with the name of the thing.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Mapping
@@ -18,7 +20,7 @@ from vdisklab.host.blockdevice import is_same, open_device, signatures, usage
 from vdisklab.host.command import Host
 from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import Entry, Kind
-from vdisklab.host.mounts import mount_at, mounts_below, read_mounts
+from vdisklab.host.mounts import mount_at, mount_of, mounted_elsewhere, mounts_below, read_mounts
 from vdisklab.storage.undo_members import (
     destroy_pool,
     remove_group,
@@ -31,16 +33,31 @@ Undo = Callable[[Host, Entry], None]
 
 _BUSY_SECONDS = 15.0
 _KILL_SECONDS = 10.0
+_OF_A_BROKEN_FILE_SYSTEM = (errno.EROFS, errno.EIO, errno.EUCLEAN, errno.ESHUTDOWN)
+_OURS = re.compile(r"vdisklab-[0-9a-f]{8}")
+"""The directory of one run; see `open_site`."""
 
 
 def remove_file(_host: Host, entry: Entry) -> None:
-    """Unlinks one file, unless it still is a loop device."""
+    """Unlinks one file, unless it still is a loop device.
+
+    A file system of ours that has met an error may be read-only from then on; the file is gone with
+    it, when its disk is.
+    """
     if _is_loop(entry.name):
         raise DirtyHostError(f"{entry.name} is not removed: a loop device still stands on it")
     try:
         Path(entry.name).unlink(missing_ok=True)
     except OSError as error:
+        if error.errno in _OF_A_BROKEN_FILE_SYSTEM and _goes_with_its_mount(Path(entry.name)):
+            return
         raise DirtyHostError(f"{entry.name} cannot be removed: {error.strerror}") from error
+
+
+def _goes_with_its_mount(file: Path) -> bool:
+    """Whether a file lies on something that was mounted within a directory of ours."""
+    mount = mount_of(file)
+    return mount is not None and any(map(_OURS.fullmatch, mount.mountpoint.parts))
 
 
 def remove_directory(_host: Host, entry: Entry) -> None:
@@ -95,8 +112,10 @@ def detach_loop(host: Host, entry: Entry) -> None:
         return
     if host.which("losetup") is None and not _is_loop(entry.name):
         return  # it was missing when the device was to be attached, too
+    devices: list[str] = []
     try:
-        for device in loops_of(host, entry.name):
+        devices = loops_of(host, entry.name)
+        for device in devices:
             # The kernel would only note the wish, and detach when it is unmounted.
             if any(mount.source == device for mount in read_mounts()):
                 raise HostError(f"{device} is still mounted")
@@ -107,8 +126,10 @@ def detach_loop(host: Host, entry: Entry) -> None:
             what=f"release of the loop device on {entry.name}",
         )
     except HostError as error:
+        holders = [each for device in devices for each in mounted_elsewhere(device)]
+        elsewhere = f"; it is mounted in the namespace of {', '.join(holders)}" if holders else ""
         raise DirtyHostError(
-            f"the loop device on {entry.name} cannot be detached: {error}"
+            f"the loop device on {entry.name} cannot be detached: {error}{elsewhere}"
         ) from error
 
 

@@ -298,6 +298,17 @@ def test_a_client_that_never_flushes_counts_where_none_is_needed() -> None:
     assert verdicts_of([failed]) == {}
 
 
+def test_what_the_block_layer_kept_is_not_what_a_forgetful_device_keeps() -> None:
+    alone = replace(CUT_KEPT, path="ext4/raw/none/nvme", access="nbd")
+    assert verdicts_of([alone]) == {}
+    for told in (
+        replace(alone, access="guest"),
+        replace(alone, path="ext4/raw/none/nvme:write_cache=off"),
+        replace(alone, path="ext4/raw/none/virtio"),
+    ):
+        assert set(verdicts_of([told])) == {told.path}
+
+
 def test_a_verdict_holds_for_its_kernel_and_qemu_only(store: FakeStore) -> None:
     older = replace(CAMPAIGN.host, qemu="6.0")
     store.all_cuts = (CUT_KEPT, replace(CUT_LOST, host=older))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -79,6 +80,14 @@ def test_the_document_is_that_of_the_schema() -> None:
     text = (files("vdisklab.report") / "schemas" / "powercut.json").read_text("utf-8")
     jsonschema.Draft202012Validator.check_schema(json.loads(text))
     jsonschema.validate(json.loads(json.dumps(found)), json.loads(text))
+
+
+def test_a_path_that_was_judged_without_its_device_is_named() -> None:
+    alone = replace(KEPT, path="ext4/raw/none/nvme")
+    (said,) = [note for note in verb._notes([KEPT, alone, alone], []) if "nvme" in note]
+    assert said.startswith("ext4/raw/none/nvme: judged without the device.")
+    guest = replace(alone, access="guest")
+    assert not any("nvme" in note for note in verb._notes([KEPT, guest], []))
 
 
 def test_the_table_tells_verdicts_apart() -> None:

@@ -48,6 +48,17 @@ def test_a_write_sends_the_record_that_fills_the_sector() -> None:
             disk.await_one()
 
 
+def test_a_qemu_that_ends_is_told_from_one_that_is_slow() -> None:
+    near, far = socket.socketpair()
+    with near:
+        disk = BootSectorDisk(near)
+        far.close()
+        with pytest.raises(GuestError, match="the BIOS was lost"):
+            disk.await_one()
+        with pytest.raises(GuestError, match="the BIOS was lost: Broken pipe"):
+            disk.write(0, 1, 2, fua=False)
+
+
 def test_what_the_bios_cannot_do_is_refused() -> None:
     near, far = socket.socketpair()
     with near, far:

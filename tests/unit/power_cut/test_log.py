@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vdisklab.powercut import log
 from vdisklab.powercut.log import Flag, LogError, LogTail, LogWriter, read_log
 
 OPERATIONS = st.lists(
@@ -72,6 +74,29 @@ def test_the_header_is_the_kernels(tmp_path: Path, file: int) -> None:
     assert struct.unpack_from("<QQQI", raw) == (0x6A736677736872, 1, 2, 512)
     assert struct.unpack_from("<QQQQ", raw, 512) == (8, 2, 0, 0)
     assert struct.unpack_from("<QQQQ", raw, 512 + 512 + 1024) == (0, 0, 1, 0)
+
+
+def test_what_there_was_no_room_for_is_not_in_the_log(
+    tmp_path: Path, file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of it would else be read as the zeros of an entry that is logged after it."""
+    writer = LogWriter(file)
+    writer.write(0, b"a" * 512)
+
+    def cut_short(descriptor: int, parts: Sequence[bytes], offset: int) -> None:
+        os.pwrite(descriptor, b"".join(parts)[:-512], offset)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(log, "write_whole", cut_short)
+        with pytest.raises(OSError, match="No space left"):
+            writer.write(4096, b"b" * 16384)
+    writer.zero(8192, 16384)
+    writer.write(0, b"c" * 512)
+    found = read_log(tmp_path / "log").entries
+    assert [(each.offset, each.length, each.zeroes) for each in found] == [
+        (0, 512, False), (8192, 16384, True), (0, 512, False),
+    ]  # fmt: skip
 
 
 def test_a_mark_takes_one_sector(tmp_path: Path, file: int) -> None:

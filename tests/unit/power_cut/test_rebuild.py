@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vdisklab.errors import HostError
 from vdisklab.host.syscalls import punch_hole
-from vdisklab.powercut import rebuild
+from vdisklab.powercut import memory
 from vdisklab.powercut.cuts import Cut, epochs_between
 from vdisklab.powercut.log import Flag, Log, LogWriter, read_log
+from vdisklab.powercut.memory import MemoryFullError
 from vdisklab.powercut.rebuild import open_rebuilder
 
 SIZE = 64 * 4096
@@ -99,9 +99,25 @@ def test_a_disk_that_is_full_is_no_verdict(tmp_path: Path, monkeypatch: pytest.M
     log = written(tmp_path / "log", [("write", (0, 512), 7)])
     epochs = epochs_between(log.entries, 0, len(log.entries))
     with open_rebuilder(tmp_path, log, SIZE) as rebuilder:
-        monkeypatch.setattr(rebuild, "free_bytes", lambda _directory: 1 << 20)
-        with pytest.raises(HostError, match="no room in memory"):
+        monkeypatch.setattr(memory, "free_bytes", lambda _directory: 1 << 20)
+        with pytest.raises(MemoryFullError, match="no room in memory for another state"):
             rebuilder.build(epochs[0], Cut(0, 1))
-        with pytest.raises(HostError, match="no room in memory"):
+        with pytest.raises(MemoryFullError, match="no room in memory for another state"):
             rebuilder.require_room()
     assert [each.name for each in tmp_path.iterdir()] == ["log"]
+
+
+def test_room_is_asked_for_all_who_build_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One could else take the last of it from another, and give it back before that one looks."""
+    log = written(tmp_path / "log", [("write", (0, 512), 7)])
+    (epoch,) = epochs_between(log.entries, 0, len(log.entries))
+    monkeypatch.setattr(memory, "free_bytes", lambda _directory: 200 << 20)
+    with open_rebuilder(tmp_path, log, SIZE, sharers=2) as rebuilder:
+        rebuilder.build(epoch, Cut(0, 1))
+    with (
+        open_rebuilder(tmp_path, log, SIZE, sharers=3) as rebuilder,
+        pytest.raises(MemoryFullError, match="no room in memory"),
+    ):
+        rebuilder.build(epoch, Cut(0, 1))

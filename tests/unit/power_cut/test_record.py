@@ -105,9 +105,27 @@ def test_a_trace_is_read_back() -> None:
     assert TRACE.promises == 1
 
 
+WHOLE = trace_to_json(TRACE)
+
+
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", trace_to_json(TRACE)[:-40], trace_to_json(TRACE).replace("fua", "x")]
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        b"\xff\xfe",
+        WHOLE[:-40],
+        WHOLE.replace('"fua"', '"x"'),
+        WHOLE.replace('"begin": ', '"begin": "x", "was": '),
+        WHOLE.replace('"image": "', '"image": "/'),
+        WHOLE.replace('"image": "', '"image": "../'),
+        WHOLE.replace('"first": ', '"first": -'),
+        WHOLE.replace('"disk_size": ', '"disk_size": -'),
+    ],
 )
-def test_a_damaged_trace_is_refused(text: str) -> None:
-    with pytest.raises(PowercutError, match="the recording is damaged"):
+def test_a_damaged_or_foreign_trace_is_refused(text: str | bytes) -> None:
+    assert text != WHOLE
+    with pytest.raises(PowercutError, match="the recording is damaged") as told:
         trace_from_json(text)
+    assert "\n" not in str(told.value)

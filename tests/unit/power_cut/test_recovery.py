@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ from vdisklab.host.command import Completed
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.segments import LayerKind
 from vdisklab.powercut import recovery
-from vdisklab.powercut.recovery import KernelFilesystem, ZfsPool
+from vdisklab.powercut.memory import MemoryFullError
+from vdisklab.powercut.recovery import KernelFilesystem, ZfsPool, open_recovery
+from vdisklab.powercut.trace import ClientKind, Trace
 from vdisklab.storage.site import Site, open_site
 
 
@@ -89,3 +93,29 @@ def test_whether_a_repair_worked_is_what_its_program_says(
 ) -> None:
     host = Zpool(**answers)
     assert KernelFilesystem(host, kind, "", tmp_path).repair("/dev/loop9") is repaired
+
+
+def test_a_kernel_without_memory_is_no_verdict_on_a_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mount(*_what: object) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(recovery, "mount", mount)
+    filesystem = KernelFilesystem(Zpool(), LayerKind.EXT4, "", tmp_path)
+    with pytest.raises(MemoryFullError, match="no room in memory for the mount of a state"):
+        filesystem.recover("/dev/loop9")
+
+
+def test_a_recording_of_an_unknown_file_system_is_refused(tmp_path: Path) -> None:
+    trace = Trace(
+        "ext4/raw/none", ClientKind.NEVER, "nbd", "ntfs", (), "disk.raw", "raw", 8 << 20, 64 << 20,
+        False, 0, 0, (), {},
+    )  # fmt: skip
+    with (
+        open_ledger(tmp_path / "state") as ledger,
+        open_site(Zpool(), ledger, tmp_path) as site,
+        pytest.raises(PowercutError, match="how 'ntfs' recovers is not known"),
+        open_recovery(site, trace),
+    ):
+        pytest.fail("not reached")

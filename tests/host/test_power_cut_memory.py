@@ -1,0 +1,175 @@
+"""The memory that disks are built in fills up in mid-campaign: an error, and never a loss."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vdisklab.cli.main import main
+from vdisklab.errors import EXIT_CELLS_FAILED, DirtyHostError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.ledger import Entry, Kind, leftovers, open_ledger
+from vdisklab.host.mounts import mounts_below
+from vdisklab.plan.path import parse_path
+from vdisklab.powercut import lab as laboratory
+from vdisklab.powercut.controls import CONTROLS
+from vdisklab.powercut.cuts import Wanted
+from vdisklab.powercut.lab import Lab, choose, open_lab
+from vdisklab.powercut.log import read_log
+from vdisklab.powercut.logdisk import LoggedDisk, logged_disk
+from vdisklab.powercut.memory import MemoryFullError
+from vdisklab.powercut.record import Load
+from vdisklab.powercut.recording import Asked, Recording, make_recording
+from vdisklab.powercut.trace import ClientKind
+from vdisklab.powercut.workers import Job
+from vdisklab.storage.room import free_bytes
+from vdisklab.storage.site import Site, open_site
+from vdisklab.storage.tmpfs import tmpfs, tmpfs_command
+from vdisklab.storage.undo import UNDO
+from vdisklab.units import MIB
+
+pytestmark = pytest.mark.host
+
+
+def fill(directory: Path, left: int) -> Path:
+    """Takes all room in a directory in memory, but for so many bytes."""
+    file = directory / "filling"
+    with file.open("wb") as filling:
+        os.posix_fallocate(filling.fileno(), 0, free_bytes(directory) - left)
+    return file
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    work = tmp_path / "work"
+    work.mkdir()
+    with open_ledger() as ledger:
+        with open_lab(LocalHost(), ledger, work, workers=1) as opened:
+            yield opened
+        assert mounts_below(work) == ()
+    assert list(work.iterdir()) == []
+
+
+def asked(filesystem: str, client: ClientKind = ClientKind.FLUSHES, writes: int = 400) -> Asked:
+    path = parse_path(f"{filesystem}/raw:preallocation=off/writeback")
+    return Asked(path, Load(client, writes=writes))
+
+
+def test_a_logged_disk_without_room_fails_and_goes_on(tmp_path: Path) -> None:
+    with (
+        open_ledger() as ledger,
+        open_site(LocalHost(), ledger, tmp_path) as outer,
+        tmpfs(outer, "memory", 16 * MIB) as memory,
+        open_site(LocalHost(), ledger, memory.path) as site,
+    ):
+        with (
+            pytest.raises(MemoryFullError, match="for all that was written to the logged disk"),
+            logged_disk(site, "disk", 64 * MIB) as disk,
+        ):
+            write_until_full(disk)
+        assert list(site.directory.iterdir()) == []
+
+
+def overfill(device: int) -> None:
+    for number in range(64):
+        os.pwrite(device, bytes([number + 1]) * MIB, number * MIB)
+        os.fdatasync(device)
+
+
+def write_until_full(disk: LoggedDisk) -> None:
+    """What it answered without an error is in a log that can be read."""
+    device = os.open(disk.target.path, os.O_RDWR)
+    with pytest.raises(OSError, match=r"No space left|Input/output"):
+        overfill(device)
+    os.close(device)
+    logged = disk.log.read_bytes()
+    for each in read_log(disk.log).entries:
+        data = logged[each.data_at : each.data_at + each.length]
+        assert set(data) <= {each.offset // MIB + 1}
+
+
+@pytest.mark.parametrize("left", [1, 24])
+@pytest.mark.parametrize("filesystem", ["ext4", "xfs", "btrfs"])
+def test_a_recording_without_room_says_so_and_leaves_nothing(
+    filesystem: str, left: int, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(laboratory, "_ROOM_PER_RECORDING", 0)
+    filling = fill(lab.site.directory, left * MIB)
+    with pytest.raises(MemoryFullError, match="there is no room in memory for"):
+        lab.record(asked(filesystem, writes=2000))
+    assert mounts_below(lab.site.directory) == ()
+    filling.unlink()
+    recording = lab.record(asked(filesystem, writes=16))
+    assert lab.examine(recording, Wanted(states=20), afterlives=1).verdict.survives is True
+    recording.forget()
+
+
+def test_a_state_without_room_is_an_error_and_no_loss(lab: Lab) -> None:
+    recording = lab.record(asked("ext4", writes=16))
+    jobs = [Job(cut) for cut in choose(recording, Wanted(states=60)).cuts]
+    results = lab.pool.judge(recording, jobs)
+    found = [next(results)]
+    filling = fill(lab.site.directory, MIB)
+    with pytest.raises(MemoryFullError, match="no room in memory for another state"):
+        found.extend(results)
+    assert not any(each.outcome.is_loss for each in found)
+    filling.unlink()
+    assert lab.examine(recording, Wanted(states=20), afterlives=1).verdict.survives is True
+
+
+def test_the_command_keeps_what_was_judged_and_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    command = ["powercut", "{ext4,xfs}/raw/none", "--client", "flushes", "--states", "20",
+               "--writes", "16", "--dir", str(work), "--db", str(tmp_path / "db"),
+               "--format", "json"]  # fmt: skip
+    recordings: list[Path] = []
+
+    def filling(site: Site, told: Asked, access: Any, directory: Path) -> Recording:  # noqa: ANN401
+        recordings.append(directory)
+        if len(recordings) == len(CONTROLS) + 2:
+            fill(site.directory, 8 * MIB)
+        return make_recording(site, told, access, directory)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(laboratory, "make_recording", filling)
+        assert main(command) == EXIT_CELLS_FAILED
+    first, second = json.loads(capsys.readouterr().out)["verdicts"]
+    assert first["survives"] is True
+    assert second["failure"].startswith("there is no room in memory for")
+    assert "\n" not in second["failure"]
+    assert list(work.iterdir()) == []
+    assert mounts_below(work) == ()
+    with leftovers() as left:
+        assert left == []
+
+    assert main(command) == 0
+    again, now = json.loads(capsys.readouterr().out)["verdicts"]
+    assert again == first, "answered from the database"
+    assert now["survives"] is True
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_file_on_a_file_system_that_went_read_only_goes_with_it_if_it_is_ours(
+    ours: bool, tmp_path: Path
+) -> None:
+    directory = tmp_path / ("vdisklab-0123abcd" if ours else "somebody") / "mnt"
+    directory.mkdir(parents=True)
+    LocalHost().run(*tmpfs_command(directory, MIB))
+    try:
+        file = directory / "disk.raw"
+        file.touch()
+        LocalHost().run("mount", "-o", "remount,ro", directory)
+        entry = Entry(0, Kind.FILE, str(file))
+        with nullcontext() if ours else pytest.raises(DirtyHostError, match="Read-only"):
+            UNDO[Kind.FILE](LocalHost(), entry)
+    finally:
+        LocalHost().run("umount", directory)
