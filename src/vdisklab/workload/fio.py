@@ -6,7 +6,7 @@ import json
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
@@ -57,15 +57,26 @@ class FioSettings(Settings):
     sections: tuple[str, ...] = ()
 
 
-# Python's JSON reader takes NaN and Infinity, which are no measurement.
-_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Count = Annotated[int, Field(ge=0)]
+# Python's JSON reader takes NaN and Infinity, which are no measurement. Nor is a text or `true`.
+_Number = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+_Count = Annotated[int, Field(ge=0, strict=True)]
+
+# fio itself takes 4096 at most (REAL_MAX_JOBS in fio.h). Each wrong job of a hostile report would
+# cost pydantic a kilobyte of error: 5 million of them took 8 GB.
+_MOST_JOBS = 4096
+
+
+def _wanted(percentiles: object) -> object:
+    """Those percentiles that are read; fio gives as many as it is asked for."""
+    if not isinstance(percentiles, dict):
+        return percentiles
+    return {key: percentiles[key] for key in _PERCENTILES.values() if key in percentiles}
 
 
 class _Latency(BaseModel):
     mean: _Number
     max: _Number
-    percentile: dict[str, _Number] = {}
+    percentile: Annotated[dict[str, _Number], BeforeValidator(_wanted)] = {}
 
 
 class _Side(BaseModel):
@@ -289,15 +300,16 @@ def _read_report(output: str) -> _Report:
     start = output.find("{")
     if start < 0:
         said = output.strip().splitlines()[-1:] or ["nothing"]
-        raise WorkloadError(f"fio gave no JSON; it said: {said[0]}")
+        raise WorkloadError(f"fio gave no JSON; it said: {said[0][:200]}")
     try:
         value, _ = json.JSONDecoder().raw_decode(output[start:])
+        _require_few(value)
         report = _Report.model_validate(value)
     except json.JSONDecodeError as error:
         raise WorkloadError(f"fio's JSON is damaged at character {start + error.pos}") from error
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise WorkloadError(f"fio's report is not as expected at {where!r}") from error
+        raise WorkloadError(f"fio's report is not as expected at {where[:120]!r}") from error
     except (RecursionError, ValueError) as error:
         # Brackets within brackets without end, or a whole number of thousands of digits.
         raise WorkloadError(
@@ -308,11 +320,20 @@ def _read_report(output: str) -> _Report:
     return report
 
 
+def _require_few(value: object) -> None:
+    """Raises WorkloadError for a report of more jobs than fio runs."""
+    jobs = value.get("jobs") if isinstance(value, dict) else None
+    if isinstance(jobs, list) and len(jobs) > _MOST_JOBS:
+        raise WorkloadError(
+            f"this report holds {len(jobs)} jobs, and fio runs {_MOST_JOBS} at most"
+        )
+
+
 def _all_samples(report: _Report) -> tuple[Sample, ...]:
     samples: list[Sample] = []
     for job in report.jobs:
         if job.error:
-            raise WorkloadError(f"fio job {job.jobname} ended with errno {job.error}")
+            raise WorkloadError(f"fio job {job.jobname[:60]} ended with errno {job.error}")
         for direction, side in ((Direction.READ, job.read), (Direction.WRITE, job.write)):
             samples += _samples(direction, side)
         samples += _sync_samples(job.sync)

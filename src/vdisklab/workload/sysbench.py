@@ -36,7 +36,7 @@ _TIME = re.compile(r"total time:\s+([0-9.]+)s$", re.MULTILINE)
 _EVENTS = re.compile(r"total number of events:\s+([0-9]+)$", re.MULTILINE)
 # 0.4 and 0.5 write `avg: 0.07ms`, 1.0 has the unit in the heading `Latency (ms):`.
 _LATENCY = re.compile(
-    r"^\s+(min|avg|max|sum|(?:approx\.\s+)?([0-9]+)(?:th)? percentile):\s+([0-9.]+)(ms)?$",
+    r"^[ \t]+(min|avg|max|sum|(?:approx\.\s+)?([0-9]+)(?:th)? percentile):\s+([0-9.]+)(ms)?$",
     re.MULTILINE,
 )
 
