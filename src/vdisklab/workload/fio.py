@@ -13,7 +13,7 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.result.model import Counted, Direction, Sample
 from vdisklab.units import MIB, parse_size
 from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
-from vdisklab.workload.fiojob import groups, job_options, job_seconds
+from vdisklab.workload.fiojob import groups, job_options, job_seconds, makers, reach
 from vdisklab.workload.fiolog import Course, Run, lines_of_log, read_log
 from vdisklab.workload.settings import Settings, read_settings, require_memory, require_room
 
@@ -280,15 +280,32 @@ def _job_script(
             hint='leave filename out, or say filesystem = "ext4" in a profile in TOML',
         )
     place = f"--directory={subject.path}" if subject.is_directory else f"--filename={subject.path}"
-    # Options before a job file are defaults of its sections (tried with fio 3.33).
-    size = (
-        () if "size" in asked else (f"--size={subject.size // (2 if subject.is_directory else 1)}",)
-    )
+    makes = max(1, makers(job, settings.sections))
+    usual = subject.size // 2 // makes if subject.is_directory else subject.size
+    _require_reach(plan, settings, subject, usual)
+    # Options before a job file are defaults of its sections (tried with fio 3.33). A job that
+    # verifies would leave its state in a file in the current directory.
+    size = ("--verify_state_save=0", *(() if "size" in asked else (f"--size={usual}",)))
     sections = tuple(f"--section={name}" for name in settings.sections)
     logs, log_options = _log(plan, subject, timing)
     options = (place, *size, "--group_reporting=1", *_OUTPUT, *log_options, *sections)
     limit = job_seconds(job) + timing.runtime + _JOB_SLACK_SECONDS
     return Script(("fio", *options, "-"), 0.0, limit, stdin=job, collect=logs)
+
+
+def _require_reach(
+    plan: MeasurementPlan, settings: FioSettings, subject: Subject, usual: int
+) -> None:
+    """Raises PlanError for jobs that go beyond the end: fio would make a host's file larger."""
+    room = subject.size * 9 // 10 if subject.is_directory else subject.size
+    job, wanted, inside = settings.job or "", settings.sections, subject.is_directory
+    end = reach(job, wanted, subject.size, usual, in_directory=inside)
+    if end > room:
+        raise PlanError(
+            f"the job file of {plan.name!r} reaches to {-(-end // MIB)} MiB, and the disk gives "
+            f"{room // MIB} MiB",
+            hint="choose a larger --size, or less size, offset or numjobs in the job file",
+        )
 
 
 def _milliseconds(seconds: float) -> str:
