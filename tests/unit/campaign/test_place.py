@@ -131,9 +131,9 @@ def test_a_program_that_a_shell_would_start_is_missed_by_name(site: Site) -> Non
     subject = host_subject(site, site.directory / "image", 1 << 20, 1 << 30, is_device=False)
     place = HostPlace(site, subject, site.directory)
     command = in_directory(str(site.directory), ("no-such-bench", "prepare"))
-    with pytest.raises(HostError, match="^no-such-bench is not installed"):
+    with pytest.raises(HostError, match=r"^no-such-bench is not installed"):
         place.step(Step(command, 5))
-    with pytest.raises(HostError, match="^no-such-bench is not installed"):
+    with pytest.raises(HostError, match=r"^no-such-bench is not installed"):
         place.run(Script(command, 0, 5), None)
     place.step(Step(in_directory(str(site.directory), ("true",)), 5))
 
