@@ -25,6 +25,9 @@ from vdisklab.workload.seconds import Moved, series_of
 SHORTEST_STALL = 0.5
 """Seconds; the counters are asked for no more often than this while a timed program runs."""
 
+# Sums of shares of a second are not exact.
+_THROUGHOUT = 0.99
+
 _BOUNDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
@@ -124,7 +127,8 @@ def with_course(outcome: Outcome, points: Sequence[Point]) -> Outcome:
 def course_samples(points: Sequence[Point]) -> Iterator[Sample]:
     """The worst second and the longest stall; none where they cannot be known.
 
-    A second in which nothing was asked of the disk is no bad one, and does not count.
+    A second in which nothing was asked of the disk, or not all the time, is no bad one, and does
+    not count.
     """
     stalls = _stalls(points)
     series = _series(points)
@@ -151,17 +155,22 @@ def _series(points: Sequence[Point]) -> Series | None:
 def _asked(
     points: Sequence[Point], stalls: Sequence[tuple[float, float]], series: Series
 ) -> list[bool]:
-    """For each second whether something was completed within it, or waited for."""
-    start, asked = points[0].at, [False] * len(series.values)
+    """For each second whether the disk was asked for something throughout: completed it, or let it
+    wait.
+
+    The guest's own idle time is no fault of the disk: a second of which only the edge lay in a
+    time with a completion would else be the worst one, with a few hundred bytes.
+    """
+    start, busy = points[0].at, [0.0] * len(series.values)
     done = [
         (before.at, now.at)
         for before, now in itertools.pairwise(points)
         if now.operations > before.operations
     ]
     for begin, end in (*done, *stalls):
-        for second in range(int(begin - start), min(len(asked), math.ceil(end - start))):
-            asked[second] = True
-    return asked
+        for second in range(int(begin - start), min(len(busy), math.ceil(end - start))):
+            busy[second] += min(end - start, second + 1) - max(begin - start, second)
+    return [share >= _THROUGHOUT for share in busy]
 
 
 def _stalls(points: Sequence[Point]) -> list[tuple[float, float]] | None:

@@ -17,7 +17,7 @@ from vdisklab.guest.system import Family
 from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
 from vdisklab.storage.site import Site
-from vdisklab.workload.base import Output, Script, Step, Subject
+from vdisklab.workload.base import Output, Script, Step, Subject, program_of
 
 _LARGEST_FILE = 64 << 20
 
@@ -156,11 +156,13 @@ class HostPlace:
 
     def step(self, step: Step) -> None:
         """As a program of the host."""
+        _require(self.site, step.command)
         self.site.host.run(*step.command, timeout=step.timeout, stdin=step.stdin)
 
     def run(self, script: Script, watch: Callable[[], None] | None) -> Output:
         """As a program of the host."""
         del watch
+        _require(self.site, script.command)
         done = self.site.host.run(*script.command, timeout=script.timeout, stdin=script.stdin)
         return Output(done.stdout, done.stderr)
 
@@ -175,6 +177,15 @@ class HostPlace:
         except OSError as error:
             raise WorkloadError(f"{file.name} was not written: {error.strerror}") from error
         return text
+
+
+def _require(site: Site, command: tuple[str, ...]) -> None:
+    """Raises HostError when a program is missing that a shell starts, which would only say 127."""
+    program = program_of(command)
+    if program != command[0] and site.host.which(program) is None:
+        raise HostError(
+            f"{program} is not installed", hint="`vdisklab doctor` says which package has it"
+        )
 
 
 def _evict_all(directory: Path) -> None:

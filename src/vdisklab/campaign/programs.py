@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from vdisklab.campaign.estimate import planned_script
 from vdisklab.guest.filesystem import make_commands
 from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.workload.base import program_of
 
 
 def programs_of(plan: CampaignPlan) -> tuple[str, ...]:
@@ -19,6 +20,6 @@ def _programs(plan: CampaignPlan) -> Iterator[str]:
         if measurement.filesystem is not None:
             yield from (command[0] for command in make_commands("", measurement.filesystem))
         script = planned_script(plan, measurement)
-        yield from (step.command[0] for step in script.prepare)
-        yield script.command[0]
-        yield from (step.command[0] for step in script.conclude)
+        yield from (program_of(step.command) for step in script.prepare)
+        yield program_of(script.command)
+        yield from (program_of(step.command) for step in script.conclude)

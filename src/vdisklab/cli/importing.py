@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import secrets
 from collections.abc import Sequence
@@ -19,18 +20,23 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.segments import PageCache
 from vdisklab.result.model import Campaign, Evidence, HostFacts, Measurement, Origin, Run
 from vdisklab.result.store import Store, open_store
-from vdisklab.workload.foreign.base import Report
+from vdisklab.units import counted
+from vdisklab.workload.foreign.base import Report, printable
 from vdisklab.workload.foreign.recognise import recognise
 
 # More than any of these programs writes; what is larger is something else.
 _LARGEST = 64 << 20
+
+# More than any configuration's name needs.
+_LONGEST_NAME = 200
+_NAMES_SHOWN = 8
 
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A file with what it holds."""
+    """One report of a file; the file's text stands with its first one alone."""
 
     file: Path
     text: str
@@ -88,17 +94,18 @@ def import_files(
 
         vdisklab import run1.csv run2.csv run3.csv --as qcow2/writeback --into 3f2a
     """
+    for option, given in (("--as", name), ("--measurement", measurement)):
+        _require_name(option, given)
     sources = [source for file in files for source in read_file(file)]
     with open_store(database_url(db)) as store:
         known = None if into is None else store.campaign(into)
         campaign = known or _new_campaign(sources)
         runs = make_runs(sources, campaign.id, name, measurement, taken=_taken(store, known))
-        if known is None:
-            store.add_campaign(campaign)
-        for run in runs:
-            store.add_run(run)
-    cells = dict.fromkeys(cell_label(run.path, run.page_cache) for run in runs)
-    print(f"imported into campaign {campaign.id}: {', '.join(cells)} ({len(runs)} runs)")
+        store.add_together(campaign if known is None else None, runs)
+    cells = list(dict.fromkeys(cell_label(run.path, run.page_cache) for run in runs))
+    rest = len(cells) - _NAMES_SHOWN
+    shown = ", ".join(cells[:_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    print(f"imported into campaign {campaign.id}: {shown} ({counted(len(runs), 'run')})")
 
 
 def read_file(file: Path) -> list[_Source]:
@@ -107,9 +114,10 @@ def read_file(file: Path) -> list[_Source]:
     try:
         with file.open("rb") as opened:
             content = opened.read(_LARGEST + 1)
-            written = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+            changed = os.fstat(opened.fileno()).st_mtime
     except OSError as error:
         raise PlanError(f"{file} cannot be read: {error.strerror}") from error
+    written = _moment(file, changed)
     if len(content) > _LARGEST:
         raise WorkloadError(f"{file} is larger than {_LARGEST >> 20} MiB; no result is")
     try:
@@ -119,9 +127,35 @@ def read_file(file: Path) -> list[_Source]:
     if "\0" in text:
         raise WorkloadError(f"{file} is no text: it has a NUL at character {text.index(chr(0))}")
     try:
-        return [_Source(file, text, written, report) for report in recognise(text)]
+        reports = recognise(text)
     except WorkloadError as error:
         raise WorkloadError(f"{file}: {error.message}", hint=error.hint) from error
+    return [
+        _Source(file, "" if place else text, written, report)
+        for place, report in enumerate(reports)
+    ]
+
+
+def _moment(file: Path, changed: float) -> datetime:
+    """File systems hold moments of which no calendar of ours knows the year."""
+    try:
+        return datetime.fromtimestamp(changed, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise PlanError(
+            f"{file} was last changed at {changed:g} seconds after 1970, which is in no year",
+            hint=f"give it a moment: touch {file}",
+        ) from error
+
+
+def _require_name(option: str, name: str | None) -> None:
+    """Raises PlanError for a name that no table could show."""
+    if name is None:
+        return
+    if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
+        raise PlanError(
+            f"{option} {name[:40]!r} is no name",
+            hint=f"write up to {_LONGEST_NAME} letters, digits and signs on one line",
+        )
 
 
 def make_runs(
@@ -133,16 +167,22 @@ def make_runs(
     taken: dict[str, int],
 ) -> list[Run]:
     """One run for each report; those of one name are repetitions. `taken` holds the blocks that
-    a cell has already."""
+    a cell has already.
+
+    A file's text is kept once: a thousand lines of CSV would else be kept a thousand times.
+    """
     blocks = dict(taken)
     runs: list[Run] = []
+    keeper = ""
     for source in sources:
+        run_id = secrets.token_hex(8)
+        keeper = run_id if source.text else keeper
         path = name or _name(source)
         cell = hashlib.sha256(path.encode()).hexdigest()[:16]
         blocks[cell] = blocks.get(cell, 0) + 1
         runs.append(
             Run(
-                id=secrets.token_hex(8),
+                id=run_id,
                 campaign=campaign,
                 cell=cell,
                 path=path,
@@ -154,7 +194,7 @@ def make_runs(
                 wall_seconds=None,
                 accelerator=None,
                 medium=None,
-                measurements=_measurements(source, measurement),
+                measurements=_measurements(source, measurement, keeper),
             )
         )
     return runs
@@ -177,7 +217,7 @@ def _name(source: _Source) -> str:
     return clean.strip() or "imported"
 
 
-def _measurements(source: _Source, name: str | None) -> tuple[Measurement, ...]:
+def _measurements(source: _Source, name: str | None, keeper: str) -> tuple[Measurement, ...]:
     found = source.report.found
     if name is not None and len(found) != 1:
         raise PlanError(
@@ -186,20 +226,22 @@ def _measurements(source: _Source, name: str | None) -> tuple[Measurement, ...]:
             hint="leave --measurement out",
         )
     version = f" {source.report.version}" if source.report.version else ""
+    file = printable(source.file.name)
+    elsewhere = f"# {file} is kept with the first measurement of run {keeper}"
     return tuple(
         Measurement(
             name=name or each.name,
             program=source.report.program,
-            command=f"# imported from {source.file.name}: {source.report.program}{version}",
+            command=f"# imported from {file}: {source.report.program}{version}",
             samples=each.outcome.samples,
             evidence=Evidence(guest=each.outcome.counted),
             started=source.written,
             wall_seconds=None,
             measured_seconds=each.outcome.measured_seconds,
-            raw=source.text,
+            raw=elsewhere if place else source.text or elsewhere,
             series=each.outcome.series,
         )
-        for each in found
+        for place, each in enumerate(found)
     )
 
 

@@ -35,6 +35,7 @@ from vdisklab.cli.show import show
 from vdisklab.cli.table import table
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, VdisklabError
 from vdisklab.host.interrupts import INTERRUPTS
+from vdisklab.report.tables import sanitise
 from vdisklab.storage.undo import UNDO
 
 EXIT_BUG = 70
@@ -134,11 +135,10 @@ def _plain(message: str) -> str:
 
 
 def _tell(error: VdisklabError) -> None:
-    print(f"error: {error}", file=sys.stderr)
-    if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
-    for note in getattr(error, "__notes__", ()):
-        print(note, file=sys.stderr)
+    """Sanitised: it may repeat what a guest printed or a file of another's holds."""
+    said = [f"error: {error}", *([f"hint: {error.hint}"] if error.hint else [])]
+    for text in (*said, *getattr(error, "__notes__", ())):
+        print(sanitise(text), file=sys.stderr)
 
 
 def _turn_signals_into_interrupts() -> None:

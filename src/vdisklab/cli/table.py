@@ -11,6 +11,7 @@ import typer
 
 from vdisklab import __version__
 from vdisklab.analysis.findings import caveats_of
+from vdisklab.analysis.observations import cell_label
 from vdisklab.cli.fsyncs import Planned, fsync_notes, of_sysbench
 from vdisklab.cli.tables import (
     CampaignOption,
@@ -28,6 +29,7 @@ from vdisklab.cli.tables import load as load_campaigns
 from vdisklab.errors import PlanError
 from vdisklab.report.articles import (
     Medians,
+    beside,
     crystaldiskmark_text,
     measurements_table,
     medians,
@@ -183,6 +185,20 @@ def _outlines(loaded: Places) -> tuple[RunOutline, ...]:
     return tuple(run for each in loaded.values() for run in each.outlines)
 
 
+def _how(loaded: Places, cell: str) -> str:
+    """Where a cell's numbers are from: an imported file is not ours, and may be the original's."""
+    origins = {
+        run.origin
+        for place, each in loaded.items()
+        for run in each.outlines
+        if run.failure is None
+        and cell in (label := cell_label(run.path, run.page_cache), beside(label, place))
+    }
+    if Origin.IMPORTED not in origins:
+        return "measured with fio"
+    return "imported" if len(origins) == 1 else "imported, or measured with fio"
+
+
 def _texts(layout: Layout, loaded: Places) -> Sequence[str]:
     found = _medians(loaded)
     if layout is Layout.CRYSTALDISKMARK:
@@ -191,7 +207,10 @@ def _texts(layout: Layout, loaded: Places) -> Sequence[str]:
                 "this campaign has no measurements of CrystalDiskMark",
                 hint="measure them: `vdisklab run PATHS --profile crystaldiskmark`",
             )
-        return [crystaldiskmark_text(found, cell, __version__) for cell in found.cells]
+        return [
+            crystaldiskmark_text(found, cell, __version__, _how(loaded, cell))
+            for cell in found.cells
+        ]
     names = dict.fromkeys(
         name for each in loaded.values() for name in bonnie_measurements(each.observations)
     )

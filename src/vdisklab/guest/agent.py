@@ -184,7 +184,7 @@ class Agent:
         watch: Callable[[], None] | None = None,
     ) -> Ended:
         while True:
-            state = self._ask(_State, "guest-exec-status", {"pid": pid})
+            state = self._state(pid, argv)
             elapsed = time.monotonic() - started
             if state.exited:
                 return _ended(argv, state, elapsed, allowed)
@@ -198,6 +198,17 @@ class Agent:
             if watch is not None:
                 watch()
             self._channel.pause(_interval(elapsed, expected))
+
+    def _state(self, pid: int, argv: Sequence[str]) -> _State:
+        try:
+            return self._ask(_State, "guest-exec-status", {"pid": pid})
+        except RefusedError as error:
+            # What a fresh agent says of a number that the one before it gave.
+            raise GuestError(
+                f"the guest agent no longer knows `{shlex.join(argv)}`: it was started anew while "
+                f"that ran ({error})",
+                hint="see in the guest's journal what ended its qemu-guest-agent",
+            ) from error
 
     def read_file(self, name: str) -> str:
         """The text of a file in the guest.

@@ -32,6 +32,13 @@ BOOT_SECONDS = {Accelerator.KVM: 15.0, Accelerator.TCG: 90.0}
 OWN_BOOT_SECONDS = {Accelerator.KVM: 300.0, Accelerator.TCG: 900.0}
 """The same for a guest of the user's own, whatever it starts before its agent."""
 
+ANSWER_SECONDS = {Accelerator.KVM: 30.0, Accelerator.TCG: 120.0}
+"""Deadline for each answer of the agent to a question about a program.
+
+On a machine with other work an emulated processor was seen to stand still for 36 s (the guest's own
+watchdog said so) in the middle of an installation, which was then lost.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -116,7 +123,7 @@ def start_machine(
         channel = stack.enter_context(
             open_channel(loop, agent_end, "agent", negotiate=False, timeout=limit)
         )
-        agent = Agent(channel)
+        agent = Agent(channel, patience_seconds=ANSWER_SECONDS[config.accelerator])
         agent.synchronise(timeout=limit)
         system = _system(config, agent)
         if system.family is Family.WINDOWS:

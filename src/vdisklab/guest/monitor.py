@@ -49,7 +49,11 @@ class Channel:
         `timeout` seconds, or the other side is gone.
         """
         call = self._client.execute(command, dict(arguments) if arguments else None)
-        return self._wait(call, timeout, f"answer to {command}")
+        return self._wait(call, timeout, f"answer to {command} from {self._who}")
+
+    @property
+    def _who(self) -> str:
+        return "the guest agent" if self._client.name == "agent" else "QEMU"
 
     def perform(self, command: QmpCommand, *, timeout: float = 30.0) -> Any:  # noqa: ANN401
         """The `return` of a prepared command; see `execute`."""
@@ -97,10 +101,13 @@ class Channel:
             work.close()  # of a task that was cancelled before it began, Python would warn
             raise
         except TimeoutError as error:
-            raise GuestError(f"no {what} within {timeout:g} s") from error
+            raise GuestError(
+                f"no {what} within {timeout:g} s",
+                hint="the guest may hang, its agent have been stopped, or the machine be too busy: "
+                "the guest's console stands in the message or in the run's evidence",
+            ) from error
         except ExecuteError as error:
-            who = "the guest agent" if self._client.name == "agent" else "QEMU"
-            raise RefusedError(f"{who} refused: {error}") from error
+            raise RefusedError(f"{self._who} refused: {error}") from error
         except (QMPError, EOFError, OSError) as error:
             raise GuestError(f"no {what}: the connection was lost") from error
 

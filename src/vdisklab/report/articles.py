@@ -150,8 +150,11 @@ def _time(value: float | None) -> Value:
     return Value(value, numbers.value(value, METRICS["latency_mean"].unit))
 
 
-def crystaldiskmark_text(found: Medians, cell: str, version: str) -> str:
-    """CrystalDiskMark 8's text for one cell, with what is not measured left as a dash."""
+def crystaldiskmark_text(found: Medians, cell: str, version: str, how: str) -> str:
+    """CrystalDiskMark 8's text for one cell, with what is not measured left as a dash.
+
+    `how` says where the numbers are from: `measured with fio`.
+    """
     line = "-" * _WIDTH
     parts = [
         line,
@@ -159,7 +162,7 @@ def crystaldiskmark_text(found: Medians, cell: str, version: str) -> str:
         line,
         "* MB/s = 1,000,000 bytes/s [SATA/600 = 600,000,000 bytes/s]",
         "* KB = 1000 bytes, KiB = 1024 bytes",
-        f"* {MEDIANS} (at most {found.runs}), measured with fio",
+        f"* {MEDIANS} (at most {found.runs}), {how}",
     ]
     for heading, direction in (("[Read]", Direction.READ), ("[Write]", Direction.WRITE)):
         parts += ["", heading, *_crystal_lines(found, cell, direction)]

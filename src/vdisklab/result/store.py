@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -53,14 +53,7 @@ class Store:
     def add_campaign(self, campaign: Campaign) -> None:
         """Stores a campaign without runs, and the facts of its host unless they are known."""
         with self._database.writing() as connection:
-            if _campaign_key(connection, campaign.id) is not None:
-                raise DatabaseError(
-                    f"the campaign {campaign.id} is in {self} already",
-                    hint="it was stored before; nothing is lost: choose another --db to have "
-                    "it twice",
-                )
-            host_key = _stored_host(connection, campaign.host)
-            connection.execute(sa.insert(schema.campaign), [rows.campaign_row(campaign, host_key)])
+            self._add_campaign(connection, campaign)
 
     def drop_if_empty(self, campaign_id: str) -> None:
         """Removes a campaign of which no run is stored; any other stays as it is."""
@@ -109,20 +102,40 @@ class Store:
         a cell in its block, a number that is not finite and a metric that METRICS lacks.
         """
         with self._database.writing() as connection:
-            campaign_key = self._campaign_keys(connection, (run.campaign,))[0]
-            self._refuse_double(connection, run, campaign_key)
-            _register_metrics(connection, run)
-            key = _inserted(connection, schema.run, rows.run_row(run, campaign_key))
-            _insert_all(connection, schema.state_check, rows.check_rows(run.checks, key))
-            for ordinal, measurement in enumerate(run.measurements):
-                row = rows.measurement_row(measurement, key, ordinal)
-                parent = _inserted(connection, schema.measurement, row)
-                counted = rows.counted_rows(measurement.evidence, parent)
-                _insert_all(connection, schema.counted, counted)
-                samples = rows.sample_rows(measurement.samples, parent)
-                _insert_all(connection, schema.sample, samples)
-                course = rows.series_rows(measurement.series, parent)
-                _insert_all(connection, schema.series, course)
+            self._add_run(connection, run)
+
+    def add_together(self, campaign: Campaign | None, runs: Iterable[Run]) -> None:
+        """Stores a new campaign, if one is given, and runs; or, when any of it fails, nothing."""
+        with self._database.writing() as connection:
+            if campaign is not None:
+                self._add_campaign(connection, campaign)
+            for run in runs:
+                self._add_run(connection, run)
+
+    def _add_campaign(self, connection: sa.Connection, campaign: Campaign) -> None:
+        if _campaign_key(connection, campaign.id) is not None:
+            raise DatabaseError(
+                f"the campaign {campaign.id} is in {self} already",
+                hint="it was stored before; nothing is lost: choose another --db to have it twice",
+            )
+        host_key = _stored_host(connection, campaign.host)
+        connection.execute(sa.insert(schema.campaign), [rows.campaign_row(campaign, host_key)])
+
+    def _add_run(self, connection: sa.Connection, run: Run) -> None:
+        campaign_key = self._campaign_keys(connection, (run.campaign,))[0]
+        self._refuse_double(connection, run, campaign_key)
+        _register_metrics(connection, run)
+        key = _inserted(connection, schema.run, rows.run_row(run, campaign_key))
+        _insert_all(connection, schema.state_check, rows.check_rows(run.checks, key))
+        for ordinal, measurement in enumerate(run.measurements):
+            row = rows.measurement_row(measurement, key, ordinal)
+            parent = _inserted(connection, schema.measurement, row)
+            counted = rows.counted_rows(measurement.evidence, parent)
+            _insert_all(connection, schema.counted, counted)
+            samples = rows.sample_rows(measurement.samples, parent)
+            _insert_all(connection, schema.sample, samples)
+            course = rows.series_rows(measurement.series, parent)
+            _insert_all(connection, schema.series, course)
 
     def _refuse_double(self, connection: sa.Connection, run: Run, campaign_key: int) -> None:
         table = schema.run

@@ -9,6 +9,19 @@ from typing import Protocol
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.result.model import Counted, Sample, Series
 
+_IN_DIRECTORY = ("sh", "-c", 'cd "$0" && exec "$@"')
+
+
+def in_directory(directory: str, command: tuple[str, ...]) -> tuple[str, ...]:
+    """What starts a program in a directory, for programs that work where they are started."""
+    return (*_IN_DIRECTORY, directory, *command)
+
+
+def program_of(command: tuple[str, ...]) -> str:
+    """The program that does the work of a command, not the shell that leads it to its directory."""
+    led = command[: len(_IN_DIRECTORY)] == _IN_DIRECTORY
+    return command[len(_IN_DIRECTORY) + 1] if led else command[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:

@@ -6,14 +6,14 @@ import json
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.result.model import Counted, Direction, Sample
 from vdisklab.units import MIB, parse_size
 from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
-from vdisklab.workload.fiojob import groups, job_options, job_seconds
+from vdisklab.workload.fiojob import groups, job_options, job_seconds, makers, reach
 from vdisklab.workload.fiolog import Course, Run, lines_of_log, read_log
 from vdisklab.workload.settings import Settings, read_settings, require_memory, require_room
 
@@ -62,15 +62,26 @@ class FioSettings(Settings):
     sections: tuple[str, ...] = ()
 
 
-# Python's JSON reader takes NaN and Infinity, which are no measurement.
-_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Count = Annotated[int, Field(ge=0)]
+# Python's JSON reader takes NaN and Infinity, which are no measurement. Nor is a text or `true`.
+_Number = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+_Count = Annotated[int, Field(ge=0, strict=True)]
+
+# fio itself takes 4096 at most (REAL_MAX_JOBS in fio.h). Each wrong job of a hostile report would
+# cost pydantic a kilobyte of error: 5 million of them took 8 GB.
+_MOST_JOBS = 4096
+
+
+def _wanted(percentiles: object) -> object:
+    """Those percentiles that are read; fio gives as many as it is asked for."""
+    if not isinstance(percentiles, dict):
+        return percentiles
+    return {key: percentiles[key] for key in _PERCENTILES.values() if key in percentiles}
 
 
 class _Latency(BaseModel):
     mean: _Number
     max: _Number
-    percentile: dict[str, _Number] = {}
+    percentile: Annotated[dict[str, _Number], BeforeValidator(_wanted)] = {}
 
 
 class _Side(BaseModel):
@@ -275,15 +286,32 @@ def _job_script(
             hint='leave filename out, or say filesystem = "ext4" in a profile in TOML',
         )
     place = f"--directory={subject.path}" if subject.is_directory else f"--filename={subject.path}"
-    # Options before a job file are defaults of its sections (tried with fio 3.33).
-    size = (
-        () if "size" in asked else (f"--size={subject.size // (2 if subject.is_directory else 1)}",)
-    )
+    makes = max(1, makers(job, settings.sections))
+    usual = subject.size // 2 // makes if subject.is_directory else subject.size
+    _require_reach(plan, settings, subject, usual)
+    # Options before a job file are defaults of its sections (tried with fio 3.33). A job that
+    # verifies would leave its state in a file in the current directory.
+    size = ("--verify_state_save=0", *(() if "size" in asked else (f"--size={usual}",)))
     sections = tuple(f"--section={name}" for name in settings.sections)
     logs, log_options = _log(plan, subject, timing)
     options = (place, *size, "--group_reporting=1", *_OUTPUT, *log_options, *sections)
     limit = job_seconds(job) + timing.runtime + _JOB_SLACK_SECONDS
     return Script(("fio", *options, "-"), 0.0, limit, stdin=job, collect=logs)
+
+
+def _require_reach(
+    plan: MeasurementPlan, settings: FioSettings, subject: Subject, usual: int
+) -> None:
+    """Raises PlanError for jobs that go beyond the end: fio would make a host's file larger."""
+    room = subject.size * 9 // 10 if subject.is_directory else subject.size
+    job, wanted, inside = settings.job or "", settings.sections, subject.is_directory
+    end = reach(job, wanted, subject.size, usual, in_directory=inside)
+    if end > room:
+        raise PlanError(
+            f"the job file of {plan.name!r} reaches to {-(-end // MIB)} MiB, and the disk gives "
+            f"{room // MIB} MiB",
+            hint="choose a larger --size, or less size, offset or numjobs in the job file",
+        )
 
 
 def _milliseconds(seconds: float) -> str:
@@ -295,15 +323,16 @@ def _read_report(output: str) -> _Report:
     start = output.find("{")
     if start < 0:
         said = output.strip().splitlines()[-1:] or ["nothing"]
-        raise WorkloadError(f"fio gave no JSON; it said: {said[0]}")
+        raise WorkloadError(f"fio gave no JSON; it said: {said[0][:200]}")
     try:
         value, _ = json.JSONDecoder().raw_decode(output[start:])
+        _require_few(value)
         report = _Report.model_validate(value)
     except json.JSONDecodeError as error:
         raise WorkloadError(f"fio's JSON is damaged at character {start + error.pos}") from error
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise WorkloadError(f"fio's report is not as expected at {where!r}") from error
+        raise WorkloadError(f"fio's report is not as expected at {where[:120]!r}") from error
     except (RecursionError, ValueError) as error:
         # Brackets within brackets without end, or a whole number of thousands of digits.
         raise WorkloadError(
@@ -314,11 +343,20 @@ def _read_report(output: str) -> _Report:
     return report
 
 
+def _require_few(value: object) -> None:
+    """Raises WorkloadError for a report of more jobs than fio runs."""
+    jobs = value.get("jobs") if isinstance(value, dict) else None
+    if isinstance(jobs, list) and len(jobs) > _MOST_JOBS:
+        raise WorkloadError(
+            f"this report holds {len(jobs)} jobs, and fio runs {_MOST_JOBS} at most"
+        )
+
+
 def _all_samples(report: _Report) -> tuple[Sample, ...]:
     samples: list[Sample] = []
     for job in report.jobs:
         if job.error:
-            raise WorkloadError(f"fio job {job.jobname} ended with errno {job.error}")
+            raise WorkloadError(f"fio job {job.jobname[:60]} ended with errno {job.error}")
         for direction, side in ((Direction.READ, job.read), (Direction.WRITE, job.write)):
             samples += _samples(direction, side)
         samples += _sync_samples(job.sync)

@@ -1,23 +1,27 @@
 """A user's own fio job files: what they ask for, and that they stay on what is measured.
 
 fio can run programs, and write to any file that a job names. So only options are let through
-that are known to do neither; the subject is named by us.
+that are known to do neither; the subject is named by us. It also makes a file as large as a job
+says: `size=150%` of one of 64 MiB wrote until the disk was full (fio 3.33). So what the jobs ask
+for is summed up before.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from vdisklab.errors import PlanError
-from vdisklab.units import parse_duration
+from vdisklab.units import parse_duration, parse_size
 
 GLOBAL = "global"
 
 _SECTION = re.compile(r"\[([^\[\]]+)\]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
 _ENGINES = ("libaio", "io_uring", "sync", "psync", "vsync", "pvsync", "pvsync2", "posixaio")
+
+_SHARE = re.compile(r"([0-9]{1,9})%")
 
 _HARMLESS = frozenset(
     """
@@ -31,11 +35,11 @@ _HARMLESS = frozenset(
     softrandommap rate rate_iops rate_min rate_iops_min rate_process thinktime thinktime_spin
     thinktime_blocks refill_buffers scramble_buffers zero_buffers buffer_compress_percentage
     buffer_compress_chunk dedupe_percentage nrfiles openfiles file_service_type fallocate
-    create_serialize create_fsync create_on_open overwrite fill_device hipri registerfiles
+    create_serialize create_fsync create_on_open overwrite hipri registerfiles
     fixedbufs sqthread_poll percentile_list clat_percentiles lat_percentiles slat_percentiles
     verify do_verify verify_fatal verify_backlog verify_interval verify_pattern name description
     nice prio prioclass cpus_allowed cpus_allowed_policy filename continue_on_error exitall
-    exitall_on_error unlink
+    exitall_on_error
     """.split()  # noqa: SIM905
 )
 
@@ -91,6 +95,76 @@ def job_seconds(job: str) -> float:
         spans = [section.options.get(key) for key in ("runtime", "ramp_time", "startdelay")]
         longest = max(longest, sum(_seconds(span) for span in spans if span))
     return longest
+
+
+def makers(job: str, wanted: Collection[str]) -> int:
+    """How many jobs there are, each of which makes files of its own in a directory."""
+    return sum(1 if "filename" in options else _jobs(options) for options in _merged(job, wanted))
+
+
+def reach(job: str, wanted: Collection[str], whole: int, usual: int, *, in_directory: bool) -> int:
+    """The bytes that the jobs' files take in a directory, or how far the jobs go on a file or a
+    disk of `whole` bytes; `usual` is the size of a job that gives none.
+
+    `wanted` are the names of the jobs, of all if it is empty. Raises PlanError for a size that is
+    not understood.
+    """
+    ends: dict[str, int] = {}
+    for number, options in enumerate(_merged(job, wanted)):
+        # Jobs that name the same file share it; so do all on the disk.
+        file = options.get("filename", f"of job {number}") if in_directory else ""
+        end = _end(options, whole, usual, in_directory)
+        ends[file] = max(end, ends.get(file, 0))
+    return sum(ends.values())
+
+
+def _end(options: Mapping[str, str], whole: int, usual: int, in_directory: bool) -> int:
+    files = _size(options, "filesize", whole, 0) * _number(options, "nrfiles")
+    size = max(_size(options, "size", whole, usual), files)
+    size += _size(options, "offset", whole, 0)
+    others = _jobs(options) - 1
+    if not in_directory:
+        return size + others * _size(options, "offset_increment", whole, 0)
+    return size if "filename" in options else size * (others + 1)
+
+
+def _merged(job: str, wanted: Collection[str]) -> Iterator[dict[str, str]]:
+    """Each job's options with those of [global] before it."""
+    common: dict[str, str] = {}
+    for section in _sections(job, "the job file"):
+        if section.name == GLOBAL:
+            common |= section.options
+        elif not wanted or section.name in wanted:
+            yield {**common, **section.options}
+
+
+def _jobs(options: Mapping[str, str]) -> int:
+    return _number(options, "numjobs")
+
+
+def _number(options: Mapping[str, str], key: str) -> int:
+    text = options.get(key, "1")
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+        raise PlanError(
+            f"the job file's {key}={text[:40]} is not understood", hint="write a whole number"
+        )
+    return max(1, int(text))
+
+
+def _size(options: Mapping[str, str], key: str, whole: int, otherwise: int) -> int:
+    """Bytes; of a range its end. A share is one of `whole`."""
+    text = options.get(key)
+    if text is None:
+        return otherwise
+    last = text.rpartition("-")[2]
+    share = _SHARE.fullmatch(last)
+    try:
+        return -(-whole * int(share[1]) // 100) if share is not None else parse_size(last)
+    except PlanError:
+        raise PlanError(
+            f"the job file's {key}={text[:40]} is not understood",
+            hint="write it like 4096, 64k, 512M, 2G or 50%",
+        ) from None
 
 
 def _seconds(span: str) -> float:

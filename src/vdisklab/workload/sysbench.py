@@ -12,7 +12,15 @@ from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.result.model import Counted, Direction, Sample, Series
 from vdisklab.units import MIB, parse_size
-from vdisklab.workload.base import Outcome, Output, Script, Step, Subject, Timing
+from vdisklab.workload.base import (
+    Outcome,
+    Output,
+    Script,
+    Step,
+    Subject,
+    Timing,
+    in_directory,
+)
 from vdisklab.workload.seconds import worst_second
 from vdisklab.workload.settings import Settings, read_settings, require_room
 
@@ -36,7 +44,7 @@ _TIME = re.compile(r"total time:\s+([0-9.]+)s$", re.MULTILINE)
 _EVENTS = re.compile(r"total number of events:\s+([0-9]+)$", re.MULTILINE)
 # 0.4 and 0.5 write `avg: 0.07ms`, 1.0 has the unit in the heading `Latency (ms):`.
 _LATENCY = re.compile(
-    r"^\s+(min|avg|max|sum|(?:approx\.\s+)?([0-9]+)(?:th)? percentile):\s+([0-9.]+)(ms)?$",
+    r"^[ \t]+(min|avg|max|sum|(?:approx\.\s+)?([0-9]+)(?:th)? percentile):\s+([0-9.]+)(ms)?$",
     re.MULTILINE,
 )
 
@@ -79,7 +87,7 @@ class Sysbench:
             f"--threads={settings.threads}", f"--time={max(1, round(timing.runtime))}",
             "--events=0", "--report-interval=1", "--percentile=99",
         )  # fmt: skip
-        sysbench = (*_inside(subject.path), "sysbench", "fileio", *each)
+        sysbench = in_directory(subject.path, ("sysbench", "fileio", *each))
         return Script(
             (*sysbench, *options, "run"),
             timing.runtime,
@@ -106,11 +114,6 @@ def fsync_options(settings: SysbenchSettings) -> tuple[str, ...]:
         f"--file-fsync-all={_switch(settings.fsync_all)}",
         f"--file-fsync-end={_switch(settings.fsync_end)}",
     )
-
-
-def _inside(directory: str) -> tuple[str, ...]:
-    """sysbench makes its files where it is started."""
-    return ("sh", "-c", 'cd "$0" && exec "$@"', directory)
 
 
 def _switch(value: bool) -> str:

@@ -52,6 +52,18 @@ def test_nothing_asked_is_no_stall_and_no_bad_second() -> None:
     assert seen["worst_second"] == pytest.approx(1000)
 
 
+def test_a_second_that_was_idle_but_for_its_edge_is_no_bad_one() -> None:
+    """As in bonnie++'s tests of a processor: 390 bytes were the worst second of 23 MB/s."""
+    shifted = [Point(p.at + (0.05 if p.at > 10 else 0), *rest(p)) for p in pause(NONE_SLOW)]
+    seen = found(shifted)
+    assert seen["longest_stall"] == 0.0
+    assert seen["worst_second"] == pytest.approx(1000, rel=0.1)
+
+
+def rest(point: Point) -> tuple[int, int, tuple[int, ...] | None]:
+    return point.size, point.operations, point.slow
+
+
 def test_without_latencies_nothing_is_said_of_stalls() -> None:
     points = [Point(p.at, p.size, p.operations, None) for p in steady(5)]
     assert found(points) == {}

@@ -28,7 +28,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.storage.site import Site, open_site
-from vdisklab.workload.base import Output, Script, Step, Subject, Timing
+from vdisklab.workload.base import Output, Script, Step, Subject, Timing, in_directory
 from vdisklab.workload.registry import workload_on_windows
 
 DISK = Subject("/dev/vdb", 1 << 30, is_device=True)
@@ -125,6 +125,17 @@ def test_a_directory_of_the_stack_stands_for_the_guests_file_system(site: Site) 
         with pytest.raises(WorkloadError, match="file was not written"):
             place.collect(str(directory / "file"))
     assert not directory.exists()
+
+
+def test_a_program_that_a_shell_would_start_is_missed_by_name(site: Site) -> None:
+    subject = host_subject(site, site.directory / "image", 1 << 20, 1 << 30, is_device=False)
+    place = HostPlace(site, subject, site.directory)
+    command = in_directory(str(site.directory), ("no-such-bench", "prepare"))
+    with pytest.raises(HostError, match=r"^no-such-bench is not installed"):
+        place.step(Step(command, 5))
+    with pytest.raises(HostError, match=r"^no-such-bench is not installed"):
+        place.run(Script(command, 0, 5), None)
+    place.step(Step(in_directory(str(site.directory), ("true",)), 5))
 
 
 def test_a_device_has_no_directory(site: Site) -> None:

@@ -7,11 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 from workload.recorded import DATA
 
 from vdisklab.cli.main import main
-from vdisklab.result.model import Origin
-from vdisklab.result.store import open_store
+from vdisklab.errors import DatabaseError
+from vdisklab.result.model import Origin, Run
+from vdisklab.result.store import Store, open_store
 
 
 @pytest.fixture
@@ -100,3 +102,95 @@ def test_a_name_that_is_hostile(db: str, tmp_path: Path) -> None:
         (run,) = store.runs()
     assert run.path == "a??31m?rm"
     assert run.started.year == 1970
+
+
+def test_an_import_that_fails_in_the_middle_leaves_nothing(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = Store._add_run
+
+    def second_fails(store: Store, connection: Connection, run: Run) -> None:
+        if run.block == 2:
+            raise DatabaseError("the disk is full")
+        stored(store, connection, run)
+
+    monkeypatch.setattr(Store, "_add_run", second_fails)
+    file = str(DATA / "dd-9.1-4k.txt")
+    assert main(["import", file, file, "--as", "a", "--db", db]) == 7
+    with open_store(db) as store:
+        assert store.campaigns() == ()
+
+
+def test_a_file_of_many_lines_is_kept_once(
+    db: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = "host{},1G,655,99,281567,32,138431,19,2133,99,484093,32,405.9,17,16" + ",301,10" * 6
+    file = tmp_path / "many.csv"
+    file.write_text("".join(row.format(number) + "\n" for number in range(20)))
+    assert main(["import", str(file), "--db", db]) == 0
+    printed = capsys.readouterr().out
+    assert "many host7 and 12 more (20 runs)" in printed
+    assert "host8" not in printed
+    with open_store(db) as store:
+        first, *others = [run.measurements[0].raw for run in store.runs()]
+        keeper = next(store.runs()).id
+    assert first == file.read_text()
+    assert set(others) == {f"# many.csv is kept with the first measurement of run {keeper}"}
+
+
+def test_a_file_of_a_year_that_no_calendar_has(
+    db: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tmpfs and btrfs hold such moments; not every file system can be made to."""
+    whole = os.fstat
+
+    def far(number: int) -> os.stat_result:
+        found = list(whole(number))
+        found[8] = 1 << 60
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "fstat", far)
+    assert main(["import", str(DATA / "dd-9.1-4k.txt"), "--db", db]) == 2
+    assert "which is in no year" in capsys.readouterr().err
+
+
+def test_a_name_of_bytes_that_are_no_text(db: str, tmp_path: Path) -> None:
+    file = tmp_path / os.fsdecode(b"a\xff.txt")
+    shutil.copy(DATA / "dd-9.1-4k.txt", file)
+    assert main(["import", str(file), "--db", db]) == 0
+    with open_store(db) as store:
+        (run,) = store.runs()
+    assert run.measurements[0].command == "# imported from a?.txt: dd"
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\x1b[2J", "two\nlines", "x" * 201])
+def test_names_that_no_table_could_show_are_refused(
+    db: str, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    for option in ("--as", "--measurement"):
+        assert main(["import", str(DATA / "dd-9.1-4k.txt"), option, name, "--db", db]) == 2
+        assert f"{option} {name[:40]!r} is no name" in capsys.readouterr().err
+    assert not Path(db).exists()
+
+
+def test_what_a_hostile_file_says_is_not_obeyed_by_the_terminal(
+    db: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.json"
+    file.write_text('"fio version" \x1b]0;title\x07\x9b2J' + "y" * 10_000)
+    assert main(["import", str(file), "--db", db]) == 6
+    said = capsys.readouterr().err
+    assert "\\x1b]0;title" in said
+    assert not {"\x1b", "\x07", "\x9b"} & set(said)
+    assert len(said) < 500
+
+
+def test_crystaldiskmarks_own_numbers_are_not_said_to_be_fios(
+    db: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(DATA / "foreign" / "crystaldiskmark-8.0.0.txt")
+    assert main(["import", file, "--db", db]) == 0
+    assert main(["table", "--as", "crystaldiskmark", "--db", db]) == 0
+    printed = capsys.readouterr().out
+    assert "* each number is the median of its runs (at most 1), imported" in printed
+    assert "measured with fio" not in printed

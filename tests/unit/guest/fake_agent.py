@@ -46,12 +46,14 @@ Program = Callable[[Sequence[str], str], Said | None]
 
 @dataclass
 class FakeAgent:
-    """One guest. `silent_after`: how many questions are answered before it falls silent."""
+    """One guest. `silent_after`: how many questions are answered before it falls silent;
+    `anew_after`: before it is started anew and knows no program any more."""
 
     system: Message
     program: Program
     disabled: tuple[str, ...] = ()
     silent_after: int | None = None
+    anew_after: int | None = None
     ran: list[tuple[str, ...]] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     _said: list[Said | None] = field(default_factory=list)
@@ -62,6 +64,9 @@ class FakeAgent:
         if self.silent_after is not None and self._asked > self.silent_after:
             return []
         name = request["execute"]
+        if self.anew_after is not None and self._asked > self.anew_after:
+            # In the words of qemu-ga 7.2 for a number that the agent before it gave.
+            return [{"error": {"class": "GenericError", "desc": "Invalid parameter 'pid'"}}]
         return [{"return": self._value(name, request.get("arguments", {}))}]
 
     def _value(self, name: str, given: Message) -> object:

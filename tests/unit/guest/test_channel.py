@@ -43,7 +43,7 @@ class TestMonitor:
     def test_silence_ends_with_the_deadline(self) -> None:
         with channel_to(lambda request: []) as (channel, _):
             began = time.monotonic()
-            with pytest.raises(GuestError, match=r"no answer to stop within 0\.1 s"):
+            with pytest.raises(GuestError, match=r"no answer to stop from QEMU within 0\.1 s"):
                 channel.execute("stop", timeout=0.1)
             assert time.monotonic() - began < 3
 

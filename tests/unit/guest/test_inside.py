@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.errors import GuestError, HostError
+from vdisklab.errors import GuestError, HostError, RefusedError
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.inside import look_inside
 from vdisklab.guest.linux import LinuxGuest
@@ -112,9 +112,16 @@ class TestAgent:
         fake = FakeAgent(DEBIAN, lambda argv, stdin: None, silent_after=4)
         with (
             channel_to(fake.answer, greets=False) as (channel, _),
-            pytest.raises(GuestError, match=r"no answer to guest-exec-status within 0\.3 s"),
+            pytest.raises(GuestError, match="no answer to guest-exec-status from the guest agent"),
         ):
             Agent(channel, patience_seconds=0.3).run(("fio", "--version"), timeout=20)
+
+    def test_one_that_is_started_anew_while_a_program_runs(self) -> None:
+        fake = FakeAgent(DEBIAN, lambda argv, stdin: None, anew_after=4)
+        said = r"no longer knows `fio --version`: it was started anew .*Invalid parameter 'pid'"
+        with agent_of(fake) as agent, pytest.raises(GuestError, match=said) as caught:
+            agent.run(("fio", "--version"), timeout=20)
+        assert not isinstance(caught.value, RefusedError)
 
     def test_a_program_that_does_not_end_is_killed(self) -> None:
         for system, killer in ((DEBIAN, "sh"), (WINDOWS, "taskkill.exe")):

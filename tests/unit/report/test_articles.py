@@ -37,7 +37,7 @@ NUMBERS = from_numbers(
 
 
 def test_crystaldiskmarks_text_is_read_back_as_what_it_says() -> None:
-    text = crystaldiskmark_text(medians(NUMBERS), "ext4", "0.1")
+    text = crystaldiskmark_text(medians(NUMBERS), "ext4", "0.1", "measured with fio")
     assert "  SEQ    1MiB (Q=  1, T= 1):   200.000 MB/s [    190.8 IOPS] < 20000.00 us>" in text
     assert f"  RND    4KiB (Q=  1, T= 1): {MISSING:>9} MB/s" in text
     assert "median" in text

@@ -217,3 +217,52 @@ def test_syncs_have_latencies_of_their_own() -> None:
     sync = json.loads(text)["jobs"][0]["sync"]["lat_ns"]
     assert found["sync_mean"] == pytest.approx(sync["mean"] / 1e9)
     assert found["sync_p99"] == pytest.approx(sync["percentile"]["99.000000"] / 1e9)
+
+
+class TestReach:
+    """What a job file may write to: fio makes a file of the host as large as a job says."""
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            "size=1025M", "size=101%", "size=150000%", "offset=1M", "offset=50%",
+            "size=1G\noffset=4k", "size=600M\noffset_increment=500M\nnumjobs=2",
+            "filesize=512M-2G", "filesize=300M\nnrfiles=4",
+        ],
+    )  # fmt: skip
+    def test_jobs_that_go_beyond_the_end_are_refused(self, options: str) -> None:
+        with pytest.raises(PlanError, match=r"reaches to \d+ MiB, and the disk gives 1024 MiB"):
+            command(fio(job=f"[a]\nrw=write\n{options}\n"))
+
+    @pytest.mark.parametrize(
+        "options", ["", "size=100%", "size=50%\noffset=50%", "size=1G", "io_size=5G", "loops=9"]
+    )
+    def test_jobs_within_it_are_not(self, options: str) -> None:
+        made = command(fio(job=f"[a]\nrw=write\n{options}\n"))
+        assert "--verify_state_save=0" in made
+
+    def test_files_in_a_directory_are_summed_up(self) -> None:
+        made = command(fio(job="[a]\nrw=write\nnumjobs=3\n[b]\nrw=read"), FILES)
+        assert f"--size={GIB // 8}" in made
+        with pytest.raises(PlanError, match="reaches to 1200 MiB, and the disk gives 921 MiB"):
+            command(fio(job="[global]\nsize=400M\n[a]\nrw=write\nnumjobs=3\n"), FILES)
+        with pytest.raises(PlanError, match="reaches to 1200 MiB"):
+            command(fio(job="[global]\nsize=600M\n[a]\nrw=write\n[b]\nrw=read"), FILES)
+        shared = "[global]\nsize=800M\nfilename=x\n[a]\nrw=write\nnumjobs=3\n[b]\nrw=read\n"
+        command(fio(job=shared), FILES)
+
+    def test_only_the_jobs_of_the_measurement_count(self) -> None:
+        job = "[a]\nrw=write\nsize=1M\n[b]\nstonewall\nrw=write\nsize=2G\n"
+        command(fio(job=job, sections=("a",)))
+        with pytest.raises(PlanError, match="reaches to 2048 MiB"):
+            command(fio(job=job, sections=("b",)))
+
+    @pytest.mark.parametrize("option", ["size=much", "numjobs=two", "numjobs=-1", "nrfiles=٣"])
+    def test_what_cannot_be_summed_up_is_refused(self, option: str) -> None:
+        with pytest.raises(PlanError, match=f"the job file's {option} is not understood"):
+            command(fio(job=f"[a]\nrw=write\n{option}\n"))
+
+    @pytest.mark.parametrize("option", ["fill_device=1", "unlink=1", "verify_state_save=1"])
+    def test_options_that_reach_beyond_are_not_let_through(self, option: str) -> None:
+        with pytest.raises(PlanError, match="is not let through"):
+            command(fio(job=f"[a]\nrw=write\n{option}\n"))

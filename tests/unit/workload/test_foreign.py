@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -163,6 +165,28 @@ def test_a_name_that_no_database_can_hold_is_made_fit() -> None:
     assert [each.name for each in report.found] == ["??plain"]
 
 
+def test_a_name_without_end_is_refused() -> None:
+    text = recorded("fio-3.33-plain.json").replace('"jobname" : "', f'"jobname" : "{"x" * 1000}')
+    with pytest.raises(WorkloadError, match="a name in it has 1005 characters, more than 200"):
+        recognise(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        recorded("sysbench-1.0.20-rndrd.txt") + "\n" * 1_000_000,
+        f"Version 1.03  --Sequential Output-- --\n{'-' * 1_000_000}",
+    ],
+    ids=["sysbench", "bonnie++"],
+)
+def test_a_text_made_to_be_read_slowly_is_not(text: str) -> None:
+    """With a square of the time this would take hours."""
+    begin = time.monotonic()
+    with suppress(WorkloadError):
+        recognise(text)
+    assert time.monotonic() - begin < 20
+
+
 def test_bonnies_old_and_middle_csv() -> None:
     tests = "655,99,281567,32,138431,19,2133,99,484093,32,405.9,17"
     small = "16,{}301,10,+++++,+++,302,10,303,10,+++++,+++,304,10"
@@ -293,11 +317,41 @@ def test_dd_does_not_say_which_way() -> None:
         ("9999999999999999999 bytes (10 EB) copied, 1 s, 1 B/s", "larger than anything"),
         ("1000000 bytes (1 MB) copied, 1e-300 s, 1 B/s", "larger than anything"),
         ("sysbench 1.0.20\n", "Doing"),
+        ('{"fio version": "fio-3.33", "jobs": [' + "0," * 9999 + "0]}", "holds 10000 jobs"),
+        ("sysbench 1.0.20\n1 bytes copied, 1 s", "several programs: sysbench fileio text, dd"),
         ("sysbench 1.0.20\nDoing random read test\n", "missing"),
     ],
 )
 def test_what_cannot_be_read_says_what_was_expected(text: str, said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
+        recognise(text)
+
+
+@pytest.mark.parametrize(
+    ("was", "put", "where"),
+    [
+        ('"io_bytes" : ', '"io_bytes" : "12", "x" : ', "jobs.0.read.io_bytes"),
+        ('"iops" : ', '"iops" : true, "x" : ', "jobs.0.read.iops"),
+        ('"fio version" : ', '"fio version" : null, "x" : ', "fio version"),
+    ],
+)
+def test_a_text_or_a_truth_is_no_number_of_fio(was: str, put: str, where: str) -> None:
+    text = recorded("fio-3.33-plain.json")
+    assert was in text
+    with pytest.raises(WorkloadError, match=f"not as expected at '{where}'"):
+        recognise(text.replace(was, put, 1))
+
+
+@pytest.mark.parametrize("count", ["1_0", "٣", "0x10", "nan", ""])
+def test_a_number_of_diskspd_is_written_in_digits(count: str) -> None:
+    text = recorded("foreign/diskspd-2.0.xml")
+    with pytest.raises(WorkloadError, match=r"ReadCount is .*, no number"):
+        recognise(re.sub("<ReadCount>[0-9]+", f"<ReadCount>{count}", text))
+
+
+def test_a_heading_that_is_not_known_ends_the_one_before() -> None:
+    text = recorded("foreign/crystaldiskmark-8.0.0.txt").replace("[Write]", "[Erase]")
+    with pytest.raises(WorkloadError, match=r"a result that is not below \[Read\] or \[Write\]"):
         recognise(text)
 
 

@@ -23,3 +23,12 @@ class Report:
     version: str | None
     label: str | None
     found: tuple[Found, ...]
+
+
+def printable(text: str) -> str:
+    """A name from outside, with `?` for what no terminal shows and no database holds.
+
+    Such are control characters, marks that turn the direction of writing, and halves of
+    characters, which JSON can spell and names of files can hold.
+    """
+    return "".join(char if char.isprintable() else "?" for char in text)

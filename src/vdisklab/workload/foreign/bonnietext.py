@@ -15,7 +15,7 @@ from vdisklab.workload.bonnie import cpu_samples
 from vdisklab.workload.foreign.base import Found, Report
 
 HEADING = re.compile(r"\s*Version\s+([0-9][0-9.a-z]*)\s+-+Sequential (?:Output|Create)-+ .*")
-_SMALL_HEADING = re.compile(r".*-+Sequential Create-+\s+-+Random Create-+.*")
+_SMALL_HEADING = re.compile(r".*-Sequential Create-+\s+-+Random Create-.*")
 _NAMED = re.compile(r"(.*?)-Create--\s.*")
 _UNITS = re.compile(r"\s*(?:Machine|Name:Size).*/sec %CP.*")
 _SMALL_UNITS = re.compile(r"\s*files(?::max(?::min)?)?\s+/sec.*")

@@ -26,6 +26,7 @@ _NEW = re.compile(
     rf"\s*{_NUMBER} MB/s \[\s*{_NUMBER} IOPS\](?: <\s*{_NUMBER} us>)?\s*"
 )
 _HEADING = re.compile(r"\s*\[(Read|Write|Mix)\].*")
+_OTHER_HEADING = re.compile(r"\s*\[\w+\]\s*")
 _RESULT = re.compile(r"\s*(SEQ|RND|Sequential|Random)\b.*:.*")
 
 
@@ -59,9 +60,11 @@ def _results(text: str) -> Iterator[tuple[int, str, tuple[Sample, ...]]]:
         heading = _HEADING.fullmatch(line)
         if heading is not None:
             section = heading[1]
+        elif _OTHER_HEADING.fullmatch(line) is not None:
+            section = None
         elif (new := _NEW.fullmatch(line)) is not None:
             if section is None:
-                raise WorkloadError(f"line {number}: a result before [Read] or [Write]")
+                raise WorkloadError(f"line {number}: a result that is not below [Read] or [Write]")
             if section != "Mix":
                 yield number, *_new(new, section)
         elif (old := _OLD.fullmatch(line)) is not None:

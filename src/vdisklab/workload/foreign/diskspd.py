@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element, ParseError
 
@@ -16,6 +17,7 @@ from vdisklab.workload.foreign.base import Found, Report
 
 _PERCENTILES = {50.0: "latency_p50", 95.0: "latency_p95", 99.0: "latency_p99",
                 99.9: "latency_p99.9", 100.0: "latency_max"}  # fmt: skip
+_NUMBER = re.compile(r"\s*[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?\s*")
 _SIDES = ((Direction.READ, "Read"), (Direction.WRITE, "Write"))
 
 
@@ -100,10 +102,8 @@ def _number(parent: Element, name: str, where: str) -> float:
 
 
 def _value(text: str | None, name: str, where: str) -> float:
-    try:
-        value = float(text or "")
-    except ValueError:
-        value = math.nan
+    # Python's own reader would take 1_0, and the digits of every script.
+    value = float(text) if text and _NUMBER.fullmatch(text) else math.nan
     if not 0 <= value < 1e18:
         raise WorkloadError(
             f"{where} of DISKSPD: {name} is {(text or 'missing')[:30]!r}, no number"

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 
 from vdisklab.errors import WorkloadError
@@ -15,14 +15,14 @@ from vdisklab.workload.base import Outcome
 from vdisklab.workload.bonnie import parse_csv
 from vdisklab.workload.dd import parse_line, samples_of
 from vdisklab.workload.fio import parse_report
-from vdisklab.workload.foreign.base import Found, Report
+from vdisklab.workload.foreign.base import Found, Report, printable
 from vdisklab.workload.foreign.bonnietext import HEADING, parse_bonnie_text
 from vdisklab.workload.foreign.crystaldiskmark import parse_crystaldiskmark
 from vdisklab.workload.foreign.diskspd import parse_diskspd
 from vdisklab.workload.sysbench import parse_text
 
-# Control characters, and halves of characters: JSON can spell them, a database cannot hold them.
-_UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+# A file can name its machine or its test by a megabyte; no table could show that.
+_LONGEST_NAME = 200
 
 # Python reads whole numbers without bounds; a database holds 64 bits, and no program says more.
 _ENDLESS = re.compile(r"[0-9]{31}")
@@ -39,6 +39,8 @@ class _Format:
     name: str
     is_it: Callable[[str], bool]
     parse: Callable[[str], tuple[Report, ...]]
+    is_lines: bool = False
+    """True for what a script may write one after the other into a file."""
 
 
 def recognise(text: str) -> tuple[Report, ...]:
@@ -49,9 +51,21 @@ def recognise(text: str) -> tuple[Report, ...]:
         raise WorkloadError(_OUT_OF_BOUNDS)
     for form in _FORMATS:
         if form.is_it(text):
+            _require_alone(form, text)
             return _within_bounds(form, text)
     known = ", ".join(form.name for form in _FORMATS)
     raise WorkloadError("no known program wrote this", hint=f"known: {known}")
+
+
+def _require_alone(form: _Format, text: str) -> None:
+    """Raises WorkloadError where another program wrote into the same file, as a script does: its
+    result would be left out in silence."""
+    others = [each.name for each in _FORMATS if each is not form and each.is_it(text)]
+    if form.is_lines and others:
+        raise WorkloadError(
+            f"the file holds results of several programs: {form.name}, {', '.join(others)}",
+            hint="put those of each program into a file",
+        )
 
 
 def _within_bounds(form: _Format, text: str) -> tuple[Report, ...]:
@@ -63,7 +77,24 @@ def _within_bounds(form: _Format, text: str) -> tuple[Report, ...]:
     # Written so that a NaN, which is not less than anything, is refused as well.
     if not all(number < _BOUND for outcome in outcomes for number in _numbers(outcome)):
         raise WorkloadError(_OUT_OF_BOUNDS)
-    return reports
+    return tuple(_fit(report) for report in reports)
+
+
+def _fit(report: Report) -> Report:
+    """The report with names that can be shown. Raises WorkloadError for endless ones."""
+    named = [each.name for each in report.found]
+    for name in (report.version or "", report.label or "", *named):
+        if len(name) > _LONGEST_NAME:
+            raise WorkloadError(
+                f"a name in it has {len(name)} characters, more than {_LONGEST_NAME}: "
+                f"{name[:40]!r}…"
+            )
+    return replace(
+        report,
+        version=report.version and printable(report.version),
+        label=report.label and printable(report.label),
+        found=tuple(Found(printable(each.name), each.outcome) for each in report.found),
+    )
 
 
 def _numbers(outcome: Outcome) -> Iterator[float]:
@@ -82,7 +113,7 @@ def _require_one(count: int, what: str) -> None:
 
 def _fio(text: str) -> tuple[Report, ...]:
     _require_one(text.count('"fio version"'), "reports of fio")
-    jobs = [(_UNFIT.sub("?", name), outcome) for name, outcome in parse_report(text)]
+    jobs = [(printable(name), outcome) for name, outcome in parse_report(text)]
     names = [name for name, _ in jobs]
     if len(set(names)) != len(names):
         raise WorkloadError(
@@ -90,9 +121,10 @@ def _fio(text: str) -> tuple[Report, ...]:
         )
     start = text.find("{")
     version = json.JSONDecoder().raw_decode(text[start:])[0].get("fio version")
+    if not isinstance(version, str):
+        raise WorkloadError("fio's report is not as expected at 'fio version'")
     found = tuple(Found(name, outcome) for name, outcome in jobs)
-    told = _UNFIT.sub("?", str(version)).removeprefix("fio-")
-    return (Report("fio", told, None, found),)
+    return (Report("fio", version.removeprefix("fio-"), None, found),)
 
 
 def _sysbench(text: str) -> tuple[Report, ...]:
@@ -115,7 +147,7 @@ def _sysbench_run(text: str) -> Found:
     what = {"read": "rd", "write": "wr", "write (creation)": "wr", "rewrite": "rewr",
             "r/w": "rw"}.get(mode[2])  # fmt: skip
     if what is None:
-        raise WorkloadError(f"sysbench did a {mode[0][6:]!r}, which is not known")
+        raise WorkloadError(f"sysbench did a {mode[0][6:66]!r}, which is not known")
     return Found(f"sysbench-{kind}{what}", parse_text(text))
 
 
@@ -155,13 +187,19 @@ _FORMATS = (
         lambda text: "CrystalDiskMark" in text,
         lambda text: (parse_crystaldiskmark(text),),
     ),
-    _Format("sysbench fileio text", lambda text: _SYSBENCH.search(text) is not None, _sysbench),
+    _Format(
+        "sysbench fileio text",
+        lambda text: _SYSBENCH.search(text) is not None,
+        _sysbench,
+        is_lines=True,
+    ),
     _Format(
         "bonnie++ CSV and text",
         lambda text: (
             any(HEADING.fullmatch(line) for line in text.splitlines()) or _has_bonnie_csv(text)
         ),
         _bonnie,
+        is_lines=True,
     ),
-    _Format("dd", lambda text: " copied, " in text, _dd),
+    _Format("dd", lambda text: " copied, " in text, _dd, is_lines=True),
 )
