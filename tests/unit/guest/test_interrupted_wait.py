@@ -17,6 +17,8 @@ from vdisklab.guest.process import event_loop
 class SilentClient:
     """Never answers."""
 
+    name = "qmp"
+
     async def execute(self, _command: str, _arguments: object) -> Any:  # noqa: ANN401
         await asyncio.Event().wait()
 
