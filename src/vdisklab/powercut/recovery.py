@@ -16,6 +16,7 @@ from typing import Protocol
 from vdisklab.errors import DirtyHostError, HostError, PowercutError
 from vdisklab.host.blockdevice import note
 from vdisklab.host.command import Host
+from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mounts_below
 from vdisklab.host.syscalls import forget_btrfs_devices, mount, unmount
@@ -118,6 +119,8 @@ class ZfsPool:
     site: Site
     pool: str
     root: Path
+    is_held: bool = False
+    """A line in the ledger says that the pool may be there."""
     _held: ExitStack = field(default_factory=ExitStack)
 
     def recover(self, device: str) -> str | None:
@@ -129,11 +132,17 @@ class ZfsPool:
         # Noted before the import: the state's pool has the name that it was recorded under.
         entry = self.site.ledger.entry(Kind.POOL, self.pool, devices=note((Path(device),)))
         self._held.enter_context(entry)
+        self.is_held = True
         refused = self._import(look)
         if refused is not None:
-            self._export_if_there()
-            self._held.close()
+            self.abandon()
         return refused
+
+    def abandon(self) -> None:
+        """Exports the pool if it is there, and lets its line in the ledger go only then."""
+        with self._held:
+            self._export_if_there()
+        self.is_held = False
 
     def _import(self, look: Path) -> str | None:
         try:
@@ -162,17 +171,29 @@ class ZfsPool:
             )
 
     def _export_if_there(self) -> None:
-        listed = self.site.host.run("zpool", "list", "-H", "-o", "name", timeout=_POOL_SECONDS)
+        """A ZFS that does not answer, zfs-fuse that ended, holds no pool either."""
+        listed = self.site.host.run(
+            "zpool", "list", "-H", "-o", "name", timeout=_POOL_SECONDS, allowed=range(256)
+        )
         if self.pool in listed.stdout.split():
             self._export()
 
     def _export(self) -> None:
+        """Under a deadline: while another mount namespace holds a copy it is said to be busy."""
         try:
-            self.site.host.run("zpool", "export", "-f", self.pool, timeout=_POOL_SECONDS)
+            wait_until(self._is_exported, timeout=_POOL_SECONDS, what=f"export of {self.pool}")
         except HostError as error:
             raise DirtyHostError(
                 f"the pool {self.pool} cannot be exported: {error}", hint="run `vdisklab clean`"
             ) from error
+
+    def _is_exported(self) -> bool:
+        done = self.site.host.run(
+            "zpool", "export", "-f", self.pool, timeout=_POOL_SECONDS, allowed=range(256)
+        )
+        if done.status != 0 and "busy" not in done.stderr:
+            raise HostError(done.stderr.strip())
+        return done.status == 0
 
     def repair(self, device: str) -> bool:
         """See `Recovery.repair`: ZFS has no fsck."""
@@ -186,8 +207,9 @@ class ZfsPool:
 
     def release(self) -> None:
         """See `Recovery.release`."""
-        self._export()
-        self._held.close()
+        with self._held:
+            self._export()
+        self.is_held = False
 
     def forget(self) -> None:
         """See `Recovery.forget`: nothing is left."""
@@ -210,6 +232,8 @@ def _zfs_pool(site: Site, trace: Trace, place: Path) -> Iterator[Recovery]:
     try:
         yield recovery
     finally:
+        if recovery.is_held:
+            recovery.abandon()
         (place / "devices" / "disk").unlink(missing_ok=True)
 
 

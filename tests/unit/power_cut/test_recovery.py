@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.errors import HostError, PowercutError
+from vdisklab.errors import DirtyHostError, HostError, PowercutError
 from vdisklab.host.command import Completed
-from vdisklab.host.ledger import open_ledger
+from vdisklab.host.ledger import leftovers, open_ledger
 from vdisklab.plan.segments import LayerKind
 from vdisklab.powercut import recovery
 from vdisklab.powercut.memory import MemoryFullError
@@ -66,6 +66,26 @@ def test_a_pool_that_cannot_be_imported_is_a_verdict(
         refused = pool(site, place, host).recover("/dev/loop9")
     assert refused is not None
     assert said in refused
+
+
+def test_a_pool_that_stays_busy_is_left_to_clean(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when another mount namespace holds a copy of its mount."""
+    monkeypatch.setattr(recovery, "_POOL_SECONDS", 0.2)
+    monkeypatch.setattr(recovery, "mounts_below", lambda _place: ["a mount"])
+    host = Zpool(export=(1, "cannot export 'vdl_1': pool is busy\n"))
+
+    def hold_and_release() -> None:
+        with open_ledger(tmp_path / "state") as ledger, open_site(host, ledger, tmp_path) as site:
+            held = pool(site, place, host)
+            assert held.recover("/dev/loop9") is None
+            held.release()
+
+    with pytest.raises(DirtyHostError, match="vdl_1 cannot be exported"):
+        hold_and_release()
+    with leftovers(tmp_path / "state") as (left,):
+        assert ("pool", "vdl_1") in {(entry.kind, entry.name) for entry in left.entries}
 
 
 def test_that_zfs_itself_is_gone_is_none(place: Path, tmp_path: Path) -> None:
