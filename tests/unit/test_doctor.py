@@ -140,6 +140,26 @@ def test_a_layer_needs_kernel_and_programs(tmp_path: Path) -> None:
     assert "contrib" in (found["layer zfs"].mend or "")
 
 
+def test_zfs_outside_the_kernel_is_known_by_its_answer(tmp_path: Path) -> None:
+    host = ScriptedHost()
+    host.programs |= {"zpool": "", "zfs": ""}
+    answered = findings(tmp_path, host)["layer zfs"]
+    assert (answered.state, answered.seen) == (
+        State.LIMITED,
+        "not in this kernel; zfs-fuse answers",
+    )
+    assert "zvol" in (answered.costs or "")
+
+
+def test_zfs_that_does_not_answer_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = ScriptedHost()
+    host.programs |= {"zpool": "", "zfs": ""}
+    monkeypatch.setattr(probe, "_pools_are_listed", lambda _host: False)
+    assert findings(tmp_path, host)["layer zfs"].state is State.MISSING
+
+
 def test_a_directory_that_cannot_be_written_stops_everything(tmp_path: Path) -> None:
     seen = tuple(examine(Inspection(ScriptedHost(), tmp_path / "absent", tmp_path, no_kvm, 0)))
     assert not can_do_main_job(seen)

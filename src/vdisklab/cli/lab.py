@@ -14,9 +14,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vdisklab.cli.asking import ask, asked_paths
 from vdisklab.cli.bring_back import DATABASE, LabHost, bring_back
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.run import print_ranking
+from vdisklab.cli.run import run as run_verb
 from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url
 from vdisklab.errors import GuestError, HostError
 from vdisklab.host.command import Host, LocalHost
@@ -114,7 +116,9 @@ def run(
 
     Example: vdisklab lab run {zvol/ext4,zfs,lvm}/qcow2/writeback --blocks 1 --size 64M
     """
-    arguments, carried = carried_files([*paths, *context.args])
+    words = [*paths, *context.args]
+    _require_possible(words)
+    arguments, carried = carried_files(words)
     config = LabConfig(
         Accelerator.TCG,
         lab_cpus,
@@ -164,10 +168,7 @@ def job(
 
     Example: vdisklab lab job check-pools.sh
     """
-    try:
-        text = script.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HostError(f"the script {script} cannot be read: {error}") from error
+    text = _script_text(script)
     with _lab_site(directory) as (site, image):
         accelerator = _accelerator(site.host, image, lab_accelerator)
         config = LabConfig(
@@ -180,6 +181,18 @@ def job(
         code = payload_disk(site.host, site.directory, text)
         with lab_files(site, image, code, config) as files:
             return run_job(site, config, files, lambda line: print(line) if line else None).status
+
+
+def _script_text(script: Path) -> str:
+    hint = "name a script for /bin/sh, in UTF-8"
+    try:
+        return script.read_text(encoding="utf-8")
+    except OSError as error:
+        raise HostError(
+            f"the script {script} cannot be read: {error.strerror}", hint=hint
+        ) from error
+    except UnicodeDecodeError as error:
+        raise HostError(f"the script {script} is not UTF-8 text", hint=hint) from error
 
 
 def shell(
@@ -200,6 +213,22 @@ def shell(
         with lab_files(site, image, code, config) as files:
             Console(stderr=True).print("the lab boots; emulated it takes a minute and more")
             run_shell(site, config, files)
+
+
+def _require_possible(words: list[str]) -> None:
+    """Raises what `run` would, in the lab, say of words that no host could follow.
+
+    Told here it takes a second; told there, the minutes until the lab is up.
+    """
+    verbs = typer.Typer()
+    verbs.command()(run_verb)
+    said = typer.main.get_command(verbs).make_context("vdisklab lab run", list(words)).params
+    if said["here"]:
+        return  # it takes no paths, and judges the rest itself
+    known = ("paths", "plan_file", "on", "disks", "size", "runtime", "ramp", "qemu")
+    request = ask(**{name: said[name] for name in known})
+    if not request.qemu:  # else paths may hold names that are found by trying those programs
+        asked_paths(request)
 
 
 def job_script(arguments: list[str]) -> str:

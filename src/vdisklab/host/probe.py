@@ -264,6 +264,14 @@ def _layer(at: Inspection, layer: _Layer) -> Finding:
         in_kernel = layer.driver is not None and at.parts.has_driver(*layer.driver)
     if in_kernel and not lacking:
         return Finding(f"layer {layer.name}", State.OK, "kernel and programs")
+    if layer.filesystem == "zfs" and not lacking and _pools_are_listed(at.host):
+        return Finding(
+            "layer zfs",
+            State.LIMITED,
+            "not in this kernel; zfs-fuse answers",
+            "cannot be measured: layer zvol; limits on ZFS's cache",
+            layer.kernel_mend,
+        )
     seen = [] if in_kernel else ["not in this kernel"]
     seen += [f"not installed: {', '.join(lacking)}"] if lacking else []
     mend = f"{_INSTALL} {layer.package}" if lacking else None
@@ -273,6 +281,15 @@ def _layer(at: Inspection, layer: _Layer) -> Finding:
     return Finding(
         f"layer {layer.name}", State.MISSING, "; ".join(seen), f"cannot be measured: {lost}", mend
     )
+
+
+def _pools_are_listed(host: Host) -> bool:
+    """Whether some ZFS answers; outside the kernel that is zfs-fuse."""
+    try:
+        host.run("zpool", "list", "-H", "-o", "name", timeout=10)
+    except HostError:
+        return False
+    return True
 
 
 def _devices(at: Inspection) -> Iterator[Finding]:

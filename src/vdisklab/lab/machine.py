@@ -164,10 +164,22 @@ def lab_files(site: Site, image: LabImage, code: Path, config: LabConfig) -> Ite
     )
     sizes = {f"disk{number}": config.disk_bytes for number in range(1, config.disks + 1)}
     for name, size in {**sizes, "work": config.work_bytes, "results": _RESULTS}.items():
-        with (files.directory / f"{name}.raw").open("xb") as disk:
-            disk.truncate(size)
+        _make_disk(files.directory / f"{name}.raw", size)
     files.stream.touch()
     yield files
+
+
+def _make_disk(file: Path, size: int) -> None:
+    """A sparse file; the file system below says how large one may be."""
+    try:
+        with file.open("xb") as disk:
+            disk.truncate(size)
+    except (OSError, OverflowError) as error:
+        raise HostError(
+            f"a disk of {format_bytes(size)} cannot be made for the lab in {file.parent}: "
+            f"{getattr(error, 'strerror', None) or 'the number is too large'}",
+            hint="ask for smaller ones with --lab-disk-size, or name another directory with --dir",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

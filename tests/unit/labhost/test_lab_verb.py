@@ -223,3 +223,42 @@ def test_building_needs_room_and_its_programs(
     assert "hint: make room" in capsys.readouterr().err
     state = Path(os.environ["VDISKLAB_STATE"])
     assert [path.name for path in (state / "cache/lab").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ext4/nonesuch"], "unknown segment 'nonesuch'"),
+        (["--bogus"], "No such option: --bogus"),
+        (["--plan", "/nonesuch.toml"], "the plan file /nonesuch.toml cannot be read"),
+        (["--size", "5x"], "'5x' is not a size"),
+    ],
+)
+def test_what_no_host_could_measure_is_told_before_the_lab_boots(
+    lab: Lab, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert lab("raise SystemExit('booted')", *words) == PlanError.exit_code
+    err = capsys.readouterr().err
+    assert said in err
+    assert "hint: " in err
+    assert "the lab" not in err, "nothing was started"
+
+
+def test_disks_that_no_file_system_holds(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lab("", "--lab-disk-size", "8000000T") == HostError.exit_code
+    err = capsys.readouterr().err
+    assert "cannot be made for the lab" in err
+    assert "--lab-disk-size" in err
+
+
+def test_a_script_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "job", str(tmp_path / "none")]) == HostError.exit_code
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    assert main(["lab", "job", str(tmp_path / "binary")]) == HostError.exit_code
+    missing, hint, binary, _ = capsys.readouterr().err.splitlines()
+    assert (
+        missing
+        == f"error: the script {tmp_path / 'none'} cannot be read: No such file or directory"
+    )
+    assert hint == "hint: name a script for /bin/sh, in UTF-8"
+    assert binary.endswith("is not UTF-8 text")
