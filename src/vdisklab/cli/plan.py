@@ -222,6 +222,8 @@ def _rebuilding(planned: CampaignPlan, slots: Sequence[Slot]) -> tuple[str, ...]
     if not planned.ground.devices:
         return ()
     names = ", ".join(map(str, planned.ground.devices))
+    if not builds(planned, slots):
+        return (f"no path stands on {names}: nothing is built there",)
     if not takes_turns(planned):
         return (f"one stack on {names}: built once",)
     seconds = format_duration(build_seconds(planned, slots))
