@@ -101,7 +101,7 @@ def test_two_directories_are_measured_in_turns_and_shown_side_by_side(lab: Lab) 
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        (("--guest-memory", "900T"), "a guest with 900 TiB of memory does not fit"),
+        (("--guest-memory", "900T"), "a guest with 900.0 TiB of memory does not fit"),
         (("--size", "900T"), "free; choose a smaller --size"),
     ],
 )
