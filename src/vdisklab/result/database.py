@@ -58,6 +58,10 @@ class Database:
             yield connection
 
 
+_SQLITE = b"SQLite format 3\0"
+"""How each file of SQLite's begins (fileformat2.html)."""
+
+
 @contextmanager
 def open_database(address: Address, *, create: bool, patience: float) -> Iterator[Database]:
     """The database, brought to the current schema; see `open_store` for what is raised."""
@@ -99,6 +103,7 @@ def _sqlite(address: Address, file: Path, create: bool, patience: float) -> sa.E
         raise DatabaseError(
             f"there is no database {file}", hint="`vdisklab run` makes one, or give --db another"
         )
+    _require_no_other_file(file)
     if create:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -111,6 +116,19 @@ def _sqlite(address: Address, file: Path, create: bool, patience: float) -> sa.E
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _require_no_other_file(file: Path) -> None:
+    """Refuses what SQLite would overwrite: a file shorter than its header is a new one to it."""
+    if not file.is_file():
+        return  # SQLite will say what is wrong with a socket or a pipe
+    try:
+        with file.open("rb") as opened:
+            begin = opened.read(len(_SQLITE))
+    except OSError:
+        return  # it is not there yet, or SQLite will say what is wrong with it
+    if begin and begin != _SQLITE:
+        raise DatabaseError(f"the database {file} is not a database", hint="give --db another file")
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:

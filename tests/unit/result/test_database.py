@@ -133,11 +133,12 @@ class TestSqlite:
     def test_a_directory_is_no_database(self, tmp_path: Path) -> None:
         assert "is a directory" in refusal(os.fspath(tmp_path)).message
 
-    def test_a_text_file_is_no_database(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("text", ["x", "These are my notes. " * 100])
+    def test_a_text_file_is_no_database(self, tmp_path: Path, text: str) -> None:
         file = tmp_path / "notes.txt"
-        file.write_text("These are my notes. " * 100)
+        file.write_text(text)
         assert refusal(os.fspath(file)).message == f"the database {file} is not a database"
-        assert file.read_text() == "These are my notes. " * 100
+        assert file.read_text() == text
 
     @pytest.mark.parametrize(
         ("place", "sentence"),
