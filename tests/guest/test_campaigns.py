@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab import Lab
-from vdisklab.result.model import FailureKind
+from vdisklab.result.model import FailureKind, Run
 
 pytestmark = pytest.mark.guest
 
@@ -29,10 +29,28 @@ def lab(tmp_path: Path, state: Path) -> Iterator[Lab]:
     assert made.leftovers() == []
 
 
+def measure(lab: Lab, *paths: str) -> tuple[int, str, list[Run]]:
+    """Exit status, what was printed, and the runs; a guest whose processor stood still is no run.
+
+    QEMU 7.2's TCG was seen to lose a timer of a guest's second processor, once in some hundred
+    guests: its kernel says so, the cell fails as it should, and the same command measures it.
+    """
+    status, printed = lab.run(*paths)
+    failed = [run for run in lab.runs() if run.failure is not None]
+    if failed and all(stood_still(run) for run in failed):
+        status, again = lab.run(*paths)
+        printed += again
+    return status, printed, [run for run in lab.runs() if not stood_still(run)]
+
+
+def stood_still(run: Run) -> bool:
+    return run.failure is not None and "detected stalls on CPUs" in run.failure.message
+
+
 def test_every_bus_with_and_without_a_write_cache(lab: Lab) -> None:
     # Not raw/writethrough/usb: QEMU's usb-storage does not hand write-cache=off to its disk.
-    status, printed = lab.run("raw/{none,writethrough}/{virtio,scsi,ide,sata,nvme}", "raw/none/usb")
-    runs = lab.runs()
+    paths = ("raw/{none,writethrough}/{virtio,scsi,ide,sata,nvme}", "raw/none/usb")
+    status, printed, runs = measure(lab, *paths)
     assert [run.failure.message for run in runs if run.failure] == [], printed
     assert status == 0, printed
     assert len(runs) == 11
@@ -54,12 +72,12 @@ def test_every_bus_with_and_without_a_write_cache(lab: Lab) -> None:
 
 def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
     """io_uring may be forbidden here; then its path is dropped by name."""
-    status, printed = lab.run(
+    status, printed, runs = measure(
+        lab,
         "qcow2/none/virtio:aio={threads,native,io_uring}",
         "qcow2:preallocation=off/none/{virtio,scsi}:iothread=on:queues=2",
         "null",
     )
-    runs = lab.runs()
     assert [run.failure.message for run in runs if run.failure] == [], printed
     assert status == 0, printed
     seen = {run.path: {check.name: check.seen for check in run.checks} for run in runs}
@@ -103,8 +121,7 @@ def test_a_guest_that_dies_says_its_last_words_and_the_campaign_goes_on(lab: Lab
 
 
 def test_a_guest_on_every_file_system_of_a_disk(lab: Lab) -> None:
-    status, printed = lab.run("{ext4,xfs,btrfs}/{raw/none,qcow2/writeback}")
-    runs = lab.runs()
+    status, printed, runs = measure(lab, "{ext4,xfs,btrfs}/{raw/none,qcow2/writeback}")
     assert [run.failure.message for run in runs if run.failure] == [], printed
     assert status == 0, printed
     assert len(runs) == 6
