@@ -47,7 +47,6 @@ from vdisklab.result.export import read_export
 from vdisklab.result.model import Run
 
 RESULTS = Path(__file__).parent / "results"
-OF_COMPLETION = ("search-disk.json.gz",)
 MARGINS = (0.03, 0.05, 0.10, 0.15)
 MARKS = ("<!-- bench/search.py -->", "<!-- end of bench/search.py -->")
 
@@ -326,12 +325,14 @@ KINDS = (
 def measures_of(file: Path) -> list[MeasureKey]:
     """The IOPS and median latencies that a recorded campaign holds of its guests.
 
-    Of `OF_COMPLETION` the latencies are left out: they are of fio's `clat`, without the time that
-    a request takes to be submitted, and have two modes for no other reason.
+    Latencies only where fio was asked for those of whole requests: percentiles of completion alone
+    (`clat`) lack the time that a submission takes, and have two modes for no other reason.
     """
-    observations = observe(_runs(file))
-    metrics = ("iops",) if file.name in OF_COMPLETION else ("iops", "latency_p50")
-    return [key for key in observations.measures if key.metric in metrics]
+    runs = _runs(file)
+    commands = [each.command for run in runs for each in run.measurements]
+    whole = all("--lat_percentiles=1" in command for command in commands)
+    metrics = ("iops", "latency_p50") if whole else ("iops",)
+    return [key for key in observe(runs).measures if key.metric in metrics]
 
 
 def _runs(file: Path) -> list[Run]:

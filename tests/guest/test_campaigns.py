@@ -32,8 +32,8 @@ def lab(tmp_path: Path, state: Path) -> Iterator[Lab]:
 def measure(lab: Lab, *paths: str) -> tuple[int, str, list[Run]]:
     """Exit status, what was printed, and the runs; a guest whose processor stood still is no run.
 
-    QEMU 7.2's TCG was seen to lose a timer of a guest's second processor, once in some hundred
-    guests: its kernel says so, the cell fails as it should, and the same command measures it.
+    Under QEMU 7.2's TCG this was seen once: the guest's kernel said "possible timer handling issue"
+    of its second processor. The cell fails as it should, and the same command measures it.
     """
     status, printed = lab.run(*paths)
     failed = [run for run in lab.runs() if run.failure is not None]

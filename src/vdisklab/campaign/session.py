@@ -19,6 +19,7 @@ from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool, StartGuest
 from vdisklab.guest.starting import Surroundings, prepare_guests
 from vdisklab.host.facts import memory_bytes
+from vdisklab.host.memory import available_memory
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.qemu import Qemu
@@ -58,7 +59,7 @@ def open_bench(around: Surroundings, plan: CampaignPlan) -> Iterator[Bench]:
 def require_space(plan: CampaignPlan) -> None:
     """Raises HostError when the work directory or the memory is too small for a campaign."""
     require_room(plan.directory, room_needed(plan), "the campaign")
-    require_memory(memory_needed(plan), memory_bytes(field="MemAvailable"), "the campaign")
+    require_memory(memory_needed(plan), available_memory(), "the campaign")
     if guest_buses(plan):
         require_guest_memory(plan.guest.memory_bytes, memory_bytes())
 

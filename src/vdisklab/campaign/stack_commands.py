@@ -38,10 +38,13 @@ def planned_stack(plan: CampaignPlan, path: DiskPath, directory: Path) -> Planne
         members, attaching = _slices(plan, path, directory, capacity)
         commands += attaching
     for number, layer in enumerate(path.layers):
-        size = capacity_above(path.layers, number, capacity)
-        if layer.kind is LayerKind.TMPFS:
-            size = size_for(path.layers, capacity)
-        place = directory / f"stack-{number}"
+        in_memory = layer.kind is LayerKind.TMPFS
+        size = (
+            size_for(path.layers, capacity)
+            if in_memory
+            else capacity_above(path.layers, number, capacity)
+        )
+        place = directory / ("stack-tmpfs" if in_memory else f"stack-{number}")
         made, top = _layer(layer, members, place, size, ours=number > 0)
         commands += made
         members = (top,)

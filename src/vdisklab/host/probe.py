@@ -16,6 +16,7 @@ from vdisklab.host.facts import QEMU, memory_bytes, program_version, virtualised
 from vdisklab.host.kernelparts import KernelParts
 from vdisklab.host.kvm import KvmTrial, try_kvm
 from vdisklab.host.medium import SYSTEM, device_of, medium_of
+from vdisklab.host.memory import available_memory
 from vdisklab.host.trials import try_io_uring, try_o_direct
 from vdisklab.units import GIB, format_bytes
 
@@ -379,7 +380,7 @@ def _medium(at: Inspection) -> Finding:
 
 
 def _memory(at: Inspection) -> Iterator[Finding]:
-    total, free = memory_bytes(at.root), memory_bytes(at.root, "MemAvailable")
+    total, free = memory_bytes(at.root), available_memory(at.root)
     seen = f"{format_bytes(total)}, {format_bytes(free)} available"
     if free >= _MEMORY_WANTED:
         yield Finding("memory", State.OK, seen)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -119,9 +119,8 @@ class ZfsPool:
     site: Site
     pool: str
     root: Path
-    is_held: bool = False
-    """A line in the ledger says that the pool may be there."""
-    _held: ExitStack = field(default_factory=ExitStack)
+    _entry: ExitStack | None = None
+    """Holds the line of the ledger that says that the pool may be there."""
 
     def recover(self, device: str) -> str | None:
         """See `Recovery.recover`. Raises PowercutError when ZFS itself no longer answers."""
@@ -131,18 +130,16 @@ class ZfsPool:
         link.symlink_to(device)
         # Noted before the import: the state's pool has the name that it was recorded under.
         entry = self.site.ledger.entry(Kind.POOL, self.pool, devices=note((Path(device),)))
-        self._held.enter_context(entry)
-        self.is_held = True
+        self._entry = ExitStack()
+        self._entry.enter_context(entry)
         refused = self._import(look)
         if refused is not None:
             self.abandon()
         return refused
 
     def abandon(self) -> None:
-        """Exports the pool if it is there, and lets its line in the ledger go only then."""
-        with self._held:
-            self._export_if_there()
-        self.is_held = False
+        """Exports the pool if it may be there, and lets its line in the ledger go only then."""
+        self._let_go(self._export_if_there)
 
     def _import(self, look: Path) -> str | None:
         try:
@@ -207,9 +204,15 @@ class ZfsPool:
 
     def release(self) -> None:
         """See `Recovery.release`."""
-        with self._held:
-            self._export()
-        self.is_held = False
+        self._let_go(self._export)
+
+    def _let_go(self, export: Callable[[], None]) -> None:
+        """What fails here is tried once more by `abandon`; nothing where no pool may be there."""
+        if self._entry is None:
+            return
+        with self._entry:
+            export()
+        self._entry = None
 
     def forget(self) -> None:
         """See `Recovery.forget`: nothing is left."""
@@ -232,8 +235,7 @@ def _zfs_pool(site: Site, trace: Trace, place: Path) -> Iterator[Recovery]:
     try:
         yield recovery
     finally:
-        if recovery.is_held:
-            recovery.abandon()
+        recovery.abandon()
         (place / "devices" / "disk").unlink(missing_ok=True)
 
 

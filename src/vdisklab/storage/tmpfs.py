@@ -8,21 +8,17 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host.ledger import Kind
+from vdisklab.host.memory import available_memory
 from vdisklab.host.mounts import mount_at
+from vdisklab.storage.room import require_memory
 from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
-from vdisklab.units import format_bytes
 
 
 @contextmanager
 def tmpfs(site: Site, name: str, size: int) -> Iterator[Target]:
     """A tmpfs that holds `size` bytes. Raises HostError when the memory is not there."""
-    available = _available_memory()
-    if size > available:
-        raise HostError(
-            f"tmpfs needs {format_bytes(size)} of memory, and {format_bytes(available)} are free",
-            hint="choose a smaller --size",
-        )
+    require_memory(size, available_memory(), "this stack")
     mountpoint = site.directory / name
     with site.made(Kind.DIRECTORY, mountpoint):
         mountpoint.mkdir()
@@ -40,14 +36,3 @@ def tmpfs(site: Site, name: str, size: int) -> Iterator[Target]:
 def tmpfs_command(mountpoint: Path, size: int) -> tuple[str, ...]:
     """What mounts a tmpfs of `size` bytes."""
     return ("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(mountpoint))
-
-
-def _available_memory() -> int:
-    with open("/proc/meminfo") as table:  # noqa: PTH123 - one line of many
-        for line in table:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    raise HostError(
-        "/proc/meminfo does not say how much memory is available",
-        hint="vdisklab needs /proc mounted: `mount -t proc proc /proc`",
-    )
