@@ -187,16 +187,26 @@ def _outlines(loaded: Places) -> tuple[RunOutline, ...]:
 
 def _how(loaded: Places, cell: str) -> str:
     """Where a cell's numbers are from: an imported file is not ours, and may be the original's."""
-    origins = {
-        run.origin
+    runs = [
+        run
         for place, each in loaded.items()
         for run in each.outlines
         if run.failure is None
         and cell in (label := cell_label(run.path, run.page_cache), beside(label, place))
-    }
-    if Origin.IMPORTED not in origins:
-        return "measured with fio"
-    return "imported" if len(origins) == 1 else "imported, or measured with fio"
+    ]
+    campaigns = [each for place in loaded.values() for each in place.campaigns]
+    ours = "measured with fio"
+    if _own_guest(campaigns) and any(run.origin is Origin.GUEST for run in runs):
+        ours += ", or with DISKSPD where the guest is Windows"
+    if not any(run.origin is Origin.IMPORTED for run in runs):
+        return ours
+    others = any(run.origin is not Origin.IMPORTED for run in runs)
+    return f"imported, or {ours}" if others else "imported"
+
+
+def _own_guest(campaigns: Sequence[Campaign]) -> bool:
+    """True where a guest was the user's own, whose system decides the program that measures."""
+    return any("image" in each.plan.get("guest", {}) for each in campaigns)
 
 
 def _texts(layout: Layout, loaded: Places) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -164,14 +165,26 @@ def crystaldiskmark_text(found: Medians, cell: str, version: str, how: str) -> s
         "* KB = 1000 bytes, KiB = 1024 bytes",
         f"* {MEDIANS} (at most {found.runs}), {how}",
     ]
-    for heading, direction in (("[Read]", Direction.READ), ("[Write]", Direction.WRITE)):
-        parts += ["", heading, *_crystal_lines(found, cell, direction)]
+    parts += ["", "[Read]", *_crystal_lines(found, cell, "read", Direction.READ)]
+    parts += ["", "[Write]", *_crystal_lines(found, cell, "write", Direction.WRITE)]
+    for mix in _mixes(found, cell):
+        share = int(mix.removeprefix("mix") or 0)
+        heading = f"[Mix] Read {share}%/Write {100 - share}%" if share else "[Mix]"
+        parts += ["", heading, *_crystal_lines(found, cell, mix, Direction.NONE)]
     return "\n".join([*parts, ""])
 
 
-def _crystal_lines(found: Medians, cell: str, direction: Direction) -> Iterator[str]:
+def _mixes(found: Medians, cell: str) -> list[str]:
+    """The mixed tests that a cell has: `mix70` for 70 % reads. Only imported texts have any."""
+    stems = "|".join(stem for _, stem in _CRYSTAL_ROWS)
+    names = [name for where, name, _, _ in found.values if where == cell]
+    seen = [re.fullmatch(rf"(?:{stems})-(mix[0-9]*)", name) for name in names]
+    return sorted({match[1] for match in seen if match is not None})
+
+
+def _crystal_lines(found: Medians, cell: str, way: str, direction: Direction) -> Iterator[str]:
     for title, stem in _CRYSTAL_ROWS:
-        name = f"{stem}-{direction}"
+        name = f"{stem}-{way}"
         bandwidth = found.get(cell, name, direction, "bandwidth")
         iops = found.get(cell, name, direction, "iops")
         latency = found.get(cell, name, direction, "latency_mean")

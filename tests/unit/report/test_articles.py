@@ -46,6 +46,16 @@ def test_crystaldiskmarks_text_is_read_back_as_what_it_says() -> None:
     assert [found.name for found in report.found] == ["seq1m-q1t1-read"]
 
 
+def test_crystaldiskmarks_mixed_tests_have_a_section_where_a_text_had_one() -> None:
+    key = MeasureKey("rnd4k-q1t1-mix70", Direction.NONE, "bandwidth")
+    numbers = from_numbers({("imported", "c/1", key): 30.125e6})
+    text = crystaldiskmark_text(medians(numbers), "imported", "0.1", "imported")
+    (below,) = text.split("[Mix] Read 70%/Write 30%")[1:]
+    assert f"  RND    4KiB (Q=  1, T= 1):    30.125 MB/s [{MISSING:>9} IOPS]" in below
+    without = crystaldiskmark_text(medians(NUMBERS), "ext4", "0.1", "measured with fio")
+    assert "[Mix]" not in without
+
+
 def test_bonnies_table() -> None:
     assert bonnie_measurements(NUMBERS) == ["bonnie"]
     text = bonnie_text(medians(NUMBERS), "bonnie")

@@ -20,20 +20,22 @@ _OLD = re.compile(
     r"\s*(Sequential|Random) (Read|Write)(?: ([0-9]+)K(?:i?)B)?(?: \(([^()]*)\))?\s*:"
     rf"\s*{_NUMBER} MB/s(?: \[\s*{_NUMBER} IOPS\])?\s*"
 )
-# Versions 7 and 8 write this under a heading, [Read] or [Write].
+# Versions 7 and 8 write this under a heading, [Read], [Write] or `[Mix] Read 70%/Write 30%`.
 _NEW = re.compile(
     r"\s*(SEQ|RND|Sequential|Random)\s+([0-9]+)(K|M)iB \(Q=\s*([0-9]+), T=\s*([0-9]+)\):"
     rf"\s*{_NUMBER} MB/s \[\s*{_NUMBER} IOPS\](?: <\s*{_NUMBER} us>)?\s*"
 )
-_HEADING = re.compile(r"\s*\[(Read|Write|Mix)\].*")
+_HEADING = re.compile(r"\s*\[(Read|Write|Mix)\](?:\s*Read ([0-9]{1,2})%/Write ([0-9]{1,2})%)?\s*")
 _OTHER_HEADING = re.compile(r"\s*\[\w+\]\s*")
+MIX = "mix"
 _RESULT = re.compile(r"\s*(SEQ|RND|Sequential|Random)\b.*:.*")
 
 
 def parse_crystaldiskmark(text: str) -> Report:
     """Raises WorkloadError naming the line for a text that is none, or holds a test twice.
 
-    A test that shows 0.000 was not run, and is left out. Its mean latency is in microseconds.
+    A test that shows 0.000 was not run, and is left out. Its mean latency is in microseconds. The
+    mixed tests count reads and writes together: `seq1m-q8t1-mix70`, of direction `none`.
     """
     title = _TITLE.search(text)
     if title is None or not 3 <= int(title[1]) <= 8:
@@ -59,14 +61,13 @@ def _results(text: str) -> Iterator[tuple[int, str, tuple[Sample, ...]]]:
     for number, line in enumerate(text.splitlines(), 1):
         heading = _HEADING.fullmatch(line)
         if heading is not None:
-            section = heading[1]
+            section = _section(heading)
         elif _OTHER_HEADING.fullmatch(line) is not None:
             section = None
         elif (new := _NEW.fullmatch(line)) is not None:
             if section is None:
-                raise WorkloadError(f"line {number}: a result that is not below [Read] or [Write]")
-            if section != "Mix":
-                yield number, *_new(new, section)
+                raise WorkloadError(f"line {number}: a result below no [Read], [Write] or [Mix]")
+            yield number, *_new(new, section)
         elif (old := _OLD.fullmatch(line)) is not None:
             yield number, *_old(old)
         elif _RESULT.fullmatch(line) is not None:
@@ -76,11 +77,17 @@ def _results(text: str) -> Iterator[tuple[int, str, tuple[Sample, ...]]]:
             )
 
 
+def _section(heading: re.Match[str]) -> str:
+    """`read`, `write`, or `mix70` for 70 % reads; `mix` where the share is not stated."""
+    return heading[1].lower() + (heading[2] or "")
+
+
 def _new(match: re.Match[str], section: str) -> tuple[str, tuple[Sample, ...]]:
     pattern, size, unit, queue, threads, bandwidth, iops, latency = match.groups()
     kind = "seq" if pattern.lower().startswith("seq") else "rnd"
-    name = f"{kind}{size}{unit.lower()}-q{queue}t{threads}-{section.lower()}"
-    return name, _samples(section, bandwidth, iops, latency)
+    name = f"{kind}{size}{unit.lower()}-q{queue}t{threads}-{section}"
+    direction = Direction.NONE if section.startswith(MIX) else Direction(section)
+    return name, _samples(direction, bandwidth, iops, latency)
 
 
 def _old(match: re.Match[str]) -> tuple[str, tuple[Sample, ...]]:
@@ -90,13 +97,12 @@ def _old(match: re.Match[str]) -> tuple[str, tuple[Sample, ...]]:
     queue = settings.get("QD") or settings.get("Q")
     depth = (f"q{queue}" if queue else "") + (f"t{settings['T']}" if "T" in settings else "")
     name = "-".join([*parts, *([depth] if depth else []), direction.lower()])
-    return name, _samples(direction, bandwidth, iops, None)
+    return name, _samples(Direction(direction.lower()), bandwidth, iops, None)
 
 
 def _samples(
-    section: str, bandwidth: str, iops: str | None, latency: str | None
+    direction: Direction, bandwidth: str, iops: str | None, latency: str | None
 ) -> tuple[Sample, ...]:
-    direction = Direction(section.lower())
     values = {
         "bandwidth": float(bandwidth) * 1e6,
         "iops": float(iops or 0),
