@@ -5,16 +5,19 @@ from __future__ import annotations
 import secrets
 import shlex
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
+from typing import Protocol
 
 from vdisklab.campaign.course import DiskWatch, with_course
 from vdisklab.campaign.evidence import Witness, evidence_between, witness_of
 from vdisklab.campaign.observed import Growth, observed_samples
 from vdisklab.campaign.packages import Packages, host_places, package_checks
 from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject, prepared, with_files
+from vdisklab.campaign.sittings import sittings
 from vdisklab.campaign.state import StateError, WriteBack, set_page_cache, writing_back
 from vdisklab.campaign.workshop import Workshop
 from vdisklab.errors import HostError
@@ -81,24 +84,46 @@ class Observed:
     measurements: tuple[Measurement, ...]
 
 
+class Attach(Protocol):
+    """Attaches a cell's disk, as a block."""
+
+    def __call__(self, *, fresh: bool) -> AbstractContextManager[Ready]:
+        """The disk, attached and confirmed, in a guest that is freshly booted where asked."""
+
+
 def measure_cell(bench: Bench, cell: Cell) -> Observed:
-    """Everything measured in one fresh attach of the cell's disk.
+    """Everything measured on a cell's disk, attached anew for it.
 
     Raises a VdisklabError when anything failed; StateError when a state could not be confirmed.
     """
     opened = _on_host(bench, cell) if cell.path.on_host else _in_guest(bench, cell)
-    with opened as ready:
+    with opened as attach:
+        parts = tuple(
+            _sit(bench, cell, attach(fresh=fresh), plans)
+            for fresh, plans in sittings(bench.plan.profile.measurements)
+        )
+    measurements = tuple(each for part in parts for each in part.measurements)
+    # Of a state that was read again, only what was seen differently is kept again.
+    checks = tuple(dict.fromkeys(check for part in parts for check in part.checks))
+    return Observed(checks, tuple(line for part in parts for line in part.commands), measurements)
+
+
+def _sit(
+    bench: Bench,
+    cell: Cell,
+    attached: AbstractContextManager[Ready],
+    plans: Sequence[MeasurementPlan],
+) -> Observed:
+    with attached as ready:
         if not all(check.confirmed for check in ready.checks):
             raise StateError(ready.checks)
-        measurements = tuple(
-            _measure(bench, cell, ready, plan) for plan in bench.plan.profile.measurements
-        )
+        measurements = tuple(_measure(bench, cell, ready, plan) for plan in plans)
     commands = (*ready.commands, *(measurement.command for measurement in measurements))
     return Observed(ready.checks, commands, measurements)
 
 
 @contextmanager
-def _on_host(bench: Bench, cell: Cell) -> Iterator[Ready]:
+def _on_host(bench: Bench, cell: Cell) -> Iterator[Attach]:
     with bench.workshop.image_for(cell.path) as image:
         if image is None:
             raise HostError("there is nothing to measure on the host")
@@ -112,43 +137,61 @@ def _on_host(bench: Bench, cell: Cell) -> Iterator[Ready]:
         place = HostPlace(site, subject, None if block else image.path.parent)
         checks = (*storage_checks(cell.path, image), *package_checks(bench.packages))
         with writing_back(image) as behind:
-            yield Ready(place, witness, image, behind, None, checks, ())
+            ready = Ready(place, witness, image, behind, None, checks, ())
+            yield partial(_as_it_is, ready)
+
+
+def _as_it_is(ready: Ready, *, fresh: bool) -> AbstractContextManager[Ready]:
+    """The host is not booted anew."""
+    del fresh
+    return nullcontext(ready)
 
 
 @contextmanager
-def _in_guest(bench: Bench, cell: Cell) -> Iterator[Ready]:
+def _in_guest(bench: Bench, cell: Cell) -> Iterator[Attach]:
     with bench.workshop.image_for(cell.path) as image:
         disk = disk_for(cell.path, image, bench.plan.size_bytes, f"vdl{secrets.token_hex(4)}")
         # The disk is unplugged while the last measurement's writes are on their way to the device.
-        with (
-            writing_back(image) as behind,
-            _plugged(bench, disk) as (pooled, seen, commands),
-        ):
-            machine = pooled.machine
-            checks = check_state(machine, disk, seen, pooled.at_start)
-            size, memory = bench.plan.size_bytes, bench.plan.guest.memory_bytes
-            system = machine.system
-            subject = Subject(
-                seen.device,
-                size,
-                is_device=True,
-                scratch=system.scratch,
-                memory=memory,
-                stderr_log=system.stderr_log,
-            )
-            stored = () if image is None else storage_checks(cell.path, image)
-            devices = bench.workshop.devices_for(cell.path)
-            witness = witness_of(machine, disk.serial, devices, image)
-            yield Ready(
-                GuestPlace(machine, subject),
-                witness,
-                image,
-                behind,
-                DiskWatch(machine, disk.serial, bench.progress),
-                (*stored, *checks, *pooled.facts, *package_checks(bench.packages)),
-                commands,
-                _workload_in(machine),
-            )
+        with writing_back(image) as behind:
+            yield partial(_attached, bench, cell, disk, image, behind)
+
+
+@contextmanager
+def _attached(
+    bench: Bench,
+    cell: Cell,
+    disk: Disk,
+    image: ImageFile | None,
+    behind: WriteBack,
+    *,
+    fresh: bool,
+) -> Iterator[Ready]:
+    with _plugged(bench, disk, fresh=fresh) as (pooled, seen, commands):
+        machine = pooled.machine
+        checks = check_state(machine, disk, seen, pooled.at_start)
+        size, memory = bench.plan.size_bytes, bench.plan.guest.memory_bytes
+        system = machine.system
+        subject = Subject(
+            seen.device,
+            size,
+            is_device=True,
+            scratch=system.scratch,
+            memory=memory,
+            stderr_log=system.stderr_log,
+        )
+        stored = () if image is None else storage_checks(cell.path, image)
+        devices = bench.workshop.devices_for(cell.path)
+        witness = witness_of(machine, disk.serial, devices, image)
+        yield Ready(
+            GuestPlace(machine, subject),
+            witness,
+            image,
+            behind,
+            DiskWatch(machine, disk.serial, bench.progress),
+            (*stored, *checks, *pooled.facts, *package_checks(bench.packages)),
+            commands,
+            _workload_in(machine),
+        )
 
 
 def _workload_in(machine: Machine) -> Callable[[MeasurementPlan], Workload]:
@@ -158,11 +201,13 @@ def _workload_in(machine: Machine) -> Callable[[MeasurementPlan], Workload]:
 
 
 @contextmanager
-def _plugged(bench: Bench, disk: Disk) -> Iterator[tuple[PooledGuest, GuestDisk, tuple[str, ...]]]:
+def _plugged(
+    bench: Bench, disk: Disk, *, fresh: bool
+) -> Iterator[tuple[PooledGuest, GuestDisk, tuple[str, ...]]]:
     plugging: tuple[str, ...] = ()
     if disk.attachment.bus.hot_pluggable:
         plugging = spell_commands(attach_commands(disk, port_for(disk)))
-    with bench.guests.plugged(disk) as (pooled, seen):
+    with bench.guests.plugged(disk, fresh=fresh) as (pooled, seen):
         yield pooled, seen, (spell_arguments(pooled.machine.argv), *plugging)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from vdisklab.campaign.schedule import Slot
+from vdisklab.campaign.sittings import sittings
 from vdisklab.campaign.stacks import stack_of, stacks_of
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.cell import Cell
@@ -32,11 +33,19 @@ def run_seconds(plan: CampaignPlan, cell: Cell) -> float:
     count = len(plan.profile.measurements)
     measured = sum(map(partial(_expected, plan), plan.profile.measurements))
     measured += (_PER_MEASUREMENT + plan.profile.usual.interval) * count
-    boot = 0.0
-    if not cell.path.on_host and not cell.path.attachment.bus.hot_pluggable:
-        boot = boot_seconds(plan)
+    boot = boot_seconds(plan) * _boots(plan, cell)
     refill = plan.size_bytes / (4 * GIB) if cell.page_cache is PageCache.WARM else 0.0
     return measured + _PER_RUN + boot + refill * count
+
+
+def _boots(plan: CampaignPlan, cell: Cell) -> int:
+    """Guests that are booted for one run alone; those that cells share are counted by block."""
+    if cell.path.on_host or plan.profile.boots:
+        return 0
+    parts = sittings(plan.profile.measurements)
+    if not cell.path.attachment.bus.hot_pluggable:
+        return len(parts)
+    return sum(fresh for fresh, _ in parts)
 
 
 def _expected(plan: CampaignPlan, measurement: MeasurementPlan) -> float:

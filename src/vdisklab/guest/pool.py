@@ -62,8 +62,13 @@ class GuestPool:
 
     def renew(self) -> None:
         """Ends all guests, so that the next block gets freshly booted ones."""
-        while self._guests:
-            _, (_, stack) = self._guests.popitem()
+        for key in tuple(self._guests):
+            self._end(key)
+
+    def _end(self, key: GuestKey) -> None:
+        """Ends the guest of that key, if there is one."""
+        if key in self._guests:
+            _, stack = self._guests.pop(key)
             stack.close()
 
     @contextmanager
@@ -113,11 +118,18 @@ class GuestPool:
         return pooled
 
     @contextmanager
-    def plugged(self, disk: Disk) -> Iterator[tuple[PooledGuest, GuestDisk]]:
-        """A running guest with the disk in it: plugged where the bus can be, else booted with."""
+    def plugged(
+        self, disk: Disk, *, fresh: bool = False
+    ) -> Iterator[tuple[PooledGuest, GuestDisk]]:
+        """A running guest with the disk in it: plugged where the bus can be, else booted with.
+
+        A fresh one has been booted for this disk.
+        """
         bus = disk.attachment.bus
         if bus.hot_pluggable:
             key = GuestKey(bus.machine, disk.attachment.aio, disk.attachment.qemu)
+            if fresh:
+                self._end(key)
             with self.guest(key) as pooled, attached_disk(pooled.machine, disk) as seen:
                 yield pooled, seen
         else:

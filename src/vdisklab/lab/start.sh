@@ -18,7 +18,7 @@ udevadm trigger --action=add --subsystem-match=block --subsystem-match=virtio-po
 udevadm trigger --action=add --subsystem-match=misc
 udevadm settle --timeout=60
 for module in virtio_console zfs loop dm_mod dm_thin_pool raid0 raid1 raid456 raid10 xfs btrfs \
-    kvm_intel kvm_amd; do
+    fuse kvm_intel kvm_amd; do
     modprobe -q "$module"
 done
 udevadm settle --timeout=60
@@ -31,6 +31,8 @@ mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$(disk work)" >/dev/null
 mkdir -p /work/state /work/out
 export VDISKLAB_STATE=/work/state TMPDIR=/work PYTHONPATH=/vdisklab/packages
 export PYTHONDONTWRITEBYTECODE=1 COLUMNS=120
+printf '#!/bin/sh\nexec python3 -m vdisklab "$@"\n' >/usr/local/bin/vdisklab
+chmod +x /usr/local/bin/vdisklab
 if [ -e /vdisklab/job ]; then
     echo "@lab up $(cut -d' ' -f1 /proc/uptime)" >"$port"
     cd /work && sh /vdisklab/job >"$port" 2>&1
@@ -39,8 +41,6 @@ if [ -e /vdisklab/job ]; then
     echo "@lab done $status $(cut -d' ' -f1 /proc/uptime)" >"$port"
     sleep 1
 else
-    printf '#!/bin/sh\nexec python3 -m vdisklab "$@"\n' >/usr/local/bin/vdisklab
-    chmod +x /usr/local/bin/vdisklab
     echo "this is the lab: vdisklab, zpool, lvm, mdadm; empty disks are" \
         "/dev/disk/by-id/virtio-disk*; exit ends it"
     cd /work && setsid --ctty sh -i </dev/ttyS0 >/dev/ttyS0 2>&1

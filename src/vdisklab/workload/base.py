@@ -127,6 +127,11 @@ class Workload(Protocol):
     def needs_directory(self) -> bool:
         """It works on files in a directory and on nothing else."""
 
+    @property
+    def needs_fresh_guest(self) -> bool:
+        """What ran in a guest before would change it: what lies in its page cache, and the code
+        that an emulator has translated. Such a guest is booted for it alone."""
+
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """What to run. Raises PlanError for settings that the program does not have, and for a
         subject or a memory that is too small for them."""

@@ -86,6 +86,7 @@ class Bonnie:
     """bonnie++ by Russell Coker."""
 
     needs_directory = True
+    needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """-q leaves the CSV alone on standard output; -r tells it the memory we go by."""

@@ -27,6 +27,7 @@ class Boot:
     """QEMU itself, with the system on the measured disk."""
 
     needs_directory = False
+    needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """No program runs in the guest; this says what it takes and whether it can be."""

@@ -50,6 +50,7 @@ class Dd:
     """The copying program of GNU coreutils."""
 
     needs_directory = True
+    needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """A new file written from zeroes, or a written one read."""

@@ -24,6 +24,7 @@ class Diskspd:
     """Microsoft's DISKSPD, on a whole physical disk."""
 
     needs_directory = False
+    needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """The nearest that DISKSPD has to a fio measurement; times in whole seconds, rounded up.

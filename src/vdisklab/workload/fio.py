@@ -131,6 +131,7 @@ class Fio:
     """The flexible I/O tester."""
 
     needs_directory = False
+    needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """A job over the whole subject with direct I/O, so that no cache but the host's page

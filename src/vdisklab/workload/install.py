@@ -44,6 +44,11 @@ class Install:
     """dpkg, with the packages' own scripts, in a chroot."""
 
     needs_directory = True
+    # An emulated guest that installs a second time unpacks at a fifth of the speed: QEMU's TCG
+    # looks through all code that it ever translated from a page of the guest's memory whenever
+    # something is written there (accel/tcg/translate-all.c, page_collection_lock), and memory that
+    # held programs holds files of the next. The packages would lie in its page cache, too.
+    needs_fresh_guest = True
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """The script comes on standard input; the target and the packages are its arguments."""

@@ -34,6 +34,7 @@ class Sqlite:
     """The sqlite3 shell."""
 
     needs_directory = True
+    needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """One INSERT per transaction, with synchronous=FULL: SQLite syncs before each answer."""

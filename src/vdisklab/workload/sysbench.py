@@ -70,6 +70,7 @@ class Sysbench:
     """sysbench fileio."""
 
     needs_directory = True
+    needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """Files are made first; every fsync setting stands in the command, as it decides."""

@@ -33,12 +33,14 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.host.pagecache import residency, warm
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.path import parse_path
+from vdisklab.plan.profile import Profile
 from vdisklab.plan.segments import PageCache
 from vdisklab.progress import MeasurementStarted, RunFinished, Throughput, silent
 from vdisklab.result.model import FailureKind, Origin, Run
 from vdisklab.storage.image import ImageFile
 from vdisklab.storage.site import open_site
 from vdisklab.storage.target import Target
+from vdisklab.workload.fio import Fio
 
 from .plans import a_plan
 
@@ -232,6 +234,32 @@ class TestFailure:
         pool = GuestPool(dirty, silent)
         with pytest.raises(DirtyHostError):
             list(campaign_runs(replace(bench, guests=pool), Identity("c", None)))
+
+
+def test_a_measurement_that_needs_a_fresh_guest_gets_one_for_itself(
+    opened: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fio, "needs_fresh_guest", True)
+    stable = Stable([fio("virtio") for _ in range(3)])
+    first, second, third = stable.qemus
+    bench, _ = opened(recorded("virtio").path, stable)
+    (plan,) = bench.plan.profile.measurements
+    twice = replace(bench.plan.profile, measurements=(plan, replace(plan, name="again")))
+    bench = replace(bench, plan=replace(bench.plan, profile=twice))
+    cell = bench.plan.cells[0]
+    with bench.guests:
+        observed = measure_cell(bench, cell)
+        assert (stable.started, stable.ended) == ([first, second], [first])
+        measure_cell(replace(bench, plan=replace(bench.plan, profile=one_of(twice))), cell)
+        assert (stable.started, stable.ended) == ([first, second, third], [first, second])
+    assert [each.name for each in observed.measurements] == ["m", "again"]
+    assert len(set(observed.checks)) == len(observed.checks)
+    assert sum(line.startswith("fio ") for line in observed.commands) == 2
+    assert sum('"device_add"' in line for line in observed.commands) == 2
+
+
+def one_of(profile: Profile) -> Profile:
+    return replace(profile, measurements=profile.measurements[:1])
 
 
 def test_throughput_is_told_while_a_program_runs(opened: Make) -> None:
