@@ -33,7 +33,7 @@ from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
 from vdisklab.powercut.campaign import AccessKind, Question, Settings, answers
 from vdisklab.powercut.controls import ControlResult, run_controls
 from vdisklab.powercut.cuts import TEAR_BYTES
-from vdisklab.powercut.dmlog import require_log_writes
+from vdisklab.powercut.dmlog import DISK_LOG, require_log_writes
 from vdisklab.powercut.driver import DriverSetting
 from vdisklab.powercut.guests import open_guests
 from vdisklab.powercut.lab import Lab, open_lab
@@ -271,6 +271,9 @@ def _notes(found: Sequence[PowerCut], controls: Sequence[ControlResult]) -> tupl
             "Where not all states were judged, at most 3 in so many as were judged lose (95 %, "
             f"rule of three): {3 / min(sampled):.2%} or less."
         )
+    kernel = dict.fromkeys(each.seen[DISK_LOG] for each in found if DISK_LOG in each.seen)
+    if kernel:
+        notes.append(f"The disk was logged by the kernel's {', '.join(kernel)}, not through FUSE.")
     partial = [each.path for each in found if says_nothing_of_its_device(each)]
     if partial:
         notes.append(

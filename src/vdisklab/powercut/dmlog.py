@@ -52,28 +52,42 @@ def table(size: int, disk: str, log: str) -> str:
     return f"0 {size // 512} {TARGET} {disk} {log}"
 
 
-def require_log_writes(host: Host) -> None:
-    """Raises HostError where device-mapper or the target is missing."""
+def require_log_writes(host: Host) -> str:
+    """The target with its version: `log-writes v1.1.0`. Raises HostError where device-mapper or the
+    target is missing."""
     if host.which("dmsetup") is None:
         raise HostError("dmsetup is not installed", hint="apt-get install dmsetup")
     if host.which("modprobe") is not None:
         host.run("modprobe", "--quiet", "dm-log-writes", allowed=range(256))
     listed = host.run("dmsetup", "targets", allowed=range(256))
-    if listed.status != 0 or TARGET not in (line.split(" ")[0] for line in _lines(listed.stdout)):
+    for line in listed.stdout.splitlines() if listed.status == 0 else ():
+        words = line.split()
+        if words and words[0] == TARGET:
+            return " ".join(words)
+    raise HostError(
+        f"this kernel's device-mapper has no target {TARGET}",
+        hint="leave --logged-by out: the disk is then logged through FUSE",
+    )
+
+
+def _require_mapped(host: Host, device: str) -> None:
+    """Reads the table back. Raises HostError where something else answers under that name."""
+    read = host.run("dmsetup", "table", device).stdout.split()
+    if read[2:3] != [TARGET]:
         raise HostError(
-            f"this kernel's device-mapper has no target {TARGET}",
-            hint="leave --logged-by out: the disk is then logged through FUSE",
+            f"{device} is no device of {TARGET} although dmsetup made it: {' '.join(read)!r}",
+            hint="something else made a device of that name: run the same command again",
         )
 
 
-def _lines(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.strip()]
+DISK_LOG = "disk.log"
+"""Key of the target and its version among what was seen of a recording's disk."""
 
 
 @contextmanager
 def mapped_disk(site: Site, name: str, size: int, log: Path) -> Iterator[tuple[Target, MarkTail]]:
     """A device that is logged into the file `log`, which is whole when the block ends."""
-    require_log_writes(site.host)
+    target = require_log_writes(site.host)
     content, device = site.directory / f"{name}.content", site.unique(name)
     with site.made(Kind.FILE, content):
         for file, length in ((content, size), (log, _LOG_BYTES)):
@@ -85,9 +99,10 @@ def mapped_disk(site: Site, name: str, size: int, log: Path) -> Iterator[tuple[T
                 require_flushes(Path(disk))
             with site.made(Kind.MAPPED, device):
                 site.host.run("dmsetup", "create", device, "--table", table(size, *disks))
-                seen = {"loop.direct_io": _on(read_direct_io(site, Path(disks[0])))}
-                target = Target(Path("/dev/mapper") / device, True, seen)
-                yield target, MarkTail(site.host, device)
+                _require_mapped(site.host, device)
+                direct = _on(read_direct_io(site, Path(disks[0])))
+                seen = {"loop.direct_io": direct, DISK_LOG: target}
+                yield Target(Path("/dev/mapper") / device, True, seen), MarkTail(site.host, device)
 
 
 def _on(direct: bool) -> str:

@@ -90,6 +90,12 @@ def test_a_path_that_was_judged_without_its_device_is_named() -> None:
     assert not any("nvme" in note for note in verb._notes([KEPT, guest], []))
 
 
+def test_the_kernels_log_is_named() -> None:
+    logged = replace(KEPT, seen={**KEPT.seen, "disk.log": "log-writes v1.1.0"})
+    (said,) = [note for note in verb._notes([KEPT, logged], []) if "logged" in note]
+    assert "the kernel's log-writes v1.1.0" in said
+
+
 def test_the_table_tells_verdicts_apart() -> None:
     assert [verdict_word(each) for each in (KEPT, LOST, FAILED)] == ["survives", "LOSS", "failed"]
     table = power_cut_table([KEPT, LOST, FAILED])

@@ -84,7 +84,8 @@ def test_a_position_is_a_mark() -> None:
 
 
 def test_a_kernel_without_the_target_is_said() -> None:
-    require_log_writes(Dmsetup("linear   v1.4.0\nlog-writes  v1.1.0\n"))
+    found = require_log_writes(Dmsetup("linear   v1.4.0\nlog-writes  v1.1.0\n"))
+    assert found == "log-writes v1.1.0"
     with pytest.raises(HostError, match="has no target log-writes"):
         require_log_writes(Dmsetup("linear   v1.4.0\nlog-userspace v1.3.0\n"))
     with pytest.raises(HostError, match="dmsetup is not installed"):
