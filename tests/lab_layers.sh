@@ -54,7 +54,8 @@ P
 build() { python3 /tmp/layers.py "$@" >/tmp/built 2>&1; status=$?; cat /tmp/built; return $status; }
 for stack in ext4 lvm lvmthin lvm/xfs md:level=0 md:level=1/ext4 md:level=5/xfs md:level=10 lvmthin/btrfs \
     zfs zfs:raid=raidz1:recordsize=64k zfs:raid=mirror:compression=zstd zvol zvol/ext4 \
-    zvol:volblocksize=16k:raid=raidz1 md:level=1/lvm/ext4; do
+    zvol:volblocksize=16k:raid=raidz1 zfs:raid=raidz2:sync=disabled:primarycache=metadata \
+    zvol:raid=raidz2:sync=always md:level=1/lvm/ext4; do
     check "$stack on slices" build "$stack" 0
     cat /tmp/built
     check "  nothing left" clean_machine

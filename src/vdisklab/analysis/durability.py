@@ -9,21 +9,41 @@ from enum import StrEnum
 from vdisklab.plan.path import DiskPath, Layer
 from vdisklab.plan.segments import Bus, LayerKind, WriteCache
 
+FEWEST_CUTS = 20
+"""Of fewer judged states that kept all nothing is said: at 20 still up to 15 % may lose."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Judged states, and in how many of them a promise was broken."""
+    """Judged states, and in how many of them a promise was broken; `all_judged` when these were all
+    that a cut could leave."""
 
     judged: int = 0
     broken: int = 0
+    all_judged: bool = False
 
     @property
     def kept(self) -> bool | None:
-        """Whether no promise was broken; None when nothing was judged."""
-        return None if not self.judged else not self.broken
+        """Whether no promise was broken; None when too little was judged to tell."""
+        if self.broken:
+            return False
+        return True if self.all_judged or self.judged >= FEWEST_CUTS else None
+
+    @property
+    def most_losing(self) -> float:
+        """At most this share of all states breaks a promise where none of the judged did (95 %).
+
+        The rule of three (Hanley and Lippman-Hand, JAMA 1983); 0 where all were judged.
+        """
+        return 0.0 if self.all_judged else min(1.0, 3 / self.judged) if self.judged else 1.0
 
     def __add__(self, other: Cuts) -> Cuts:
-        return Cuts(self.judged + other.judged, self.broken + other.broken)
+        parts = [each for each in (self, other) if each.judged]
+        return Cuts(
+            self.judged + other.judged,
+            self.broken + other.broken,
+            bool(parts) and all(each.all_judged for each in parts),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +77,13 @@ class Keeping(StrEnum):
 class Durability:
     """`reason` says what drops flushes; `flush_free` that by rule not even a flush is needed.
 
-    `cuts` and `broken` count the states that decided; `tested` is the whole verdict.
+    `cuts` are the states that decided, or that were too few to; `tested` is the whole verdict.
     """
 
     keeping: Keeping
     flush_free: bool
     reason: str | None = None
-    cuts: int = 0
-    broken: int = 0
+    cuts: Cuts = Cuts()
     tested: PathVerdict | None = None
 
 
@@ -83,10 +102,15 @@ def durability(path: DiskPath, verdicts: Verdicts) -> Durability:
         return Durability(Keeping.LOST_BY_CONSTRUCTION, False, reason, tested=tested)
     verdict = tested or PathVerdict(path.canonical)
     relied = verdict.flushed + verdict.unflushed if flush_free else verdict.flushed
-    if not relied.judged:
-        return Durability(Keeping.NOT_TESTED, flush_free, tested=tested)
-    keeping = Keeping.LOST_IN_TEST if relied.broken else Keeping.KEPT_IN_TEST
-    return Durability(keeping, flush_free, None, relied.judged, relied.broken, tested)
+    keeping = _TESTED[relied.kept]
+    return Durability(keeping, flush_free, None, relied, tested)
+
+
+_TESTED = {
+    None: Keeping.NOT_TESTED,
+    True: Keeping.KEPT_IN_TEST,
+    False: Keeping.LOST_IN_TEST,
+}
 
 
 def _offers_write_cache(path: DiskPath) -> bool:

@@ -168,6 +168,7 @@ def _attached(
 ) -> Iterator[Ready]:
     with _plugged(bench, disk, fresh=fresh) as (pooled, seen, commands):
         machine = pooled.machine
+        behind.wait()  # for a measurement in another guest before, whose writes are still moving
         checks = check_state(machine, disk, seen, pooled.at_start)
         size, memory = bench.plan.size_bytes, bench.plan.guest.memory_bytes
         system = machine.system

@@ -96,6 +96,7 @@ def import_files(
     """
     for option, given in (("--as", name), ("--measurement", measurement)):
         _require_name(option, given)
+    _require_different(files)
     sources = [source for file in files for source in read_file(file)]
     with open_store(database_url(db)) as store:
         known = None if into is None else store.campaign(into)
@@ -108,9 +109,20 @@ def import_files(
     print(f"imported into campaign {campaign.id}: {shown} ({counted(len(runs), 'run')})")
 
 
+def _require_different(files: Sequence[Path]) -> None:
+    """Several files are repetitions; the same one twice would be a repetition that never was."""
+    seen: set[Path] = set()
+    for file in files:
+        if file.resolve() in seen:
+            raise PlanError(f"{file} is given twice", hint="name each result once")
+        seen.add(file.resolve())
+
+
 def read_file(file: Path) -> list[_Source]:
     """What a file holds. Raises PlanError when it cannot be read, WorkloadError naming the file
     and what was expected when it is damaged."""
+    if file.is_fifo() and not file.is_relative_to("/dev"):  # as the shell's <( ) gives one
+        raise PlanError(f"{file} is a pipe, and nobody may ever write to it", hint="give a file")
     try:
         with file.open("rb") as opened:
             content = opened.read(_LARGEST + 1)

@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:  # noqa: BLE001 - the edge: a bug still ends in one sentence
         print(f"error: this is a bug in vdisklab: {type(error).__name__}: {error}", file=sys.stderr)
-        print("hint: run it again with --debug and report what it prints", file=sys.stderr)
+        print("hint: run `vdisklab --debug VERB …` and report what it prints", file=sys.stderr)
         if "--debug" in arguments:
             traceback.print_exc()
         return EXIT_BUG

@@ -30,6 +30,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
+from vdisklab.plan.segments import LayerKind
 from vdisklab.powercut.campaign import AccessKind, Question, Settings, answers
 from vdisklab.powercut.controls import ControlResult, run_controls
 from vdisklab.powercut.cuts import TEAR_BYTES
@@ -45,9 +46,12 @@ from vdisklab.report.powercut import power_cut_document, power_cut_table
 from vdisklab.result.model import HostFacts
 from vdisklab.result.powercut import PowerCut
 from vdisklab.result.store import Store, open_store
+from vdisklab.storage.zfs import require_zfs
 from vdisklab.units import MIB
 
 _GUEST_MEMORY = 512 * MIB
+_MOST_WRITES = 10_000
+"""More say no more: the client has some two thousand places to write to."""
 
 
 def powercut(
@@ -95,7 +99,9 @@ def powercut(
             "two flushes.",
         ),
     ] = False,
-    writes: Annotated[int, typer.Option("--writes", min=1, help="Writes of each run.")] = 80,
+    writes: Annotated[
+        int, typer.Option("--writes", min=1, max=_MOST_WRITES, help="Writes of each run.")
+    ] = 80,
     depth: Annotated[int, typer.Option("--depth", min=1, max=64, help="Requests in flight.")] = 1,
     loop_direct_io: Annotated[
         bool,
@@ -232,6 +238,8 @@ def _answers(
     local = LocalHost()
     if any(each.settings.logged_by is LoggedBy.DM for each in questions):
         require_log_writes(local)  # now, and not after the controls
+    if any(layer.kind is LayerKind.ZFS for each in questions for layer in each.path.layers):
+        require_zfs(local)
     with (
         open_ledger() as ledger,
         open_lab(local, ledger, work) as lab,

@@ -160,6 +160,7 @@ def run(
     """
     if here:
         paths, baseline = _here(paths, plan_file, baseline)
+        _require_one_place(directory, on)
     directories = _directories(directory, here=here, finding=find is not None)
     request = ask(
         paths=paths, plan_file=plan_file, profile=profile, blocks=blocks, runtime=runtime,
@@ -212,6 +213,15 @@ def _here(
             hint="name the directory with --dir, and the run with --label",
         )
     return [HOST], NO_BASELINE
+
+
+def _require_one_place(directories: list[Path] | None, devices: list[Path] | None) -> None:
+    """In this machine a directory is measured, or devices; raises PlanError for both."""
+    if directories and devices:
+        raise PlanError(
+            "--here measures a directory or devices, and both --dir and --on are given",
+            hint="leave one of them out",
+        )
 
 
 def _directories(asked: list[Path] | None, *, here: bool, finding: bool) -> tuple[Path | None, ...]:

@@ -235,7 +235,8 @@ def judged_needs(needs: Sequence[Need], verdicts: Verdicts) -> tuple[Need, ...]:
     def why(path: DiskPath) -> str:
         found = known(path)
         if found.keeping is Keeping.LOST_IN_TEST:
-            return f"it lost promised data in {found.broken} of {found.cuts} power cuts"
+            lost, judged = found.cuts.broken, found.cuts.judged
+            return f"it lost promised data in {lost} of {judged} power cuts"
         return found.reason or ""
 
     return tuple(

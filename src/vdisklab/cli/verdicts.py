@@ -57,7 +57,7 @@ def says_nothing_of_its_device(found: PowerCut) -> bool:
 def _cuts(found: PowerCut) -> Cuts:
     broken = sum(count for outcome, count in found.outcomes.items() if Outcome(outcome).is_loss)
     # A broken promise is one, whatever the outcomes are called.
-    return Cuts(found.states, max(broken, int(not found.survives)))
+    return Cuts(found.states, max(broken, int(not found.survives)), found.exhaustive)
 
 
 def _alters_itself(found: PowerCut) -> bool:

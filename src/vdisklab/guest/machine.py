@@ -119,7 +119,7 @@ def start_machine(
         monitor = stack.enter_context(
             open_channel(loop, monitor_end, "monitor", negotiate=True, timeout=limit)
         )
-        _await_agent_port(monitor, limit)
+        _await_agent_port(monitor, limit, config.accelerator)
         channel = stack.enter_context(
             open_channel(loop, agent_end, "agent", negotiate=False, timeout=limit)
         )
@@ -143,7 +143,7 @@ def _system(config: GuestConfig, agent: Agent) -> GuestSystem:
     return MicroGuest()
 
 
-def _await_agent_port(monitor: Channel, timeout: float) -> None:
+def _await_agent_port(monitor: Channel, timeout: float, accelerator: Accelerator) -> None:
     """Waits until the guest has opened the agent's port.
 
     Nothing is sent to the agent before: messages that pile up in a port which nobody has opened
@@ -154,7 +154,8 @@ def _await_agent_port(monitor: Channel, timeout: float) -> None:
     def opened(data: Mapping[str, Any]) -> bool:
         return bool(data.get("open"))
 
-    with monitor.expecting("VSERPORT_CHANGE", opened) as wait:
+    what = f"sign of the guest's agent under {accelerator.value}"
+    with monitor.expecting("VSERPORT_CHANGE", opened, what=what) as wait:
         wait(timeout)
 
 

@@ -61,9 +61,16 @@ class Channel:
 
     @contextmanager
     def expecting(
-        self, event: str, matches: Callable[[Mapping[str, Any]], bool]
+        self,
+        event: str,
+        matches: Callable[[Mapping[str, Any]], bool],
+        *,
+        what: str | None = None,
     ) -> Iterator[Callable[[float], None]]:
-        """Listens for an event from now on; call what is yielded with a timeout to wait for it."""
+        """Listens for an event from now on; call what is yielded with a timeout to wait for it.
+
+        `what` says in an error what the event would have been.
+        """
 
         def accept(message: Message) -> bool:
             data = message.get("data", {})
@@ -72,7 +79,7 @@ class Channel:
         listener = EventListener((event,), accept)
 
         def wait(timeout: float) -> None:
-            self._wait(self._next_event(listener), timeout, f"event {event}")
+            self._wait(self._next_event(listener), timeout, what or f"event {event}")
 
         with self._client.listen(listener):
             yield wait

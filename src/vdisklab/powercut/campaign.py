@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import sys
 import time
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
@@ -245,7 +246,7 @@ def _power_cut(
         survives=verdict.survives if verdict else None,
         claim=_claim(found) if found else "",
         states=verdict.states if verdict else 0,
-        possible=float(verdict.possible) if verdict else 0.0,
+        possible=_as_float(verdict.possible) if verdict else 0.0,
         exhaustive=verdict.exhaustive if verdict else False,
         promises=verdict.promises if verdict else 0,
         flushes=found.flushes if found else 0,
@@ -278,6 +279,11 @@ def _claim(found: _Answer) -> str:
         f"{verdict.claim}; {found.unasked} of {found.flushes} flushes were not asked for by the "
         "client and may have helped"
     )
+
+
+def _as_float(count: int) -> float:
+    """Subsets of many writes can be more than a float counts to: the largest there is, then."""
+    return float(count) if count.bit_length() < sys.float_info.max_exp else sys.float_info.max
 
 
 def _seen(found: _Answer) -> dict[str, str]:

@@ -79,7 +79,7 @@ class GuestClientDisk:
         if self._answer(_START_SECONDS) != (_HELLO, 0):
             raise GuestError(
                 "the client in the guest said something other than hello",
-                hint="run it again with --debug, which shows what its console says",
+                hint="run `vdisklab --debug powercut …`, which shows what its console says",
             )
 
     def quit(self) -> None:

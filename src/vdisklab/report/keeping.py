@@ -49,8 +49,9 @@ def power_cut_values(found: PathVerdict | None, *, applies: bool = True) -> tupl
     """
     verdict = found or PathVerdict("")
     shown, cuts = shown_verdict(verdict), verdict.flushed + verdict.unflushed
+    word = "too few" if shown is None and cuts.judged else _WORDS[shown]
     return (
-        Value(None if shown is None else shown.value, _WORDS[shown] if applies else ""),
+        Value(None if shown is None else shown.value, word if applies else ""),
         Value(cuts.judged or None, ""),
         Value(cuts.broken if cuts.judged else None, ""),
     )
@@ -75,17 +76,29 @@ def durability_sentence(path: str, found: Durability) -> str:
         case Keeping.LOST_BY_CONSTRUCTION:
             return f"{path} loses flushed data in a power cut: {found.reason}."
         case Keeping.LOST_IN_TEST:
-            said = f"{path} lost promised data in {found.broken} of {found.cuts} power cuts."
-        case Keeping.KEPT_IN_TEST:
-            said = f"{path} kept all that was promised in {found.cuts} power cuts: {flush}."
-        case Keeping.NOT_TESTED:
             said = (
-                f"{path} passes flushes on, so data ought to be safe {flush}; not tested: "
+                f"{path} lost promised data in {found.cuts.broken} of {found.cuts.judged} "
+                "power cuts."
+            )
+        case Keeping.KEPT_IN_TEST:
+            said = f"{path} kept all that was promised in {_extent(found.cuts)}: {flush}."
+        case Keeping.NOT_TESTED:
+            few = found.cuts.judged
+            tested = f"tested in {few} power cuts, which is too few" if few else "not tested"
+            said = (
+                f"{path} passes flushes on, so data ought to be safe {flush}; {tested}: "
                 f"run `vdisklab powercut {path}`."
             )
         case _:
             assert_never(found.keeping)
     return " ".join([said, *_unflushed(found)])
+
+
+def _extent(cuts: Cuts) -> str:
+    """How many cuts, and what so many can show: the rule of three, unless they were all."""
+    if cuts.all_judged:
+        return f"all {cuts.judged} power cuts that its run could have met"
+    return f"{cuts.judged} power cuts (at most {cuts.most_losing:.1%} of all lose, 95 %)"
 
 
 def _unflushed(found: Durability) -> Iterator[str]:

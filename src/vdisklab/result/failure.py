@@ -121,7 +121,7 @@ def _matter(error: Exception, cause: object, address: Address) -> tuple[str, str
     words = address.without_secrets(_first_line(cause))
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return f"went away: {words}", "run the same again; what was measured is kept"
-    return f"cannot be used: {words}", "run it again with --debug for the driver's own report"
+    return f"cannot be used: {words}", "run `vdisklab --debug VERB …` for the driver's own report"
 
 
 def _sqlite_code(cause: sqlite3.Error) -> int:

@@ -76,7 +76,11 @@ def _require_idle(device: Device, needed: int) -> None:
     user = usage(device)
     if user is not None:
         raise HostError(f"{device.path} is in use: {user}", hint="name another device, or free it")
-    if device.size < needed or device.size == 0:
+    if device.size == 0:
+        raise HostError(
+            f"{device.path} has no medium: its size is 0", hint="attach one, or name another device"
+        )
+    if device.size < needed:
         raise HostError(
             f"{device.path} has {format_bytes(device.size)}, and {format_bytes(needed)} are needed",
             hint="choose a smaller --size or a larger device",

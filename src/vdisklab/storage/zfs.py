@@ -134,19 +134,23 @@ def _settings(layer: Layer, known: frozenset[str]) -> list[str]:
     return arguments
 
 
-def _require_means(host: Host, pool: str) -> None:
+def require_zfs(host: Host) -> tuple[str, ...]:
+    """The names of the pools. Raises HostError where no ZFS answers, the kernel's or zfs-fuse."""
     for program in ("zpool", "zfs"):
         if host.which(program) is None:
             raise HostError(f"{program} is not installed", hint=_INSTALL)
     if host.which("modprobe") is not None:
         host.run("modprobe", "--quiet", "zfs", allowed=range(256))
     try:
-        taken = host.run("zpool", "list", "-H", "-o", "name").stdout.split("\n")
+        return tuple(host.run("zpool", "list", "-H", "-o", "name").stdout.split("\n"))
     except CommandError as error:
         raise HostError(f"ZFS does not run here: {_first_line(error.stderr)}", hint=_INSTALL) from (
             error
         )
-    if pool in taken:
+
+
+def _require_means(host: Host, pool: str) -> None:
+    if pool in require_zfs(host):
         raise HostError(f"there is a pool {pool} already", hint="try again")
 
 

@@ -102,8 +102,10 @@ def parse_line(text: str) -> Copied:
             f"dd's line `N bytes … copied, S s` is missing; it said: {said[:120]!r}"
         )
     size, seconds = int(found[-1][1]), float(found[-1][2].replace(",", "."))
-    if size == 0 or seconds <= 0:
+    if size == 0:
         raise WorkloadError("dd copied nothing")
+    if seconds <= 0:
+        raise WorkloadError("dd took 0 s, as its line says, so its speed is not known")
     records = _RECORDS.findall(text)
     count = int(records[-1][0]) + int(records[-1][1]) if records else None
     return Copied(size, seconds, count)

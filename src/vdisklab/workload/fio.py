@@ -330,10 +330,17 @@ def _read_report(output: str) -> _Report:
         _require_few(value)
         report = _Report.model_validate(value)
     except json.JSONDecodeError as error:
-        raise WorkloadError(f"fio's JSON is damaged at character {start + error.pos}") from error
+        line = output.count("\n", 0, start + error.pos) + 1
+        raise WorkloadError(
+            f"fio's JSON is damaged in line {line}, at character {start + error.pos} of the text: "
+            f"{error.msg}"
+        ) from error
     except ValidationError as error:
-        where = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise WorkloadError(f"fio's report is not as expected at {where[:120]!r}") from error
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise WorkloadError(
+            f"fio's report is not as expected at {where[:120]!r}: {first['msg'][:120]}"
+        ) from error
     except (RecursionError, ValueError) as error:
         # Brackets within brackets without end, or a whole number of thousands of digits.
         raise WorkloadError(

@@ -123,9 +123,10 @@ def _end(options: Mapping[str, str], whole: int, usual: int, in_directory: bool)
     size = max(_size(options, "size", whole, usual), files)
     size += _size(options, "offset", whole, 0)
     others = _jobs(options) - 1
-    if not in_directory:
-        return size + others * _size(options, "offset_increment", whole, 0)
-    return size if "filename" in options else size * (others + 1)
+    further = _size(options, "offset_increment", whole, 0)
+    if in_directory and "filename" not in options:  # each job has a file, one later than the other
+        return size * (others + 1) + further * others * (others + 1) // 2
+    return size + others * further
 
 
 def _merged(job: str, wanted: Collection[str]) -> Iterator[dict[str, str]]:
@@ -203,6 +204,11 @@ def _check(section: Section, origin: str) -> None:
     where = f"job [{section.name}] of {origin}"
     if not _NAME.fullmatch(section.name):
         raise PlanError(f"{where}: fio would make a file of that name", hint="use letters")
+    # fio compares six letters only (init.c), so its [global2] is options for all jobs that follow.
+    if section.name != GLOBAL and section.name.lower().startswith(GLOBAL):
+        raise PlanError(
+            f"{where}: fio takes a job of that name for [{GLOBAL}]", hint="give it another name"
+        )
     for key, value in section.options.items():
         if key not in _HARMLESS:
             raise PlanError(

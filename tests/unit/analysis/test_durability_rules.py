@@ -7,6 +7,7 @@ import pytest
 from vdisklab.analysis.durability import Cuts, Keeping, PathVerdict, durability, forgets_fua
 from vdisklab.analysis.needs import Need, NeedKind, meets
 from vdisklab.plan.path import parse_path
+from vdisklab.report.keeping import durability_sentence
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,26 @@ def test_no_cut_through_another_device_makes_good_for_it() -> None:
     found = durability(path, {path.canonical: PathVerdict(path.canonical, Cuts(60, 0))})
     assert found.keeping is Keeping.LOST_BY_CONSTRUCTION
     assert "write_cache=off" in (found.reason or "")
+
+
+def test_few_power_cuts_tell_nothing_unless_they_lose_or_are_all() -> None:
+    path = parse_path("raw/none")
+    for cuts, keeping in (
+        (Cuts(19), Keeping.NOT_TESTED),
+        (Cuts(20), Keeping.KEPT_IN_TEST),
+        (Cuts(7, 0, all_judged=True), Keeping.KEPT_IN_TEST),
+        (Cuts(1, 1), Keeping.LOST_IN_TEST),
+    ):
+        assert durability(path, {path.canonical: PathVerdict("raw/none", cuts)}).keeping is keeping
+    few = durability(path, {path.canonical: PathVerdict("raw/none", Cuts(3))})
+    assert "tested in 3 power cuts, which is too few" in durability_sentence("raw/none", few)
+    enough = durability(path, {path.canonical: PathVerdict("raw/none", Cuts(60))})
+    assert "at most 5.0% of all lose, 95 %" in durability_sentence("raw/none", enough)
+
+
+def test_a_sum_of_cuts_is_whole_when_its_parts_are() -> None:
+    every, some = Cuts(5, 0, all_judged=True), Cuts(5)
+    assert (Cuts() + every).all_judged
+    assert (every + every).all_judged
+    assert not (every + some).all_judged
+    assert (every.most_losing, some.most_losing, Cuts().most_losing) == (0.0, 0.6, 1.0)

@@ -276,7 +276,9 @@ def test_power_cuts_of_this_machine_decide(
 ) -> None:
     store.all_cuts = (CUT_KEPT,)
     found = answer(capsys, "recommend", "--need", "durable")
-    assert "raw/none kept all that was promised in 100 power cuts" in " ".join(found["sentences"])
+    assert "raw/none kept all that was promised in all 100 power cuts" in " ".join(
+        found["sentences"]
+    )
     store.all_cuts = (CUT_KEPT, CUT_LOST)
     found = answer(capsys, "recommend", "--need", "durable")
     assert found["path"] == "qcow2/none"
@@ -293,7 +295,7 @@ def test_a_client_that_never_flushes_counts_where_none_is_needed() -> None:
     found = verdicts_of([never])
     assert durability(parse_path("raw/none"), found).keeping is Keeping.NOT_TESTED
     found = verdicts_of([replace(never, path="raw/directsync")])
-    assert durability(parse_path("raw/directsync"), found).broken == 10
+    assert durability(parse_path("raw/directsync"), found).cuts.broken == 10
     failed = replace(CUT_LOST, failure="no room", survives=None)
     assert verdicts_of([failed]) == {}
 
@@ -312,8 +314,10 @@ def test_what_the_block_layer_kept_is_not_what_a_forgetful_device_keeps() -> Non
 def test_a_verdict_holds_for_its_kernel_and_qemu_only(store: FakeStore) -> None:
     older = replace(CAMPAIGN.host, qemu="6.0")
     store.all_cuts = (CUT_KEPT, replace(CUT_LOST, host=older))
-    assert stored_verdicts(store, CAMPAIGN.host)["raw/none"].flushed == Cuts(100, 0)
-    assert stored_verdicts(store, older)["raw/none"].flushed == Cuts(100, 10)
+    assert stored_verdicts(store, CAMPAIGN.host)["raw/none"].flushed == Cuts(
+        100, 0, all_judged=True
+    )
+    assert stored_verdicts(store, older)["raw/none"].flushed == Cuts(100, 10, all_judged=True)
 
 
 def test_the_ranking_tells_what_power_cuts_found_and_nothing_else(
@@ -339,13 +343,16 @@ def test_the_ranking_tells_what_power_cuts_found_and_nothing_else(
     ("flushed", "unflushed", "word"),
     [
         (Cuts(), Cuts(), "not tried"),
-        (Cuts(9), Cuts(), "flushed"),
-        (Cuts(9), Cuts(9, 1), "flushed"),
-        (Cuts(9), Cuts(9), "all"),
-        (Cuts(), Cuts(9), "unflushed"),
-        (Cuts(), Cuts(9, 1), "not all"),
-        (Cuts(9, 1), Cuts(9), "LOSES"),
-        (Cuts(9, 1), Cuts(), "LOSES"),
+        (Cuts(19), Cuts(), "too few"),
+        (Cuts(19, 0, all_judged=True), Cuts(), "flushed"),
+        (Cuts(19), Cuts(1, 1), "not all"),
+        (Cuts(60), Cuts(), "flushed"),
+        (Cuts(60), Cuts(60, 1), "flushed"),
+        (Cuts(60), Cuts(60), "all"),
+        (Cuts(), Cuts(60), "unflushed"),
+        (Cuts(), Cuts(60, 1), "not all"),
+        (Cuts(60, 1), Cuts(60), "LOSES"),
+        (Cuts(60, 1), Cuts(), "LOSES"),
     ],
 )
 def test_every_verdict_has_its_word(flushed: Cuts, unflushed: Cuts, word: str) -> None:

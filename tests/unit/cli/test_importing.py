@@ -54,7 +54,7 @@ def test_a_damaged_file_leaves_nothing(
     bad = tmp_path / "bad.json"
     bad.write_bytes((DATA / "fio-3.33-plain.json").read_bytes()[:500])
     assert main(["import", str(DATA / "dd-9.1-4k.txt"), str(bad), "--db", db]) == 6
-    assert "bad.json: fio's JSON is damaged at character" in capsys.readouterr().err
+    assert "bad.json: fio's JSON is damaged in line" in capsys.readouterr().err
     assert not Path(db).exists()
 
 
@@ -115,8 +115,8 @@ def test_an_import_that_fails_in_the_middle_leaves_nothing(
         stored(store, connection, run)
 
     monkeypatch.setattr(Store, "_add_run", second_fails)
-    file = str(DATA / "dd-9.1-4k.txt")
-    assert main(["import", file, file, "--as", "a", "--db", db]) == 7
+    files = [str(DATA / name) for name in ("dd-9.1-4k.txt", "dd-9.1-progress.txt")]
+    assert main(["import", *files, "--as", "a", "--db", db]) == 7
     with open_store(db) as store:
         assert store.campaigns() == ()
 
@@ -194,3 +194,19 @@ def test_crystaldiskmarks_own_numbers_are_not_said_to_be_fios(
     printed = capsys.readouterr().out
     assert "* each number is the median of its runs (at most 1), imported" in printed
     assert "measured with fio" not in printed
+
+
+def test_one_file_is_no_repetition_of_itself(db: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = DATA / "dd-9.1-4k.txt"
+    assert main(["import", str(file), str(file.parent / "." / file.name), "--db", db]) == 2
+    assert "is given twice" in capsys.readouterr().err
+    assert not Path(db).exists()
+
+
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
+    db: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert main(["import", str(pipe), "--db", db]) == 2
+    assert "is a pipe" in capsys.readouterr().err

@@ -82,6 +82,10 @@ class TestSideBySide:
         with pytest.raises(PlanError, match="side by side with --here alone"):
             call("run", "raw/none", "--dir", str(tmp_path), "--dir", "/tmp")  # noqa: S108
 
+    def test_a_directory_and_a_device_are_not_both_this_place(self, tmp_path: Path) -> None:
+        with pytest.raises(PlanError, match="both --dir and --on are given"):
+            call("run", "--here", "--dir", str(tmp_path), "--on", "/dev/sdx")
+
 
 def with_qemu(run: Run, name: str) -> Run:
     if run.path == "host":

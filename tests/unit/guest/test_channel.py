@@ -102,7 +102,7 @@ class TestMonitor:
                 far.close()
             with (
                 pytest.raises(GuestError, match=said),
-                open_channel(loop, near, "monitor", negotiate=True, timeout=0.3),
+                open_channel(loop, near, "monitor", negotiate=True, timeout=20 if gone else 0.3),
             ):
                 pytest.fail("not reached")
         loop.run_until_complete(loop.shutdown_asyncgens())

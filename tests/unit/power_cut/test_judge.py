@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from vdisklab.powercut.campaign import _as_float
 from vdisklab.powercut.judge import Expectation, FutureVersionError, judge_state
 from vdisklab.powercut.sectors import Odd
 from vdisklab.powercut.trace import Write
@@ -83,3 +85,8 @@ def test_verdicts_claim_no_more_than_was_seen() -> None:
     nothing = summarise([kept], possible=1, exhaustive=True, promises=0)
     assert nothing.survives is None
     assert "nothing was promised" in nothing.claim
+
+
+def test_more_states_than_a_float_counts_to() -> None:
+    assert _as_float(2**1022) == float(2**1022)
+    assert _as_float(2**1100) == sys.float_info.max

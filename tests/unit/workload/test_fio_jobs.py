@@ -16,7 +16,7 @@ from vdisklab.result.model import Direction
 from vdisklab.units import GIB
 from vdisklab.workload.base import Output, Subject, Timing
 from vdisklab.workload.fio import Fio, parse_report
-from vdisklab.workload.fiojob import groups
+from vdisklab.workload.fiojob import groups, reach
 from vdisklab.workload.fiolog import Run, read_log
 from vdisklab.workload.jobprofile import job_profile
 from workload.recorded import recorded
@@ -195,6 +195,11 @@ class TestJobFiles:
             command(profile.measurements[0])
         assert "--directory=/mnt/x" in command(profile.measurements[0], FILES)
 
+    @pytest.mark.parametrize("name", ["globalx", "global2", "Global", "GLOBALS"])
+    def test_names_that_fio_takes_for_global(self, name: str) -> None:
+        with pytest.raises(PlanError, match=r"fio takes a job of that name for \[global\]"):
+            groups(f"[{name}]\noffset=60M\n[a]\nrw=write\nsize=60M\n", "x.fio")
+
     @pytest.mark.parametrize("job", ["", "rw=read", "[global]\nrw=read", "[/etc/x]\nrw=read"])
     def test_what_is_no_job_file(self, job: str) -> None:
         with pytest.raises(PlanError):
@@ -250,6 +255,13 @@ class TestReach:
             command(fio(job="[global]\nsize=600M\n[a]\nrw=write\n[b]\nrw=read"), FILES)
         shared = "[global]\nsize=800M\nfilename=x\n[a]\nrw=write\nnumjobs=3\n[b]\nrw=read\n"
         command(fio(job=shared), FILES)
+
+    def test_each_job_of_a_directory_begins_later_by_the_increment(self) -> None:
+        later = "[a]\nrw=write\nsize=1M\noffset_increment=200M\nnumjobs=3\n"
+        # Files of 1, 201 and 401 MiB; with one name for all, the last is as long as that.
+        assert reach(later, (), GIB, GIB, in_directory=True) == 603 << 20
+        one = reach(f"{later}filename=x\n", (), GIB, GIB, in_directory=True)
+        assert one == reach(later, (), GIB, GIB, in_directory=False) == 401 << 20
 
     def test_only_the_jobs_of_the_measurement_count(self) -> None:
         job = "[a]\nrw=write\nsize=1M\n[b]\nstonewall\nrw=write\nsize=2G\n"

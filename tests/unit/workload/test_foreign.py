@@ -333,7 +333,7 @@ def test_dd_does_not_say_which_way() -> None:
         ('{"fio version": "fio-3.33", "jobs": []}', "no job"),
         ('{"fio version": "fio-3.33", "jobs": ' + "[" * 100_000, "too deep"),
         ('{"fio version": "fio-3.33", "jobs": ' + "9" * 5000 + "}", "larger than anything"),
-        ("1 bytes (1 B) copied, 1e-400 s, 1 B/s", "copied nothing"),
+        ("1 bytes (1 B) copied, 1e-400 s, 1 B/s", "took 0 s"),
         ("9999999999999999999 bytes (10 EB) copied, 1 s, 1 B/s", "larger than anything"),
         ("1000000 bytes (1 MB) copied, 1e-300 s, 1 B/s", "larger than anything"),
         ("sysbench 1.0.20\n", "Doing"),
