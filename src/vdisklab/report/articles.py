@@ -88,6 +88,7 @@ def measurements_table(found: Medians, order: Sequence[str]) -> Table:
         Column("bandwidth", "MB/s", right=True),
         Column("iops", "IOPS", right=True),
         Column("latency_mean", "mean", right=True),
+        Column("latency_p50", "p50", right=True, only_wide=True),
         Column("latency_p99", "p99", right=True),
         Column("latency_p99_9", "p99.9", right=True, only_wide=True),
         Column("latency_max", "max", right=True, only_wide=True),
@@ -124,7 +125,7 @@ def _row(found: Medians, cell: str, name: str, direction: Direction) -> tuple[Va
         number(metric) if number(metric) is not None else number(metric, of=Direction.NONE)
         for metric in ("worst_second", "longest_stall")
     )
-    latencies = (number(f"latency_{kind}") for kind in ("mean", "p99", "p99.9", "max"))
+    latencies = (number(f"latency_{kind}") for kind in ("mean", "p50", "p99", "p99.9", "max"))
     return (
         text(name),
         text(direction.value),
