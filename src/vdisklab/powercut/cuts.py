@@ -108,7 +108,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The cuts in the order in which to judge them; `possible` counts all subsets of all epochs.
+    """The cuts in the order in which to judge them; `possible` counts all subsets of all epochs,
+    or those that came into question where these, some torn, are more.
 
     `exhaustive`: every subset of every epoch is among them.
     """
@@ -136,12 +137,13 @@ def select_cuts(epochs: Sequence[Epoch], entries: Sequence[Entry], wanted: Wante
     for cut in first:
         rest.pop(cut, None)
     others = sorted(rest)
+    possible = max(count_possible(epochs), len(first) + len(others))
     if wanted.states is not None and len(first) + len(others) > wanted.states:
         whole = False
         if len(first) > wanted.states:
             first = sorted(rng.sample(first, wanted.states))
         others = sorted(rng.sample(others, wanted.states - len(first)))
-    return Selection((*first, *others), count_possible(epochs), whole)
+    return Selection((*first, *others), possible, whole)
 
 
 def count_possible(epochs: Sequence[Epoch]) -> int:

@@ -214,9 +214,8 @@ _OF_PROGRAMS: tuple[Explanation, ...] = (
             "transactions",
             "duration",
         ),
-        "What the program itself reports, in SI units. Of fio: mean and largest latency from the "
-        "submission on (lat), percentiles of the completion alone (clat), fsyncs apart from the "
-        "writes; the seconds of --ramp do not count.",
+        "What the program itself reports, in SI units. Of fio: latency from the submission on "
+        "(lat), fsyncs apart from the writes; the seconds of --ramp do not count.",
         "docs/articles.md",
     ),
     Explanation(
@@ -289,7 +288,8 @@ _OF_PROGRAMS: tuple[Explanation, ...] = (
             "wall_seconds",
         ),
         "States of the disk that a cut may leave, of those that are possible all or a sample; "
-        "broken are those in which anything is lost that was promised. None broken is no proof.",
+        "broken are those in which anything is lost that was promised. None broken is no proof: "
+        "of n states at most 3/n of all may lose (95 %), and fewer than 20 are no verdict.",
         "docs/powercut.md",
     ),
     Explanation(

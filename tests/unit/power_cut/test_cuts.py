@@ -63,6 +63,7 @@ def test_epoch_ends_come_first_and_a_budget_is_kept(log: list[Entry], states: in
     epochs = epochs_between(log, 0, len(log))
     wanted = Wanted(states=states, exhaustive_up_to=3)
     selection = select_cuts(epochs, log, wanted)
+    assert len(selection.cuts) <= selection.possible
     assert len(selection.cuts) <= states
     ends = [Cut(epoch.number, epoch.durable) for epoch in epochs]
     first = selection.cuts[: len(ends)]

@@ -27,7 +27,6 @@ _NEW = re.compile(
 )
 _HEADING = re.compile(r"\s*\[(Read|Write|Mix)\](?:\s*Read ([0-9]{1,2})%/Write ([0-9]{1,2})%)?\s*")
 _OTHER_HEADING = re.compile(r"\s*\[\w+\]\s*")
-MIX = "mix"
 _RESULT = re.compile(r"\s*(SEQ|RND|Sequential|Random)\b.*:.*")
 
 
@@ -86,7 +85,7 @@ def _new(match: re.Match[str], section: str) -> tuple[str, tuple[Sample, ...]]:
     pattern, size, unit, queue, threads, bandwidth, iops, latency = match.groups()
     kind = "seq" if pattern.lower().startswith("seq") else "rnd"
     name = f"{kind}{size}{unit.lower()}-q{queue}t{threads}-{section}"
-    direction = Direction.NONE if section.startswith(MIX) else Direction(section)
+    direction = Direction.NONE if section.startswith("mix") else Direction(section)
     return name, _samples(direction, bandwidth, iops, latency)
 
 
