@@ -41,10 +41,11 @@ class MeasurementStarted:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What the running measurement moves just now, as QEMU (or the kernel) counts it."""
+    """What the running measurement moves just now, as QEMU counts it, or on the host the kernel,
+    which does not know a program's operations."""
 
     bytes_per_second: float
-    operations_per_second: float
+    operations_per_second: float | None
 
 
 @dataclass(frozen=True, slots=True)

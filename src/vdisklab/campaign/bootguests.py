@@ -16,6 +16,7 @@ from vdisklab.guest.bootdisk import DiskSystem, disk_system, write_disk
 from vdisklab.guest.image import build_guest_image
 from vdisklab.guest.kernel import find_kernel
 from vdisklab.guest.machine import Machine, start_machine
+from vdisklab.guest.monitor import Channel
 from vdisklab.guest.starting import Surroundings, binary_of, files_of
 from vdisklab.host.command import Host
 from vdisklab.plan.campaign import CampaignPlan
@@ -44,7 +45,7 @@ def disk_boots(
     system, boot = system_to_boot(around.host, around.cache, buses, plan.guest.kernel)
     names = (f"vdisklab-{around.ledger.run_id}-boot{number}" for number in itertools.count(1))
 
-    def start(disk: Disk) -> AbstractContextManager[Machine]:
+    def start(disk: Disk, watch: Callable[[Channel], None]) -> AbstractContextManager[Machine]:
         bus = disk.attachment.bus
         qemu = plan.qemu(disk.attachment.qemu)
         config = GuestConfig(
@@ -58,7 +59,7 @@ def disk_boots(
             (disk,),  # there from the start on every bus
             version=None if qemu is None else qemu.version,
         )
-        return start_machine(config, around.ledger, directory)
+        return start_machine(config, around.ledger, directory, watch=watch)
 
     return DiskBoots(partial(write_disk, around.host, system), start)
 

@@ -8,17 +8,21 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from vdisklab.campaign.cell import Bench, BootFromDisk, Observed, disk_for, storage_checks
+from vdisklab.campaign.course import Course, with_course
+from vdisklab.campaign.diskwatch import DiskWatch
 from vdisklab.campaign.evidence import Witness, evidence_between, witness_of
 from vdisklab.campaign.state import StateError, set_page_cache
 from vdisklab.errors import HostError
 from vdisklab.guest.blockdev import Disk, spell_arguments
+from vdisklab.guest.monitor import Channel
 from vdisklab.guest.observe import QemuProcess, check_state, read_process
 from vdisklab.plan.cell import Cell
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.plan.segments import Aio
-from vdisklab.progress import MeasurementStarted
+from vdisklab.progress import MeasurementStarted, Progress
 from vdisklab.result.model import Check, Counted, Measurement
 from vdisklab.storage.image import ImageFile
+from vdisklab.workload.base import Outcome
 from vdisklab.workload.boot import boot_samples
 
 _SHUTDOWN_SECONDS = 120.0
@@ -56,9 +60,11 @@ def _measure(
     nothing = Counted(0, 0, 0, 0, 0)
     before = replace(Witness(lambda: nothing, devices, None, image).look(), cpu=0.0)
     bench.progress(MeasurementStarted(plan.name, None))
+    watch = _BootWatch(disk.serial, bench.progress)
     started, begin = datetime.now(UTC), time.monotonic()
-    with boot(disk) as machine:
+    with boot(disk, watch) as machine:
         booted = time.monotonic() - begin
+        course = watch.end()
         after = witness_of(machine, disk.serial, devices, image).look()
         seen = machine.find_disk(disk.serial)
         checks = check_state(machine, disk, seen, at_start or read_process(machine))
@@ -67,19 +73,43 @@ def _measure(
         order = time.monotonic()
         machine.shut_down(_SHUTDOWN_SECONDS)
         ended = time.monotonic() - order
+    samples = boot_samples(booted, ended)
+    outcome = with_course(Outcome(samples, None, booted + ended), course)
     measurement = Measurement(
         name=plan.name,
         program=plan.program,
         command=spell_arguments(machine.argv),
-        samples=boot_samples(booted, ended),
+        samples=outcome.samples,
         # The counters end with QEMU: they are those of the boot.
         evidence=evidence_between(before, after, None),
         started=started,
         wall_seconds=time.monotonic() - begin,
         measured_seconds=booted + ended,
         raw="",
+        series=outcome.series,
     )
     return checks, measurement
+
+
+class _BootWatch:
+    """Follows the disk of a guest from its QEMU's first answer on."""
+
+    def __init__(self, serial: str, progress: Progress) -> None:
+        self._serial = serial
+        self._progress = progress
+        self._watch: DiskWatch | None = None
+
+    def __call__(self, monitor: Channel) -> None:
+        """Looks once more, or begins."""
+        if self._watch is None:
+            self._watch = DiskWatch(monitor, self._serial, self._progress)
+            self._watch.begin()
+        else:
+            self._watch()
+
+    def end(self) -> Course:
+        """All that was seen; nothing if no guest was started."""
+        return Course((), (), None) if self._watch is None else self._watch.end()
 
 
 def _before_any_disk(bench: Bench, disk: Disk) -> QemuProcess | None:

@@ -12,11 +12,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
-from vdisklab.campaign.course import DiskWatch, with_course
+from vdisklab.campaign.course import Watch, with_course
+from vdisklab.campaign.diskwatch import DiskWatch
 from vdisklab.campaign.evidence import Witness, evidence_between, witness_of
 from vdisklab.campaign.observed import Growth, observed_samples
 from vdisklab.campaign.packages import Packages, host_places, package_checks
 from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject, prepared, with_files
+from vdisklab.campaign.programwatch import ProgramWatch, shows_waiting
 from vdisklab.campaign.sittings import sittings
 from vdisklab.campaign.state import StateError, WriteBack, set_page_cache, writing_back
 from vdisklab.campaign.workshop import Workshop
@@ -29,6 +31,7 @@ from vdisklab.guest.blockdev import (
 )
 from vdisklab.guest.disk import port_for
 from vdisklab.guest.machine import Machine
+from vdisklab.guest.monitor import Channel
 from vdisklab.guest.observe import check_state
 from vdisklab.guest.pool import GuestPool, PooledGuest
 from vdisklab.guest.system import Family, GuestDisk
@@ -44,8 +47,9 @@ from vdisklab.storage.image import ImageFile
 from vdisklab.workload.base import Subject, Timing, Workload
 from vdisklab.workload.registry import workload_for, workload_on_windows
 
-BootFromDisk = Callable[[Disk], AbstractContextManager[Machine]]
-"""(the disk that its system is on) -> a running guest, as a block."""
+BootFromDisk = Callable[[Disk, Callable[[Channel], None]], AbstractContextManager[Machine]]
+"""(the disk that its system is on, what is called with the monitor meanwhile) -> a running guest,
+as a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class Ready:
     witness: Witness
     image: ImageFile | None
     behind: WriteBack
-    watch: DiskWatch | None
+    watch: Watch
     checks: tuple[Check, ...]
     commands: tuple[str, ...]
     workload: Callable[[MeasurementPlan], Workload] = workload_for
@@ -137,7 +141,9 @@ def _on_host(bench: Bench, cell: Cell) -> Iterator[Attach]:
         place = HostPlace(site, subject, None if block else image.path.parent)
         checks = (*storage_checks(cell.path, image), *package_checks(bench.packages))
         with writing_back(image) as behind:
-            ready = Ready(place, witness, image, behind, None, checks, ())
+            shown = shows_waiting(image.path.parent)
+            watch = ProgramWatch(bench.progress, shows_waiting=shown)
+            ready = Ready(place, witness, image, behind, watch, checks, ())
             yield partial(_as_it_is, ready)
 
 
@@ -188,7 +194,7 @@ def _attached(
             witness,
             image,
             behind,
-            DiskWatch(machine, disk.serial, bench.progress),
+            DiskWatch(machine.monitor, disk.serial, bench.progress),
             (*stored, *checks, *pooled.facts, *package_checks(bench.packages)),
             commands,
             _workload_in(machine),
@@ -258,23 +264,22 @@ def _measure(bench: Bench, cell: Cell, ready: Ready, plan: MeasurementPlan) -> M
                 space.empty_cache()
             ready.behind.wait()
             # On the host a program works beside the image, which therefore does not grow.
-            observe = () if ready.watch is None else script.observe
+            observe = () if cell.path.on_host else script.observe
             growth = Growth(bench.workshop.site.host, ready.image, observe)
             set_page_cache(cell.page_cache, ready.image)
             bench.progress(MeasurementStarted(plan.name, script.expected or None))
             started = datetime.now(UTC)
             before = ready.witness.look()
-            if ready.watch is not None:
-                ready.watch.begin()
+            ready.watch.begin()
             begin = time.monotonic()
             said = ready.place.run(script, ready.watch)
             wall = time.monotonic() - begin
-            points = () if ready.watch is None else ready.watch.end()
+            course = ready.watch.end()
             after = ready.witness.look()
             output = with_files(ready.place, script, said)
             mapped = growth.mapped()
     ready.behind.begin()
-    outcome = with_course(workload.parse(plan, output), points)
+    outcome = with_course(workload.parse(plan, output), course)
     evidence = evidence_between(before, after, outcome.counted)
     return Measurement(
         name=plan.name,

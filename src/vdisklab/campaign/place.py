@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from vdisklab.campaign.course import Watch
 from vdisklab.errors import HostError, PlanError, VdisklabError, WorkloadError
 from vdisklab.guest.filesystem import guest_filesystem
 from vdisklab.guest.machine import Machine
@@ -40,8 +41,8 @@ class Place(Protocol):
     def step(self, step: Step) -> None:
         """Runs a program beside the measurement to its end."""
 
-    def run(self, script: Script, watch: Callable[[], None] | None) -> Output:
-        """Runs the measured program; its files are not read yet."""
+    def run(self, script: Script, watch: Watch) -> Output:
+        """Runs the measured program, watched; its files are not read yet."""
 
     def collect(self, name: str) -> str:
         """The text of a file that it wrote; nothing is left of it on the host."""
@@ -113,7 +114,7 @@ class GuestPlace:
         """Through the guest agent."""
         self.machine.agent.run(step.command, timeout=step.timeout, stdin=step.stdin)
 
-    def run(self, script: Script, watch: Callable[[], None] | None) -> Output:
+    def run(self, script: Script, watch: Watch) -> Output:
         """Through the guest agent."""
         ended = self.machine.agent.run(
             script.command,
@@ -159,11 +160,12 @@ class HostPlace:
         _require(self.site, step.command)
         self.site.host.run(*step.command, timeout=step.timeout, stdin=step.stdin)
 
-    def run(self, script: Script, watch: Callable[[], None] | None) -> Output:
+    def run(self, script: Script, watch: Watch) -> Output:
         """As a program of the host."""
-        del watch
         _require(self.site, script.command)
-        done = self.site.host.run(*script.command, timeout=script.timeout, stdin=script.stdin)
+        done = self.site.host.run(
+            *script.command, timeout=script.timeout, stdin=script.stdin, watch=watch
+        )
         return Output(done.stdout, done.stderr)
 
     def collect(self, name: str) -> str:

@@ -72,10 +72,7 @@ class TerminalProgress:
                 if self._each and not self._console.is_terminal:
                     self._say(escape(f"{self._cell}: {event.name}"))
             case Throughput():
-                self._moving = (
-                    f"{event.bytes_per_second / 1e6:.0f} MB/s, "
-                    f"{event.operations_per_second:.0f} IOPS"
-                )
+                self._moving = _moving(event)
             case RunFinished():
                 self._finish(event)
             case Step():
@@ -128,3 +125,9 @@ class TerminalProgress:
         if measured >= _RUNS_FOR_A_PACE:
             left = elapsed / measured * (self._runs - self._done)
         return f"about {format_duration(max(left, 1.0))} left"
+
+
+def _moving(event: Throughput) -> str:
+    rate = f"{event.bytes_per_second / 1e6:.0f} MB/s"
+    operations = event.operations_per_second
+    return rate if operations is None else f"{rate}, {operations:.0f} IOPS"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,16 @@ class Machine:
 
 @contextmanager
 def start_machine(
-    config: GuestConfig, ledger: Ledger, directory: Path, *, timeout: float | None = None
+    config: GuestConfig,
+    ledger: Ledger,
+    directory: Path,
+    *,
+    timeout: float | None = None,
+    watch: Callable[[Channel], None] | None = None,
 ) -> Iterator[Machine]:
     """A guest that has answered through its agent.
+
+    `watch` is called with QEMU's monitor as soon as there is one, and while the guest boots.
 
     Raises GuestError with the console's last lines when it dies or does not answer within
     `timeout` seconds. The process is killed at the end: nothing in the micro guest is worth an
@@ -119,7 +127,8 @@ def start_machine(
         monitor = stack.enter_context(
             open_channel(loop, monitor_end, "monitor", negotiate=True, timeout=limit)
         )
-        _await_agent_port(monitor, limit, config.accelerator)
+        look = None if watch is None else partial(watch, monitor)
+        _await_agent_port(monitor, limit, config.accelerator, look)
         channel = stack.enter_context(
             open_channel(loop, agent_end, "agent", negotiate=False, timeout=limit)
         )
@@ -143,7 +152,12 @@ def _system(config: GuestConfig, agent: Agent) -> GuestSystem:
     return MicroGuest()
 
 
-def _await_agent_port(monitor: Channel, timeout: float, accelerator: Accelerator) -> None:
+def _await_agent_port(
+    monitor: Channel,
+    timeout: float,
+    accelerator: Accelerator,
+    look: Callable[[], None] | None,
+) -> None:
     """Waits until the guest has opened the agent's port.
 
     Nothing is sent to the agent before: messages that pile up in a port which nobody has opened
@@ -155,7 +169,9 @@ def _await_agent_port(monitor: Channel, timeout: float, accelerator: Accelerator
         return bool(data.get("open"))
 
     what = f"sign of the guest's agent under {accelerator.value}"
-    with monitor.expecting("VSERPORT_CHANGE", opened, what=what) as wait:
+    with monitor.expecting("VSERPORT_CHANGE", opened, what=what, meanwhile=look) as wait:
+        if look is not None:
+            look()
         wait(timeout)
 
 

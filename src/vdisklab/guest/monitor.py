@@ -19,6 +19,7 @@ from vdisklab.host.deadline import patience
 T = TypeVar("T")
 
 _LOST_CONNECTION_POLL = 0.25
+_MEANWHILE = 0.5
 _LINE_LIMIT = 64 << 20  # fio's JSON, in base64, comes as one line
 
 
@@ -66,10 +67,12 @@ class Channel:
         matches: Callable[[Mapping[str, Any]], bool],
         *,
         what: str | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> Iterator[Callable[[float], None]]:
         """Listens for an event from now on; call what is yielded with a timeout to wait for it.
 
-        `what` says in an error what the event would have been.
+        `what` says in an error what the event would have been. `meanwhile` is called twice a
+        second while it is waited for.
         """
 
         def accept(message: Message) -> bool:
@@ -79,7 +82,7 @@ class Channel:
         listener = EventListener((event,), accept)
 
         def wait(timeout: float) -> None:
-            self._wait(self._next_event(listener), timeout, what or f"event {event}")
+            self._wait(self._next_event(listener), timeout, what or f"event {event}", meanwhile)
 
         with self._client.listen(listener):
             yield wait
@@ -97,9 +100,18 @@ class Channel:
         """Lets time pass while messages are still received."""
         self._loop.run_until_complete(asyncio.sleep(seconds))
 
-    def _wait(self, work: Coroutine[Any, Any, T], timeout: float, what: str) -> T:
+    def _wait(
+        self,
+        work: Coroutine[Any, Any, T],
+        timeout: float,
+        what: str,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> T:
         task = self._loop.create_task(asyncio.wait_for(work, timeout * patience()))
         try:
+            while meanwhile is not None and not task.done():
+                self._loop.run_until_complete(asyncio.wait({task}, timeout=_MEANWHILE))
+                meanwhile()
             return self._loop.run_until_complete(task)
         except KeyboardInterrupt:
             # Else it would fail when the connection is closed, and asyncio print a traceback.

@@ -8,7 +8,8 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ PathArg = str | os.PathLike[str]
 _ADMIN_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 _END_SECONDS = 5.0
+_BETWEEN_LOOKS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,9 @@ class Host(Protocol):
         timeout: float = 60.0,
         allowed: Collection[int] = (0,),
         stdin: str | None = None,
+        watch: Callable[[int], None] | None = None,
     ) -> Completed:
-        """Runs a program to its end.
+        """Runs a program to its end; `watch` is called with its number meanwhile.
 
         Raises CommandError for a status outside `allowed`, HostError for a missing program
         or one that gave no answer within `timeout` seconds.
@@ -73,8 +76,12 @@ class LocalHost:
         timeout: float = 60.0,
         allowed: Collection[int] = (0,),
         stdin: str | None = None,
+        watch: Callable[[int], None] | None = None,
     ) -> Completed:
-        """See `Host.run`. Output that is not UTF-8 is kept with replacement characters."""
+        """See `Host.run`. Output that is not UTF-8 is kept with replacement characters.
+
+        `watch` is called about five times a second.
+        """
         command = tuple(os.fspath(arg) for arg in argv)
         log.debug("+ %s", shlex.join(command))
         program = self.which(command[0])
@@ -82,11 +89,12 @@ class LocalHost:
             raise HostError(
                 f"{command[0]} is not installed", hint="`vdisklab doctor` says which package has it"
             )
+        given = _in_memory(stdin or "")
         try:
             process = subprocess.Popen(
                 command,
                 executable=program,
-                stdin=subprocess.PIPE,
+                stdin=given,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -100,9 +108,11 @@ class LocalHost:
                 hint="its file may be of another architecture, or not executable: install its "
                 "package again",
             ) from error
+        finally:
+            os.close(given)
         with process:
             try:
-                stdout, stderr = process.communicate(stdin or "", timeout * patience())
+                stdout, stderr = _communicate(process, timeout * patience(), watch)
             except subprocess.TimeoutExpired as error:
                 _end(process)
                 raise HostError(
@@ -119,6 +129,36 @@ class LocalHost:
         """Where a program is, the administrators' directories included, or None."""
         found = shutil.which(program, path=environment()["PATH"])
         return Path(found) if found else None
+
+
+def _in_memory(text: str) -> int:
+    """A descriptor that a program reads the text from.
+
+    A pipe would have to be filled by `communicate`, which forgets what is left of its input when it
+    is called again after a timeout (seen in Python 3.11).
+    """
+    descriptor = os.memfd_create("stdin")
+    with os.fdopen(descriptor, "wb", closefd=False) as file:
+        file.write(text.encode(errors="surrogateescape"))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _communicate(
+    process: subprocess.Popen[str], timeout: float, watch: Callable[[int], None] | None
+) -> tuple[str, str]:
+    """All that a program says. Raises TimeoutExpired after `timeout` seconds."""
+    if watch is None:
+        return process.communicate(timeout=timeout)
+    until = time.monotonic() + timeout
+    while True:
+        watch(process.pid)
+        left = until - time.monotonic()
+        try:
+            return process.communicate(timeout=max(0.0, min(left, _BETWEEN_LOOKS)))
+        except subprocess.TimeoutExpired:
+            if left <= _BETWEEN_LOOKS:
+                raise
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -13,6 +13,7 @@ from vdisklab.report.tables import Column, Table, Value, text
 from vdisklab.result.model import METRICS, Direction
 
 MEDIANS = "each number is the median of its runs"
+COURSE = "worst s: the smallest whole second of a run; stall: the longest time without a completion"
 
 _WIDTH = 78
 _CRYSTAL_ROWS = (
@@ -99,7 +100,7 @@ def measurements_table(found: Medians, order: Sequence[str]) -> Table:
     )
     notes = (
         f"{MEDIANS} (at most {found.runs}); MB/s = 1,000,000 bytes/s",
-        "worst s: the smallest whole second of a run; stall: the longest time without a completion",
+        COURSE,
         *(("sync p99: of the fsyncs alone; the other times are of the writes",) if syncs else ()),
     )
     return Table("Measurements", columns, tuple(rows), notes)
@@ -121,10 +122,6 @@ def _row(found: Medians, cell: str, name: str, direction: Direction) -> tuple[Va
 
     if number("bandwidth") is None and number("transactions") is None:
         return None
-    worst, stall = (
-        number(metric) if number(metric) is not None else number(metric, of=Direction.NONE)
-        for metric in ("worst_second", "longest_stall")
-    )
     latencies = (number(f"latency_{kind}") for kind in ("mean", "p50", "p99", "p99.9", "max"))
     return (
         text(name),
@@ -134,10 +131,22 @@ def _row(found: Medians, cell: str, name: str, direction: Direction) -> tuple[Va
         _plain(number("iops")),
         *(_time(latency) for latency in latencies),
         _time(number("sync_p99")),
-        _mega(worst),
-        _time(stall),
+        *course_values(found, cell, name, direction),
         _plain(number("transactions")),
     )
+
+
+def course_values(
+    found: Medians, cell: str, name: str, direction: Direction
+) -> tuple[Value, Value]:
+    """The worst second and the longest stall: of that direction, else of reads and writes
+    together."""
+    worst, stall = (
+        of if (of := found.get(cell, name, direction, metric)) is not None
+        else found.get(cell, name, Direction.NONE, metric)
+        for metric in ("worst_second", "longest_stall")
+    )  # fmt: skip
+    return _mega(worst), _time(stall)
 
 
 def _mega(value: float | None) -> Value:

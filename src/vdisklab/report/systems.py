@@ -8,7 +8,7 @@ from dataclasses import replace
 from vdisklab.plan.path import DiskPath, Image, parse_path
 from vdisklab.plan.segments import ImageFormat
 from vdisklab.report import numbers
-from vdisklab.report.articles import MEDIANS, Medians
+from vdisklab.report.articles import COURSE, MEDIANS, Medians, course_values
 from vdisklab.report.tables import Column, Table, Value, text
 from vdisklab.result.model import METRICS, Direction
 
@@ -41,6 +41,8 @@ def growth_table(found: Medians, installations: Sequence[str]) -> Table | None:
         Column("allocated", "allocated", right=True),
         Column("mapped", "mapped", right=True),
         Column("flushes", "flushes", right=True),
+        Column("worst_second", "worst s MB/s", right=True, only_wide=True),
+        Column("longest_stall", "stall", right=True),
         Column("to_again", "÷ again", right=True),
         Column("to_allocated", "÷ allocated", right=True),
         Column("to_raw", "÷ raw", right=True),
@@ -49,6 +51,7 @@ def growth_table(found: Medians, installations: Sequence[str]) -> Table | None:
         f"{MEDIANS} (at most {found.runs}); ratios are of these times",
         "allocated: by how much the image grew on the host's file system (st_blocks); mapped: in "
         "its format's own map; flushes: what QEMU was asked for",
+        COURSE,
         f"÷ again: to {names[-1]} on the same image; ÷ allocated, ÷ raw: to the same measurement "
         "on that image",
     )
@@ -72,6 +75,7 @@ def _growth_row(found: Medians, cell: str, name: str, last: str) -> tuple[Value,
         _of("allocated", allocated),
         _of("mapped", mapped),
         Value(flushes, numbers.MISSING if flushes is None else f"{flushes:.0f}"),
+        *course_values(found, cell, name, Direction.WRITE),
         *(_ratio(seconds, other) for other in (again, *others)),
     )
 
@@ -100,19 +104,30 @@ def boot_table(found: Medians) -> Table | None:
             continue
         ended = found.get(cell, name, direction, "shutdown_time")
         booted = found.get(cell, name, direction, metric)
-        rows.append((text(name), text(cell), _of("boot_time", booted), _of("shutdown_time", ended)))
+        rows.append(
+            (
+                text(name),
+                text(cell),
+                _of("boot_time", booted),
+                *course_values(found, cell, name, direction),
+                _of("shutdown_time", ended),
+            )
+        )
     if not rows:
         return None
     columns = (
         Column("measurement", "measurement"),
         Column("cell", "cell", folds=True),
         Column("boot_time", "boot", right=True),
+        Column("worst_second", "worst s MB/s", right=True, only_wide=True),
+        Column("longest_stall", "stall", right=True),
         Column("shutdown_time", "shutdown", right=True),
     )
     notes = (
         f"{MEDIANS} (at most {found.runs})",
         "boot: from the start of QEMU to the guest agent's first answer; shutdown: from the order "
         "to the end of QEMU",
+        f"{COURSE}, both of the boot",
     )
     return Table("Boots", columns, tuple(sorted(rows, key=lambda row: str(row[1].raw))), notes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,9 +42,10 @@ class DoomedHost(LocalHost):
         timeout: float = 60.0,
         allowed: Collection[int] = (0,),
         stdin: str | None = None,
+        watch: Callable[[int], None] | None = None,
     ) -> Completed:
         self._reach()
-        done = super().run(*argv, timeout=timeout, allowed=allowed, stdin=stdin)
+        done = super().run(*argv, timeout=timeout, allowed=allowed, stdin=stdin, watch=watch)
         self._reach()
         return done
 

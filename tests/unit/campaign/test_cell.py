@@ -291,6 +291,7 @@ def test_throughput_is_told_while_a_program_runs(opened: Make) -> None:
     assert len(told) == 3, "the first look is before the program"
     assert all(each.bytes_per_second > 0 for each in told)
     for each in told:
+        assert each.operations_per_second is not None
         assert each.bytes_per_second / each.operations_per_second == pytest.approx(1 << 20)
 
 

@@ -1,72 +1,32 @@
-"""A measurement second by second, from counters that QEMU might show."""
+"""Seconds and stalls of what was seen from outside, and what of it is filled in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.campaign.course import Point, course_samples, point_of, with_course
+from vdisklab.campaign.course import Course, longest_stall_of, with_course, worst_second_of
 from vdisklab.result.model import Direction, Sample
 from vdisklab.workload.base import Outcome
 
-NONE_SLOW = (0,) * 8
+
+def steady(seconds: float, *, rate: int = 1000, begin: float = 10.0) -> Course:
+    """Looks ten times a second, each of which sees more."""
+    ticks = round(seconds * 10)
+    moved = [(begin + tick / 10, tick * rate // 10) for tick in range(ticks + 1)]
+    busy = [(one[0], other[0]) for one, other in itertools.pairwise(moved)]
+    return Course(tuple(moved), tuple(busy), ())
 
 
-def steady(seconds: int, rate: int = 100) -> list[Point]:
-    return [Point(10 + tick / 10, tick * rate, tick, NONE_SLOW) for tick in range(seconds * 10 + 1)]
+def worst(course: Course) -> float | None:
+    found = worst_second_of(course)
+    return found[0].value if found else None
 
 
-def found(points: list[Point]) -> dict[str, float]:
-    return {sample.metric: sample.value for sample in course_samples(points)}
-
-
-def test_a_steady_course() -> None:
-    assert found(steady(5)) == {"worst_second": pytest.approx(1000), "longest_stall": 0.0}
-
-
-def pause(slow: tuple[int, ...]) -> list[Point]:
-    """Two seconds of work, three of nothing, two of work."""
-    first = steady(2)
-    last = first[-1]
-    still = [Point(12 + tick / 10, last.size, last.operations, NONE_SLOW) for tick in range(1, 31)]
-    rest = [
-        Point(15 + tick / 10, last.size + tick * 100, last.operations + tick, slow)
-        for tick in range(1, 21)
-    ]
-    return [*first, *still, *rest]
-
-
-def test_a_request_that_took_as_long_makes_it_a_stall() -> None:
-    seen = found(pause((1, 1, 1, 0, 0, 0, 0, 0)))
-    assert seen["longest_stall"] == pytest.approx(3.0)
-    assert seen["worst_second"] == pytest.approx(0.0, abs=1e-6)
-
-
-def test_nothing_asked_is_no_stall_and_no_bad_second() -> None:
-    seen = found(pause(NONE_SLOW))
-    assert seen["longest_stall"] == 0.0
-    assert seen["worst_second"] == pytest.approx(1000)
-
-
-def test_a_second_that_was_idle_but_for_its_edge_is_no_bad_one() -> None:
-    """As in bonnie++'s tests of a processor: 390 bytes were the worst second of 23 MB/s."""
-    shifted = [Point(p.at + (0.05 if p.at > 10 else 0), *rest(p)) for p in pause(NONE_SLOW)]
-    seen = found(shifted)
-    assert seen["longest_stall"] == 0.0
-    assert seen["worst_second"] == pytest.approx(1000, rel=0.1)
-
-
-def rest(point: Point) -> tuple[int, int, tuple[int, ...] | None]:
-    return point.size, point.operations, point.slow
-
-
-def test_without_latencies_nothing_is_said_of_stalls() -> None:
-    points = [Point(p.at, p.size, p.operations, None) for p in steady(5)]
-    assert found(points) == {}
+NOTHING = Course((), (), None)
 
 
 def test_what_the_program_says_itself_stays() -> None:
@@ -76,38 +36,70 @@ def test_what_the_program_says_itself_stays() -> None:
         ("worst_second", 7.0), ("longest_stall", 0.0),
     ]  # fmt: skip
     assert outcome.series[0].direction is Direction.NONE
-    assert with_course(own, ()) == own
+    assert with_course(own, NOTHING) == own
 
 
-def stats(bins: list[int]) -> Mapping[str, Any]:
-    counts = {f"{kind}_operations": number for number, kind in enumerate(("rd", "wr", "flush"), 1)}
-    histograms = {
-        f"{kind}_latency_histogram": {"boundaries": [], "bins": bins}
-        for kind in ("rd", "wr", "flush")
-    }
-    return {"rd_bytes": 1, "wr_bytes": 2, **counts, **histograms}
+def test_a_program_that_is_done_within_a_second_has_its_bandwidth() -> None:
+    """Seen from outside it took longer: it had to be started, and its end to be seen."""
+    moves = (Sample("bandwidth", Direction.READ, 5e6), Sample("bandwidth", Direction.WRITE, 4e6))
+    outcome = with_course(Outcome(moves, None, 0.4), steady(0.7))
+    assert [(s.direction, s.value) for s in outcome.samples if s.metric == "worst_second"] == [
+        (Direction.READ, 5e6), (Direction.WRITE, 4e6),
+    ]  # fmt: skip
+    longer = with_course(Outcome(moves, None, 1.4), steady(1.7))
+    assert [s.value for s in longer.samples if s.metric == "worst_second"] == [pytest.approx(1000)]
 
 
-def test_query_blockstats() -> None:
-    point = point_of(stats([9, 0, 0, 1, 0, 0, 0, 0, 1]), 4.0)
-    assert point == Point(4.0, 3, 6, (6, 6, 6, 3, 3, 3, 3, 3))
-    old = {key: value for key, value in stats([]).items() if "histogram" not in key}
-    assert point_of(old, 4.0).slow is None
+def test_a_course_shorter_than_a_second_counts_whole() -> None:
+    assert worst(steady(0.5)) == pytest.approx(1000)
+    assert worst(steady(1.9)) == pytest.approx(1000)
 
 
-@given(
-    st.lists(
-        st.tuples(st.floats(0.01, 3), st.integers(0, 10), st.integers(0, 1)),
-        min_size=2,
-        max_size=30,
+def test_seconds_begin_with_the_first_completion() -> None:
+    """A program that reads itself for a while has not asked this disk for anything."""
+    late = steady(1.2, begin=10.7)
+    course = Course(((10.0, 0), *late.moved, (12.3, 1200)), late.busy, ())
+    assert worst(course) == pytest.approx(1000)
+
+
+def test_a_pause_too_short_to_be_seen_elsewhere_is_none() -> None:
+    one, other = steady(0.5), steady(0.5, begin=10.65)
+    after = tuple((at, size + 500) for at, size in other.moved)
+    assert worst(Course((*one.moved, *after), (*one.busy, *other.busy), ())) == pytest.approx(
+        1000, rel=0.2
     )
-)
-def test_a_stall_is_never_longer_than_the_run(steps: list[tuple[float, int, int]]) -> None:
-    points = [Point(0.0, 0, 0, NONE_SLOW)]
-    for seconds, done, late in steps:
-        last = points[-1]
-        slow = tuple(number + late * done for number in last.slow or ())
-        points.append(Point(last.at + seconds, last.size + done, last.operations + done, slow))
-    seen = found(points)
-    assert 0 <= seen["longest_stall"] <= points[-1].at
-    assert seen.get("worst_second", 0) >= 0
+    later = tuple((at + 0.2, size) for at, size in after)
+    busy = tuple((begin + 0.2, end + 0.2) for begin, end in other.busy)
+    assert worst(Course((*one.moved, *later), (*one.busy, *busy), ())) is None
+
+
+def test_a_stall_is_the_disks_time_and_makes_a_second_bad() -> None:
+    one, other = steady(1.0), steady(1.0, begin=13.0)
+    after = tuple((at, size + 1000) for at, size in other.moved)
+    course = Course((*one.moved, *after), (*one.busy, *other.busy), ((11.0, 13.0),))
+    assert worst(course) == 0.0
+    assert longest_stall_of(course) == (Sample("longest_stall", Direction.NONE, 2.0),)
+
+
+def test_without_stalls_nothing_is_said() -> None:
+    seen = steady(5)
+    unknown = Course(seen.moved, seen.busy, None)
+    assert worst_second_of(unknown) == longest_stall_of(unknown) == ()
+    idle = Course(((0.0, 0), (5.0, 0)), (), ())
+    assert worst_second_of(idle) == ()
+    assert longest_stall_of(idle) == (Sample("longest_stall", Direction.NONE, 0.0),)
+    assert longest_stall_of(NOTHING) == worst_second_of(NOTHING) == ()
+
+
+@given(st.lists(st.tuples(st.floats(0.001, 3), st.integers(0, 10**6)), min_size=1, max_size=40))
+def test_the_worst_second_lies_between_nothing_and_the_fastest(
+    steps: list[tuple[float, int]],
+) -> None:
+    moved, busy = [(5.0, 7)], []
+    for seconds, size in steps:
+        at, before = moved[-1]
+        moved.append((at + seconds, before + size))
+        if size:
+            busy.append((at, at + seconds))
+    found = worst(Course(tuple(moved), tuple(busy), ()))
+    assert found is None or 0 <= found <= max(size / seconds for seconds, size in steps) * 1.001

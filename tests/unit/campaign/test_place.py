@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 from guest.fake_agent import WINDOWS, FakeAgent, Said, agent_of
 
+from vdisklab.campaign.course import Course, Watch
 from vdisklab.campaign.place import (
     GuestPlace,
     HostPlace,
@@ -34,6 +35,22 @@ from vdisklab.workload.registry import workload_on_windows
 DISK = Subject("/dev/vdb", 1 << 30, is_device=True)
 
 
+@dataclass
+class Unwatched:
+    """Sees nothing but the number of the program."""
+
+    processes: list[int | None] = field(default_factory=list)
+
+    def begin(self) -> None:
+        return
+
+    def __call__(self, process: int | None = None) -> None:
+        self.processes.append(process)
+
+    def end(self) -> Course:
+        return Course((), (), None)
+
+
 def step(*words: str) -> Step:
     return Step(words, 5)
 
@@ -55,7 +72,7 @@ class Scripted:
         if step.command[0] == self.fails:
             raise WorkloadError("no space left")
 
-    def run(self, script: Script, watch: Callable[[], None] | None) -> Output:
+    def run(self, script: Script, watch: Watch) -> Output:
         del watch
         self.asked.append(script.command[0])
         return Output("said", "complained")
@@ -73,7 +90,7 @@ SCRIPT = Script(
 def test_steps_before_and_after() -> None:
     place = Scripted()
     with prepared(place, SCRIPT):
-        output = with_files(place, SCRIPT, place.run(SCRIPT, None))
+        output = with_files(place, SCRIPT, place.run(SCRIPT, Unwatched()))
     assert place.asked == ["a", "b", "measure", "y", "z"]
     assert output.text.startswith("said\n==> standard error <==\ncomplained\n==> /tmp/log <==")
 
@@ -120,7 +137,9 @@ def test_a_directory_of_the_stack_stands_for_the_guests_file_system(site: Site) 
         place.step(Step(("sh", "-c", f"echo x > {directory}/file"), 5))
         space.empty_cache()
         script = Script(("sh", "-c", "cat; echo e >&2"), 0, 5, stdin="in")
-        assert place.run(script, None) == Output("in", "e\n")
+        watch = Unwatched()
+        assert place.run(script, watch) == Output("in", "e\n")
+        assert watch.processes, "the program's number is told"
         assert place.collect(str(directory / "file")) == "x\n"
         with pytest.raises(WorkloadError, match="file was not written"):
             place.collect(str(directory / "file"))
@@ -134,7 +153,7 @@ def test_a_program_that_a_shell_would_start_is_missed_by_name(site: Site) -> Non
     with pytest.raises(HostError, match=r"^no-such-bench is not installed"):
         place.step(Step(command, 5))
     with pytest.raises(HostError, match=r"^no-such-bench is not installed"):
-        place.run(Script(command, 0, 5), None)
+        place.run(Script(command, 0, 5), Unwatched())
     place.step(Step(in_directory(str(site.directory), ("true",)), 5))
 
 
@@ -221,7 +240,7 @@ def test_a_fio_measurement_is_done_by_diskspd_in_a_windows_guest(tmp_path: Path)
         workload = workload_on_windows(plan)
         with place.workspace(None) as space:
             script = workload.script(plan, space.subject, Timing(1.0, 0.0))
-            outcome = workload.parse(plan, place.run(replace(script, expected=0.0), None))
+            outcome = workload.parse(plan, place.run(replace(script, expected=0.0), Unwatched()))
         with pytest.raises(PlanError, match="files in a Windows guest"), place.workspace("ext4"):
             pytest.fail("not reached")
     assert {sample.metric for sample in outcome.samples} >= {"iops", "bandwidth", "latency_p99"}

@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -42,10 +42,11 @@ class CountingHost(LocalHost):
         timeout: float = 60.0,
         allowed: Collection[int] = (0,),
         stdin: str | None = None,
+        watch: Callable[[int], None] | None = None,
     ) -> Completed:
         with self._lock:
             self.ran.append(" ".join(os.fspath(arg) for arg in argv))
-        return super().run(*argv, timeout=timeout, allowed=allowed, stdin=stdin)
+        return super().run(*argv, timeout=timeout, allowed=allowed, stdin=stdin, watch=watch)
 
     @property
     def built(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from vdisklab.errors import CommandError
@@ -30,6 +30,7 @@ class ScriptedHost:
         timeout: float = 60.0,  # noqa: ARG002 - the protocol's
         allowed: Collection[int] = (0,),  # noqa: ARG002
         stdin: str | None = None,  # noqa: ARG002
+        watch: Callable[[int], None] | None = None,  # noqa: ARG002
     ) -> Completed:
         command = tuple(os.fspath(word) for word in argv)
         line = " ".join(command)

@@ -1,0 +1,60 @@
+"""A program of the host whose file system stands still, on the real kernel."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from vdisklab.campaign.course import longest_stall_of, worst_second_of
+from vdisklab.campaign.programwatch import ProgramWatch
+from vdisklab.host.command import LocalHost
+from vdisklab.host.ledger import open_ledger
+from vdisklab.plan.path import parse_path
+from vdisklab.progress import silent
+from vdisklab.storage.site import open_site
+from vdisklab.storage.stack import build_stack
+from vdisklab.units import MIB
+
+pytestmark = pytest.mark.host
+
+FROZEN = 1.6
+
+# It writes as fast as it can, from a program that a shell starts.
+WRITE = (
+    "end=$(($(date +%s) + 4)); while [ $(date +%s) -lt $end ]; do "
+    'dd if=/dev/zero of="$0/file" bs=4k count=64 oflag=direct conv=notrunc 2>/dev/null; done'
+)
+
+
+def freeze(directory: Path) -> None:
+    time.sleep(1)
+    subprocess.run(["fsfreeze", "--freeze", directory], check=True)
+    time.sleep(FROZEN)
+    subprocess.run(["fsfreeze", "--unfreeze", directory], check=True)
+
+
+def test_a_frozen_file_system_is_a_stall(tmp_path: Path) -> None:
+    """fsfreeze(8) lets a writer wait in uninterruptible sleep, as a disk does that hangs."""
+    watch = ProgramWatch(silent)
+    host = LocalHost()
+    with (
+        open_ledger() as ledger,
+        open_site(host, ledger, tmp_path) as site,
+        build_stack(site, parse_path("ext4/host").layers, 64 * MIB, "s") as target,
+    ):
+        frost = threading.Thread(target=freeze, args=(target.path,))
+        watch.begin()
+        frost.start()
+        host.run("sh", "-c", WRITE, str(target.path), timeout=60, watch=watch)
+        course = watch.end()
+        frost.join()
+    (stall,) = longest_stall_of(course)
+    assert FROZEN - 0.5 <= stall.value <= FROZEN + 0.5
+    (worst,) = worst_second_of(course)
+    seconds = course.moved[-1][0] - course.moved[0][0]
+    assert worst.value < course.moved[-1][1] / seconds / 2
+    assert course.moved[-1][1] > MIB

@@ -1,0 +1,104 @@
+"""What a guest's disk moves second by second, from counters that QEMU might show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vdisklab.campaign.course import longest_stall_of, worst_second_of
+from vdisklab.campaign.diskwatch import Point, course_of, point_of
+
+NONE_SLOW = (0,) * 8
+
+
+def steady(seconds: int, rate: int = 100) -> list[Point]:
+    return [Point(10 + tick / 10, tick * rate, tick, NONE_SLOW) for tick in range(seconds * 10 + 1)]
+
+
+def found(points: list[Point]) -> dict[str, float]:
+    course = course_of(points)
+    samples = (*worst_second_of(course), *longest_stall_of(course))
+    return {sample.metric: sample.value for sample in samples}
+
+
+def test_a_steady_course() -> None:
+    assert found(steady(5)) == {"worst_second": pytest.approx(1000), "longest_stall": 0.0}
+
+
+def pause(slow: tuple[int, ...]) -> list[Point]:
+    """Two seconds of work, three of nothing, two of work."""
+    first = steady(2)
+    last = first[-1]
+    still = [Point(12 + tick / 10, last.size, last.operations, NONE_SLOW) for tick in range(1, 31)]
+    rest = [
+        Point(15 + tick / 10, last.size + tick * 100, last.operations + tick, slow)
+        for tick in range(1, 21)
+    ]
+    return [*first, *still, *rest]
+
+
+def test_a_request_that_took_as_long_makes_it_a_stall() -> None:
+    seen = found(pause((1, 1, 1, 0, 0, 0, 0, 0)))
+    assert seen["longest_stall"] == pytest.approx(3.0)
+    assert seen["worst_second"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_nothing_asked_is_no_stall_and_no_bad_second() -> None:
+    seen = found(pause(NONE_SLOW))
+    assert seen["longest_stall"] == 0.0
+    assert seen["worst_second"] == pytest.approx(1000)
+
+
+def test_a_second_that_was_idle_but_for_its_edge_is_no_bad_one() -> None:
+    """As in bonnie++'s tests of a processor: 390 bytes were the worst second of 23 MB/s."""
+    shifted = [Point(p.at + (0.05 if p.at > 10 else 0), *rest(p)) for p in pause(NONE_SLOW)]
+    seen = found(shifted)
+    assert seen["longest_stall"] == 0.0
+    assert seen["worst_second"] == pytest.approx(1000, rel=0.1)
+
+
+def rest(point: Point) -> tuple[int, int, tuple[int, ...] | None]:
+    return point.size, point.operations, point.slow
+
+
+def test_without_latencies_nothing_is_said_of_stalls() -> None:
+    points = [Point(p.at, p.size, p.operations, None) for p in steady(5)]
+    assert found(points) == {}
+
+
+def stats(bins: list[int]) -> Mapping[str, Any]:
+    counts = {f"{kind}_operations": number for number, kind in enumerate(("rd", "wr", "flush"), 1)}
+    histograms = {
+        f"{kind}_latency_histogram": {"boundaries": [], "bins": bins}
+        for kind in ("rd", "wr", "flush")
+    }
+    return {"rd_bytes": 1, "wr_bytes": 2, **counts, **histograms}
+
+
+def test_query_blockstats() -> None:
+    point = point_of(stats([9, 0, 0, 1, 0, 0, 0, 0, 1]), 4.0)
+    assert point == Point(4.0, 3, 6, (6, 6, 6, 3, 3, 3, 3, 3))
+    old = {key: value for key, value in stats([]).items() if "histogram" not in key}
+    assert point_of(old, 4.0).slow is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.01, 3), st.integers(0, 10), st.integers(0, 1)),
+        min_size=2,
+        max_size=30,
+    )
+)
+def test_a_stall_is_never_longer_than_the_run(steps: list[tuple[float, int, int]]) -> None:
+    points = [Point(0.0, 0, 0, NONE_SLOW)]
+    for seconds, done, late in steps:
+        last = points[-1]
+        slow = tuple(number + late * done for number in last.slow or ())
+        points.append(Point(last.at + seconds, last.size + done, last.operations + done, slow))
+    seen = found(points)
+    assert 0 <= seen["longest_stall"] <= points[-1].at
+    assert seen.get("worst_second", 0) >= 0

@@ -1,0 +1,52 @@
+"""Programs of the host, watched while they run."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from vdisklab.errors import HostError
+from vdisklab.host.command import LocalHost
+
+
+def test_a_watched_program_gets_its_input_and_says_all() -> None:
+    seen: list[int] = []
+    text = "x" * 300_000
+    done = LocalHost().run("sh", "-c", "echo $$ >&2; sleep 0.5; cat", stdin=text, watch=seen.append)
+    assert done.stdout == text
+    assert set(seen) == {int(done.stderr)}
+    assert len(seen) >= 3
+
+
+def test_a_program_that_ends_at_once_was_looked_at() -> None:
+    seen: list[int] = []
+    assert LocalHost().run("echo", "yes", watch=seen.append).stdout == "yes\n"
+    assert len(seen) == 1
+
+
+def test_a_watched_program_has_its_deadline() -> None:
+    begin = time.monotonic()
+    with pytest.raises(HostError, match=r"`sleep 30` gave no answer within 0 s"):
+        LocalHost().run("sleep", "30", timeout=0.3, watch=lambda _pid: None)
+    assert time.monotonic() - begin < 20
+
+
+def test_a_program_is_ended_when_its_watcher_fails() -> None:
+    seen: list[int] = []
+
+    def fail(pid: int) -> None:
+        seen.append(pid)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        LocalHost().run("sleep", "30", watch=fail)
+    assert not _lives(seen[0])
+
+
+def _lives(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
+            return " Z " not in file.read()
+    except OSError:
+        return False
