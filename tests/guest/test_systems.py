@@ -81,6 +81,7 @@ def test_boot_from_a_plugged_an_ide_and_a_thin_disk(lab: Lab) -> None:
         (boot,) = found.measurements
         samples = {sample.metric: sample.value for sample in boot.samples}
         assert 0 < samples["boot_time"] < 90
+        assert 0 <= samples["longest_stall"] < samples["boot_time"]
         assert 0 < samples["shutdown_time"] < 90
         # the programs came from the measured disk
         assert boot.evidence.qemu is not None

@@ -222,9 +222,10 @@ _OF_PROGRAMS: tuple[Explanation, ...] = (
         "worst second, longest stall",
         (_TABLE,),
         ("worst_second", "longest_stall"),
-        "The smallest bandwidth of a whole second of the run, and the longest time without a "
-        "completion: from fio's log, or from QEMU's counters for programs that keep none.",
-        "workload/seconds.py",
+        "The smallest bandwidth of a whole second of the run, of a shorter one all of it, and the "
+        "longest time without a completion: from what the program logs, else from QEMU's counters, "
+        "on the host from the kernel's of the program.",
+        "docs/articles.md",
     ),
     Explanation(
         "installations",

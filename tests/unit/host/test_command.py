@@ -25,6 +25,19 @@ def test_a_program_that_ends_at_once_was_looked_at() -> None:
     assert len(seen) == 1
 
 
+def test_looks_that_take_long_are_few() -> None:
+    seen: list[int] = []
+
+    def look(pid: int) -> None:
+        seen.append(pid)
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+
+    LocalHost().run("sleep", "1", watch=look)
+    assert len(seen) <= 2
+
+
 def test_a_watched_program_has_its_deadline() -> None:
     begin = time.monotonic()
     with pytest.raises(HostError, match=r"`sleep 30` gave no answer within 0 s"):

@@ -23,12 +23,14 @@ def test_thin_allocated_and_raw() -> None:
         for name, seconds in zip(ORDER, both, strict=True):
             numbers[cell, "c/1", MeasureKey(name, Direction.WRITE, "duration")] = seconds
             numbers[cell, "c/1", MeasureKey(name, Direction.WRITE, "allocated")] = 1 << 20
+            numbers[cell, "c/1", MeasureKey(name, Direction.NONE, "longest_stall")] = seconds / 10
     table = growth_table(medians(from_numbers(numbers)), ORDER)
     assert table is not None
     rows = {(row["measurement"], row["cell"]): row for row in as_records(table)}
     thin = rows["install-first", "qcow2:preallocation=off/writeback (cold)"]
     assert (thin["to_again"], thin["to_allocated"], thin["to_raw"]) == (1.5, 2.0, 3.0)
     assert thin["flushes"] is None
+    assert (thin["longest_stall"], thin["worst_second"]) == (3.0, None)
     raw = rows["install-again", "raw/writeback (cold)"]
     assert (raw["to_again"], raw["to_allocated"], raw["to_raw"]) == (None, None, None)
     assert rows["install-first", "raw/none"]["to_raw"] is None
@@ -64,9 +66,12 @@ def test_boots() -> None:
     numbers = {
         ("raw/none/ide", "c/1", MeasureKey("boot", Direction.NONE, "boot_time")): 3.0,
         ("raw/none/ide", "c/1", MeasureKey("boot", Direction.NONE, "shutdown_time")): 0.5,
+        ("raw/none/ide", "c/1", MeasureKey("boot", Direction.NONE, "worst_second")): 2e6,
+        ("raw/none/ide", "c/1", MeasureKey("boot", Direction.NONE, "longest_stall")): 0.0,
     }
     table = boot_table(medians(from_numbers(numbers)))
     assert table is not None
     (row,) = as_records(table)
     assert (row["cell"], row["boot_time"], row["shutdown_time"]) == ("raw/none/ide", 3.0, 0.5)
+    assert (row["worst_second"], row["longest_stall"]) == (2e6, 0.0)
     assert growth_table(medians(from_numbers(numbers)), ["boot"]) is None
