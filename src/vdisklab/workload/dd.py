@@ -21,10 +21,12 @@ from vdisklab.workload.settings import Settings, read_settings, require_room
 _TIMEOUT = 4 * 3600.0
 
 # GNU coreutils: "67108864 bytes (67 MB, 64 MiB) copied, 0.503305 s, 133 MB/s". Bytes and seconds
-# are exact; the rate, which is rounded and whose unit changes, is not used.
+# are exact; the rate, which is rounded, only has to fit them.
 _LINE = re.compile(
     r"([0-9]+) bytes?(?: \([^()]*\))? copied, ([0-9]+(?:[.,][0-9]+)?(?:e-?[0-9]+)?) s\b"
+    r"(?:, ([0-9]+(?:[.,][0-9]+)?) ([kMGTP]?)B/s)?"
 )
+_RATE_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _RECORDS = re.compile(r"^([0-9]+)\+([0-9]+) records out$", re.MULTILINE)
 
 
@@ -94,21 +96,52 @@ class Dd:
 
 
 def parse_line(text: str) -> Copied:
-    """What dd printed last. Raises WorkloadError for a text without its line."""
+    """What dd printed last.
+
+    Raises WorkloadError for a text without its line, and for a line that contradicts itself.
+    """
     found = list(_LINE.finditer(text))
     if not found:
         said = (text.strip().splitlines() or ["nothing"])[-1]
         raise WorkloadError(
             f"dd's line `N bytes … copied, S s` is missing; it said: {said[:120]!r}"
         )
-    size, seconds = int(found[-1][1]), float(found[-1][2].replace(",", "."))
+    size, seconds = int(found[-1][1]), _decimal(found[-1][2])
     if size == 0:
         raise WorkloadError("dd copied nothing")
     if seconds <= 0:
         raise WorkloadError("dd took 0 s, as its line says, so its speed is not known")
+    if not _rate_fits(size, found[-1]):
+        raise WorkloadError(f"dd's line contradicts itself: {found[-1][0][:120]!r}")
     records = _RECORDS.findall(text)
     count = int(records[-1][0]) + int(records[-1][1]) if records else None
     return Copied(size, seconds, count)
+
+
+def _rate_fits(size: int, line: re.Match[str]) -> bool:
+    """True if bytes and seconds may give the printed rate, by all that rounding can hide.
+
+    Whole seconds are those of dd's progress, whose rate comes from the exact time.
+    """
+    if line[3] is None:
+        return True
+    seconds, rate = _decimal(line[2]), _decimal(line[3])
+    unit = _RATE_UNITS[line[4]]
+    shortest = max(seconds - _last_digit(line[2]), 1e-9)
+    longest = seconds + _last_digit(line[2])
+    least, most = rate - _last_digit(line[3]), rate + _last_digit(line[3])
+    return size / longest <= most * unit and least * unit <= size / shortest
+
+
+def _decimal(text: str) -> float:
+    return float(text.replace(",", "."))
+
+
+def _last_digit(text: str) -> float:
+    """What one of the last digit printed is worth: 0.001 of `0.503`."""
+    digits, _, exponent = text.partition("e")
+    places = len(digits.replace(",", ".").partition(".")[2])
+    return float(f"1e{int(exponent or 0) - places}")
 
 
 def samples_of(direction: Direction, copied: Copied) -> Iterator[Sample]:
@@ -124,7 +157,7 @@ def _course(
 ) -> tuple[tuple[Series, ...], tuple[Sample, ...]]:
     """dd shows its progress after the first write of each second, in whole seconds; a second that
     it leaves out was one long write."""
-    shown = [(int(m[1]), float(m[2].replace(",", "."))) for m in _LINE.finditer(text)]
+    shown = [(int(m[1]), _decimal(m[2])) for m in _LINE.finditer(text)]
     ticks = [(0, 0.0), *(each for each in shown[:-1] if each[1] == int(each[1])), shown[-1]]
     moved = [
         Moved(begin, end, size - before)

@@ -98,6 +98,34 @@ class TestDd:
         with pytest.raises(WorkloadError):
             parse_line(text)
 
+    @pytest.mark.parametrize(
+        "text",
+        ["67108864 bytes (67 MB, 64 MiB) copied, 5.03305 s, 133 MB/s",
+         "67108864 bytes (67 MB, 64 MiB) copied, 0.503305 s, 133 kB/s",
+         "6710886 bytes (67 MB, 64 MiB) copied, 0.503305 s, 133 MB/s",
+         "67108864 bytes (67 MB, 64 MiB) copied, 1e400 s, 133 MB/s"],
+    )  # fmt: skip
+    def test_a_line_that_contradicts_itself(self, text: str) -> None:
+        with pytest.raises(WorkloadError, match="contradicts itself: '67"):
+            parse_line(text)
+
+    @given(st.integers(1, 10**14), st.floats(1e-5, 1e6), st.booleans(), st.booleans())
+    def test_no_rounding_of_dds_is_a_contradiction(
+        self, size: int, seconds: float, progress: bool, comma: bool
+    ) -> None:
+        """As coreutils prints it: seconds with `%g` (progress: `%.0f`), the rate with a decimal
+        below ten of its unit."""
+        rate, units = size / seconds, iter(["", "k", "M", "G", "T", "P"])
+        unit = next(units)
+        while rate >= 999.5 and unit != "P":
+            rate, unit = rate / 1000, next(units)
+        printed = f"{rate:.1f}" if rate < 9.95 and unit else f"{rate:.0f}"
+        shown = f"{seconds:.0f}" if progress else f"{seconds:g}"
+        line = f"{size} bytes copied, {shown} s, {printed} {unit}B/s"
+        line = line.replace(".", ",") if comma else line
+        if float(shown) > 0:
+            assert parse_line(line).size == size
+
 
 class TestSysbench:
     def test_every_fsync_setting_is_in_the_command(self) -> None:
