@@ -138,6 +138,20 @@ class TestSysbench:
         assert made.prepare[0].command[-1] == "prepare"
         assert made.conclude[0].command[-1] == "cleanup"
 
+    def test_percentiles_come_from_its_histogram(self) -> None:
+        text = recorded("sysbench-1.0.20-histogram.txt")
+        rows = [line.split() for line in text.splitlines() if " |" in line]
+        assert sum(int(row[-1]) for row in rows) == 54911, "of all events"
+        found = values(parse_text(text))
+        assert 0.001e-3 <= found["latency_p50", WRITE] < found["latency_p99", WRITE]
+        assert found["latency_p99", WRITE] == pytest.approx(0.42e-3, abs=0.005e-3), "its own"
+        assert found["latency_p99", WRITE] < found["latency_p99.9", WRITE]
+        assert found["latency_p99.9", WRITE] < found["latency_max", WRITE]
+        above = sum(
+            int(row[-1]) for row in rows if float(row[0]) > 1e3 * found["latency_p99.9", WRITE]
+        )
+        assert above <= 54911 / 1000
+
     def test_a_random_write(self) -> None:
         said = Output(recorded("sysbench-1.0.20-rndwr.txt"))
         outcome = WORKLOADS["sysbench"].parse(plan("sysbench", mode="rndwr"), said)
@@ -257,6 +271,14 @@ class TestSqlite:
         assert found["transactions", WRITE] == pytest.approx(300, rel=1e-3)
         assert found["latency_max", WRITE] == 0.004
         assert found["latency_p50", WRITE] == 0.001
+        assert ("latency_p99.9", WRITE) not in found
+
+    def test_one_in_a_thousand(self) -> None:
+        timed = "".join(f"Run Time: real {n / 1000:.3f} user 0.0 sys 0.0\n" for n in range(1, 1001))
+        said = f"wal\nsynchronous|2\nbegin|1795228995.000|0\n{timed}end|1795229496.000|1000\n"
+        many = plan("sqlite", journal="wal", transactions=1000)
+        found = values(WORKLOADS["sqlite"].parse(many, Output(said)))
+        assert (found["latency_p99", WRITE], found["latency_p99.9", WRITE]) == (0.990, 0.999)
 
     @pytest.mark.parametrize(
         ("before", "after"),
