@@ -23,7 +23,7 @@ _TIMEOUT = 4 * 3600.0
 # GNU coreutils: "67108864 bytes (67 MB, 64 MiB) copied, 0.503305 s, 133 MB/s". Bytes and seconds
 # are exact; the rate, which is rounded, only has to fit them.
 _LINE = re.compile(
-    r"([0-9]+) bytes?(?: \([^()]*\))? copied, ([0-9]+(?:[.,][0-9]+)?(?:e-?[0-9]+)?) s\b"
+    r"([0-9]+) bytes?(?: \([^()]*\))? copied, ([0-9]+(?:[.,][0-9]+)?(?:e[+-]?[0-9]+)?) s\b"
     r"(?:, ([0-9]+(?:[.,][0-9]+)?) ([kMGTP]?)B/s)?"
 )
 _RATE_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
