@@ -109,14 +109,13 @@ class Channel:
     ) -> T:
         task = self._loop.create_task(asyncio.wait_for(work, timeout * patience()))
         try:
-            while meanwhile is not None and not task.done():
-                self._loop.run_until_complete(asyncio.wait({task}, timeout=_MEANWHILE))
+            while meanwhile is not None and not self._is_done(task, _MEANWHILE):
                 meanwhile()
             return self._loop.run_until_complete(task)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, GuestError):
             # Else it would fail when the connection is closed, and asyncio print a traceback.
             task.cancel()
-            self._loop.run_until_complete(asyncio.wait({task}, timeout=1))
+            self._is_done(task, 1)
             work.close()  # of a task that was cancelled before it began, Python would warn
             raise
         except TimeoutError as error:
@@ -129,6 +128,11 @@ class Channel:
             raise RefusedError(f"{self._who} refused: {error}") from error
         except (QMPError, EOFError, OSError) as error:
             raise GuestError(f"no {what}: the connection was lost") from error
+
+    def _is_done(self, task: asyncio.Task[Any], seconds: float) -> bool:
+        """Waits for so long, and no longer than for the task's end."""
+        self._loop.run_until_complete(asyncio.wait({task}, timeout=seconds))
+        return task.done()
 
 
 @contextmanager

@@ -81,6 +81,32 @@ class TestMonitor:
             ):
                 wait(0.1)
 
+    def test_what_is_done_while_an_event_is_waited_for(self) -> None:
+        event = {"event": "X", "data": {}, "timestamp": {"seconds": 1, "microseconds": 2}}
+        asked: list[int] = []
+
+        def answer(request: Message) -> list[Message]:
+            asked.append(1)
+            return [*ok({}), event] if len(asked) == 3 else ok({})
+
+        with channel_to(answer) as (channel, _):
+            with channel.expecting(
+                "X", lambda data: True, meanwhile=lambda: channel.execute("query-status")
+            ) as wait:
+                wait(20)
+            assert len(asked) == 3
+
+    def test_a_connection_that_is_lost_while_an_event_is_waited_for(self) -> None:
+        """Asking on the way finds it out, and nothing is left of the wait."""
+        with (
+            channel_to(lambda request: None) as (channel, _),
+            channel.expecting(
+                "X", lambda data: True, meanwhile=lambda: channel.execute("query-status")
+            ) as wait,
+            pytest.raises(GuestError, match="connection was lost"),
+        ):
+            wait(20)
+
     def test_who_waits_for_an_event_hears_of_a_lost_connection(self) -> None:
         with (
             channel_to(lambda request: None) as (channel, _),
