@@ -48,11 +48,20 @@ class Course:
     values: tuple[float, ...]
 
     @property
+    def knows_stalls(self) -> bool:
+        """False for a course that was seen from outside, reads and writes together: a second in
+        which nothing came may be one in which the program asked for nothing."""
+        return self.direction is not Direction.NONE
+
+    @property
     def stalls(self) -> tuple[int, ...]:
         """The intervals in which next to nothing came: below a tenth of the median one.
 
         Of a run that stood still most of the time the median is zero: then it is those of zero.
+        None at all where rest cannot be told from a stall.
         """
+        if not self.knows_stalls:
+            return ()
         limit = STALL_BELOW * float(np.median(self.values)) if self.values else 0.0
         return tuple(
             place for place, value in enumerate(self.values) if value == 0 or value < limit

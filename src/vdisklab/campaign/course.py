@@ -22,6 +22,9 @@ SHORTEST_STALL = 0.5
 # as a long run is looked at, nobody would see it.
 _NO_PAUSE = 0.2
 
+# A run of a second is over after 1.0004 s.
+_ONE = 1.005
+
 # Sums of shares of a second are not exact.
 _THROUGHOUT = 0.99
 
@@ -60,17 +63,19 @@ class Watch(Protocol):
 def with_course(outcome: Outcome, course: Course) -> Outcome:
     """The outcome, and of its course what the program did not say and was seen from outside."""
     known = {sample.metric for sample in outcome.samples}
-    worst = _within_a_second(outcome) or worst_second_of(course)
-    seen = [sample for sample in (*worst, *longest_stall_of(course)) if sample.metric not in known]
-    series = _series(course)
+    short = outcome.measured_seconds is not None and outcome.measured_seconds <= _ONE
+    worst = worst_second_of(course, short=short)
+    if short:
+        worst = _bandwidths(outcome) or worst
+    found = (*worst, *longest_stall_of(course))
+    seen = [sample for sample in found if sample.metric not in known]
+    series = None if short else _series(course)
     own = outcome.series if outcome.series or series is None else (series,)
     return replace(outcome, samples=(*outcome.samples, *seen), series=own)
 
 
-def _within_a_second(outcome: Outcome) -> tuple[Sample, ...]:
-    """Of a program that was done before a second was over, its bandwidth: that is all there was."""
-    if outcome.measured_seconds is None or outcome.measured_seconds >= 1:
-        return ()
+def _bandwidths(outcome: Outcome) -> tuple[Sample, ...]:
+    """Of a program that was done within a second: that is all there was."""
     return tuple(
         replace(sample, metric="worst_second")
         for sample in outcome.samples
@@ -78,25 +83,23 @@ def _within_a_second(outcome: Outcome) -> tuple[Sample, ...]:
     )
 
 
-def worst_second_of(course: Course) -> tuple[Sample, ...]:
+def worst_second_of(course: Course, *, short: bool = False) -> tuple[Sample, ...]:
     """The smallest of the whole seconds; nothing where it cannot be known.
 
     Seconds are counted from the first completion on. One in which nothing was asked of the disk,
-    or not all the time, is no bad one, and does not count. What lasts less than a second counts
-    whole.
+    or not all the time, is no bad one, and does not count. What was `short`, over within a
+    second, counts whole.
     """
     asked = _asked_part(course)
     if course.stalls is None or asked is None:
         return ()
+    if short or course.moved[-1][0] - course.moved[0][0] <= _ONE:
+        seconds = asked.moved[-1][0] - asked.moved[0][0]
+        return (Sample("worst_second", Direction.NONE, _size(asked) / seconds),)
     series = _series(asked)
-    seconds = asked.moved[-1][0] - asked.moved[0][0]
-    values = (_size(asked) / seconds,) if series is None else series.values
-    width = min(1.0, seconds)
-    throughout = [
-        value
-        for value, busy in zip(values, _busy(asked, len(values), width), strict=True)
-        if busy >= _THROUGHOUT * width
-    ]
+    values = () if series is None else series.values
+    busy = _busy(asked, len(values))
+    throughout = [value for value, share in zip(values, busy, strict=True) if share >= _THROUGHOUT]
     return (Sample("worst_second", Direction.NONE, min(throughout)),) if throughout else ()
 
 
@@ -144,7 +147,7 @@ def _spans(course: Course) -> list[Span]:
     return found
 
 
-def _busy(course: Course, seconds: int, width: float) -> list[float]:
+def _busy(course: Course, seconds: int) -> list[float]:
     """For each second how much of it the disk was asked for something: completed it, or let it
     wait.
 
@@ -154,6 +157,6 @@ def _busy(course: Course, seconds: int, width: float) -> list[float]:
     start, busy = course.moved[0][0], [0.0] * seconds
     for begin, end in _spans(course):
         for second in range(int(begin - start), min(seconds, math.ceil(end - start))):
-            until = min(end - start, second + width)
+            until = min(end - start, second + 1)
             busy[second] += max(0.0, until - max(begin - start, second))
     return busy

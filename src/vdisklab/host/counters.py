@@ -49,8 +49,12 @@ def device_below(path: Path) -> tuple[int, int] | None:
 def read_device(
     number: tuple[int, int], table: Path = Path("/proc/diskstats")
 ) -> DeviceCounters | None:
-    """The counters of one device, or None when the kernel does not list it."""
-    for line in table.read_text().splitlines():
+    """The counters of one device, or None when the kernel does not list it, or shows no list."""
+    try:
+        text = table.read_text()
+    except OSError:
+        return None  # of a /proc that is mounted with subset=pid
+    for line in text.splitlines():
         fields = line.split()
         if (int(fields[0]), int(fields[1])) == number:
             values = [int(field) for field in fields[3:]]
@@ -96,5 +100,8 @@ def children_cpu_seconds() -> float:
 
 def steal_seconds(table: Path = Path("/proc/stat")) -> float | None:
     """CPU time that a hypervisor below took from this machine since boot, over all CPUs."""
-    fields = table.read_text().split("\n", 1)[0].split()
+    try:
+        fields = table.read_text().split("\n", 1)[0].split()
+    except OSError:
+        return None
     return int(fields[8]) / _TICKS if len(fields) > 8 else None

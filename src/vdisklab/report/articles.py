@@ -15,6 +15,9 @@ from vdisklab.result.model import METRICS, Direction
 MEDIANS = "each number is the median of its runs"
 COURSE = "worst s: the smallest whole second of a run; stall: the longest time without a completion"
 
+_RATES = ("bandwidth", "transactions")
+_COURSE = ("worst_second", "longest_stall")
+
 _WIDTH = 78
 _CRYSTAL_ROWS = (
     ("SEQ    1MiB (Q=  8, T= 1)", "seq1m-q8t1"),
@@ -109,8 +112,8 @@ def measurements_table(found: Medians, order: Sequence[str]) -> Table:
 def _measured(found: Medians, order: Sequence[str]) -> list[tuple[str, Direction]]:
     seen = dict.fromkeys(
         (name, direction)
-        for _, name, direction, metric in found.values
-        if metric in ("bandwidth", "transactions")
+        for cell, name, direction, metric in found.values
+        if metric in _RATES or (metric in _COURSE and _has_only_a_course(found, cell, name))
     )
     place = {name: number for number, name in enumerate(order)}
     return sorted(seen, key=lambda each: (place.get(each[0], len(place)), each[0], each[1]))
@@ -120,12 +123,14 @@ def _row(found: Medians, cell: str, name: str, direction: Direction) -> tuple[Va
     def number(metric: str, *, of: Direction = direction) -> float | None:
         return found.get(cell, name, of, metric)
 
-    if number("bandwidth") is None and number("transactions") is None:
+    if all(number(metric) is None for metric in _RATES) and not (
+        direction is Direction.NONE and _has_only_a_course(found, cell, name)
+    ):
         return None
     latencies = (number(f"latency_{kind}") for kind in ("mean", "p50", "p99", "p99.9", "max"))
     return (
         text(name),
-        text(direction.value),
+        Value(direction.value, "" if direction is Direction.NONE else direction.value),
         text(cell),
         _mega(number("bandwidth")),
         _plain(number("iops")),
@@ -134,6 +139,15 @@ def _row(found: Medians, cell: str, name: str, direction: Direction) -> tuple[Va
         *course_values(found, cell, name, direction),
         _plain(number("transactions")),
     )
+
+
+def _has_only_a_course(found: Medians, cell: str, name: str) -> bool:
+    """True for a program whose every test was too short for a rate; installations and boots have
+    tables of their own."""
+    other = (*_RATES, "duration", "boot_time")
+    has = {metric for way in Direction for metric in (*other, *_COURSE)
+           if found.get(cell, name, way, metric) is not None}  # fmt: skip
+    return bool(has) and has <= set(_COURSE)
 
 
 def course_values(

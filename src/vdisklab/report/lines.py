@@ -42,6 +42,11 @@ def course_figure(contents: Contents, palette: Palette) -> Figure:
         "Each line is one run. A cross marks a stall: a second in which less than "
         f"{STALL_BELOW:.0%} of the run's median second was moved."
     )
+    if not all(each.knows_stalls for each in found):
+        note += (
+            " Where reads and writes are one line, seen from outside, none is marked: the program "
+            "may have asked for nothing."
+        )
     if any(len(each.values) > MOST_MOMENTS for each in found):
         note += " Long runs are drawn by the mean of several seconds; stalls are by the second."
     cells = tuple(dict.fromkeys(each.cell for each in found))
@@ -81,12 +86,18 @@ def _told(found: Sequence[Course]) -> Iterable[str]:
             mine = [each for each in found if each.cell == cell and _panel(each) == panel]
             if mine:
                 every = [value for each in mine for value in each.values]
-                stalls = sum(len(each.stalls) for each in mine)
-                worst = numbers.value(min(every), "B/s")
                 middle = numbers.value(float(np.median(every)), "B/s")
                 runs = f"{len(mine)} run{'' if len(mine) == 1 else 's'}"
-                seconds = f"{stalls} stalled second{'' if stalls == 1 else 's'}"
-                yield f"{panel}, {cell}: median {middle}, worst {worst}, {seconds} in {runs}"
+                yield f"{panel}, {cell}: median {middle}{_bad_seconds(mine, every)} in {runs}"
+
+
+def _bad_seconds(mine: Sequence[Course], every: Sequence[float]) -> str:
+    """The worst second and the stalled ones, where a second without a byte is a bad one."""
+    if not all(each.knows_stalls for each in mine):
+        return ""
+    stalls = sum(len(each.stalls) for each in mine)
+    seconds = f"{stalls} stalled second{'' if stalls == 1 else 's'}"
+    return f", worst {numbers.value(min(every), 'B/s')}, {seconds}"
 
 
 def _longest(contents: Contents, cells: Sequence[str]) -> str:

@@ -8,9 +8,14 @@ from dataclasses import replace
 from vdisklab.plan.path import DiskPath, Image, parse_path
 from vdisklab.plan.segments import ImageFormat
 from vdisklab.report import numbers
-from vdisklab.report.articles import COURSE, MEDIANS, Medians, course_values
+from vdisklab.report.articles import MEDIANS, Medians, course_values
 from vdisklab.report.tables import Column, Table, Value, text
 from vdisklab.result.model import METRICS, Direction
+
+_COURSE = (
+    "stall: the longest time without a completion; the worst second has its column in a wide "
+    "terminal, in CSV and JSON"
+)
 
 _GROWTH = ("duration", "allocated", "mapped", "flushes")
 
@@ -51,7 +56,7 @@ def growth_table(found: Medians, installations: Sequence[str]) -> Table | None:
         f"{MEDIANS} (at most {found.runs}); ratios are of these times",
         "allocated: by how much the image grew on the host's file system (st_blocks); mapped: in "
         "its format's own map; flushes: what QEMU was asked for",
-        COURSE,
+        _COURSE,
         f"÷ again: to {names[-1]} on the same image; ÷ allocated, ÷ raw: to the same measurement "
         "on that image",
     )
@@ -127,7 +132,7 @@ def boot_table(found: Medians) -> Table | None:
         f"{MEDIANS} (at most {found.runs})",
         "boot: from the start of QEMU to the guest agent's first answer; shutdown: from the order "
         "to the end of QEMU",
-        f"{COURSE}, both of the boot",
+        f"{_COURSE}, both of the boot",
     )
     return Table("Boots", columns, tuple(sorted(rows, key=lambda row: str(row[1].raw))), notes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,10 +24,12 @@ _TIMEOUT = 4 * 3600.0
 # GNU coreutils: "67108864 bytes (67 MB, 64 MiB) copied, 0.503305 s, 133 MB/s". Bytes and seconds
 # are exact; the rate, which is rounded, only has to fit them.
 _LINE = re.compile(
-    r"([0-9]+) bytes?(?: \([^()]*\))? copied, ([0-9]+(?:[.,][0-9]+)?(?:e[+-]?[0-9]+)?) s\b"
-    r"(?:, ([0-9]+(?:[.,][0-9]+)?) ([kMGTP]?)B/s)?"
+    r"([0-9]+) bytes?(?: \(([^()\r\n]*)\))? copied, ([0-9]+(?:[.,][0-9]+)?(?:e[+-]?[0-9]+)?) s"
+    r"(?:, (?:([0-9]+(?:[.,][0-9]+)?) ([kMGTP]?)B|(Infinity) [A-Z]?B)/s)?[ \t]*(?=[\r\n]|$)"
 )
-_RATE_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+# What stands in brackets: `67 MB, 64 MiB`.
+_SIZE = re.compile(r"([0-9]+(?:[.,][0-9]+)?) ([kKMGTPE]?)(i?)B(?=,|$)")
+_POWERS = {unit: power for power, unit in enumerate(["", "k", "M", "G", "T", "P", "E"])}
 _RECORDS = re.compile(r"^([0-9]+)\+([0-9]+) records out$", re.MULTILINE)
 
 
@@ -106,12 +109,14 @@ def parse_line(text: str) -> Copied:
         raise WorkloadError(
             f"dd's line `N bytes … copied, S s` is missing; it said: {said[:120]!r}"
         )
-    size, seconds = int(found[-1][1]), _decimal(found[-1][2])
+    if len(found) > 1 and " records out" not in text:
+        raise WorkloadError("dd's lines are those of its progress, without its end: `records out`")
+    size, seconds = int(found[-1][1]), _decimal(found[-1][3])
     if size == 0:
         raise WorkloadError("dd copied nothing")
     if seconds <= 0:
         raise WorkloadError("dd took 0 s, as its line says, so its speed is not known")
-    if not _rate_fits(size, found[-1]):
+    if not (_size_fits(size, found[-1][2] or "") and _rate_fits(size, found[-1])):
         raise WorkloadError(f"dd's line contradicts itself: {found[-1][0][:120]!r}")
     records = _RECORDS.findall(text)
     count = int(records[-1][0]) + int(records[-1][1]) if records else None
@@ -123,14 +128,23 @@ def _rate_fits(size: int, line: re.Match[str]) -> bool:
 
     Whole seconds are those of dd's progress, whose rate comes from the exact time.
     """
-    if line[3] is None:
-        return True
-    seconds, rate = _decimal(line[2]), _decimal(line[3])
-    unit = _RATE_UNITS[line[4]]
-    shortest = max(seconds - _last_digit(line[2]), 1e-9)
-    longest = seconds + _last_digit(line[2])
-    least, most = rate - _last_digit(line[3]), rate + _last_digit(line[3])
+    if line[4] is None:
+        return line[6] is None
+    seconds, rate = _decimal(line[3]), _decimal(line[4])
+    unit = 1000.0 ** _POWERS[line[5]]
+    shortest = max(seconds - _last_digit(line[3]), 1e-9)
+    longest = seconds + _last_digit(line[3])
+    least, most = rate - _last_digit(line[4]), rate + _last_digit(line[4])
     return size / longest <= most * unit and least * unit <= size / shortest
+
+
+def _size_fits(size: int, shown: str) -> bool:
+    """True if rounding may make what stands in brackets of the bytes."""
+    return all(
+        abs(_decimal(number) * unit - size) <= _last_digit(number) * unit
+        for number, prefix, binary in _SIZE.findall(shown)
+        for unit in [(1024.0 if binary else 1000.0) ** _POWERS[prefix.replace("K", "k")]]
+    )
 
 
 def _decimal(text: str) -> float:
@@ -157,8 +171,10 @@ def _course(
 ) -> tuple[tuple[Series, ...], tuple[Sample, ...]]:
     """dd shows its progress after the first write of each second, in whole seconds; a second that
     it leaves out was one long write."""
-    shown = [(int(m[1]), _decimal(m[2])) for m in _LINE.finditer(text)]
-    ticks = [(0, 0.0), *(each for each in shown[:-1] if each[1] == int(each[1])), shown[-1]]
+    shown = [(int(m[1]), _decimal(m[3])) for m in _LINE.finditer(text)]
+    # After a stall several lines have the same whole second: the last of them has it all.
+    seconds = {at: size for size, at in shown[:-1] if at == int(at)}
+    ticks = [(0, 0.0), *((size, at) for at, size in seconds.items()), shown[-1]]
     moved = [
         Moved(begin, end, size - before)
         for (before, begin), (size, end) in itertools.pairwise(ticks)
@@ -167,6 +183,6 @@ def _course(
     series = series_of(direction, moved, copied.seconds)
     if series is None or len(moved) < 2:
         return (), ()
-    stalls = [piece.end - piece.begin - 1 for piece in moved[:-1]]
-    stall = Sample("longest_stall", direction, max(0.0, *stalls))
+    stalls = [math.floor(piece.end - piece.begin - 1) for piece in moved]
+    stall = Sample("longest_stall", direction, float(max(0, *stalls)))
     return (series,), (worst_second(series), stall)

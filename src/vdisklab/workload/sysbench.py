@@ -212,6 +212,11 @@ def _percentiles(text: str) -> dict[str, float]:
     """
     rows = [(float(value) / 1000, int(count)) for value, count in _HISTOGRAM.findall(text)]
     total = sum(count for _, count in rows)
+    events = _EVENTS.search(text)
+    if rows and events is not None and int(events[1]) != total:
+        raise WorkloadError(
+            f"sysbench's histogram holds {total} of the {events[1]} events that it counted"
+        )
     reached = list(itertools.accumulate(count for _, count in rows))
     found = {}
     for metric, share in _PERCENTILES.items():

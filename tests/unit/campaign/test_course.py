@@ -55,6 +55,22 @@ def test_a_course_shorter_than_a_second_counts_whole() -> None:
     assert worst(steady(1.9)) == pytest.approx(1000)
 
 
+def test_a_second_is_not_made_of_less() -> None:
+    """Of a run that asked the disk for something for a moment only, as a guest that boots."""
+    short = steady(0.5, begin=11.0)
+    course = Course(((10.0, 0), *short.moved, (15.0, 500)), short.busy, ())
+    assert worst(course) is None
+    assert worst_second_of(course, short=True)[0].value == pytest.approx(1000)
+
+
+def test_a_run_of_one_second_is_one_of_a_second() -> None:
+    """sysbench says 1.0004 s, and reports no second of so short a run."""
+    moves = (Sample("bandwidth", Direction.READ, 4e9),)
+    outcome = with_course(Outcome(moves, None, 1.0004), steady(1.3))
+    assert [s.value for s in outcome.samples if s.metric == "worst_second"] == [4e9]
+    assert outcome.series == (), "no whole second of it was seen from outside"
+
+
 def test_seconds_begin_with_the_first_completion() -> None:
     """A program that reads itself for a while has not asked this disk for anything."""
     late = steady(1.2, begin=10.7)

@@ -17,6 +17,7 @@ from vdisklab.host.counters import (
     process_cpu_seconds,
     read_device,
     read_devices,
+    steal_seconds,
 )
 
 TABLE = Path(__file__).parents[2] / "data" / "kernel" / "diskstats-linux-6.18.txt"
@@ -34,6 +35,12 @@ def test_a_line_in_bytes() -> None:
 
 def test_a_device_that_is_not_in_the_table() -> None:
     assert read_device((254, 9), TABLE) is None
+
+
+def test_a_kernel_that_shows_no_table(tmp_path: Path) -> None:
+    """As where /proc is mounted with subset=pid."""
+    assert read_device((254, 0), tmp_path / "diskstats") is None
+    assert steal_seconds(tmp_path / "stat") is None
 
 
 def test_several_devices_are_added_up() -> None:

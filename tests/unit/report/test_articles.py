@@ -120,5 +120,23 @@ def test_times_of_fsyncs_are_shown_where_there_are_some() -> None:
     assert row["sync_p99"] == 0.06
 
 
+def test_a_program_whose_tests_were_all_too_short_is_shown_by_its_course() -> None:
+    """As bonnie++ with `+++++` for each block test."""
+    none = Direction.NONE
+    numbers = {
+        ("host", "c/1", MeasureKey("bonnie-ext2", none, "worst_second")): 1e6,
+        ("host", "c/1", MeasureKey("bonnie-ext2", none, "longest_stall")): 0.0,
+        ("raw/none", "c/1", MeasureKey("bonnie-ext2", WRITE, "bandwidth")): 5e6,
+        ("raw/none", "c/1", MeasureKey("bonnie-ext2", none, "longest_stall")): 2.0,
+        ("host", "c/1", MeasureKey("install", WRITE, "duration")): 4.0,
+        ("host", "c/1", MeasureKey("install", none, "longest_stall")): 0.0,
+    }
+    rows = as_records(measurements_table(medians(from_numbers(numbers)), ()))
+    assert [(row["cell"], row["bandwidth"], row["worst_second"], row["longest_stall"])
+            for row in sorted(rows, key=lambda row: str(row["cell"]))] == [
+        ("host", None, 1e6, 0.0), ("raw/none", 5e6, None, 2.0),
+    ]  # fmt: skip
+
+
 def _shown(found: Medians) -> list[Column]:
     return [each for each in measurements_table(found, ()).columns if not each.only_data]

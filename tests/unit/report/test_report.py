@@ -32,6 +32,7 @@ from vdisklab.report.contents import (
 from vdisklab.report.figures import figures
 from vdisklab.report.files import ReportFormat, build
 from vdisklab.report.page import render_page
+from vdisklab.result.model import Direction
 from vdisklab.result.powercut import PowerCut
 
 
@@ -81,6 +82,17 @@ def test_stalls_are_marked_and_told(contents: Contents) -> None:
     assert {row["second"] for row in stalled} == {3.5}
     assert {row["label"] for row in rows} == set(contents.featured)
     assert "1 stalled second in 5 runs" in figure.alt
+
+
+def test_rest_seen_from_outside_is_not_called_a_stall(contents: Contents) -> None:
+    outside = tuple(replace(each, direction=Direction.NONE) for each in contents.courses)
+    (figure,) = [
+        each for each in figures(replace(contents, courses=outside), CSS) if each.key == "over-time"
+    ]
+    assert '"stalled": true' not in json.dumps(figure.spec)
+    assert "stalled" not in figure.alt
+    assert "worst" not in figure.alt
+    assert "none is marked" in (figure.note or "")
 
 
 def test_without_series_the_figure_says_what_to_do(contents: Contents) -> None:

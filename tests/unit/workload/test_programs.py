@@ -103,11 +103,37 @@ class TestDd:
         ["67108864 bytes (67 MB, 64 MiB) copied, 5.03305 s, 133 MB/s",
          "67108864 bytes (67 MB, 64 MiB) copied, 0.503305 s, 133 kB/s",
          "6710886 bytes (67 MB, 64 MiB) copied, 0.503305 s, 133 MB/s",
+         "67108864 bytes (6 MB, 64 MiB) copied, 0.503305 s, 133 MB/s",
+         "67108864 bytes (67 MB, 6 MiB) copied, 0.503305 s, 133 MB/s",
+         "67108864 bytes (67 MB, 64 MiB) copied, 0.503305 s, Infinity B/s",
          "67108864 bytes (67 MB, 64 MiB) copied, 1e400 s, 133 MB/s"],
     )  # fmt: skip
     def test_a_line_that_contradicts_itself(self, text: str) -> None:
         with pytest.raises(WorkloadError, match="contradicts itself: '67"):
             parse_line(text)
+
+    @pytest.mark.parametrize("end", ["133 M", "133", "", "133 MB", "133 MB/s and more"])
+    def test_a_line_that_was_cut_off(self, end: str) -> None:
+        with pytest.raises(WorkloadError, match="is missing"):
+            parse_line(f"67108864 bytes (67 MB, 64 MiB) copied, 0.503305 s, {end}")
+
+    def test_progress_without_an_end(self) -> None:
+        text = recorded("dd-9.1-progress.txt")
+        cut = text[: text.index("5 s") + 20].rpartition("\r")[0]
+        with pytest.raises(WorkloadError, match="without its end"):
+            parse_line(cut)
+
+    def test_a_stall_in_the_last_write(self) -> None:
+        """A tick comes with the first write after each second: none came for six of them."""
+        text = (
+            "\r100 bytes copied, 1 s, 100 B/s\r200 bytes copied, 2 s, 100 B/s"
+            "\r250 bytes copied, 2 s, 125 B/s\n"
+            "3+0 records in\n3+0 records out\n300 bytes copied, 8.2 s, 37 B/s\n"
+        )
+        outcome = WORKLOADS["dd"].parse(self.PLAN, Output("", text))
+        assert values(outcome)["longest_stall", WRITE] == 5.0
+        (series,) = outcome.series
+        assert series.values[:2] == (100, 150), "all that was written by then"
 
     @given(st.integers(1, 10**14), st.floats(1e-5, 1e6), st.booleans(), st.booleans())
     def test_no_rounding_of_dds_is_a_contradiction(
@@ -151,6 +177,14 @@ class TestSysbench:
             int(row[-1]) for row in rows if float(row[0]) > 1e3 * found["latency_p99.9", WRITE]
         )
         assert above <= 54911 / 1000
+
+    def test_a_histogram_that_lost_lines_is_damaged(self) -> None:
+        lines = recorded("sysbench-1.0.20-histogram.txt").splitlines(keepends=True)
+        rows = [number for number, line in enumerate(lines) if " |" in line]
+        for lost in (rows[: len(rows) // 2], rows[len(rows) // 2 :], rows[-1:]):
+            text = "".join(line for number, line in enumerate(lines) if number not in lost)
+            with pytest.raises(WorkloadError, match=r"histogram holds [0-9]+ of the 54911 events"):
+                parse_text(text)
 
     def test_a_random_write(self) -> None:
         said = Output(recorded("sysbench-1.0.20-rndwr.txt"))
