@@ -8,14 +8,11 @@ from dataclasses import replace
 from vdisklab.plan.path import DiskPath, Image, parse_path
 from vdisklab.plan.segments import ImageFormat
 from vdisklab.report import numbers
-from vdisklab.report.articles import MEDIANS, Medians, course_values
+from vdisklab.report.articles import COURSE, MEDIANS, Medians, course_values
 from vdisklab.report.tables import Column, Table, Value, text
 from vdisklab.result.model import METRICS, Direction
 
-_COURSE = (
-    "stall: the longest time without a completion; the worst second has its column in a wide "
-    "terminal, in CSV and JSON"
-)
+_IN_WIDE = f"{COURSE}; these two, mapped and ÷ again stand in a wide terminal, in CSV and JSON"
 
 _GROWTH = ("duration", "allocated", "mapped", "flushes")
 
@@ -44,11 +41,11 @@ def growth_table(found: Medians, installations: Sequence[str]) -> Table | None:
         Column("cell", "cell", folds=True),
         Column("seconds", "time", right=True),
         Column("allocated", "allocated", right=True),
-        Column("mapped", "mapped", right=True),
+        Column("mapped", "mapped", right=True, only_wide=True),
         Column("flushes", "flushes", right=True),
         Column("worst_second", "worst s MB/s", right=True, only_wide=True),
-        Column("longest_stall", "stall", right=True),
-        Column("to_again", "÷ again", right=True),
+        Column("longest_stall", "stall", right=True, only_wide=True),
+        Column("to_again", "÷ again", right=True, only_wide=True),
         Column("to_allocated", "÷ allocated", right=True),
         Column("to_raw", "÷ raw", right=True),
     )
@@ -56,7 +53,7 @@ def growth_table(found: Medians, installations: Sequence[str]) -> Table | None:
         f"{MEDIANS} (at most {found.runs}); ratios are of these times",
         "allocated: by how much the image grew on the host's file system (st_blocks); mapped: in "
         "its format's own map; flushes: what QEMU was asked for",
-        _COURSE,
+        _IN_WIDE,
         f"÷ again: to {names[-1]} on the same image; ÷ allocated, ÷ raw: to the same measurement "
         "on that image",
     )
@@ -124,7 +121,7 @@ def boot_table(found: Medians) -> Table | None:
         Column("measurement", "measurement"),
         Column("cell", "cell", folds=True),
         Column("boot_time", "boot", right=True),
-        Column("worst_second", "worst s MB/s", right=True, only_wide=True),
+        Column("worst_second", "worst s MB/s", right=True),
         Column("longest_stall", "stall", right=True),
         Column("shutdown_time", "shutdown", right=True),
     )
@@ -132,7 +129,7 @@ def boot_table(found: Medians) -> Table | None:
         f"{MEDIANS} (at most {found.runs})",
         "boot: from the start of QEMU to the guest agent's first answer; shutdown: from the order "
         "to the end of QEMU",
-        f"{_COURSE}, both of the boot",
+        f"{COURSE}, both of the boot",
     )
     return Table("Boots", columns, tuple(sorted(rows, key=lambda row: str(row[1].raw))), notes)
 
