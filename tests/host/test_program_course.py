@@ -21,11 +21,12 @@ from vdisklab.units import MIB
 
 pytestmark = pytest.mark.host
 
-FROZEN = 1.6
+# Long enough to hold a whole second, wherever the seconds begin.
+FROZEN = 2.5
 
 # It writes as fast as it can, from a program that a shell starts.
 WRITE = (
-    "end=$(($(date +%s) + 4)); while [ $(date +%s) -lt $end ]; do "
+    "end=$(($(date +%s) + 6)); while [ $(date +%s) -lt $end ]; do "
     'dd if=/dev/zero of="$0/file" bs=4k count=64 oflag=direct conv=notrunc 2>/dev/null; done'
 )
 
