@@ -331,6 +331,7 @@ def test_dd_does_not_say_which_way() -> None:
         ("CrystalDiskMark 2.2", "version from 3 to 8"),
         ("CrystalDiskMark 8.0.0\n  SEQ 1MiB (Q= 8, T= 1): 1.0 MB/s [ 1.0 IOPS]", "MB/s is not"),
         ('{"fio version": "fio-3.33", "jobs": []}', "no job"),
+        ('{"fio version" : "fio-2.21", "jobs": []}', "^fio-2.21 wrote the report"),
         ('{"fio version": "fio-3.33", "jobs": ' + "[" * 100_000, "too deep"),
         ('{"fio version": "fio-3.33", "jobs": ' + "9" * 5000 + "}", "larger than anything"),
         ("1 bytes (1 B) copied, 1e-400 s, 1 B/s", "took 0 s"),

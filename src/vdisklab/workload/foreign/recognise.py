@@ -29,6 +29,7 @@ _ENDLESS = re.compile(r"[0-9]{31}")
 _BOUND = 1 << 63
 _OUT_OF_BOUNDS = "a number in it is larger than anything that can be measured"
 
+_OLD_FIO = re.compile(r'"fio version"\s*:\s*"(fio-[0-2]\.[0-9.]{1,12})')
 _SYSBENCH = re.compile(r"^sysbench ([0-9][0-9.a-z]*)", re.MULTILINE)
 _SYSBENCH_OTHER = re.compile(r"^(?:Creating files for the test|Removing test files)", re.MULTILINE)
 _SYSBENCH_MODE = re.compile(r"^Doing (sequential|random) ([a-z/() ]+?) test$", re.MULTILINE)
@@ -113,6 +114,12 @@ def _require_one(count: int, what: str) -> None:
 
 def _fio(text: str) -> tuple[Report, ...]:
     _require_one(text.count('"fio version"'), "reports of fio")
+    before = _OLD_FIO.search(text)
+    if before is not None:
+        raise WorkloadError(
+            f"{before[1]} wrote the report, and JSON is read from version 3 on",
+            hint="its units are others: measure again with a newer fio",
+        )
     jobs = [(printable(name), outcome) for name, outcome in parse_report(text)]
     names = [name for name, _ in jobs]
     if len(set(names)) != len(names):
