@@ -64,14 +64,12 @@ def with_course(outcome: Outcome, course: Course) -> Outcome:
     """The outcome, and of its course what the program did not say and was seen from outside."""
     known = {sample.metric for sample in outcome.samples}
     short = outcome.measured_seconds is not None and outcome.measured_seconds <= _ONE
-    worst = worst_second_of(course, short=short)
-    if short:
-        worst = _bandwidths(outcome) or worst
-    found = (*worst, *longest_stall_of(course))
+    own_worst = _bandwidths(outcome) if short else ()
+    found = (*(own_worst or worst_second_of(course, short=short)), *longest_stall_of(course))
     seen = [sample for sample in found if sample.metric not in known]
     series = None if short else _series(course)
-    own = outcome.series if outcome.series or series is None else (series,)
-    return replace(outcome, samples=(*outcome.samples, *seen), series=own)
+    kept = outcome.series if outcome.series or series is None else (series,)
+    return replace(outcome, samples=(*outcome.samples, *seen), series=kept)
 
 
 def _bandwidths(outcome: Outcome) -> tuple[Sample, ...]:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vdisklab.host.processtree import stat_fields
+
 _SECTOR = 512  # /proc/diskstats counts sectors of 512 bytes whatever the device's own size is
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -85,10 +87,9 @@ def read_devices(
 def process_cpu_seconds(pid: int) -> float | None:
     """User and system time of a process with all its threads, or None when it is gone."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        fields = stat_fields(Path(f"/proc/{pid}"))
     except OSError:
         return None
-    fields = text[text.rindex(")") + 2 :].split()  # the name may hold spaces and brackets
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 

@@ -55,10 +55,19 @@ def children_storage_bytes() -> int:
     return (used.ru_inblock + used.ru_oublock) * _BLOCK
 
 
+def stat_fields(process: Path) -> list[str]:
+    """The fields of a process's or a thread's `stat` from the state on. Raises OSError.
+
+    The name before them may hold spaces and brackets.
+    """
+    text = (process / "stat").read_text()
+    return text[text.rindex(")") + 2 :].split()
+
+
 def _activity(process: Path) -> Activity | None:
     try:
         lines = (process / "io").read_text().splitlines()
-        states = [_fields(task)[0] for task in (process / "task").iterdir()]
+        states = [stat_fields(task)[0] for task in (process / "task").iterdir()]
     except OSError:
         return None  # it ended while we looked, or has become another user's
     counts = {name: int(value) for name, _, value in (line.partition(": ") for line in lines)}
@@ -98,13 +107,7 @@ def _parents(processes: Path) -> dict[int, int]:
     found = {}
     for process in processes.glob("[0-9]*"):
         try:
-            found[int(process.name)] = int(_fields(process)[1])
+            found[int(process.name)] = int(stat_fields(process)[1])
         except OSError:
             continue
     return found
-
-
-def _fields(process: Path) -> list[str]:
-    """The fields of `stat` from the state on; the name before may hold spaces and brackets."""
-    text = (process / "stat").read_text()
-    return text[text.rindex(")") + 2 :].split()

@@ -126,7 +126,7 @@ def parse_line(text: str) -> Copied:
 def _rate_fits(size: int, line: re.Match[str]) -> bool:
     """True if bytes and seconds may give the printed rate, by all that rounding can hide.
 
-    Whole seconds are those of dd's progress, whose rate comes from the exact time.
+    dd takes the rate of the exact time, also where it prints whole seconds.
     """
     if line[4] is None:
         return line[6] is None

@@ -208,7 +208,8 @@ def _latency(text: str, samples: list[Sample]) -> Iterator[Sample]:
 def _percentiles(text: str) -> dict[str, float]:
     """Of sysbench's histogram, which shows them to 1 us and more of them than its summary.
 
-    By nearest rank, as sysbench's own (sb_histogram.c).
+    By nearest rank, as sysbench's own (sb_histogram.c). Raises WorkloadError for a histogram that
+    does not hold all events.
     """
     rows = [(float(value) / 1000, int(count)) for value, count in _HISTOGRAM.findall(text)]
     total = sum(count for _, count in rows)
