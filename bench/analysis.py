@@ -23,11 +23,15 @@ import numpy as np
 from vdisklab.analysis.claimfile import Claim, parse_claims
 from vdisklab.analysis.claims import answer_claims
 from vdisklab.analysis.compare import against_baseline
+from vdisklab.analysis.diagnostics.stability import (
+    bimodal_findings,
+    drift_findings,
+    first_block_findings,
+)
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.rank import rank
-from vdisklab.analysis.stability import bimodal_findings, drift_findings, first_block_findings
 from vdisklab.analysis.summary import summarise
-from vdisklab.result.model import Direction
+from vdisklab.results.model import Direction
 
 BLOCKS = 10
 METRICS = ("iops", "bandwidth", "latency_mean", "latency_p50", "latency_p99", "latency_max")

@@ -32,16 +32,16 @@ from typing import IO, Any
 
 from machine import machine_facts, print_result
 from vdisklab.errors import VdisklabError
-from vdisklab.guest.argv import BootFiles, GuestConfig
-from vdisklab.guest.cachedir import building, keep, locked
-from vdisklab.guest.image import GuestImage, build_guest_image
-from vdisklab.guest.kernel import find_kernel
+from vdisklab.guest.image.build import GuestImage, build_guest_image
+from vdisklab.guest.image.cachedir import building, keep, locked
+from vdisklab.guest.image.kernel import find_kernel
+from vdisklab.guest.image.packages import unpack_package
 from vdisklab.guest.machine import start_machine
-from vdisklab.guest.packages import unpack_package
+from vdisklab.guest.qemu.argv import BootFiles, GuestConfig
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
+from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.plan.segments import Bus
 
 QEMU = "qemu-system-x86_64"
 VIRTME_SECONDS = 180.0

@@ -21,22 +21,22 @@ from typing import Any
 import numpy as np
 
 from machine import machine_facts, print_result
-from vdisklab.guest.blockdev import Disk
-from vdisklab.guest.starting import Surroundings
+from vdisklab.guest.factory import Surroundings
+from vdisklab.guest.qemu.blockdev import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.pagecache import residency
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.plan.path import parse_path
-from vdisklab.plan.segments import Bus, CacheMode
-from vdisklab.powercut.driver import DriverSetting
-from vdisklab.powercut.guests import Guests, open_guests
-from vdisklab.powercut.lab import Lab, open_lab
-from vdisklab.powercut.log import Entry, read_log
-from vdisklab.powercut.record import Load, PromisingDisk
-from vdisklab.powercut.recording import Asked, Recording
+from vdisklab.powercut.clients.driver import DriverSetting
+from vdisklab.powercut.clients.guests import Guests, open_guests
+from vdisklab.powercut.recording.log import Entry, read_log
+from vdisklab.powercut.recording.record import Load, PromisingDisk
+from vdisklab.powercut.recording.recording import Asked, Recording
+from vdisklab.powercut.recording.trace import ClientKind, Write
 from vdisklab.powercut.sectors import make_records
-from vdisklab.powercut.trace import ClientKind, Write
+from vdisklab.powercut.session import Lab, open_lab
 from vdisklab.progress import silent
 from vdisklab.units import MIB
 

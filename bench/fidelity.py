@@ -27,17 +27,17 @@ from typing import Any
 from machine import machine_facts, print_result
 from vdisklab.campaign.cell import Bench, measure_cell
 from vdisklab.campaign.session import open_bench
-from vdisklab.guest.argv import BootFiles
-from vdisklab.guest.starting import Surroundings, boot_files
+from vdisklab.guest.factory import Surroundings, boot_files
+from vdisklab.guest.qemu.argv import BootFiles
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.path.cell import PageCacheChoice
+from vdisklab.path.segments import Bus
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.cell import PageCacheChoice
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.request import Request
-from vdisklab.plan.segments import Bus
 from vdisklab.progress import silent
 
 PATH = "raw/writeback"

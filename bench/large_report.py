@@ -27,11 +27,11 @@ import sqlalchemy as sa
 from playwright.sync_api import sync_playwright
 
 from machine import machine_facts, print_result
-from vdisklab.plan.cell import Cell
-from vdisklab.plan.path import parse_path
-from vdisklab.plan.segments import PageCache
-from vdisklab.result import rows, schema
-from vdisklab.result.model import (
+from vdisklab.path.cell import Cell
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import PageCache
+from vdisklab.results import rows, schema
+from vdisklab.results.model import (
     METRICS,
     Campaign,
     Check,
@@ -45,7 +45,7 @@ from vdisklab.result.model import (
     Sample,
     Series,
 )
-from vdisklab.result.store import open_store
+from vdisklab.results.store import open_store
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NAMES = tuple(

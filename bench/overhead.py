@@ -24,8 +24,8 @@ from typing import Any
 
 from machine import machine_facts, print_result
 from vdisklab.cli.main import main as vdisklab
-from vdisklab.result.model import Origin, Run
-from vdisklab.result.store import open_store
+from vdisklab.results.model import Origin, Run
+from vdisklab.results.store import open_store
 
 PATHS = "{raw,qcow2}/{default,none,writeback,writethrough,directsync,unsafe}"
 LONG_PATHS = "raw/{none,writeback}/{virtio,scsi,nvme}"

@@ -36,18 +36,18 @@ from vdisklab.host.syscalls import (
     punch_hole,
     unmount,
 )
-from vdisklab.plan.path import Layer, parse_path
-from vdisklab.plan.segments import LayerKind
-from vdisklab.powercut.cuts import Cut, Epoch, Wanted, epochs_between
-from vdisklab.powercut.imagereader import read_image
-from vdisklab.powercut.judge import Expectation
-from vdisklab.powercut.lab import Lab, choose, jobs_for, open_lab
-from vdisklab.powercut.log import Entry, Flag, read_log
-from vdisklab.powercut.record import Load
-from vdisklab.powercut.recording import Asked, open_recording
-from vdisklab.powercut.recovery import mount_options
+from vdisklab.path.disk_path import Layer, parse_path
+from vdisklab.path.segments import LayerKind
+from vdisklab.powercut.cutting.cuts import Cut, Epoch, Wanted, epochs_between
+from vdisklab.powercut.judging.imagereader import read_image
+from vdisklab.powercut.judging.judge import Expectation
+from vdisklab.powercut.judging.recovery import mount_options
+from vdisklab.powercut.recording.log import Entry, Flag, read_log
+from vdisklab.powercut.recording.record import Load
+from vdisklab.powercut.recording.recording import Asked, open_recording
+from vdisklab.powercut.recording.trace import ClientKind, Trace
 from vdisklab.powercut.sectors import SECTOR, Numbers
-from vdisklab.powercut.trace import ClientKind, Trace
+from vdisklab.powercut.session import Lab, choose, jobs_for, open_lab
 from vdisklab.storage.filesystem import filesystem
 from vdisklab.storage.loop import loop_device
 from vdisklab.storage.site import Site, open_site

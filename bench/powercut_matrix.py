@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vdisklab.plan.path import DiskPath, parse_path
-from vdisklab.plan.segments import CacheMode, WriteCache
-from vdisklab.powercut.trace import ClientKind
+from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.segments import CacheMode, WriteCache
+from vdisklab.powercut.recording.trace import ClientKind
 
 Record = dict[str, Any]
 Verdict = Mapping[str, Any]

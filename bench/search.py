@@ -42,9 +42,9 @@ import numpy as np
 
 from vdisklab.analysis.observations import Floats, MeasureKey, cell_label, observe
 from vdisklab.analysis.rank import rank
-from vdisklab.analysis.search import Rules, Standing, goodness, look, next_cells
-from vdisklab.result.export import read_export
-from vdisklab.result.model import Run
+from vdisklab.analysis.search import Rules, SearchState, goodness, look, next_cells
+from vdisklab.results.export import read_export
+from vdisklab.results.model import Run
 
 RESULTS = Path(__file__).parent / "results"
 MARGINS = (0.03, 0.05, 0.10, 0.15)
@@ -100,7 +100,7 @@ def adaptive(
     """The search of `analysis.search`, with the blocks in the order of `logs`."""
     seen = np.full_like(logs, np.nan)
     cells: Sequence[int] = range(len(logs))
-    found: Standing | None = None
+    found: SearchState | None = None
     spent, leader = 0.0, 0
     mean_cost = float(campaign.cost.mean())
     blocks = logs.shape[1]

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.result.model import Run
-from vdisklab.result.store import open_store
+from vdisklab.results.model import Run
+from vdisklab.results.store import open_store
 
 _PROFILE = """
 name = "short"

@@ -14,8 +14,8 @@ from vdisklab.errors import VdisklabError
 from vdisklab.host.blockdevice import signatures
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, state_directory
-from vdisklab.plan.ground import Ground
-from vdisklab.plan.path import parse_path
+from vdisklab.path.backing import Ground
+from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.undo import UNDO

@@ -36,8 +36,8 @@ import os, sys
 from pathlib import Path
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
-from vdisklab.plan.ground import Ground
-from vdisklab.plan.path import parse_path
+from vdisklab.path.backing import Ground
+from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
 
@@ -110,7 +110,7 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
-from vdisklab.plan.path import parse_path
+from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
 

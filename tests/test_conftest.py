@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Leftovers, in_ci, look_around
+from tests.conftest import Leftovers, in_ci, look_around
 from vdisklab.host.ledger import open_ledger
 
 EMPTY = Leftovers()

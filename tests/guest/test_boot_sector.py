@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.host.command import LocalHost
-from vdisklab.host.kvm import kvm_runs_a_guest
+from vdisklab.host.probes.kvm import kvm_runs_a_guest
 
 pytestmark = pytest.mark.guest
 

@@ -10,11 +10,11 @@ import pytest
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
-from vdisklab.plan.path import parse_path
+from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.campaign import AccessKind, Question, Settings, answer
-from vdisklab.powercut.cuts import Wanted
-from vdisklab.powercut.lab import open_lab
-from vdisklab.powercut.trace import ClientKind
+from vdisklab.powercut.cutting.cuts import Wanted
+from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.session import open_lab
 
 pytestmark = [pytest.mark.guest, pytest.mark.host]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import Lab
-from vdisklab.result.model import FailureKind, Run
+from tests.lab import Lab
+from vdisklab.results.model import FailureKind, Run
 
 pytestmark = pytest.mark.guest
 

@@ -21,9 +21,9 @@ from vdisklab.audit.domain import read_domain
 from vdisklab.export.form import Wish
 from vdisklab.export.qemu import arguments
 from vdisklab.export.registry import EXPORTERS, Form
-from vdisklab.guest.blockdev import write_cache_property
-from vdisklab.plan.path import parse_path
-from vdisklab.plan.segments import Bus, CacheMode
+from vdisklab.guest.qemu.blockdev import write_cache_property
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import Bus, CacheMode
 
 pytestmark = pytest.mark.guest
 
@@ -125,7 +125,7 @@ def test_a_libvirts_guests_are_audited(images: Mapping[str, Path], tmp_path: Pat
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    schema = (files_of("vdisklab.report") / "schemas" / "audit.json").read_text("utf-8")
+    schema = (files_of("vdisklab.render") / "schemas" / "audit.json").read_text("utf-8")
     jsonschema.validate(found, json.loads(schema))
     disks = {disk["domain"]: disk for disk in found["disks"]}
     assert len(disks) == len(wishes) + 1

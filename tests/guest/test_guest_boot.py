@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rig import Agent, disk, running
 
+from tests.guest.rig import Agent, disk, running
 from vdisklab.errors import HostError
-from vdisklab.guest.image import GuestImage, build_guest_image
-from vdisklab.guest.kernel import Flavour, find_kernel
-from vdisklab.guest.system import STDERR_LOG
+from vdisklab.guest.image.build import GuestImage, build_guest_image
+from vdisklab.guest.image.kernel import Flavour, find_kernel
+from vdisklab.guest.system.base import STDERR_LOG
 from vdisklab.host.command import LocalHost
 from vdisklab.host.deadline import patience
 from vdisklab.lab.machine import boot_lab_kernel
+from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator
-from vdisklab.plan.segments import Bus
 from vdisklab.workload.fiolog import lines_of_log
 
 pytestmark = pytest.mark.guest

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.guest.starting import Surroundings
+from vdisklab.guest.factory import Surroundings
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.plan.path import parse_path
-from vdisklab.plan.segments import Bus
 from vdisklab.powercut.campaign import AccessKind, Question, Settings, answer
-from vdisklab.powercut.cuts import Wanted
-from vdisklab.powercut.driver import DriverSetting
-from vdisklab.powercut.guests import open_guests
-from vdisklab.powercut.lab import Lab, open_lab
-from vdisklab.powercut.trace import ClientKind
+from vdisklab.powercut.clients.driver import DriverSetting
+from vdisklab.powercut.clients.guests import open_guests
+from vdisklab.powercut.cutting.cuts import Wanted
+from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.session import Lab, open_lab
 from vdisklab.progress import silent
-from vdisklab.result.powercut import PowerCut
+from vdisklab.results.powercut import PowerCut
 from vdisklab.units import MIB
 
 pytestmark = [pytest.mark.guest, pytest.mark.host]

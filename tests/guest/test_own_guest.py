@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from debian import debian_image
 
-from conftest import in_ci
-from lab import Lab
+from tests.conftest import in_ci
+from tests.guest.debian import debian_image
+from tests.lab import Lab
 from vdisklab.errors import HostError
-from vdisklab.guest.ownimage import find_firmware
-from vdisklab.result.model import FailureKind
+from vdisklab.guest.system.user_image import find_firmware
+from vdisklab.results.model import FailureKind
 
 pytestmark = pytest.mark.guest
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import Lab
+from tests.lab import Lab
 
 pytestmark = pytest.mark.guest
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lab import Lab
+from tests.lab import Lab
 from vdisklab.cli.main import main
-from vdisklab.result.model import FailureKind
+from vdisklab.results.model import FailureKind
 
 pytestmark = pytest.mark.host
 

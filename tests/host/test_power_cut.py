@@ -16,19 +16,19 @@ from vdisklab.errors import PowercutError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
-from vdisklab.plan.path import parse_path
+from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.campaign import Question, Settings, answer
 from vdisklab.powercut.controls import CONTROLS, ControlError, run_controls
-from vdisklab.powercut.cuts import Cut, Wanted
-from vdisklab.powercut.diskserver import Lies
-from vdisklab.powercut.judge import FutureVersionError
-from vdisklab.powercut.lab import Lab, open_lab
-from vdisklab.powercut.record import Load
-from vdisklab.powercut.recording import TRACE_NAME, Asked
-from vdisklab.powercut.trace import ClientKind, trace_to_json
-from vdisklab.powercut.workers import Job
+from vdisklab.powercut.cutting.cuts import Cut, Wanted
+from vdisklab.powercut.judging.judge import FutureVersionError
+from vdisklab.powercut.judging.workers import Job
+from vdisklab.powercut.recording.diskserver import Lies
+from vdisklab.powercut.recording.record import Load
+from vdisklab.powercut.recording.recording import TRACE_NAME, Asked
+from vdisklab.powercut.recording.trace import ClientKind, trace_to_json
+from vdisklab.powercut.session import Lab, open_lab
 from vdisklab.progress import silent
-from vdisklab.result.powercut import PowerCut
+from vdisklab.results.powercut import PowerCut
 
 pytestmark = pytest.mark.host
 

@@ -16,18 +16,18 @@ from vdisklab.errors import EXIT_CELLS_FAILED, DirtyHostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind, leftovers, open_ledger
 from vdisklab.host.mounts import mounts_below
-from vdisklab.plan.path import parse_path
-from vdisklab.powercut import lab as laboratory
+from vdisklab.path.disk_path import parse_path
+from vdisklab.powercut import session as laboratory
 from vdisklab.powercut.controls import CONTROLS
-from vdisklab.powercut.cuts import Wanted
-from vdisklab.powercut.lab import Lab, choose, open_lab
-from vdisklab.powercut.log import read_log
-from vdisklab.powercut.logdisk import LoggedDisk, logged_disk
-from vdisklab.powercut.memory import MemoryFullError
-from vdisklab.powercut.record import Load
-from vdisklab.powercut.recording import Asked, Recording, make_recording
-from vdisklab.powercut.trace import ClientKind
-from vdisklab.powercut.workers import Job
+from vdisklab.powercut.cutting.cuts import Wanted
+from vdisklab.powercut.cutting.memory import MemoryFullError
+from vdisklab.powercut.judging.workers import Job
+from vdisklab.powercut.recording.log import read_log
+from vdisklab.powercut.recording.logdisk import LoggedDisk, logged_disk
+from vdisklab.powercut.recording.record import Load
+from vdisklab.powercut.recording.recording import Asked, Recording, make_recording
+from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.session import Lab, choose, open_lab
 from vdisklab.storage.room import free_bytes
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.tmpfs import tmpfs, tmpfs_command

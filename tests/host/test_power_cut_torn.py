@@ -12,15 +12,15 @@ import pytest
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.syscalls import attach_loop, detach_loop
-from vdisklab.plan.path import parse_path
-from vdisklab.powercut.cuts import Cut
-from vdisklab.powercut.examine import Examiner, open_examiner
-from vdisklab.powercut.lab import Lab, open_lab
-from vdisklab.powercut.log import Entry, read_log
-from vdisklab.powercut.record import Load
-from vdisklab.powercut.recording import Asked, Recording
-from vdisklab.powercut.trace import ClientKind
-from vdisklab.powercut.verdict import Judged, Outcome
+from vdisklab.path.disk_path import parse_path
+from vdisklab.powercut.cutting.cuts import Cut
+from vdisklab.powercut.judging.examine import Examiner, open_examiner
+from vdisklab.powercut.judging.verdict import Judged, Outcome
+from vdisklab.powercut.recording.log import Entry, read_log
+from vdisklab.powercut.recording.record import Load
+from vdisklab.powercut.recording.recording import Asked, Recording
+from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.session import Lab, open_lab
 
 pytestmark = pytest.mark.host
 

@@ -15,22 +15,22 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import DirtyHostError, PowercutError, VdisklabError
-from vdisklab.guest.blockdev import Disk
+from vdisklab.guest.qemu.blockdev import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.interrupts import INTERRUPTS
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.host.syscalls import sync_filesystem
-from vdisklab.plan.path import parse_path
+from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.campaign import Question, Settings, answer, answers
-from vdisklab.powercut.cuts import Wanted
-from vdisklab.powercut.lab import Lab, choose, open_lab
-from vdisklab.powercut.record import Load, PromisingDisk
-from vdisklab.powercut.recording import Asked, Recording
-from vdisklab.powercut.trace import ClientKind
-from vdisklab.powercut.verdict import Judged
-from vdisklab.powercut.workers import HangError, Job, Pool
+from vdisklab.powercut.cutting.cuts import Wanted
+from vdisklab.powercut.judging.verdict import Judged
+from vdisklab.powercut.judging.workers import HangError, Job, Pool
+from vdisklab.powercut.recording.record import Load, PromisingDisk
+from vdisklab.powercut.recording.recording import Asked, Recording
+from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.session import Lab, choose, open_lab
 from vdisklab.progress import silent
 from vdisklab.storage.tmpfs import tmpfs
 from vdisklab.units import KIB

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.course import longest_stall_of, worst_second_of
 from vdisklab.campaign.programwatch import ProgramWatch
+from vdisklab.campaign.time_series import longest_stall_of, worst_second_of
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
-from vdisklab.plan.path import parse_path
+from vdisklab.path.disk_path import parse_path
 from vdisklab.progress import silent
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack

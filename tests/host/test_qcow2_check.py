@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from vdisklab.host.command import LocalHost
-from vdisklab.powercut.imagereader import read_image
-from vdisklab.powercut.qcow2 import BadImageError, parse_header, read_metadata
+from vdisklab.powercut.judging.imagereader import read_image
+from vdisklab.powercut.judging.qcow2 import BadImageError, parse_header, read_metadata
 
 pytestmark = pytest.mark.host
 

@@ -10,7 +10,7 @@ import pytest
 
 from vdisklab.host.command import LocalHost
 from vdisklab.host.medium import device_of, medium_of
-from vdisklab.host.trials import try_o_direct
+from vdisklab.host.probes.trials import try_o_direct
 
 pytestmark = pytest.mark.host
 

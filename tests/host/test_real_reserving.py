@@ -12,7 +12,7 @@ import pytest
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
-from vdisklab.plan.path import parse_path
+from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.image import image_file
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.stack import build_stack

@@ -19,7 +19,7 @@ from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mount_at, mounts_below
-from vdisklab.plan.path import Layer, parse_path
+from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.storage import undo
 from vdisklab.storage.direct import serves_direct_io
 from vdisklab.storage.image import image_file, random_source
@@ -187,7 +187,7 @@ _KILLED = """
     from pathlib import Path
     from vdisklab.host.command import LocalHost
     from vdisklab.host.ledger import open_ledger
-    from vdisklab.plan.path import parse_path
+    from vdisklab.path.disk_path import parse_path
     from vdisklab.storage.image import image_file, random_source
     from vdisklab.storage.site import open_site
     from vdisklab.storage.stack import build_stack

@@ -12,33 +12,37 @@ PACKAGE = "vdisklab"
 SOURCE = Path(__file__).parents[2] / "src" / PACKAGE
 
 # Who may import whom. Whatever is not named here may not be imported; a stage may import itself.
-VOCABULARY = {"errors", "units", "progress", "plan", "result.model", "result.powercut"}
+VOCABULARY = {"errors", "units", "progress", "path", "plan", "results.model", "results.powercut"}
 ALLOWED = {
     "errors":   set(),
     "units":    {"errors"},
     "progress": set(),
-    "plan":     {"errors", "units"},
-    "host":     {"errors", "units", "progress", "plan", "result.model"},
+    "path":     {"errors", "units"},  # the pure core: every rule about a disk path, once
+    "plan":     {"errors", "units", "path"},
+    "host":     {"errors", "units", "progress", "path", "plan", "results.model"},
     "storage":  VOCABULARY | {"host"},
     "guest":    VOCABULARY | {"host"},
     "workload": VOCABULARY,  # pure: it renders commands and reads answers
     "campaign": VOCABULARY | {"host", "storage", "guest", "workload"},
     "lab":      VOCABULARY | {"host", "storage", "guest"},
     "powercut": VOCABULARY | {"host", "storage", "guest", "workload"},
-    "result":   VOCABULARY,  # a store of what was seen; it knows neither host nor campaign
+    "results":  VOCABULARY,  # a store of what was seen; it knows neither host nor campaign
     # Paths to configuration and back, both pure; the disk in QEMU's own words is the guest's.
-    "export":   VOCABULARY | {"guest.blockdev", "storage.image"},
-    "audit":    VOCABULARY | {"export", "guest.blockdev"},
+    "export":   VOCABULARY | {"guest.qemu.blockdev", "storage.image"},
+    "audit":    VOCABULARY | {"export", "guest.qemu.blockdev"},
     "analysis": VOCABULARY,  # values of values: no I/O, so no database either
-    "report":   VOCABULARY | {"analysis", "result", "export", "audit"},
+    "render":   VOCABULARY | {"analysis", "results", "export", "audit"},
+    # Use cases: values in, values out; they print nothing.
+    "services": VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut", "lab",
+                              "results", "analysis", "export", "audit"},
     "cli":      VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut", "lab",
-                              "result", "analysis", "report", "export", "audit"},
+                              "results", "analysis", "render", "export", "audit", "services"},
     "__init__": set(),
     "__main__": {"cli", "errors"},
 }  # fmt: skip
 
 # The vocabulary of results imports nothing of ours, so that all may import it.
-ALLOWED_IN_MODULE = {"result.model": set[str](), "result.powercut": {"result.model"}}
+ALLOWED_IN_MODULE = {"results.model": set[str](), "results.powercut": {"results.model"}}
 
 # Names that say nothing about their subject.
 NO_SUBJECT = {"util", "utils", "common", "helper", "helpers", "misc"}
@@ -47,7 +51,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 
 def name_of(path: Path) -> str:
-    """`plan.path` for src/vdisklab/plan/path.py, `plan` for its __init__."""
+    """`plan.path` for src/vdisklab/path/disk_path.py, `plan` for its __init__."""
     parts = path.relative_to(SOURCE).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
@@ -123,14 +127,14 @@ def test_every_directory_is_a_package() -> None:
         ("workload/x.py", "from vdisklab.host.command import Host", False),
         ("powercut/x.py", "from vdisklab.storage.site import Site", True),
         ("powercut/x.py", "from vdisklab.campaign.cell import Bench", False),
-        ("campaign/x.py", "from vdisklab.powercut.verdict import Verdict", False),
-        ("powercut/x.py", "from vdisklab.result.store import Store", False),
-        ("guest/x.py", "from vdisklab.result.model import Sample", True),
-        ("guest/x.py", "from vdisklab.result import database", False),
+        ("campaign/x.py", "from vdisklab.powercut.judging.verdict import Verdict", False),
+        ("powercut/x.py", "from vdisklab.results.store import Store", False),
+        ("guest/x.py", "from vdisklab.results.model import Sample", True),
+        ("guest/x.py", "from vdisklab.results import database", False),
         ("campaign/x.py", "from vdisklab import guest, storage, workload", True),
-        ("result/model.py", "from vdisklab.plan.cell import Cell", False),
+        ("results/model.py", "from vdisklab.path.cell import Cell", False),
         ("cli/x.py", "def late() -> None:\n    from vdisklab.campaign import runner", True),
-        ("analysis/x.py", "def late() -> None:\n    from vdisklab.report import page", False),
+        ("analysis/x.py", "def late() -> None:\n    from vdisklab.render import page", False),
     ],
 )
 def test_the_test_sees_each_form_of_import(

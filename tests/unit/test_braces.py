@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vdisklab.errors import PlanError
-from vdisklab.plan.braces import expand, expand_segments
+from vdisklab.path.braces import expand, expand_segments
 
 BASH = shutil.which("bash")
 

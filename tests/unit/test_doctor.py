@@ -16,11 +16,12 @@ import pytest
 from vdisklab.cli.doctor import to_json
 from vdisklab.cli.main import main
 from vdisklab.errors import HostError
-from vdisklab.host import probe, trials
 from vdisklab.host.command import Completed, Host, PathArg
 from vdisklab.host.facts import QEMU
-from vdisklab.host.kvm import KvmTrial
-from vdisklab.host.probe import Finding, Inspection, State, can_do_main_job, examine
+from vdisklab.host.probes import findings as probe
+from vdisklab.host.probes import trials
+from vdisklab.host.probes.findings import Finding, Inspection, State, can_do_main_job, examine
+from vdisklab.host.probes.kvm import KvmTrial
 
 PROGRAMS = {
     QEMU: "QEMU emulator version 7.2.22",
@@ -127,7 +128,7 @@ def test_a_device_that_may_not_be_opened_needs_a_right_and_no_driver(
         return real_open(path, flags, mode)
 
     real_open = os.open
-    monkeypatch.setattr("vdisklab.host.probe.os.open", refuse)
+    monkeypatch.setattr("vdisklab.host.probes.findings.os.open", refuse)
     found = findings(tmp_path, ScriptedHost(), euid=1000)
     assert found["loop devices"].mend == "sudo vdisklab …"
     assert found["FUSE"].state is State.OK
@@ -193,7 +194,7 @@ def test_o_direct_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_json_is_stable(tmp_path: Path) -> None:
     document = json.loads(to_json((Finding("KVM", State.LIMITED, "tried", "slow", "mend"),)))
-    schema = (files("vdisklab.report") / "schemas" / "doctor.json").read_text("utf-8")
+    schema = (files("vdisklab.render") / "schemas" / "doctor.json").read_text("utf-8")
     jsonschema.Draft202012Validator(json.loads(schema)).validate(document)
     assert document == {
         "format": "vdisklab.doctor/1",

@@ -12,8 +12,8 @@ import typer
 
 from vdisklab.cli.main import build_app
 from vdisklab.export.registry import Form
-from vdisklab.plan.braces import expand
-from vdisklab.plan.path import parse_path
+from vdisklab.path.braces import expand
+from vdisklab.path.disk_path import parse_path
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ROOT / "docs" / "commands.md"

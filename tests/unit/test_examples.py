@@ -85,17 +85,6 @@ def test_an_example_that_says_something_else_fails() -> None:
     assert not pattern("a.c").fullmatch("abc\n")
 
 
-def test_the_troubleshooting_page_is_that_of_the_sources() -> None:
-    done = subprocess.run(
-        (sys.executable, str(ROOT / "script" / "troubleshooting-page")),
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert (ROOT / "docs" / "troubleshooting.md").read_text() == done.stdout, (
-        "run .venv/bin/python script/troubleshooting-page > docs/troubleshooting.md"
-    )
-
-
 @pytest.mark.skipif(
     shutil.which("mkdocs", path=str(Path(sys.executable).parent)) is None,
     reason="mkdocs is not installed",

@@ -9,8 +9,8 @@ import pytest
 
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import QEMU, collect_facts, virtualised
-from vdisklab.host.kernelparts import KernelParts
 from vdisklab.host.medium import device_of, medium_of
+from vdisklab.host.probes.kernel_parts import KernelParts
 
 CPUINFO = """processor\t: 0
 model name\t: Imaginary CPU @ 3.00GHz

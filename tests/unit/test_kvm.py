@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import GuestError
-from vdisklab.host import kvm
 from vdisklab.host.command import LocalHost
-from vdisklab.host.kvm import boot_sector, kvm_runs_a_guest, try_kvm
+from vdisklab.host.probes import kvm
+from vdisklab.host.probes.kvm import boot_sector, kvm_runs_a_guest, try_kvm
 
 
 @pytest.fixture

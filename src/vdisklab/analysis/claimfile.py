@@ -33,11 +33,11 @@ from pydantic import Field
 
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.errors import PlanError
-from vdisklab.plan.braces import expand_segments
-from vdisklab.plan.cell import Cell, PageCacheChoice, page_cache_states
-from vdisklab.plan.path import DiskPath, parse_path
-from vdisklab.plan.rules import impossible
-from vdisklab.plan.toml import Table, read_toml
+from vdisklab.path.braces import expand_segments
+from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
+from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.rules import impossible
+from vdisklab.plan.toml_file import Table, read_toml
 
 DEFAULT_PROFILE = "quick"
 

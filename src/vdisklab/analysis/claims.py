@@ -16,8 +16,8 @@ import numpy as np
 
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.analysis.compare import PRECISION, blocks_needed, holm
+from vdisklab.analysis.diagnostics.findings import Outline
 from vdisklab.analysis.distributions import t_isf, t_sf
-from vdisklab.analysis.findings import Outline
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import (
     Floats,
@@ -26,9 +26,9 @@ from vdisklab.analysis.observations import (
     cell_label,
     logarithms,
 )
-from vdisklab.plan.cell import Cell
+from vdisklab.path.cell import Cell
 from vdisklab.plan.guest import Accelerator
-from vdisklab.result.model import Origin
+from vdisklab.results.model import Origin
 
 
 class ClaimVerdict(StrEnum):

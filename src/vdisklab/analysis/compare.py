@@ -11,7 +11,7 @@ from vdisklab.analysis.distributions import t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
 from vdisklab.analysis.summary import Summary, known, summarise
-from vdisklab.result.model import Better
+from vdisklab.results.model import Better
 
 PRECISION = 1e-9
 """Smallest standard deviation of a log ratio that is believed: below it is rounding, not disks."""

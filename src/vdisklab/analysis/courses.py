@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from vdisklab.result.model import Direction, Series
+from vdisklab.results.model import Direction, Series
 
 STALL_BELOW = 0.1
 """A second is a stall when less than this share of its run's median second was moved in it."""

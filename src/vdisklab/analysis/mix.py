@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from vdisklab.analysis.observations import MeasureKey, Observations, logarithms
-from vdisklab.result.model import Better, Direction
+from vdisklab.results.model import Better, Direction
 
 MIX = MeasureKey("score", Direction.NONE, "weighted_mix")
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.errors import PlanError
-from vdisklab.plan.segments import PageCache
-from vdisklab.result.model import METRICS, Better, Direction, Metric, Run
+from vdisklab.path.segments import PageCache
+from vdisklab.results.model import METRICS, Better, Direction, Metric, Run
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]

@@ -27,9 +27,9 @@ from vdisklab.analysis.distributions import t_sf
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey, Observations, logarithms
 from vdisklab.errors import PlanError
-from vdisklab.plan.cell import Cell, PageCacheChoice, page_cache_states
-from vdisklab.plan.path import parse_path
-from vdisklab.plan.toml import Table, read_toml
+from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
+from vdisklab.path.disk_path import parse_path
+from vdisklab.plan.toml_file import Table, read_toml
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from vdisklab.analysis.additive import Fit, fit, usable
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
-from vdisklab.result.model import Better
+from vdisklab.results.model import Better
 
 Counts = npt.NDArray[np.int64]
 

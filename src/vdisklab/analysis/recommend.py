@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vdisklab.analysis.compare import Ratio, paired_ratios
-from vdisklab.analysis.durability import Durability, Verdicts, durability
 from vdisklab.analysis.intervals import MIN_BLOCKS
-from vdisklab.analysis.needs import Need, meets
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed, split_label
 from vdisklab.analysis.rank import Ranking, rank
-from vdisklab.plan.path import DiskPath, parse_path
-from vdisklab.plan.segments import CacheMode, ImageFormat, PageCache
-from vdisklab.result.model import Better
+from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.durability import Durability, Verdicts, durability
+from vdisklab.path.needs import Need, meets
+from vdisklab.path.segments import CacheMode, ImageFormat, PageCache
+from vdisklab.results.model import Better
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.observations import SCORE_METRICS, Floats, MeasureKey, Observations
-from vdisklab.result.model import Direction
+from vdisklab.results.model import Direction
 
 
 class Role(StrEnum):

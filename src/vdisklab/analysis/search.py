@@ -27,7 +27,7 @@ from vdisklab.analysis.additive import PRECISION, block_effects, moderate
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
-from vdisklab.result.model import Better
+from vdisklab.results.model import Better
 
 ASSUMED_NOISE = 0.2
 """Standard deviation of a log value beside its block, assumed while few cells have shown theirs."""
@@ -63,7 +63,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SearchState:
     """After some blocks, as rows of the matrix: who may be the best, best first.
 
     The leader is the first survivor. `worse` were shown to be worse than the leader of their
@@ -112,13 +112,13 @@ class Outcome:
     others: int
 
 
-def standing(logs: Floats, rules: Rules) -> Standing:
+def standing(logs: Floats, rules: Rules) -> SearchState:
     """Who is left after these blocks, looked at one after another.
 
     Raises ValueError when nothing was measured.
     """
     columns = np.flatnonzero(np.isfinite(logs).any(axis=0))
-    found: Standing | None = None
+    found: SearchState | None = None
     for place in range(len(columns)):
         found = look(logs[:, columns[: place + 1]], rules, found)
     if found is None:
@@ -126,7 +126,7 @@ def standing(logs: Floats, rules: Rules) -> Standing:
     return found
 
 
-def look(logs: Floats, rules: Rules, before: Standing | None) -> Standing:
+def look(logs: Floats, rules: Rules, before: SearchState | None) -> SearchState:
     """Who is left after one more block, which is the last column.
 
     Looks are taken after each block, at levels alpha/(b(b+1)), which add up to alpha however
@@ -136,7 +136,7 @@ def look(logs: Floats, rules: Rules, before: Standing | None) -> Standing:
     is several times the others' (one with two modes) would be put out by one bad run.
     """
     rows = np.flatnonzero(np.isfinite(logs).any(axis=1))
-    before = before or Standing(tuple(rows.tolist()))
+    before = before or SearchState(tuple(rows.tolist()))
     known = {*before.survivors, *before.dropped}
     effect, error, freedom = _estimates(logs[rows])
     at = {int(row): place for place, row in enumerate(rows)}
@@ -158,7 +158,7 @@ def look(logs: Floats, rules: Rules, before: Standing | None) -> Standing:
         shown = frozenset(row for row in out if may[row] < 0)
         ahead = max((float(may[row]) for row in others - out), default=0.0)
     left = [row for row in order if row not in out]
-    return Standing(
+    return SearchState(
         survivors=tuple(row for row in left if row in seen),
         worse=before.worse | shown,
         near=before.near | (out - shown),
@@ -193,7 +193,7 @@ def _estimates(table: Floats) -> tuple[Floats, Floats, Floats]:
     return effect, np.sqrt(variance / count), freedom
 
 
-def next_cells(found: Standing, affordable: float) -> tuple[int, ...]:
+def next_cells(found: SearchState, affordable: float) -> tuple[int, ...]:
     """The rows to measure in the next block, best first; none when the search is over.
 
     Normally every survivor. Where the rest of the budget (`affordable`, in runs) is too small

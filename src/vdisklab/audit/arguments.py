@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from vdisklab.plan.options import BUS_OPTIONS, OptionValue
-from vdisklab.plan.path import Attachment, DiskPath, Image
-from vdisklab.plan.segments import Bus, CacheMode, ImageFormat
+from vdisklab.path.disk_path import Attachment, DiskPath, Image
+from vdisklab.path.options import BUS_OPTIONS, OptionValue
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat
 
 Settings = Mapping[str, Any]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from vdisklab.guest.blockdev import cache_options, write_cache_property
-from vdisklab.plan.path import DiskPath, Image, Layer
+from vdisklab.guest.qemu.blockdev import cache_options, write_cache_property
+from vdisklab.path.disk_path import DiskPath, Image, Layer
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from vdisklab.audit.arguments import disks_of_arguments
 from vdisklab.audit.disk import ConfiguredDisk
 from vdisklab.errors import PlanError
 from vdisklab.export.libvirt import PATH_NAMESPACE, QEMU_NAMESPACE
-from vdisklab.plan.options import BUS_OPTIONS, OptionValue
-from vdisklab.plan.path import Attachment, DiskPath, Image, parse_path
-from vdisklab.plan.segments import Aio, Bus, CacheMode, ImageFormat, WriteCache
+from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
+from vdisklab.path.options import BUS_OPTIONS, OptionValue
+from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, WriteCache
 
 Word = TypeVar("Word", bound=StrEnum)
 

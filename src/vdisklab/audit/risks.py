@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vdisklab.audit.disk import ConfiguredDisk, Surroundings, disk_path
-from vdisklab.guest.blockdev import write_cache_property
-from vdisklab.plan.path import DiskPath
-from vdisklab.plan.rules import impossible
-from vdisklab.plan.segments import Aio, Bus, CacheMode
+from vdisklab.guest.qemu.blockdev import write_cache_property
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.rules import impossible
+from vdisklab.path.segments import Aio, Bus, CacheMode
 
 NEARLY_FULL = 1.0
 """A file system is nearly full for an image that may grow by more than this share of its room."""

@@ -10,18 +10,18 @@ from functools import partial
 from pathlib import Path
 
 from vdisklab.campaign.cell import BootFromDisk
-from vdisklab.guest.argv import BootFiles, GuestConfig
-from vdisklab.guest.blockdev import Disk
-from vdisklab.guest.bootdisk import DiskSystem, disk_system, write_disk
-from vdisklab.guest.image import build_guest_image
-from vdisklab.guest.kernel import find_kernel
+from vdisklab.guest.factory import Surroundings, binary_of, files_of
+from vdisklab.guest.image.bootdisk import DiskSystem, disk_system, write_disk
+from vdisklab.guest.image.build import build_guest_image
+from vdisklab.guest.image.kernel import find_kernel
 from vdisklab.guest.machine import Machine, start_machine
-from vdisklab.guest.monitor import Channel
-from vdisklab.guest.starting import Surroundings, binary_of, files_of
+from vdisklab.guest.qemu.argv import BootFiles, GuestConfig
+from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.qemu.monitor import Channel
 from vdisklab.host.command import Host
+from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator
-from vdisklab.plan.segments import Bus
 
 
 @dataclass(frozen=True, slots=True)

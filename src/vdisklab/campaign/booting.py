@@ -8,19 +8,19 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from vdisklab.campaign.cell import Bench, BootFromDisk, Observed, disk_for, storage_checks
-from vdisklab.campaign.course import Course, with_course
 from vdisklab.campaign.diskwatch import DiskWatch
-from vdisklab.campaign.evidence import Witness, evidence_between, witness_of
+from vdisklab.campaign.evidence import Counters, evidence_between, witness_of
 from vdisklab.campaign.state import StateError, set_page_cache
+from vdisklab.campaign.time_series import Course, with_course
 from vdisklab.errors import HostError
-from vdisklab.guest.blockdev import Disk, spell_arguments
-from vdisklab.guest.monitor import Channel
-from vdisklab.guest.observe import QemuProcess, check_state, read_process
-from vdisklab.plan.cell import Cell
+from vdisklab.guest.qemu.blockdev import Disk, spell_arguments
+from vdisklab.guest.qemu.monitor import Channel
+from vdisklab.guest.qemu.observe import QemuProcess, check_state, read_process
+from vdisklab.path.cell import Cell
+from vdisklab.path.segments import Aio
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.plan.segments import Aio
 from vdisklab.progress import MeasurementStarted, Progress
-from vdisklab.result.model import Check, Counted, Measurement
+from vdisklab.results.model import Check, Counted, Measurement
 from vdisklab.storage.image import ImageFile
 from vdisklab.workload.base import Outcome
 from vdisklab.workload.boot import boot_samples
@@ -58,7 +58,7 @@ def _measure(
     devices = bench.workshop.devices_for(cell.path)
     # A QEMU that has not started has counted and used nothing.
     nothing = Counted(0, 0, 0, 0, 0)
-    before = replace(Witness(lambda: nothing, devices, None, image).look(), cpu=0.0)
+    before = replace(Counters(lambda: nothing, devices, None, image).look(), cpu=0.0)
     bench.progress(MeasurementStarted(plan.name, None))
     watch = _BootWatch(disk.serial, bench.progress)
     started, begin = datetime.now(UTC), time.monotonic()

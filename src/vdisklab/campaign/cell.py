@@ -12,37 +12,37 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
-from vdisklab.campaign.course import Watch, with_course
+from vdisklab.campaign.attach_groups import attach_groups
 from vdisklab.campaign.diskwatch import DiskWatch
-from vdisklab.campaign.evidence import Witness, evidence_between, witness_of
+from vdisklab.campaign.evidence import Counters, evidence_between, witness_of
+from vdisklab.campaign.host_stacks import HostStacks
 from vdisklab.campaign.observed import Growth, observed_samples
 from vdisklab.campaign.packages import Packages, host_places, package_checks
 from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject, prepared, with_files
 from vdisklab.campaign.programwatch import ProgramWatch, shows_waiting
-from vdisklab.campaign.sittings import sittings
 from vdisklab.campaign.state import StateError, WriteBack, set_page_cache, writing_back
-from vdisklab.campaign.workshop import Workshop
+from vdisklab.campaign.time_series import Watch, with_course
 from vdisklab.errors import HostError
-from vdisklab.guest.blockdev import (
+from vdisklab.guest.disk import port_for
+from vdisklab.guest.machine import Machine
+from vdisklab.guest.pool import GuestPool, PooledGuest
+from vdisklab.guest.qemu.blockdev import (
     Disk,
     attach_commands,
     spell_arguments,
     spell_commands,
 )
-from vdisklab.guest.disk import port_for
-from vdisklab.guest.machine import Machine
-from vdisklab.guest.monitor import Channel
-from vdisklab.guest.observe import check_state
-from vdisklab.guest.pool import GuestPool, PooledGuest
-from vdisklab.guest.system import Family, GuestDisk
+from vdisklab.guest.qemu.monitor import Channel
+from vdisklab.guest.qemu.observe import check_state
+from vdisklab.guest.system.base import Family, GuestDisk
+from vdisklab.path.cell import Cell
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.options import LAYER_OPTIONS
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.cell import Cell
 from vdisklab.plan.guest import Accelerator
-from vdisklab.plan.options import LAYER_OPTIONS
-from vdisklab.plan.path import DiskPath
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted, Progress
-from vdisklab.result.model import Check, Measurement
+from vdisklab.results.model import Check, Measurement
 from vdisklab.storage.image import ImageFile
 from vdisklab.workload.base import Subject, Timing, Workload
 from vdisklab.workload.registry import workload_for, workload_on_windows
@@ -57,7 +57,7 @@ class Bench:
     """What all cells of a campaign share."""
 
     plan: CampaignPlan
-    workshop: Workshop
+    workshop: HostStacks
     guests: GuestPool
     accelerator: Accelerator | None
     progress: Progress
@@ -70,7 +70,7 @@ class Ready:
     """A disk that is attached and confirmed, and everything that watches it."""
 
     place: Place
-    witness: Witness
+    witness: Counters
     image: ImageFile | None
     behind: WriteBack
     watch: Watch
@@ -104,7 +104,7 @@ def measure_cell(bench: Bench, cell: Cell) -> Observed:
     with opened as attach:
         parts = tuple(
             _sit(bench, cell, attach(fresh=fresh), plans)
-            for fresh, plans in sittings(bench.plan.profile.measurements)
+            for fresh, plans in attach_groups(bench.plan.profile.measurements)
         )
     measurements = tuple(each for part in parts for each in part.measurements)
     # Of a state that was read again, only what was seen differently is kept again.
@@ -137,7 +137,7 @@ def _on_host(bench: Bench, cell: Cell) -> Iterator[Attach]:
             host_subject(site, image.path, plan.size_bytes, memory, is_device=block),
             packages=host_places(bench.packages),
         )
-        witness = Witness(lambda: None, bench.workshop.devices_for(cell.path), None, image)
+        witness = Counters(lambda: None, bench.workshop.devices_for(cell.path), None, image)
         place = HostPlace(site, subject, None if block else image.path.parent)
         checks = (*storage_checks(cell.path, image), *package_checks(bench.packages))
         with writing_back(image) as behind:

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vdisklab.campaign.course import SHORTEST_STALL, Course, Span
+from vdisklab.campaign.time_series import SHORTEST_STALL, Course, Span
 from vdisklab.errors import GuestError
-from vdisklab.guest.blockdev import AttachedNames
-from vdisklab.guest.monitor import Channel
+from vdisklab.guest.qemu.blockdev import AttachedNames
+from vdisklab.guest.qemu.monitor import Channel
 from vdisklab.progress import Progress, Throughput
 
 _BOUNDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)

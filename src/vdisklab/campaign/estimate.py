@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Sequence
 from functools import partial
 
+from vdisklab.campaign.attach_groups import attach_groups
 from vdisklab.campaign.schedule import Slot
-from vdisklab.campaign.sittings import sittings
 from vdisklab.campaign.stacks import stack_of, stacks_of
+from vdisklab.path.cell import Cell
+from vdisklab.path.disk_path import Layer
+from vdisklab.path.segments import LayerKind, PageCache
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.cell import Cell
-from vdisklab.plan.path import Layer
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.plan.segments import LayerKind, PageCache
 from vdisklab.storage.room import size_for
 from vdisklab.units import GIB, MIB
 from vdisklab.workload.base import Script, Subject, Timing
@@ -42,7 +42,7 @@ def _boots(plan: CampaignPlan, cell: Cell) -> int:
     """Guests that are booted for one run alone; those that cells share are counted by block."""
     if cell.path.on_host or plan.profile.boots:
         return 0
-    parts = sittings(plan.profile.measurements)
+    parts = attach_groups(plan.profile.measurements)
     if not cell.path.attachment.bus.hot_pluggable:
         return len(parts)
     return sum(fresh for fresh, _ in parts)
@@ -86,7 +86,7 @@ def room_needed(plan: CampaignPlan) -> int:
     total = plan.size_bytes  # the random bytes that images are filled with
     for stack, capacity in stacks_of(plan).items():
         layers = stack.layers
-        if plan.ground.on_devices(layers) or (layers and layers[0].kind is LayerKind.TMPFS):
+        if plan.backing.on_devices(layers) or (layers and layers[0].kind is LayerKind.TMPFS):
             continue
         total += stack_bytes(plan, layers, capacity) if layers else capacity
     return total
@@ -103,16 +103,16 @@ def memory_needed(plan: CampaignPlan) -> int:
 
 def stack_bytes(plan: CampaignPlan, layers: tuple[Layer, ...], capacity: int) -> int:
     """Bytes that a stack occupies at the bottom, over all its disks."""
-    disks = plan.ground.disks_for(layers)
+    disks = plan.backing.disks_for(layers)
     return disks * size_for(layers, capacity, disks)
 
 
 def device_bytes_needed(plan: CampaignPlan) -> int:
     """Bytes that each of the user's devices must have; 0 when none is used."""
     sizes = [
-        size_for(stack.layers, capacity, plan.ground.disks_for(stack.layers))
+        size_for(stack.layers, capacity, plan.backing.disks_for(stack.layers))
         for stack, capacity in stacks_of(plan).items()
-        if plan.ground.on_devices(stack.layers)
+        if plan.backing.on_devices(stack.layers)
     ]
     return max(sizes, default=0)
 
@@ -120,7 +120,7 @@ def device_bytes_needed(plan: CampaignPlan) -> int:
 def builds(plan: CampaignPlan, slots: Sequence[Slot]) -> int:
     """How often a stack is built on the user's devices for these runs."""
     used = [stack_of(plan, slot.cell.path) for slot in slots if slot.cell.path.has_storage]
-    on_devices = [stack for stack in used if plan.ground.on_devices(stack.layers)]
+    on_devices = [stack for stack in used if plan.backing.on_devices(stack.layers)]
     return sum(1 for _ in itertools.groupby(on_devices))
 
 
@@ -130,7 +130,7 @@ def build_seconds(plan: CampaignPlan, slots: Sequence[Slot]) -> float:
     stacks = [
         capacity
         for stack, capacity in stacks_of(plan).items()
-        if plan.ground.on_devices(stack.layers)
+        if plan.backing.on_devices(stack.layers)
     ]
     if not stacks:
         return seconds

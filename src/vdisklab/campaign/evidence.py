@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vdisklab.guest.answers import device_statistics
-from vdisklab.guest.blockdev import AttachedNames
 from vdisklab.guest.machine import Machine
+from vdisklab.guest.qemu.blockdev import AttachedNames
+from vdisklab.guest.qemu.qmp_models import device_statistics
 from vdisklab.host.counters import (
     DeviceCounters,
     children_cpu_seconds,
@@ -16,14 +16,14 @@ from vdisklab.host.counters import (
     steal_seconds,
 )
 from vdisklab.host.pagecache import residency
-from vdisklab.result.model import Counted, Evidence
+from vdisklab.results.model import Counted, Evidence
 from vdisklab.storage.image import ImageFile
 
 QemuCounter = Callable[[], Counted | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class Counters:
     """The observers of one measurement: QEMU if there is one, the host's device, its kernel."""
 
     qemu: QemuCounter
@@ -31,10 +31,10 @@ class Witness:
     pid: int | None
     image: ImageFile | None
 
-    def look(self) -> Glance:
+    def look(self) -> Snapshot:
         """All counters at this moment."""
         cpu = children_cpu_seconds() if self.pid is None else process_cpu_seconds(self.pid)
-        return Glance(
+        return Snapshot(
             qemu=self.qemu(),
             device=read_devices(self.devices),
             cpu=cpu,
@@ -45,7 +45,7 @@ class Witness:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class Snapshot:
     """Counters at one moment; None where nobody counts."""
 
     qemu: Counted | None
@@ -58,12 +58,12 @@ class Glance:
 
 def witness_of(
     machine: Machine, serial: str, devices: tuple[tuple[int, int], ...], image: ImageFile | None
-) -> Witness:
+) -> Counters:
     """The observers of a disk in a running guest."""
-    return Witness(lambda: block_stats(machine, serial), devices, machine.pid, image)
+    return Counters(lambda: block_stats(machine, serial), devices, machine.pid, image)
 
 
-def evidence_between(before: Glance, after: Glance, guest: Counted | None) -> Evidence:
+def evidence_between(before: Snapshot, after: Snapshot, guest: Counted | None) -> Evidence:
     """What was counted between two glances, beside what the program says it moved."""
     device = None
     if before.device is not None and after.device is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vdisklab.path.cell import Cell
+from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.cell import Cell
-from vdisklab.plan.segments import PageCache
 from vdisklab.units import GIB, format_bytes
 from vdisklab.workload.bonnie import BonnieSettings, file_size
 from vdisklab.workload.registry import BONNIE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from vdisklab.host.command import Host
-from vdisklab.result.model import Direction, Evidence, Sample
+from vdisklab.results.model import Direction, Evidence, Sample
 from vdisklab.storage.image import ImageFile, mapped_bytes
 
 

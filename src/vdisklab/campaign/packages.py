@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from vdisklab.guest.argv import CarriedDisk
-from vdisklab.guest.packagedisk import PackageSet, package_set
+from vdisklab.guest.image.packagedisk import PackageSet, package_set
+from vdisklab.guest.qemu.argv import CarriedDisk
 from vdisklab.host.command import Host
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.system import SYSTEMS
 from vdisklab.progress import Progress, Step
-from vdisklab.result.model import Check
+from vdisklab.results.model import Check
 from vdisklab.workload.install import systems_of
 
 Packages = Mapping[str, PackageSet]

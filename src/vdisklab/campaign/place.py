@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from vdisklab.campaign.course import Watch
+from vdisklab.campaign.time_series import Watch
 from vdisklab.errors import HostError, PlanError, VdisklabError, WorkloadError
 from vdisklab.guest.filesystem import guest_filesystem
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.system import Family
+from vdisklab.guest.system.base import Family
 from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
 from vdisklab.storage.site import Site

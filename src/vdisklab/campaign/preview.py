@@ -7,21 +7,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.campaign.cell import disk_for
-from vdisklab.campaign.owned import planned_boot
 from vdisklab.campaign.stack_commands import Commands, planned_stack
 from vdisklab.campaign.stacks import image_key
-from vdisklab.guest.argv import BootFiles, Channels, GuestConfig, OwnBoot, build_argv
-from vdisklab.guest.blockdev import attach_commands, spell_arguments, spell_commands
+from vdisklab.campaign.user_guest import planned_boot
 from vdisklab.guest.disk import port_for
+from vdisklab.guest.factory import binary_of
 from vdisklab.guest.filesystem import MOUNT_POINT, make_commands
-from vdisklab.guest.ownimage import overlay_command
-from vdisklab.guest.starting import binary_of
+from vdisklab.guest.qemu.argv import BootFiles, Channels, GuestConfig, OwnBoot, build_argv
+from vdisklab.guest.qemu.blockdev import attach_commands, spell_arguments, spell_commands
+from vdisklab.guest.system.user_image import overlay_command
+from vdisklab.path.cell import Cell
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.segments import Bus, ImageFormat
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.cell import Cell
 from vdisklab.plan.guest import Accelerator, SystemBus
-from vdisklab.plan.path import DiskPath
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.plan.segments import Bus, ImageFormat
 from vdisklab.storage.image import ImageFile, create_command, fill_command
 from vdisklab.workload.base import Subject, Timing
 from vdisklab.workload.registry import workload_for
@@ -115,12 +115,12 @@ def _guest_device(path: DiskPath, system: SystemBus) -> str:
 
 
 def _image(plan: CampaignPlan, path: DiskPath, top: Path) -> ImageFile | None:
-    image = image_key(path, plan.ground)
+    image = image_key(path, plan.backing)
     if image is not None and image.format is ImageFormat.NULL:
         return None
     if image is None:
         return ImageFile(top, True, "raw", plan.size_bytes, {}, ())
-    block = plan.ground.is_block(path.layers)
+    block = plan.backing.is_block(path.layers)
     file = top if block else top / f"image.{image.format}"
     return ImageFile(file, block, image.format.value, plan.size_bytes, {}, ())
 
@@ -129,7 +129,7 @@ def _host_commands(
     plan: CampaignPlan, path: DiskPath, stack: Commands, directory: Path, image: ImageFile | None
 ) -> tuple[str, ...]:
     commands = list(stack)
-    made = image_key(path, plan.ground)
+    made = image_key(path, plan.backing)
     block = image is not None and image.is_block
     if image is not None and made is not None and not (block and made.format is ImageFormat.RAW):
         commands.append(create_command(made, image.path, plan.size_bytes, on_device=block))

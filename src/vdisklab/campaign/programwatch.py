@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.campaign.course import SHORTEST_STALL, Course, Span
+from vdisklab.campaign.time_series import SHORTEST_STALL, Course, Span
 from vdisklab.host.mounts import mount_of
 from vdisklab.host.processtree import Activity, children_storage_bytes, tree_activity
 from vdisklab.progress import Progress, Throughput

@@ -20,10 +20,10 @@ from vdisklab.errors import (
     VdisklabError,
     WorkloadError,
 )
+from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.cell import Cell
 from vdisklab.progress import RunFinished, RunStarted
-from vdisklab.result.model import Failure, FailureKind, Origin, Run
+from vdisklab.results.model import Failure, FailureKind, Origin, Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from vdisklab.campaign.stacks import Stack, stack_of, takes_turns
+from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.cell import Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def block_order(plan: CampaignPlan, block: int) -> tuple[Cell, ...]:
 
 def _tenant(plan: CampaignPlan, cell: Cell) -> Stack | None:
     """The stack that must be standing on the devices for a cell; None when it needs none."""
-    if not cell.path.has_storage or not plan.ground.on_devices(cell.path.layers):
+    if not cell.path.has_storage or not plan.backing.on_devices(cell.path.layers):
         return None
     return stack_of(plan, cell.path)
 

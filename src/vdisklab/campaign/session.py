@@ -9,21 +9,21 @@ from functools import partial
 from vdisklab.campaign.bootguests import disk_boots
 from vdisklab.campaign.cell import Bench
 from vdisklab.campaign.estimate import memory_needed, room_needed
-from vdisklab.campaign.owned import own_boot
+from vdisklab.campaign.host_stacks import open_workshop
 from vdisklab.campaign.packages import carried_disks, gather_packages
 from vdisklab.campaign.programs import programs_of
-from vdisklab.campaign.workshop import open_workshop
-from vdisklab.guest.argv import CarriedDisk
-from vdisklab.guest.blockdev import Disk
+from vdisklab.campaign.user_guest import own_boot
+from vdisklab.guest.factory import Surroundings, prepare_guests
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool, StartGuest
-from vdisklab.guest.starting import Surroundings, prepare_guests
+from vdisklab.guest.qemu.argv import CarriedDisk
+from vdisklab.guest.qemu.blockdev import Disk
 from vdisklab.host.facts import memory_bytes
 from vdisklab.host.memory import available_memory
+from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.qemu import Qemu
-from vdisklab.plan.segments import Bus
 from vdisklab.storage.room import require_guest_memory, require_memory, require_room
 from vdisklab.storage.site import Site, open_site
 

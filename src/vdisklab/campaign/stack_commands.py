@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.campaign.stacks import stack_of, stacks_of
+from vdisklab.path.disk_path import DiskPath, Layer
+from vdisklab.path.options import LAYER_OPTIONS
+from vdisklab.path.segments import LayerKind
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.options import LAYER_OPTIONS
-from vdisklab.plan.path import DiskPath, Layer
-from vdisklab.plan.segments import LayerKind
 from vdisklab.storage import lvm, md, zfs
 from vdisklab.storage.filesystem import mkfs_command, mount_command
 from vdisklab.storage.room import capacity_above, size_for
@@ -31,8 +31,8 @@ def planned_stack(plan: CampaignPlan, path: DiskPath, directory: Path) -> Planne
     commands: list[tuple[str, ...]] = []
     members: tuple[Path, ...] = (directory,)
     capacity = stacks_of(plan).get(stack_of(plan, path), plan.size_bytes)
-    if plan.ground.on_devices(path.layers):
-        members = plan.ground.devices[: plan.ground.disks_for(path.layers)]
+    if plan.backing.on_devices(path.layers):
+        members = plan.backing.devices[: plan.backing.disks_for(path.layers)]
         commands += [("wipefs", "--all", "--quiet", str(device)) for device in members]
     elif path.layers and path.layers[0].kind is not LayerKind.TMPFS:
         members, attaching = _slices(plan, path, directory, capacity)
@@ -55,7 +55,7 @@ def _slices(
     plan: CampaignPlan, path: DiskPath, directory: Path, capacity: int
 ) -> tuple[tuple[Path, ...], list[tuple[str, ...]]]:
     """The loop devices at the bottom, and what makes and attaches the files below them."""
-    count = plan.ground.disks_for(path.layers)
+    count = plan.backing.disks_for(path.layers)
     names = ["stack"] if count == 1 else [f"stack.{number}" for number in range(count)]
     letters = ["N"] if count == 1 else [f"N{number}" for number in range(count)]
     size = str(size_for(path.layers, capacity, count))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vdisklab.path.backing import BackingDevices
+from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.ground import Ground
-from vdisklab.plan.path import DiskPath, Image, Layer
-from vdisklab.plan.segments import ImageFormat
 from vdisklab.units import MIB
 
 
@@ -31,9 +31,9 @@ class Stack:
 
 def stack_of(plan: CampaignPlan, path: DiskPath) -> Stack:
     """The stack that a path stands on; only for paths with storage."""
-    if not plan.ground.is_block(path.layers):
+    if not plan.backing.is_block(path.layers):
         return Stack(path.layers, is_block=False)
-    return Stack(path.layers, is_block=True, image=image_key(path, plan.ground))
+    return Stack(path.layers, is_block=True, image=image_key(path, plan.backing))
 
 
 def stacks_of(plan: CampaignPlan) -> dict[Stack, int]:
@@ -47,11 +47,11 @@ def stacks_of(plan: CampaignPlan) -> dict[Stack, int]:
 
 def takes_turns(plan: CampaignPlan) -> bool:
     """True when stacks share the user's devices, and so stand one after the other."""
-    return sum(plan.ground.on_devices(stack.layers) for stack in stacks_of(plan)) > 1
+    return sum(plan.backing.on_devices(stack.layers) for stack in stacks_of(plan)) > 1
 
 
 def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
-    images = {image_key(path, plan.ground) for path in paths}
+    images = {image_key(path, plan.backing) for path in paths}
     # a format's own tables: at most a thousandth of the disk for 64 KiB clusters, more for
     # small ones; a quarter covers 512-byte clusters
     capacity = sum(_image_room(image, plan.size_bytes) for image in images if image is not None)
@@ -73,11 +73,11 @@ def _image_room(image: Image, size: int) -> int:
     return size + size // share + 16 * MIB
 
 
-def image_key(path: DiskPath, ground: Ground) -> Image | None:
+def image_key(path: DiskPath, backing: BackingDevices) -> Image | None:
     """What must be the same for two paths to share one image; None for a device as it is.
 
     The workload on the host has a raw image where the stack holds files.
     """
-    if path.on_host and not ground.is_block(path.layers):
+    if path.on_host and not backing.is_block(path.layers):
         return Image(ImageFormat.RAW)
     return path.image

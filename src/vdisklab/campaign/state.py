@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from vdisklab.errors import HostError
 from vdisklab.host.pagecache import evict, residency, warm, write_back
-from vdisklab.plan.segments import PageCache
-from vdisklab.result.model import Check
+from vdisklab.path.segments import PageCache
+from vdisklab.results.model import Check
 from vdisklab.storage.image import ImageFile
 
 # Shares of an image that may be in the page cache although it was emptied (a format's header is

@@ -8,18 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, VdisklabError
-from vdisklab.guest.emulator import probe_emulator
-from vdisklab.guest.starting import QEMU
+from vdisklab.guest.factory import QEMU
+from vdisklab.guest.qemu.emulator import probe_emulator
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.mounts import lies_in_memory
-from vdisklab.host.trials import try_io_uring
+from vdisklab.host.probes.trials import try_io_uring
+from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
+from vdisklab.path.disk_path import DiskPath, Layer
+from vdisklab.path.rules import impossible
+from vdisklab.path.segments import Aio, Bus, ImageFormat
 from vdisklab.plan.capabilities import Capabilities, Missing, QemuCapabilities
-from vdisklab.plan.ground import WORK_DIRECTORY, Ground
-from vdisklab.plan.path import DiskPath, Layer
 from vdisklab.plan.qemu import AskedQemu, Qemu, require_distinct
-from vdisklab.plan.rules import impossible
-from vdisklab.plan.segments import Aio, Bus, ImageFormat
 from vdisklab.progress import Progress, Step
 from vdisklab.storage.device import require_usable
 from vdisklab.storage.direct import serves_direct_io
@@ -50,7 +50,7 @@ def survey(
     paths: Iterable[DiskPath],
     progress: Progress,
     *,
-    ground: Ground = WORK_DIRECTORY,
+    backing: BackingDevices = WORK_DIRECTORY,
     qemus: Mapping[str, QemuCapabilities] = NO_QEMUS,
 ) -> Capabilities:
     """What of these paths cannot be had here. Each stack is built once, small and thin, on
@@ -65,14 +65,14 @@ def survey(
     direct: dict[str, bool | None] = {}
     stacks: dict[str, Missing] = {}
     with open_site(host, ledger, directory) as site:
-        stored = [path for path in wanted if path.has_storage and not impossible(path, ground)]
-        if ground.devices:
-            require_usable(host, ground)
+        stored = [path for path in wanted if path.has_storage and not impossible(path, backing)]
+        if backing.devices:
+            require_usable(host, backing)
         for number, stack in enumerate(dict.fromkeys(path.layers for path in stored)):
             spelled = "/".join(map(str, stack))
-            bottom = "the device as it is" if ground.devices else "the work directory"
+            bottom = "the device as it is" if backing.devices else "the work directory"
             progress(Step(f"trying {spelled or bottom}"))
-            direct[spelled] = _try_stack(site, stack, f"trial{number}", stacks, ground)
+            direct[spelled] = _try_stack(site, stack, f"trial{number}", stacks, backing)
     guests = tuple(path for path in wanted if not path.on_host)
     installed = tuple(path for path in guests if path.attachment.qemu is None)
     return Capabilities(
@@ -83,7 +83,7 @@ def survey(
         direct_io=direct,
         stacks=stacks,
         qemus=qemus,
-        on_tmpfs=not ground.devices and lies_in_memory(directory),
+        on_tmpfs=not backing.devices and lies_in_memory(directory),
     )
 
 
@@ -127,19 +127,19 @@ def _try_stack(
     layers: tuple[Layer, ...],
     name: str,
     missing: dict[str, Missing],
-    ground: Ground,
+    backing: BackingDevices,
 ) -> bool | None:
     spelled = "/".join(map(str, layers))
     if layers and os.geteuid() != 0:
         missing[spelled] = Missing("it takes root to build it", "run vdisklab as root")
         return None
-    if not layers and ground.devices:
-        return serves_direct_io(Target(ground.devices[0], is_block=True))
+    if not layers and backing.devices:
+        return serves_direct_io(Target(backing.devices[0], is_block=True))
     # on slices: the user's devices are not touched
-    trial = Ground(disks=ground.disks_for(layers), arc_bytes=ground.arc_bytes)
+    trial = BackingDevices(disks=backing.disks_for(layers), arc_bytes=backing.arc_bytes)
     try:
         with build_stack(
-            site, layers, _TRIAL_CAPACITY, name, ground=trial, allocate=False
+            site, layers, _TRIAL_CAPACITY, name, backing=trial, allocate=False
         ) as target:
             return serves_direct_io(target)
     except DirtyHostError:

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.analysis.durability import Verdicts, durability
-from vdisklab.analysis.findings import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.findings import Caveats, caveats_of
 from vdisklab.analysis.observations import narrowed
 from vdisklab.analysis.rank import Ranking
 from vdisklab.analysis.rank import rank as rank_cells
@@ -36,8 +35,9 @@ from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import CommandError, DatabaseError, HostError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
-from vdisklab.plan.path import DiskPath
-from vdisklab.report.auditing import (
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import Verdicts, durability
+from vdisklab.render.auditing import (
     AuditAnswer,
     AuditedDisk,
     Standing,

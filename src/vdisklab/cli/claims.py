@@ -12,8 +12,8 @@ from rich.console import Console
 
 from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.cli import asking
-from vdisklab.cli.asking import ask, load_profile
+from vdisklab.cli import campaign_options as asking
+from vdisklab.cli.campaign_options import ask, load_profile
 from vdisklab.cli.filling import NOTHING, Filled, measure_missing
 from vdisklab.cli.held import held_claims
 from vdisklab.cli.tables import (
@@ -39,7 +39,7 @@ from vdisklab.errors import (
 from vdisklab.plan.build import NO_BASELINE
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.request import Request
-from vdisklab.report.claims import ClaimsAnswer, claims_document, claims_table, junit_xml
+from vdisklab.render.claims import ClaimsAnswer, claims_document, claims_table, junit_xml
 from vdisklab.units import MIB, format_bytes
 from vdisklab.workload.directions import directions_of
 

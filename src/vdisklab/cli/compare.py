@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.analysis.circumstances import host_findings
 from vdisklab.analysis.compare import compare_cells
-from vdisklab.analysis.findings import caveats_of
+from vdisklab.analysis.diagnostics.circumstances import host_findings
+from vdisklab.analysis.diagnostics.findings import caveats_of
 from vdisklab.analysis.observations import Observations, split_label
 from vdisklab.analysis.published import builtin_publications, find_series
 from vdisklab.cli.held import held_series
@@ -27,10 +27,10 @@ from vdisklab.cli.tables import (
     open_results,
 )
 from vdisklab.errors import PlanError
-from vdisklab.plan.path import DiskPath, parse_path
+from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.plan.qemu import without_qemu
-from vdisklab.report.comparison import ComparisonAnswer, comparison_document, comparison_table
-from vdisklab.report.published import PublishedAnswer, published_document, published_table
+from vdisklab.render.comparison import ComparisonAnswer, comparison_document, comparison_table
+from vdisklab.render.published import PublishedAnswer, published_document, published_table
 
 _QEMU = "qemu="
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from vdisklab.errors import PlanError
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.matrix import Matrix, expand_matrix
-from vdisklab.powercut.bootsector import BUSES
 from vdisklab.powercut.campaign import AccessKind, Question, Settings
-from vdisklab.powercut.cuts import Wanted
-from vdisklab.powercut.driver import DriverSetting
-from vdisklab.powercut.stack import require_judgeable
-from vdisklab.powercut.trace import ClientKind
+from vdisklab.powercut.clients.bootsector import BUSES
+from vdisklab.powercut.clients.driver import DriverSetting
+from vdisklab.powercut.cutting.cuts import Wanted
+from vdisklab.powercut.recording.stack import require_judgeable
+from vdisklab.powercut.recording.trace import ClientKind
 
 EXHAUSTIVE_CHANGES = 16
 DEFAULT_STATES = 1000

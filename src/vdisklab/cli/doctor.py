@@ -19,14 +19,14 @@ from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.run import cache_directory
 from vdisklab.cli.tables import Format, dumps
 from vdisklab.errors import HostError
+from vdisklab.guest.factory import Surroundings
 from vdisklab.guest.kvmtrial import try_kvm_with_guest
-from vdisklab.guest.starting import Surroundings
 from vdisklab.host.command import Host, LocalHost
-from vdisklab.host.kvm import KvmTrial, try_kvm
 from vdisklab.host.ledger import open_ledger
-from vdisklab.host.probe import Finding, Inspection, State, can_do_main_job, examine
+from vdisklab.host.probes.findings import Finding, Inspection, State, can_do_main_job, examine
+from vdisklab.host.probes.kvm import KvmTrial, try_kvm
 from vdisklab.progress import Progress
-from vdisklab.report.document import document
+from vdisklab.render.document import document
 
 _STYLES = {State.OK: "green", State.LIMITED: "yellow", State.MISSING: "red"}
 

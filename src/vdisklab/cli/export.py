@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.analysis.durability import durability
 from vdisklab.errors import PlanError
 from vdisklab.export.form import Wish, for_any_qemu
 from vdisklab.export.registry import EXPORTERS, Form
-from vdisklab.plan.path import parse_path
-from vdisklab.report.keeping import durability_sentence
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import durability
+from vdisklab.render.keeping import durability_sentence
 from vdisklab.units import parse_size
 
 _DOMAIN_TYPES = ("kvm", "qemu")

@@ -11,7 +11,7 @@ from rich.console import Console
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.analysis.claims import answer_claims
 from vdisklab.analysis.observations import from_numbers
-from vdisklab.cli.asking import load_profile
+from vdisklab.cli.campaign_options import load_profile
 from vdisklab.cli.missing import Group, missing_groups, request_for, whole_claims
 from vdisklab.cli.run import measure
 from vdisklab.cli.tables import Loaded, database_url, disagreement, load_chosen
@@ -20,8 +20,8 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.plan.build import DEFAULT_BLOCKS
 from vdisklab.plan.request import Request
-from vdisklab.result.model import Campaign
-from vdisklab.result.store import Store, open_store
+from vdisklab.results.model import Campaign
+from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted
 
 NOTHING = Loaded((), (), from_numbers({}))

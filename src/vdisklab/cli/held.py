@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vdisklab.analysis.circumstances import host_findings
 from vdisklab.analysis.claimfile import ClaimFile
 from vdisklab.analysis.claims import ClaimVerdict, answer_claims
-from vdisklab.analysis.findings import caveats_of
+from vdisklab.analysis.diagnostics.circumstances import host_findings
+from vdisklab.analysis.diagnostics.findings import caveats_of
 from vdisklab.analysis.published import Publication, compare_shape, find_series
-from vdisklab.cli.asking import DEFAULT_PROFILE
+from vdisklab.cli.campaign_options import DEFAULT_PROFILE
 from vdisklab.cli.missing import Group, missing_groups, request_for, spell
 from vdisklab.cli.tables import Loaded
 from vdisklab.plan.request import Request
-from vdisklab.report.claims import ClaimsAnswer
-from vdisklab.report.published import PublishedAnswer
+from vdisklab.render.claims import ClaimsAnswer
+from vdisklab.render.published import PublishedAnswer
 
 
 def held_claims(

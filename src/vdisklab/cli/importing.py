@@ -17,12 +17,12 @@ import typer
 from vdisklab.analysis.observations import cell_label
 from vdisklab.cli.tables import DbOption, database_url
 from vdisklab.errors import PlanError, WorkloadError
-from vdisklab.plan.segments import PageCache
-from vdisklab.result.model import Campaign, Evidence, HostFacts, Measurement, Origin, Run
-from vdisklab.result.store import Store, open_store
+from vdisklab.path.segments import PageCache
+from vdisklab.results.model import Campaign, Evidence, HostFacts, Measurement, Origin, Run
+from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted
-from vdisklab.workload.foreign.base import Report, printable
-from vdisklab.workload.foreign.recognise import recognise
+from vdisklab.workload.importers.base import Report, printable
+from vdisklab.workload.importers.recognise import recognise
 
 # More than any of these programs writes; what is larger is something else.
 _LARGEST = 64 << 20

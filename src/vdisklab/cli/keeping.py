@@ -7,7 +7,7 @@ from typing import Protocol
 from vdisklab.errors import DatabaseBusyError
 from vdisklab.host.deadline import Clock, SystemClock
 from vdisklab.progress import Note, Progress
-from vdisklab.result.model import Run
+from vdisklab.results.model import Run
 from vdisklab.units import format_duration
 
 _PATIENCE_SECONDS = 900.0

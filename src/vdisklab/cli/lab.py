@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vdisklab.cli.asking import ask, asked_paths
-from vdisklab.cli.bring_back import DATABASE, LabHost, bring_back
+from vdisklab.cli.campaign_options import ask, asked_paths
+from vdisklab.cli.import_lab import DATABASE, LabHost, bring_back
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.run import print_ranking
 from vdisklab.cli.run import run as run_verb
@@ -23,8 +23,8 @@ from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url
 from vdisklab.errors import GuestError, HostError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
-from vdisklab.host.kvm import try_kvm
 from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.host.probes.kvm import try_kvm
 from vdisklab.lab.image import LabImage, build_image, find_image, require_same_python
 from vdisklab.lab.machine import (
     LABEL,
@@ -38,7 +38,7 @@ from vdisklab.lab.machine import (
 from vdisklab.lab.payload import carried_files, payload_disk
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
 from vdisklab.progress import Note, Step
-from vdisklab.result.store import open_store
+from vdisklab.results.store import open_store
 from vdisklab.storage.site import Site, open_site
 from vdisklab.units import format_duration, parse_size
 

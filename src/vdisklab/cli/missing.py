@@ -10,13 +10,13 @@ from pathlib import Path
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.analysis.claims import ClaimAnswer
 from vdisklab.errors import HostError
+from vdisklab.path.cell import PageCacheChoice
 from vdisklab.plan.build import NO_BASELINE
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.cell import PageCacheChoice
 from vdisklab.plan.guest import AcceleratorChoice, Firmware, SystemBus
 from vdisklab.plan.request import GuestRequest, Request
-from vdisklab.result.address import without_password
-from vdisklab.result.model import Campaign
+from vdisklab.results.address import without_password
+from vdisklab.results.model import Campaign
 from vdisklab.units import format_size
 
 

@@ -23,20 +23,20 @@ from vdisklab.campaign.preview import CellCommands, preview_cell
 from vdisklab.campaign.schedule import Slot, block_order, schedule
 from vdisklab.campaign.session import guest_buses, require_space
 from vdisklab.campaign.stacks import takes_turns
-from vdisklab.cli import asking
-from vdisklab.cli.asking import ask, make_plan
+from vdisklab.cli import campaign_options as asking
+from vdisklab.cli.campaign_options import ask, make_plan
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.tables import Format, FormatOption, dumps
 from vdisklab.errors import HostError
-from vdisklab.guest.starting import boot_files
+from vdisklab.guest.factory import boot_files
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan, Dropped
-from vdisklab.plan.cell import Cell
 from vdisklab.plan.guest import Accelerator
-from vdisklab.report.document import Json, document
-from vdisklab.report.tables import Column, Table, Value, as_csv, sanitise, show, text
+from vdisklab.render.document import Json, document
+from vdisklab.render.tables import Column, Table, Value, as_csv, sanitise, show, text
 from vdisklab.units import counted, format_bytes, format_duration
 
 CommandsOption = Annotated[
@@ -130,8 +130,8 @@ def plan_document(planned: CampaignPlan, spelled: Mapping[Cell, CellCommands]) -
         fingerprint=planned.fingerprint,
         seconds_estimated=campaign_seconds(planned, slots),
         bytes_needed=room_needed(planned),
-        builds=builds(planned, slots) if planned.ground.devices else None,
-        build_seconds=build_seconds(planned, slots) if planned.ground.devices else None,
+        builds=builds(planned, slots) if planned.backing.devices else None,
+        build_seconds=build_seconds(planned, slots) if planned.backing.devices else None,
         cells=[
             {
                 "path": cell.path.canonical,
@@ -219,9 +219,9 @@ def _refusals(planned: CampaignPlan) -> tuple[str, ...]:
 
 def _rebuilding(planned: CampaignPlan, slots: Sequence[Slot]) -> tuple[str, ...]:
     """What it costs that stacks take turns on the user's devices."""
-    if not planned.ground.devices:
+    if not planned.backing.devices:
         return ()
-    names = ", ".join(map(str, planned.ground.devices))
+    names = ", ".join(map(str, planned.backing.devices))
     if not builds(planned, slots):
         return (f"no path stands on {names}: nothing is built there",)
     if not takes_turns(planned):

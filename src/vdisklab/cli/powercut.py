@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vdisklab.cli.asking import AcceleratorOption, DirOption, PathsArgument
+from vdisklab.cli.campaign_options import AcceleratorOption, DirOption, PathsArgument
 from vdisklab.cli.cutquestions import (
     DEFAULT_STATES,
     EXHAUSTIVE_CHANGES,
@@ -25,27 +25,27 @@ from vdisklab.cli.run import cache_directory
 from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url, emit
 from vdisklab.cli.verdicts import says_nothing_of_its_device
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError
-from vdisklab.guest.starting import Surroundings
+from vdisklab.guest.factory import Surroundings
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.path.segments import LayerKind
 from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
-from vdisklab.plan.segments import LayerKind
 from vdisklab.powercut.campaign import AccessKind, Question, Settings, answers
+from vdisklab.powercut.clients.driver import DriverSetting
+from vdisklab.powercut.clients.guests import open_guests
 from vdisklab.powercut.controls import ControlResult, run_controls
-from vdisklab.powercut.cuts import TEAR_BYTES
-from vdisklab.powercut.dmlog import DISK_LOG, require_log_writes
-from vdisklab.powercut.driver import DriverSetting
-from vdisklab.powercut.guests import open_guests
-from vdisklab.powercut.lab import Lab, open_lab
-from vdisklab.powercut.logdisk import LoggedBy
+from vdisklab.powercut.cutting.cuts import TEAR_BYTES
+from vdisklab.powercut.recording.dmlog import DISK_LOG, require_log_writes
+from vdisklab.powercut.recording.logdisk import LoggedBy
+from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.replay import Replayed, replayed
-from vdisklab.powercut.trace import ClientKind
+from vdisklab.powercut.session import Lab, open_lab
 from vdisklab.progress import Note, Progress
-from vdisklab.report.powercut import power_cut_document, power_cut_table
-from vdisklab.result.model import HostFacts
-from vdisklab.result.powercut import PowerCut
-from vdisklab.result.store import Store, open_store
+from vdisklab.render.powercut import power_cut_document, power_cut_table
+from vdisklab.results.model import HostFacts
+from vdisklab.results.powercut import PowerCut
+from vdisklab.results.store import Store, open_store
 from vdisklab.storage.zfs import require_zfs
 from vdisklab.units import MIB
 

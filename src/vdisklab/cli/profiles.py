@@ -9,15 +9,15 @@ import typer
 
 from vdisklab.campaign.estimate import campaign_seconds, room_needed
 from vdisklab.campaign.schedule import schedule
-from vdisklab.cli.asking import load_profile
+from vdisklab.cli.campaign_options import load_profile
 from vdisklab.cli.tables import Format, FormatOption, emit
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.request import Request
-from vdisklab.report.document import document
-from vdisklab.report.tables import Column, Table, Value, as_records, text
+from vdisklab.render.document import document
+from vdisklab.render.tables import Column, Table, Value, as_records, text
 from vdisklab.units import format_bytes, format_duration
 from vdisklab.workload.registry import builtin_profiles
 

@@ -7,22 +7,26 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.analysis.ceilings import ceiling_findings
-from vdisklab.analysis.circumstances import host_findings
 from vdisklab.analysis.compare import against_baseline
-from vdisklab.analysis.doubt import FromPageCache
-from vdisklab.analysis.findings import (
+from vdisklab.analysis.diagnostics.ceilings import ceiling_findings
+from vdisklab.analysis.diagnostics.circumstances import host_findings
+from vdisklab.analysis.diagnostics.doubt import FromPageCache
+from vdisklab.analysis.diagnostics.findings import (
     Finding,
     NoBaseline,
     caveats_of,
     failed_cells,
     ranking_findings,
 )
+from vdisklab.analysis.diagnostics.stability import (
+    bimodal_findings,
+    drift_findings,
+    first_block_findings,
+)
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.rank import rank as rank_cells
 from vdisklab.analysis.score import NoScore, Score, Scored, add_scores
-from vdisklab.analysis.stability import bimodal_findings, drift_findings, first_block_findings
 from vdisklab.analysis.summary import summarise
 from vdisklab.cli.tables import (
     CampaignOption,
@@ -42,7 +46,7 @@ from vdisklab.cli.tables import (
 )
 from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import PlanError
-from vdisklab.report.ranking import RankingAnswer, ranking_bars, ranking_document, ranking_table
+from vdisklab.render.ranking import RankingAnswer, ranking_bars, ranking_document, ranking_table
 
 DEFAULT_METRIC = "overall"
 SCORES = {DEFAULT_METRIC: Score.OVERALL, "read": Score.READ, "write": Score.WRITE}

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.analysis.diagnostics.findings import Finding, caveats_of, ranking_findings
 from vdisklab.analysis.evidence import Workings, workings
-from vdisklab.analysis.findings import Finding, caveats_of, ranking_findings
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.mix import MIX, add_mix
-from vdisklab.analysis.needs import Need, example_of, parse_need
 from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,
@@ -39,7 +38,8 @@ from vdisklab.cli.tables import (
 )
 from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import PlanError
-from vdisklab.report.recommending import (
+from vdisklab.path.needs import Need, example_of, parse_need
+from vdisklab.render.recommending import (
     RecommendationAnswer,
     recommendation_document,
     recommendation_table,

@@ -15,21 +15,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vdisklab.analysis.circumstances import host_findings
 from vdisklab.analysis.claimfile import builtin_claims
 from vdisklab.analysis.compare import against_baseline
 from vdisklab.analysis.courses import Course, courses
-from vdisklab.analysis.doubt import FromPageCache
-from vdisklab.analysis.evidence import Workings, workings
-from vdisklab.analysis.findings import (
+from vdisklab.analysis.diagnostics.circumstances import host_findings
+from vdisklab.analysis.diagnostics.doubt import FromPageCache
+from vdisklab.analysis.diagnostics.findings import (
     Finding,
     NoBaseline,
     caveats_of,
     failed_cells,
     ranking_findings,
 )
+from vdisklab.analysis.evidence import Workings, workings
 from vdisklab.analysis.intervals import MIN_BLOCKS
-from vdisklab.analysis.needs import Need, NeedKind
 from vdisklab.analysis.observations import MeasureKey, Observations, cell_label
 from vdisklab.analysis.published import builtin_publications
 from vdisklab.analysis.rank import rank as rank_cells
@@ -53,12 +52,13 @@ from vdisklab.cli.tables import (
 )
 from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import HostError, PlanError
-from vdisklab.report.contents import Contents, from_page_cache
-from vdisklab.report.drawing import drawing_aside
-from vdisklab.report.recommending import RecommendationAnswer
+from vdisklab.path.needs import Need, NeedKind
+from vdisklab.render.charts.drawing import drawing_aside
+from vdisklab.render.page.contents import Contents, from_page_cache
+from vdisklab.render.recommending import RecommendationAnswer
 
 if TYPE_CHECKING:
-    from vdisklab.report.files import Files
+    from vdisklab.render.page.files import Files
 
 
 DOUBTED_CELLS = 1000
@@ -108,7 +108,7 @@ def report(
     """  # fmt: skip
     with _everything_kept(), drawing_aside() as draw, open_results(db) as results:
         contents = gather(results, campaign)
-        from vdisklab.report.files import ReportFormat, build  # noqa: PLC0415 - half a second
+        from vdisklab.render.page.files import ReportFormat, build  # noqa: PLC0415 - half a second
 
         chosen = ReportFormat(form.value)
         files = build(contents, chosen, draw)

@@ -21,8 +21,8 @@ from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import Identity, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import schedule
 from vdisklab.campaign.session import open_bench
-from vdisklab.cli import asking
-from vdisklab.cli.asking import DEFAULT_PROFILE, ask, load_profile, make_plan
+from vdisklab.cli import campaign_options as asking
+from vdisklab.cli.campaign_options import DEFAULT_PROFILE, ask, load_profile, make_plan
 from vdisklab.cli.keeping import keep_run
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.plan import print_dropped, print_warnings
@@ -39,21 +39,21 @@ from vdisklab.cli.table import table
 from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url, load, open_results
 from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
-from vdisklab.guest.starting import Surroundings
+from vdisklab.guest.factory import Surroundings
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.deadline import patience
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.medium import describe_device, medium_of
+from vdisklab.path.segments import HOST
 from vdisklab.plan.build import DEFAULT_BLOCKS, NO_BASELINE
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.needs import only_with
 from vdisklab.plan.request import Request
-from vdisklab.plan.segments import HOST
 from vdisklab.progress import CampaignStarted, Note, Progress
-from vdisklab.report.wording import search_effort, search_sentence
-from vdisklab.result.model import Campaign, HostFacts, Run
-from vdisklab.result.store import Store, open_store
+from vdisklab.render.wording import search_effort, search_sentence
+from vdisklab.results.model import Campaign, HostFacts, Run
+from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted
 
 
@@ -422,9 +422,9 @@ def _differences(before: HostFacts, now: HostFacts) -> list[str]:
 
 def _medium(plan: CampaignPlan) -> str | None:
     """The device below the work directory, or those that stacks stand on instead."""
-    if not plan.ground.devices:
+    if not plan.backing.devices:
         return medium_of(plan.directory)
-    known = [describe_device(device) or str(device) for device in plan.ground.devices]
+    known = [describe_device(device) or str(device) for device in plan.backing.devices]
     return " + ".join(known)
 
 

@@ -11,8 +11,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from vdisklab.analysis.ceilings import is_on_host
-from vdisklab.analysis.durability import Durability, Keeping, Verdicts, durability
+from vdisklab.analysis.diagnostics.ceilings import is_on_host
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import (
     Floats,
@@ -30,14 +29,15 @@ from vdisklab.campaign.schedule import schedule
 from vdisklab.cli.rank import DEFAULT_METRIC, SCORES
 from vdisklab.cli.tables import Results, find_measure
 from vdisklab.errors import PlanError
+from vdisklab.path.cell import Cell
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import Durability, Keeping, Verdicts, durability
+from vdisklab.path.segments import HOST
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.cell import Cell
 from vdisklab.plan.needs import DURABLE, Need, parse_need
-from vdisklab.plan.path import DiskPath
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.segments import HOST
-from vdisklab.report.keeping import basis
-from vdisklab.result.model import METRICS, Campaign, Direction
+from vdisklab.render.keeping import basis
+from vdisklab.results.model import METRICS, Campaign, Direction
 from vdisklab.units import counted, format_duration, parse_duration
 from vdisklab.workload.directions import directions_of
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from vdisklab.cli.tables import DbOption, Format, FormatOption, emit, open_results
-from vdisklab.report.run import run_document, run_tables, samples_table
-from vdisklab.report.tables import sanitise
+from vdisklab.render.run import run_document, run_tables, samples_table
+from vdisklab.render.tables import sanitise
 
 
 def show(

@@ -10,8 +10,8 @@ from vdisklab.audit.disk import NOWHERE, ConfiguredDisk, Surroundings
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.mounts import read_mounts
-from vdisklab.plan.path import Image, Layer
-from vdisklab.plan.segments import ImageFormat, LayerKind
+from vdisklab.path.disk_path import Image, Layer
+from vdisklab.path.segments import ImageFormat, LayerKind
 
 
 def look_around(host: Host, disk: ConfiguredDisk) -> Surroundings:

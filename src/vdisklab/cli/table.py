@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from vdisklab import __version__
-from vdisklab.analysis.findings import caveats_of
+from vdisklab.analysis.diagnostics.findings import caveats_of
 from vdisklab.analysis.observations import cell_label
 from vdisklab.cli.fsyncs import Planned, fsync_notes, of_sysbench
 from vdisklab.cli.tables import (
@@ -27,7 +27,7 @@ from vdisklab.cli.tables import (
 )
 from vdisklab.cli.tables import load as load_campaigns
 from vdisklab.errors import PlanError
-from vdisklab.report.articles import (
+from vdisklab.render.articles import (
     Medians,
     beside,
     crystaldiskmark_text,
@@ -35,13 +35,13 @@ from vdisklab.report.articles import (
     medians,
     side_by_side,
 )
-from vdisklab.report.bonnie import bonnie_measurements, bonnie_text
-from vdisklab.report.document import document
-from vdisklab.report.grid import grid_table
-from vdisklab.report.systems import boot_table, growth_table
-from vdisklab.report.tables import Table, as_records, sanitise
-from vdisklab.report.wording import caution
-from vdisklab.result.model import Campaign, Origin
+from vdisklab.render.bonnie import bonnie_measurements, bonnie_text
+from vdisklab.render.document import document
+from vdisklab.render.grid import grid_table
+from vdisklab.render.systems import boot_table, growth_table
+from vdisklab.render.tables import Table, as_records, sanitise
+from vdisklab.render.wording import caution
+from vdisklab.results.model import Campaign, Origin
 from vdisklab.workload.install import PROGRAM as INSTALL
 
 

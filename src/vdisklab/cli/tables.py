@@ -15,10 +15,11 @@ from typing import Annotated, Protocol
 import typer
 from rich.console import Console
 
-from vdisklab.analysis.direct import direct_findings
-from vdisklab.analysis.doubt import Doubt, FromPageCache, NotDirect
+from vdisklab.analysis.diagnostics.direct import direct_findings
+from vdisklab.analysis.diagnostics.doubt import Doubt, FromPageCache, NotDirect
+from vdisklab.analysis.diagnostics.findings import Outline
+from vdisklab.analysis.diagnostics.witness import evidence_findings
 from vdisklab.analysis.evidence import Tally
-from vdisklab.analysis.findings import Outline
 from vdisklab.analysis.observations import (
     Columns,
     MeasureKey,
@@ -27,18 +28,17 @@ from vdisklab.analysis.observations import (
     from_columns,
     split_label,
 )
-from vdisklab.analysis.witness import evidence_findings
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
-from vdisklab.plan.path import parse_path
-from vdisklab.plan.segments import PageCache
-from vdisklab.report.document import Json
-from vdisklab.report.tables import Table, as_csv, show
-from vdisklab.result.address import default_url
-from vdisklab.result.model import Campaign, Run, Witnessed
-from vdisklab.result.observations import Example, RunCourse
-from vdisklab.result.powercut import PowerCut
-from vdisklab.result.store import open_store
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import PageCache
+from vdisklab.render.document import Json
+from vdisklab.render.tables import Table, as_csv, show
+from vdisklab.results.address import default_url
+from vdisklab.results.model import Campaign, Run, Witnessed
+from vdisklab.results.observations import Example, RunCourse
+from vdisklab.results.powercut import PowerCut
+from vdisklab.results.store import open_store
 
 PIPE_WIDTH = 120
 """Characters in a line where the output is no terminal and COLUMNS says nothing."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from vdisklab.analysis.durability import Cuts, PathVerdict, Verdicts, forgets_fua
 from vdisklab.cli.tables import Results
-from vdisklab.plan.path import parse_path
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import Cuts, PathVerdict, Verdicts, forgets_fua
 from vdisklab.powercut.campaign import AccessKind
-from vdisklab.powercut.driver import DriverSetting
-from vdisklab.powercut.trace import ClientKind
-from vdisklab.powercut.verdict import Outcome
-from vdisklab.result.model import HostFacts
-from vdisklab.result.powercut import PowerCut
+from vdisklab.powercut.clients.driver import DriverSetting
+from vdisklab.powercut.judging.verdict import Outcome
+from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.results.model import HostFacts
+from vdisklab.results.powercut import PowerCut
 
 
 def stored_verdicts(results: Results, host: HostFacts) -> Verdicts:

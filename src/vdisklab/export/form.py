@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vdisklab.errors import PlanError
-from vdisklab.plan.path import DiskPath
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.rules import impossible
+from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.qemu import without_qemu
-from vdisklab.plan.rules import impossible
-from vdisklab.plan.segments import ImageFormat
 from vdisklab.units import GIB
 
 

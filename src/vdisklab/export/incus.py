@@ -10,7 +10,7 @@ from __future__ import annotations
 from vdisklab.export.form import Exported, Gap, NotExpressibleError, Wish, check
 from vdisklab.export.kubevirt import Node, to_yaml
 from vdisklab.export.preparation import commented
-from vdisklab.plan.segments import Bus, CacheMode, ImageFormat, WriteCache
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat, WriteCache
 
 _CACHES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.UNSAFE)
 _BUSES = {

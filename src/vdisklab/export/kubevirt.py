@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from vdisklab.errors import PlanError
 from vdisklab.export.form import Exported, Gap, NotExpressibleError, Wish, check
 from vdisklab.export.preparation import commented
-from vdisklab.plan.segments import Aio, Bus, CacheMode, ImageFormat, WriteCache
+from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, WriteCache
 
 _CACHES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH)
 _BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.USB)

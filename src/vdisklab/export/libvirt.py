@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from vdisklab.export.form import Exported, Gap, Wish, check
 from vdisklab.export.preparation import preparation
 from vdisklab.export.qemu import DIRECTORY, arguments
-from vdisklab.guest.blockdev import write_cache_property
-from vdisklab.plan.segments import Bus, CacheMode, ImageFormat, WriteCache
+from vdisklab.guest.qemu.blockdev import write_cache_property
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat, WriteCache
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 PATH_NAMESPACE = "urn:vdisklab:disk-path:1"

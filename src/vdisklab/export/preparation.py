@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vdisklab.export.form import Gap, Wish
-from vdisklab.plan.segments import ImageFormat
+from vdisklab.path.segments import ImageFormat
 from vdisklab.storage.image import create_command
 
 

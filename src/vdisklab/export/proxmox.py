@@ -10,7 +10,7 @@ from __future__ import annotations
 from vdisklab.errors import PlanError
 from vdisklab.export.form import Exported, Gap, NotExpressibleError, Wish, check
 from vdisklab.export.preparation import commented
-from vdisklab.plan.segments import Bus, CacheMode, ImageFormat, WriteCache
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat, WriteCache
 
 _FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2, ImageFormat.VMDK, ImageFormat.QED)
 _SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "sata0"}

@@ -6,8 +6,8 @@ import shlex
 
 from vdisklab.export.form import Exported, Wish, check
 from vdisklab.export.preparation import commented, preparation
-from vdisklab.guest.blockdev import Disk, cold_arguments
-from vdisklab.plan.segments import Bus
+from vdisklab.guest.qemu.blockdev import Disk, cold_arguments
+from vdisklab.path.segments import Bus
 
 SERIAL = "disk0"
 DIRECTORY = "/var/lib/libvirt/images"

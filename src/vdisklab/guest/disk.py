@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from vdisklab.guest.argv import HOTPLUG_PORTS
-from vdisklab.guest.blockdev import Disk, QmpCommand, attach_commands, detach_commands
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.system import GuestDisk
-from vdisklab.plan.segments import Bus
+from vdisklab.guest.qemu.argv import HOTPLUG_PORTS
+from vdisklab.guest.qemu.blockdev import Disk, QmpCommand, attach_commands, detach_commands
+from vdisklab.guest.system.base import GuestDisk
+from vdisklab.path.segments import Bus
 
 _UNPLUG_SECONDS = 30.0
 

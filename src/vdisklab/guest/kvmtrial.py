@@ -8,15 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import VdisklabError
-from vdisklab.guest.accelerator import Verdict
-from vdisklab.guest.argv import GuestConfig
-from vdisklab.guest.kernel import is_kernel_at_hand
+from vdisklab.guest.factory import QEMU, Surroundings, boot_files, choose_verdict
+from vdisklab.guest.image.kernel import is_kernel_at_hand
 from vdisklab.guest.machine import Machine, start_machine
-from vdisklab.guest.starting import QEMU, Surroundings, boot_files, choose_verdict
-from vdisklab.host.kvm import KvmTrial, try_kvm
+from vdisklab.guest.qemu.accelerator import Verdict
+from vdisklab.guest.qemu.argv import GuestConfig
+from vdisklab.host.probes.kvm import KvmTrial, try_kvm
+from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.plan.qemu import Qemu
-from vdisklab.plan.segments import Bus
 
 _BUSES = frozenset({Bus.VIRTIO})
 

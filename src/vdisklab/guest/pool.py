@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
-from vdisklab.guest.blockdev import Disk
 from vdisklab.guest.disk import attached_disk
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.observe import QemuProcess, read_process
-from vdisklab.guest.system import GuestDisk, UnfitGuestError
-from vdisklab.plan.segments import Aio, Bus
+from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.qemu.observe import QemuProcess, read_process
+from vdisklab.guest.system.base import GuestDisk, UnfitGuestError
+from vdisklab.path.segments import Aio, Bus
 from vdisklab.progress import Progress, Step
-from vdisklab.result.model import Check
+from vdisklab.results.model import Check
 
 
 @dataclass(frozen=True, slots=True)

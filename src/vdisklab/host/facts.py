@@ -13,7 +13,7 @@ from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.host.kernelfile import read_text
 from vdisklab.host.medium import SYSTEM, medium_of
-from vdisklab.result.model import HostFacts
+from vdisklab.results.model import HostFacts
 
 __all__ = ["collect_facts", "medium_of", "program_version"]
 

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from pathlib import Path
 
 from vdisklab.errors import GuestError, HostError
-from vdisklab.guest.process import qemu_process
+from vdisklab.guest.qemu.process import qemu_process
 from vdisklab.host.command import Host, environment
 from vdisklab.host.deadline import PATIENCE, patience
 from vdisklab.host.ledger import Kind

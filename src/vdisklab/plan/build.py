@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from vdisklab.errors import PlanError
+from vdisklab.path.backing import BackingDevices
+from vdisklab.path.braces import expand_segments
+from vdisklab.path.cell import Cell, PageCacheChoice
+from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.segments import HOST
 from vdisklab.plan.bootable import bootable
-from vdisklab.plan.braces import expand_segments
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
-from vdisklab.plan.cell import Cell, PageCacheChoice
-from vdisklab.plan.ground import Ground
-from vdisklab.plan.guest import AcceleratorChoice, GuestPlan, OwnGuest
+from vdisklab.plan.guest import AcceleratorChoice, GuestPlan, UserGuest
 from vdisklab.plan.matrix import Matrix, cells_of, expand_matrix, require_possible
-from vdisklab.plan.path import DiskPath, parse_path
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.qemu import Qemu, with_each
 from vdisklab.plan.request import GuestRequest, Request
-from vdisklab.plan.segments import HOST
 from vdisklab.units import GIB, MIB, format_size
 
 DEFAULT_BLOCKS = 5
@@ -60,7 +60,7 @@ def build_plan(
     capabilities: Capabilities,
     profile: Profile,
     qemus: tuple[Qemu, ...] = (),
-    own: OwnGuest | None = None,
+    own: UserGuest | None = None,
 ) -> CampaignPlan:
     """The plan that a request stands for on a host with these capabilities and QEMUs.
 
@@ -68,10 +68,10 @@ def build_plan(
 
     Raises PlanError for values or paths that cannot be, HostError for those not to be had here.
     """
-    ground = ground_of(request)
+    backing = backing_of(request)
     names = tuple(qemu.name for qemu in qemus)
     matrix = expand_matrix(
-        request.paths, _or(request.page_cache, PageCacheChoice.BOTH), capabilities, ground, names
+        request.paths, _or(request.page_cache, PageCacheChoice.BOTH), capabilities, backing, names
     )
     guest = replace(_guest(request.guest), own=own)
     matrix = bootable(_fitting(matrix, guest), profile)
@@ -92,7 +92,7 @@ def build_plan(
         directory=_or(request.directory, Path()).absolute(),
         baseline=baseline,
         guest=guest,
-        ground=ground,
+        backing=backing,
         label=_or(request.label, ""),
         scale=_or(request.scale, 1.0),
         qemus=qemus,
@@ -105,9 +105,9 @@ def _or(value: _Value | None, default: _Value) -> _Value:
     return default if value is None else value
 
 
-def ground_of(request: Request) -> Ground:
+def backing_of(request: Request) -> BackingDevices:
     """What the stacks of a request stand on; devices by their absolute paths."""
-    return Ground(
+    return BackingDevices(
         devices=tuple(device.absolute() for device in request.devices),
         destroy=tuple(device.absolute() for device in request.destroy),
         disks=request.disks,
@@ -182,7 +182,7 @@ def _with_baseline(
         return matrix.cells[0].path, matrix
     if request.baseline is not None:
         baseline = _one_path(request.baseline, qemus)
-        require_possible(baseline, capabilities, ground_of(request))
+        require_possible(baseline, capabilities, backing_of(request))
         return baseline, _including(baseline, request, matrix, capabilities)
     for cell in matrix.cells:
         if cell.path.on_host:
@@ -223,11 +223,11 @@ def _check(plan: CampaignPlan) -> None:
     _check_between("blocks", plan.blocks, 1, MOST_BLOCKS)
     _check_between("seed", plan.seed, 0, LARGEST_SEED)
     _check_between("cpus of the guest", plan.guest.cpus, 1, MOST_CPUS)
-    if plan.ground.disks is not None:
-        _check_between("disks", plan.ground.disks, 1, MOST_DISKS)
-    if plan.ground.arc_bytes is not None and plan.ground.arc_bytes < SMALLEST_ARC:
+    if plan.backing.disks is not None:
+        _check_between("disks", plan.backing.disks, 1, MOST_DISKS)
+    if plan.backing.arc_bytes is not None and plan.backing.arc_bytes < SMALLEST_ARC:
         raise PlanError(
-            f"arc is {format_size(plan.ground.arc_bytes)}",
+            f"arc is {format_size(plan.backing.arc_bytes)}",
             hint=f"ZFS takes no less than {format_size(SMALLEST_ARC)}",
         )
     _check_seconds(plan)

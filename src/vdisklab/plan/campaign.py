@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vdisklab.plan.cell import Cell
-from vdisklab.plan.ground import WORK_DIRECTORY, Ground
+from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
+from vdisklab.path.cell import Cell
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.plan.guest import GuestPlan
-from vdisklab.plan.path import DiskPath
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.qemu import Qemu
 
@@ -45,7 +45,7 @@ class CampaignPlan:
     directory: Path
     baseline: DiskPath
     guest: GuestPlan = field(default_factory=GuestPlan)
-    ground: Ground = WORK_DIRECTORY
+    backing: BackingDevices = WORK_DIRECTORY
     label: str = ""
     scale: float = 1.0
     qemus: tuple[Qemu, ...] = ()
@@ -68,7 +68,7 @@ class CampaignPlan:
             "runtime": self.runtime,
             "ramp": self.ramp,
             "directory": str(self.directory),
-            **self.ground.as_json(),
+            **self.backing.as_json(),
             "baseline": self.baseline.canonical,
             **({"scale": self.scale} if self.scale != 1.0 else {}),
             **({"qemu": _named(self.qemus)} if self.qemus else {}),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from vdisklab.plan.path import DiskPath
-from vdisklab.plan.rules import Impossible
-from vdisklab.plan.segments import Aio, Bus, ImageFormat, LayerKind
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.rules import Impossible
+from vdisklab.path.segments import Aio, Bus, ImageFormat, LayerKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class SystemBus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnGuest:
+class UserGuest:
     """A guest of the user's own: an image of `format` that is never written to.
 
     `state` changes when the image does. `boot_seconds` is how long it may take until its agent
@@ -86,4 +86,4 @@ class GuestPlan:
     memory_bytes: int = 1 * GIB
     accelerator: Accelerator | None = None
     kernel: str | None = None
-    own: OwnGuest | None = None
+    own: UserGuest | None = None

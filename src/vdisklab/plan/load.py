@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from vdisklab.errors import PlanError
-from vdisklab.plan.cell import PageCacheChoice
+from vdisklab.path.cell import PageCacheChoice
 from vdisklab.plan.guest import AcceleratorChoice, Firmware, SystemBus
 from vdisklab.plan.qemu import parse_qemu
 from vdisklab.plan.request import GuestRequest, Request
-from vdisklab.plan.toml import Table, read_toml
+from vdisklab.plan.toml_file import Table, read_toml
 from vdisklab.units import parse_duration, parse_size
 
 

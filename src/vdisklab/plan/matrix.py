@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vdisklab.errors import HostError, PlanError
-from vdisklab.plan.braces import MAX_WORDS, expand_segments
+from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
+from vdisklab.path.braces import MAX_WORDS, expand_segments
+from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
+from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.rules import Impossible, impossible
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
-from vdisklab.plan.cell import Cell, PageCacheChoice, page_cache_states
-from vdisklab.plan.ground import WORK_DIRECTORY, Ground
-from vdisklab.plan.path import DiskPath, parse_path
 from vdisklab.plan.qemu import with_each
-from vdisklab.plan.rules import Impossible, impossible
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ def expand_matrix(
     patterns: Sequence[str],
     page_cache: PageCacheChoice = PageCacheChoice.BOTH,
     capabilities: Capabilities | None = None,
-    ground: Ground = WORK_DIRECTORY,
+    backing: BackingDevices = WORK_DIRECTORY,
     qemus: Sequence[str] = (),
 ) -> Matrix:
     """All cells that the patterns stand for, each once with each QEMU, and what was dropped.
@@ -42,7 +42,7 @@ def expand_matrix(
     paths = [each for path in _distinct_paths(patterns) for each in with_each(path, qemus)]
     for path in paths:
         verdict = (
-            impossible(path, ground)
+            impossible(path, backing)
             or infeasible(path, capabilities)
             or _without_state(path, page_cache, capabilities)
         )
@@ -51,7 +51,7 @@ def expand_matrix(
         else:
             dropped.append(Dropped(path.canonical, verdict.reason, verdict.instead))
     if not cells:
-        raise _nothing_left(paths, dropped, ground)
+        raise _nothing_left(paths, dropped, backing)
     return Matrix(tuple(cells), tuple(dropped))
 
 
@@ -79,10 +79,10 @@ def cells_of(path: DiskPath, page_cache: PageCacheChoice, capabilities: Capabili
 
 
 def require_possible(
-    path: DiskPath, capabilities: Capabilities, ground: Ground = WORK_DIRECTORY
+    path: DiskPath, capabilities: Capabilities, backing: BackingDevices = WORK_DIRECTORY
 ) -> None:
     """Raises PlanError for a path that cannot exist, HostError for one not to be had here."""
-    verdict = impossible(path, ground)
+    verdict = impossible(path, backing)
     if verdict is not None:
         raise PlanError(_sentence(path, "cannot exist", verdict), hint=verdict.instead)
     verdict = infeasible(path, capabilities)
@@ -110,7 +110,7 @@ def _distinct_paths(patterns: Sequence[str]) -> list[DiskPath]:
 
 
 def _nothing_left(
-    paths: Sequence[DiskPath], dropped: Sequence[Dropped], ground: Ground
+    paths: Sequence[DiskPath], dropped: Sequence[Dropped], backing: BackingDevices
 ) -> PlanError | HostError:
     if not paths:
         return PlanError(
@@ -118,7 +118,7 @@ def _nothing_left(
             hint="write paths such as ext4/qcow2/none, or {ext4,xfs}/{raw,qcow2}/{none,writeback}",
         )
     first = dropped[0]
-    here = all(impossible(path, ground) is not None for path in paths)
+    here = all(impossible(path, backing) is not None for path in paths)
     kind, what = (PlanError, "cannot exist") if here else (HostError, "cannot be measured")
     if len(paths) == 1:
         return kind(f"{first.path} {what}: {first.reason}", hint=first.instead)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vdisklab.errors import PlanError
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.plan.campaign import CampaignPlan, Dropped
-from vdisklab.plan.path import DiskPath
-from vdisklab.plan.segments import Bus, CacheMode, ImageFormat, LayerKind
 
 DURABLE = "durable"
 

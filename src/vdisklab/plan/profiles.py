@@ -25,7 +25,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from vdisklab.errors import PlanError
 from vdisklab.plan.load import Bytes, Seconds
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting, Usual
-from vdisklab.plan.toml import Table, read_toml
+from vdisklab.plan.toml_file import Table, read_toml
 
 
 def _setting(value: object) -> object:

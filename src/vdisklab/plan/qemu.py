@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import PlanError
-from vdisklab.plan.options import NAME
-from vdisklab.plan.path import Attachment, DiskPath
+from vdisklab.path.disk_path import Attachment, DiskPath
+from vdisklab.path.options import NAME
 
 
 @dataclass(frozen=True, slots=True)

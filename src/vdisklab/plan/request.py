@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TypeVar
 
-from vdisklab.plan.cell import PageCacheChoice
+from vdisklab.path.cell import PageCacheChoice
 from vdisklab.plan.guest import AcceleratorChoice, Firmware, SystemBus
 from vdisklab.plan.qemu import AskedQemu
 
@@ -32,7 +32,7 @@ class Request:
 
     `paths` are patterns, `profile` a name, `baseline` a path or `none`, `runtime` and `ramp`
     seconds. An empty tuple counts as nothing said. `devices` to `arc_bytes` are those of
-    `vdisklab.plan.ground.Ground`; `destroy` never comes from a file. With `qemu` each path that has
+    `BackingDevices`; `destroy` never comes from a file. With `qemu` each path that has
     a guest is measured with each of them.
     """
 

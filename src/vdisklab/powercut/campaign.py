@@ -15,26 +15,26 @@ from enum import StrEnum
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, PlanError, PowercutError, VdisklabError
-from vdisklab.guest.blockdev import Disk, write_cache_property
-from vdisklab.plan.path import DiskPath
-from vdisklab.plan.segments import ImageFormat
-from vdisklab.powercut.bootsector import boot_sector_disk
+from vdisklab.guest.qemu.blockdev import Disk, write_cache_property
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.segments import ImageFormat
+from vdisklab.powercut.clients.bootsector import boot_sector_disk
+from vdisklab.powercut.clients.driver import DriverSetting
 from vdisklab.powercut.controls import ControlError
-from vdisklab.powercut.cuts import Wanted
-from vdisklab.powercut.driver import DriverSetting
-from vdisklab.powercut.flushes import count_flushes, unasked_flushes
-from vdisklab.powercut.judge import FutureVersionError
-from vdisklab.powercut.lab import AFTERLIVES, Examined, Lab
-from vdisklab.powercut.log import read_log
-from vdisklab.powercut.logdisk import LoggedBy
-from vdisklab.powercut.record import Load, PromisingDisk
-from vdisklab.powercut.recording import IMAGE_BYTES, Access, Asked, Recording
-from vdisklab.powercut.trace import ClientKind
-from vdisklab.powercut.verdict import Judged
-from vdisklab.powercut.workers import HangError
+from vdisklab.powercut.cutting.cuts import Wanted
+from vdisklab.powercut.judging.judge import FutureVersionError
+from vdisklab.powercut.judging.verdict import Judged
+from vdisklab.powercut.judging.workers import HangError
+from vdisklab.powercut.recording.flushes import count_flushes, unasked_flushes
+from vdisklab.powercut.recording.log import read_log
+from vdisklab.powercut.recording.logdisk import LoggedBy
+from vdisklab.powercut.recording.record import Load, PromisingDisk
+from vdisklab.powercut.recording.recording import IMAGE_BYTES, Access, Asked, Recording
+from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.session import AFTERLIVES, Examined, Lab
 from vdisklab.progress import Progress, Step
-from vdisklab.result.model import HostFacts
-from vdisklab.result.powercut import Counterexample, PowerCut
+from vdisklab.results.model import HostFacts
+from vdisklab.results.powercut import Counterexample, PowerCut
 
 
 class AccessKind(StrEnum):

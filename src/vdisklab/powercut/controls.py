@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from vdisklab.errors import PowercutError
-from vdisklab.guest.blockdev import Disk
-from vdisklab.guest.storagedaemon import start_storage_daemon
+from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.qemu.storagedaemon import start_storage_daemon
 from vdisklab.host.seccomp import forgetful_syncs
-from vdisklab.plan.path import parse_path
-from vdisklab.powercut.blocklayer import NbdDisk, nbd_disk
-from vdisklab.powercut.cuts import Wanted
-from vdisklab.powercut.diskserver import Lies
-from vdisklab.powercut.lab import Examined, Lab
-from vdisklab.powercut.record import Load
-from vdisklab.powercut.recording import Access, Asked
-from vdisklab.powercut.trace import ClientKind
+from vdisklab.path.disk_path import parse_path
+from vdisklab.powercut.clients.blocklayer import NbdDisk, nbd_disk
+from vdisklab.powercut.cutting.cuts import Wanted
+from vdisklab.powercut.recording.diskserver import Lies
+from vdisklab.powercut.recording.record import Load
+from vdisklab.powercut.recording.recording import Access, Asked
+from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.session import Examined, Lab
 from vdisklab.progress import Progress, Step
 
 _FORGOTTEN_OF = 50

@@ -11,11 +11,11 @@ from vdisklab.errors import PowercutError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.syscalls import attach_loop
-from vdisklab.powercut.cuts import parse_cut
-from vdisklab.powercut.daemonkeeper import keep_daemon
-from vdisklab.powercut.examine import open_examiner
-from vdisklab.powercut.recording import Recording, open_recording
-from vdisklab.powercut.verdict import Judged
+from vdisklab.powercut.cutting.cuts import parse_cut
+from vdisklab.powercut.judging.daemonkeeper import keep_daemon
+from vdisklab.powercut.judging.examine import open_examiner
+from vdisklab.powercut.judging.verdict import Judged
+from vdisklab.powercut.recording.recording import Recording, open_recording
 from vdisklab.storage.site import open_site
 from vdisklab.storage.tmpfs import tmpfs
 from vdisklab.units import GIB

@@ -10,20 +10,20 @@ from vdisklab.errors import HostError, PlanError
 from vdisklab.host.blockdevice import Device, identity, open_device, signatures, usage
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
-from vdisklab.plan.ground import Ground
+from vdisklab.path.backing import BackingDevices
 from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
 from vdisklab.units import format_bytes
 
 
-def require_usable(host: Host, ground: Ground, needed: int = 0) -> None:
+def require_usable(host: Host, backing: BackingDevices, needed: int = 0) -> None:
     """Raises HostError (PlanError for a contradiction) unless every device may be given away.
 
     `needed` is the bytes that each must have. Nothing is written.
     """
-    devices = [open_device(path) for path in ground.devices]
+    devices = [open_device(path) for path in backing.devices]
     _require_distinct(devices)
-    spared = _allowed_to_destroy(ground, devices)
+    spared = _allowed_to_destroy(backing, devices)
     for device in devices:
         _require_idle(device, needed)
         if device.number in spared:
@@ -56,10 +56,12 @@ def _require_distinct(devices: Collection[Device]) -> None:
             )
 
 
-def _allowed_to_destroy(ground: Ground, devices: Collection[Device]) -> set[tuple[int, int]]:
+def _allowed_to_destroy(
+    backing: BackingDevices, devices: Collection[Device]
+) -> set[tuple[int, int]]:
     used = {device.number for device in devices}
     allowed: set[tuple[int, int]] = set()
-    for path in ground.destroy:
+    for path in backing.destroy:
         number = open_device(path).number
         if number not in used:
             raise PlanError(
@@ -88,18 +90,18 @@ def _require_idle(device: Device, needed: int) -> None:
 
 
 @contextmanager
-def whole_devices(site: Site, ground: Ground, count: int, needed: int) -> Iterator[Target]:
+def whole_devices(site: Site, backing: BackingDevices, count: int, needed: int) -> Iterator[Target]:
     """The first `count` of the user's devices, without any signature while a block lasts and after.
 
     Raises HostError when one of them cannot be had; then none is changed.
     """
-    if count > len(ground.devices):
+    if count > len(backing.devices):
         raise HostError(
-            f"{count} devices are needed, and {len(ground.devices)} were given",
+            f"{count} devices are needed, and {len(backing.devices)} were given",
             hint="name more with --on, or use slices of the work directory",
         )
-    require_usable(site.host, ground, needed)
-    taken = ground.devices[:count]
+    require_usable(site.host, backing, needed)
+    taken = backing.devices[:count]
     with ExitStack() as built:
         for path in taken:
             built.enter_context(_held(site, path))

@@ -10,8 +10,8 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import Mount, mount_at
-from vdisklab.plan.path import Layer
-from vdisklab.plan.segments import LayerKind
+from vdisklab.path.disk_path import Layer
+from vdisklab.path.segments import LayerKind
 from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
 

@@ -15,9 +15,9 @@ from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
-from vdisklab.plan.options import FORMAT_OPTIONS
-from vdisklab.plan.path import Image
-from vdisklab.plan.segments import ImageFormat
+from vdisklab.path.disk_path import Image
+from vdisklab.path.options import FORMAT_OPTIONS
+from vdisklab.path.segments import ImageFormat
 from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
 from vdisklab.units import MIB

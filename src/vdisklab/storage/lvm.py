@@ -11,8 +11,8 @@ from vdisklab.host.blockdevice import note
 from vdisklab.host.command import Host
 from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import Kind
-from vdisklab.plan.path import Layer
-from vdisklab.plan.segments import LayerKind
+from vdisklab.path.disk_path import Layer
+from vdisklab.path.segments import LayerKind
 from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
 from vdisklab.storage.undo_members import lvm_on, lvm_report

@@ -12,7 +12,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.deadline import wait_until
 from vdisklab.host.kernelfile import read_text
 from vdisklab.host.ledger import Kind
-from vdisklab.plan.path import Layer
+from vdisklab.path.disk_path import Layer
 from vdisklab.storage.site import Site
 from vdisklab.storage.target import Target
 from vdisklab.storage.undo_members import arrays

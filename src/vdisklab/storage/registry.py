@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
-from vdisklab.plan.path import Layer
-from vdisklab.plan.segments import LayerKind
+from vdisklab.path.disk_path import Layer
+from vdisklab.path.segments import LayerKind
 from vdisklab.storage.filesystem import filesystem
 from vdisklab.storage.lvm import logical_volume
 from vdisklab.storage.md import array

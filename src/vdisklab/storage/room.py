@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.plan.path import Layer
-from vdisklab.plan.segments import LayerKind
+from vdisklab.path.disk_path import Layer
+from vdisklab.path.segments import LayerKind
 from vdisklab.units import MIB, format_bytes
 
 # Logs and metadata of an otherwise empty file system, read off mkfs's of 2022 to 2025 with room

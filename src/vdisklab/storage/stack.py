@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from vdisklab.plan.ground import WORK_DIRECTORY, Ground
-from vdisklab.plan.path import Layer
-from vdisklab.plan.segments import LayerKind
+from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
+from vdisklab.path.disk_path import Layer
+from vdisklab.path.segments import LayerKind
 from vdisklab.storage.arc import limited_arc
 from vdisklab.storage.device import whole_devices
 from vdisklab.storage.loop import loop_device, side_by_side
@@ -27,7 +27,7 @@ def build_stack(
     capacity: int,
     name: str,
     *,
-    ground: Ground = WORK_DIRECTORY,
+    backing: BackingDevices = WORK_DIRECTORY,
     allocate: bool = True,
 ) -> Iterator[Target]:
     """The target on top of `layers`, with room for `capacity` bytes.
@@ -37,9 +37,9 @@ def build_stack(
     write next to nothing.
     """
     with ExitStack() as built:
-        target = _bottom(built, site, layers, capacity, name, ground=ground, allocate=allocate)
-        if ground.arc_bytes is not None and any(layer.kind in _ZFS for layer in layers):
-            built.enter_context(limited_arc(site, ground.arc_bytes))
+        target = _bottom(built, site, layers, capacity, name, backing=backing, allocate=allocate)
+        if backing.arc_bytes is not None and any(layer.kind in _ZFS for layer in layers):
+            built.enter_context(limited_arc(site, backing.arc_bytes))
         for number, layer in enumerate(layers):
             if layer.kind is LayerKind.TMPFS:
                 continue
@@ -56,13 +56,13 @@ def _bottom(
     capacity: int,
     name: str,
     *,
-    ground: Ground,
+    backing: BackingDevices,
     allocate: bool,
 ) -> Target:
-    disks = ground.disks_for(layers)
+    disks = backing.disks_for(layers)
     size = size_for(layers, capacity, disks)
-    if ground.on_devices(layers):
-        return built.enter_context(whole_devices(site, ground, disks, size))
+    if backing.on_devices(layers):
+        return built.enter_context(whole_devices(site, backing, disks, size))
     if not layers:
         return Target(site.directory, is_block=False)
     if layers[0].kind is LayerKind.TMPFS:

@@ -14,8 +14,8 @@ from vdisklab.host.deadline import wait_until
 from vdisklab.host.kernelfile import read_text
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mount_at
-from vdisklab.plan.options import LAYER_OPTIONS
-from vdisklab.plan.path import Layer
+from vdisklab.path.disk_path import Layer
+from vdisklab.path.options import LAYER_OPTIONS
 from vdisklab.storage.arc import arc_facts
 from vdisklab.storage.direct import directness
 from vdisklab.storage.site import Site

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.result.model import Counted, Sample, Series
+from vdisklab.results.model import Counted, Sample, Series
 
 _IN_DIRECTORY = ("sh", "-c", 'cd "$0" && exec "$@"')
 

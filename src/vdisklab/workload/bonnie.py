@@ -11,7 +11,7 @@ from pydantic import Field
 
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.result.model import Direction, Sample
+from vdisklab.results.model import Direction, Sample
 from vdisklab.units import KIB, MIB, format_bytes, parse_size
 from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
 from vdisklab.workload.settings import Settings, read_settings, require_room

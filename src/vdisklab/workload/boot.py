@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.result.model import Direction, Sample
+from vdisklab.results.model import Direction, Sample
 from vdisklab.units import MIB
 from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
 from vdisklab.workload.settings import Settings, read_settings, require_memory, require_room

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.result.model import Counted, Direction, Sample, Series
+from vdisklab.results.model import Counted, Direction, Sample, Series
 from vdisklab.units import parse_size
 from vdisklab.workload.base import Outcome, Output, Script, Step, Subject, Timing
 from vdisklab.workload.seconds import Moved, series_of, worst_second

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.result.model import Direction
+from vdisklab.results.model import Direction
 
 _ONE_WAY = {
     "read": Direction.READ,

@@ -13,7 +13,7 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.units import parse_size
 from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
 from vdisklab.workload.fio import FioSettings, read_fio_settings
-from vdisklab.workload.foreign.diskspd import parse_diskspd
+from vdisklab.workload.importers.diskspd import parse_diskspd
 
 PROGRAM = "vdisklab-diskspd.exe"
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.result.model import Counted, Direction, Sample
+from vdisklab.results.model import Counted, Direction, Sample
 from vdisklab.units import MIB, parse_size
 from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
 from vdisklab.workload.fiojob import groups, job_options, job_seconds, makers, reach

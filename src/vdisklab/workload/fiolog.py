@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vdisklab.errors import WorkloadError
-from vdisklab.result.model import Direction, Sample, Series
+from vdisklab.results.model import Direction, Sample, Series
 from vdisklab.workload.seconds import Moved, longest_gap, series_of, worst_second
 
 _LINES = re.compile(r"^[0-9]+, [0-9]+, [0-9]+, [0-9]+, [0-9]+(?:, [0-9]+)?$", re.MULTILINE)

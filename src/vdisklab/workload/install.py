@@ -11,7 +11,7 @@ from pydantic import AfterValidator
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.system import SYSTEMS, System
-from vdisklab.result.model import Direction, Sample
+from vdisklab.results.model import Direction, Sample
 from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
 from vdisklab.workload.settings import Settings, read_settings, require_memory, require_room
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from vdisklab.result.model import Direction, Sample, Series
+from vdisklab.results.model import Direction, Sample, Series
 
 
 @dataclass(frozen=True, slots=True)

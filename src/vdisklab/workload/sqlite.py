@@ -11,7 +11,7 @@ from pydantic import Field
 
 from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.result.model import Direction, Sample
+from vdisklab.results.model import Direction, Sample
 from vdisklab.units import MIB
 from vdisklab.workload.base import Outcome, Output, Script, Step, Subject, Timing
 from vdisklab.workload.settings import Settings, read_settings, require_room

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.result.model import Counted, Direction, Sample, Series
+from vdisklab.results.model import Counted, Direction, Sample, Series
 from vdisklab.units import MIB, parse_size
 from vdisklab.workload.base import (
     Outcome,

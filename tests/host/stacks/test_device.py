@@ -12,8 +12,8 @@ from vdisklab.errors import DirtyHostError, HostError, PlanError
 from vdisklab.host.blockdevice import identity, open_device, signatures
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind
-from vdisklab.plan.ground import Ground
-from vdisklab.plan.path import parse_path
+from vdisklab.path.backing import BackingDevices
+from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.device import require_usable, whole_devices
 from vdisklab.storage.image import image_file, random_source
 from vdisklab.storage.site import Site
@@ -37,21 +37,21 @@ def mounted(host: LocalHost, attach: Attach, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_an_idle_empty_device_is_taken(host: LocalHost, attach: Attach) -> None:
-    require_usable(host, Ground((attach(),)), 64 * MIB)
+    require_usable(host, BackingDevices((attach(),)), 64 * MIB)
 
 
 def test_no_block_device(host: LocalHost, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(HostError, match="is not a block device"):
-        require_usable(host, Ground((file,)))
+        require_usable(host, BackingDevices((file,)))
     with pytest.raises(HostError, match="No such file"):
-        require_usable(host, Ground((tmp_path / "absent",)))
+        require_usable(host, BackingDevices((tmp_path / "absent",)))
 
 
 def test_mounted_even_with_destroy(host: LocalHost, mounted: Path) -> None:
     with pytest.raises(HostError, match="in use: it is mounted on"):
-        require_usable(host, Ground((mounted,), (mounted,)))
+        require_usable(host, BackingDevices((mounted,), (mounted,)))
 
 
 def test_claimed_by_the_kernel(host: LocalHost, attach: Attach) -> None:
@@ -59,7 +59,7 @@ def test_claimed_by_the_kernel(host: LocalHost, attach: Attach) -> None:
     descriptor = os.open(device, os.O_RDONLY | os.O_EXCL)
     try:
         with pytest.raises(HostError, match="in use"):
-            require_usable(host, Ground((device,)))
+            require_usable(host, BackingDevices((device,)))
     finally:
         os.close(descriptor)
 
@@ -67,7 +67,7 @@ def test_claimed_by_the_kernel(host: LocalHost, attach: Attach) -> None:
 def test_open_in_another_program(host: LocalHost, attach: Attach) -> None:
     device = attach()
     with device.open("rb"), pytest.raises(HostError, match=r"has it open"):
-        require_usable(host, Ground((device,)))
+        require_usable(host, BackingDevices((device,)))
 
 
 def test_below_another_loop_device(host: LocalHost, attach: Attach) -> None:
@@ -75,30 +75,30 @@ def test_below_another_loop_device(host: LocalHost, attach: Attach) -> None:
     above = host.run("losetup", "--find", "--show", device).stdout.strip()
     try:
         with pytest.raises(HostError, match=rf"in use: {Path(above).name} stands on it"):
-            require_usable(host, Ground((device,), (device,)))
+            require_usable(host, BackingDevices((device,), (device,)))
     finally:
         host.run("losetup", "--detach", above)
-    require_usable(host, Ground((device,)))
+    require_usable(host, BackingDevices((device,)))
 
 
 def test_read_only(host: LocalHost, attach: Attach) -> None:
     with pytest.raises(HostError, match="is read-only"):
-        require_usable(host, Ground((attach(8 * MIB, "--read-only"),)))
+        require_usable(host, BackingDevices((attach(8 * MIB, "--read-only"),)))
 
 
 def test_too_small(host: LocalHost, attach: Attach) -> None:
     with pytest.raises(HostError, match=r"has 64.0 MiB, and 65.0 MiB are needed"):
-        require_usable(host, Ground((attach(),)), 65 * MIB)
+        require_usable(host, BackingDevices((attach(),)), 65 * MIB)
 
 
 def test_listed_twice_also_by_another_name(host: LocalHost, attach: Attach, tmp_path: Path) -> None:
     device = attach()
     with pytest.raises(PlanError, match="is listed twice"):
-        require_usable(host, Ground((device, device)))
+        require_usable(host, BackingDevices((device, device)))
     alias = tmp_path / "alias"
     alias.symlink_to(device)
     with pytest.raises(PlanError, match="are one device"):
-        require_usable(host, Ground((device, alias)))
+        require_usable(host, BackingDevices((device, alias)))
 
 
 @pytest.mark.parametrize("maker", ["mkfs.ext4 -q", "mkfs.btrfs -q -f", "mkswap -q"])
@@ -108,13 +108,13 @@ def test_any_signature_is_refused_unless_spelled_out(
     device, other = attach(128 * MIB), attach(128 * MIB)
     host.run(*maker.split(), device)
     with pytest.raises(HostError, match=r"carries .*would destroy") as refused:
-        require_usable(host, Ground((device,)))
+        require_usable(host, BackingDevices((device,)))
     assert f"--destroy {device}" in str(refused.value.hint)
     with pytest.raises(HostError, match="carries"):
-        require_usable(host, Ground((other, device), (other,)))
+        require_usable(host, BackingDevices((other, device), (other,)))
     with pytest.raises(PlanError, match="not used"):
-        require_usable(host, Ground((other,), (device,)))
-    require_usable(host, Ground((device,), (device,)))
+        require_usable(host, BackingDevices((other,), (device,)))
+    require_usable(host, BackingDevices((device,), (device,)))
     assert signatures(host, device), "looking must not change the device"
 
 
@@ -126,13 +126,13 @@ def test_a_partition_table_is_a_signature(host: LocalHost, attach: Attach) -> No
         opened.seek(510)
         opened.write(b"\x55\xaa")
     with pytest.raises(HostError, match="carries dos"):
-        require_usable(host, Ground((device,)))
+        require_usable(host, BackingDevices((device,)))
 
 
 def test_taken_wiped_and_left_empty(site: Site, attach: Attach) -> None:
     device = attach()
     site.host.run("mkfs.ext4", "-q", device)
-    with whole_devices(site, Ground((device,), (device,)), 1, MIB) as target:
+    with whole_devices(site, BackingDevices((device,), (device,)), 1, MIB) as target:
         assert target.path == device
         assert signatures(site.host, device) == ()
         site.host.run("mkfs.ext4", "-q", device)  # what a guest may do
@@ -143,7 +143,7 @@ def test_taken_wiped_and_left_empty(site: Site, attach: Attach) -> None:
 def test_file_systems_stand_on_it(site: Site, attach: Attach, stack: str) -> None:
     device = attach(768 * MIB)
     layers = parse_path(f"{stack}/host").layers
-    with build_stack(site, layers, 16 * MIB, "a", ground=Ground((device,))) as target:
+    with build_stack(site, layers, 16 * MIB, "a", backing=BackingDevices((device,))) as target:
         (target.path / "file").write_bytes(b"x")
         (found,) = signatures(site.host, device)
         assert (found.kind, found.label) == (stack, site.label)

@@ -16,7 +16,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
-from vdisklab.plan.path import parse_path
+from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.site import open_site
 from vdisklab.storage.target import Target
 from vdisklab.storage.undo import UNDO
@@ -32,8 +32,8 @@ VICTIM = """
     from vdisklab.cli.main import _turn_signals_into_interrupts
     from vdisklab.host.command import LocalHost
     from vdisklab.host.ledger import open_ledger
-    from vdisklab.plan.path import parse_path
-    from vdisklab.powercut.stack import recorded_stack
+    from vdisklab.path.disk_path import parse_path
+    from vdisklab.powercut.recording.stack import recorded_stack
     from vdisklab.storage.site import open_site
     _turn_signals_into_interrupts()
     path, work = parse_path(sys.argv[1]), Path(sys.argv[2])

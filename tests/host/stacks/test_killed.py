@@ -15,8 +15,8 @@ from vdisklab.host.blockdevice import signatures
 from vdisklab.host.command import Completed, LocalHost, PathArg
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
-from vdisklab.plan.ground import WORK_DIRECTORY, Ground
-from vdisklab.plan.path import Layer, parse_path
+from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
+from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.undo import UNDO, loops_of
@@ -55,7 +55,7 @@ class DoomedHost(LocalHost):
         self._count += 1
 
 
-def killed_at(step: int, work: Path, layers: tuple[Layer, ...], ground: Ground) -> bool:
+def killed_at(step: int, work: Path, layers: tuple[Layer, ...], backing: BackingDevices) -> bool:
     """Builds and takes down a stack in a process of its own; False when it came to its end."""
     child = os.fork()
     if child == 0:
@@ -65,7 +65,7 @@ def killed_at(step: int, work: Path, layers: tuple[Layer, ...], ground: Ground) 
             with (
                 open_ledger(work / "state") as ledger,
                 open_site(host, ledger, work) as site,
-                build_stack(site, layers, 16 * MIB, "a", ground=ground, allocate=False) as target,
+                build_stack(site, layers, 16 * MIB, "a", backing=backing, allocate=False) as target,
             ):
                 (target.path / "file").write_bytes(b"x")
             status = 0
@@ -105,21 +105,23 @@ def test_clean_after_sigkill_at_steps_of_zfs(tmp_path: Path, zfs: LocalHost) -> 
 
 def test_clean_after_sigkill_on_a_device(tmp_path: Path, attach: Attach) -> None:
     device = attach(256 * MIB)
-    die_everywhere(tmp_path, "ext4", Ground((device,)), device)
+    die_everywhere(tmp_path, "ext4", BackingDevices((device,)), device)
 
 
 def test_clean_after_sigkill_of_zfs_on_devices(
     tmp_path: Path, attach: Attach, zfs: LocalHost
 ) -> None:
     devices = tuple(attach(512 * MIB) for _ in range(2))
-    die_everywhere(tmp_path, "zfs:raid=mirror", Ground(devices), *devices, stride=5)
+    die_everywhere(tmp_path, "zfs:raid=mirror", BackingDevices(devices), *devices, stride=5)
 
 
-def die_everywhere(work: Path, stack: str, ground: Ground, *devices: Path, stride: int = 1) -> None:
+def die_everywhere(
+    work: Path, stack: str, backing: BackingDevices, *devices: Path, stride: int = 1
+) -> None:
     """An odd stride meets both sides of programs in fewer deaths, where each takes a second."""
     layers = parse_path(f"{stack}/host").layers
     step = 0
-    while killed_at(step, work, layers, ground):
+    while killed_at(step, work, layers, backing):
         remove_leftovers(LocalHost(), UNDO, say=lambda _: None, directory=work / "state")
         assert leftover(work) == [], f"after step {step}"
         for device in devices:

@@ -11,8 +11,8 @@ from vdisklab.host.blockdevice import note, signatures
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind
 from vdisklab.host.mounts import mount_at
-from vdisklab.plan.ground import Ground
-from vdisklab.plan.path import parse_path
+from vdisklab.path.backing import BackingDevices
+from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.undo import UNDO
@@ -29,7 +29,9 @@ def pools(host: LocalHost) -> list[str]:
 def test_raidz1_of_four_slices_with_options(site: Site, zfs: LocalHost) -> None:
     text = "zfs:raid=raidz1:recordsize=64k:primarycache=metadata:compression=gzip/host"
     layers = parse_path(text).layers
-    with build_stack(site, layers, 64 * MIB, "a", ground=Ground(disks=4), allocate=False) as top:
+    with build_stack(
+        site, layers, 64 * MIB, "a", backing=BackingDevices(disks=4), allocate=False
+    ) as top:
         assert mount_at(top.path) is not None
         assert not top.is_block
         (top.path / "file").write_bytes(b"x" * MIB)

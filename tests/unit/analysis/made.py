@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, from_numbers
-from vdisklab.result.model import (
+from vdisklab.results.model import (
     Campaign,
     Check,
     Counted,

@@ -7,12 +7,12 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from analysis.made import IOPS, START
+from tests.unit.analysis.made import IOPS, START
 from vdisklab.analysis.claimfile import Claim, builtin_claims, parse_claims
 from vdisklab.analysis.claims import ClaimAnswer, ClaimVerdict, Void, answer_claims
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, from_numbers
 from vdisklab.errors import PlanError
-from vdisklab.result.model import Direction, Failure, FailureKind, Origin
+from vdisklab.results.model import Direction, Failure, FailureKind, Origin
 from vdisklab.workload.registry import builtin_profiles
 
 FILE = """

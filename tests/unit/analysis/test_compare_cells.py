@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.made import IOPS, P99, drifting, observed
+from tests.unit.analysis.made import IOPS, P99, drifting, observed
 from vdisklab.analysis.compare import (
     Verdict,
     against_baseline,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 
-from vdisklab.analysis.direct import SERVED_FROM_CACHE, direct_findings
-from vdisklab.analysis.doubt import NotDirect
-from vdisklab.report.wording import sentence
+from vdisklab.analysis.diagnostics.direct import SERVED_FROM_CACHE, direct_findings
+from vdisklab.analysis.diagnostics.doubt import NotDirect
+from vdisklab.render.wording import sentence
 from vdisklab.storage.direct import directness
 
 LABELS = {"a": "zfs/raw/none", "b": "zfs/raw/writeback (cold)", "c": "ext4/raw/none"}

@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from analysis.made import CAMPAIGN, HOST, IOPS, P99, campaign_runs, drifting, observed
-from vdisklab.analysis.ceilings import ceiling_findings
-from vdisklab.analysis.circumstances import host_findings
-from vdisklab.analysis.doubt import (
+from tests.unit.analysis.made import CAMPAIGN, HOST, IOPS, P99, campaign_runs, drifting, observed
+from vdisklab.analysis.diagnostics.ceilings import ceiling_findings
+from vdisklab.analysis.diagnostics.circumstances import host_findings
+from vdisklab.analysis.diagnostics.doubt import (
     Bimodal,
     ClockTrouble,
     DeviceCeiling,
@@ -23,11 +23,15 @@ from vdisklab.analysis.doubt import (
     SlowFirstBlock,
     ThinImage,
 )
+from vdisklab.analysis.diagnostics.stability import (
+    bimodal_findings,
+    drift_findings,
+    first_block_findings,
+)
+from vdisklab.analysis.diagnostics.witness import evidence_findings, witnessed
 from vdisklab.analysis.observations import Floats, Observations, from_numbers
-from vdisklab.analysis.stability import bimodal_findings, drift_findings, first_block_findings
-from vdisklab.analysis.witness import evidence_findings, witnessed
-from vdisklab.report.wording import sentence
-from vdisklab.result.model import Direction, Evidence, Witnessed
+from vdisklab.render.wording import sentence
+from vdisklab.results.model import Direction, Evidence, Witnessed
 
 
 def steady(rng: np.random.Generator, cells: int, blocks: int, noise: float = 0.03) -> Floats:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.analysis.durability import Cuts, Keeping, PathVerdict, durability, forgets_fua
-from vdisklab.analysis.needs import Need, NeedKind, meets
-from vdisklab.plan.path import parse_path
-from vdisklab.report.keeping import durability_sentence
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import Cuts, Keeping, PathVerdict, durability, forgets_fua
+from vdisklab.path.needs import Need, NeedKind, meets
+from vdisklab.render.keeping import durability_sentence
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.made import IOPS, campaign_runs, observed
+from tests.unit.analysis.made import IOPS, campaign_runs, observed
 from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,
@@ -19,10 +19,10 @@ from vdisklab.analysis.observations import (
     split_label,
 )
 from vdisklab.errors import PlanError
-from vdisklab.plan.cell import Cell
-from vdisklab.plan.path import parse_path
-from vdisklab.plan.segments import PageCache
-from vdisklab.result.model import Failure, FailureKind
+from vdisklab.path.cell import Cell
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import PageCache
+from vdisklab.results.model import Failure, FailureKind
 
 
 @pytest.mark.parametrize("state", list(PageCache))

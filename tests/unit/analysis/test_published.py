@@ -16,7 +16,7 @@ from vdisklab.analysis.published import (
     parse_publication,
 )
 from vdisklab.errors import PlanError
-from vdisklab.result.model import Direction
+from vdisklab.results.model import Direction
 
 TEXT = """
 article = "a"

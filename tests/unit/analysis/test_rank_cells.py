@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.made import IOPS, P99, drifting, observed
+from tests.unit.analysis.made import IOPS, P99, drifting, observed
 from vdisklab.analysis import rank as ranking
 from vdisklab.analysis.additive import Fit, fit, moderate, usable
 from vdisklab.analysis.observations import Floats, Observations, logarithms

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.made import IOPS, observed
+from tests.unit.analysis.made import IOPS, observed
 from vdisklab.analysis.compare import paired_ratios
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.rank import rank

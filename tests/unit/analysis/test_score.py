@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.made import campaign_runs, observed
+from tests.unit.analysis.made import campaign_runs, observed
 from vdisklab.analysis.observations import MeasureKey, observe
 from vdisklab.analysis.rank import rank
 from vdisklab.analysis.score import ROLE_SETS, Role, Score, add_scores, role_set
-from vdisklab.result.model import Direction
+from vdisklab.results.model import Direction
 
 Q1, Q32, *_ = ROLE_SETS
 

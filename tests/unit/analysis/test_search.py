@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.made import IOPS, P99, observed
+from tests.unit.analysis.made import IOPS, P99, observed
 from vdisklab.analysis.observations import Floats
-from vdisklab.analysis.search import Ended, Rules, Standing, goodness, look, next_cells, standing
+from vdisklab.analysis.search import Ended, Rules, SearchState, goodness, look, next_cells, standing
 
 RULES = Rules()
 
@@ -20,7 +20,7 @@ def searched(logs: Floats, rules: Rules = RULES, runs: float = np.inf) -> tuple[
     """The row that is found, and in how many runs."""
     seen = np.full_like(logs, np.nan)
     cells: tuple[int, ...] = tuple(range(len(logs)))
-    found: Standing | None = None
+    found: SearchState | None = None
     spent, leader = 0, 0
     for block in range(logs.shape[1]):
         seen[list(cells), block] = logs[list(cells), block]
@@ -143,7 +143,7 @@ def test_without_a_budget_the_best_is_hardly_ever_put_out() -> None:
         logs = campaign(rng, truth, 10, 0.05)
         seen = np.full_like(logs, np.nan)
         cells: tuple[int, ...] = tuple(range(12))
-        found: Standing | None = None
+        found: SearchState | None = None
         for block in range(10):
             seen[list(cells), block] = logs[list(cells), block]
             found = look(seen[:, : block + 1], RULES, found)

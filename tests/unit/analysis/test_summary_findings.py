@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from analysis.made import IOPS, campaign_runs, observed
-from vdisklab.analysis.doubt import FromPageCache
-from vdisklab.analysis.findings import Caveats, InLab, caveats_of, failed_cells
+from tests.unit.analysis.made import IOPS, campaign_runs, observed
+from vdisklab.analysis.diagnostics.doubt import FromPageCache
+from vdisklab.analysis.diagnostics.findings import Caveats, InLab, caveats_of, failed_cells
+from vdisklab.analysis.diagnostics.witness import evidence_findings, witnessed
 from vdisklab.analysis.summary import IntervalMethod, summarise
-from vdisklab.analysis.witness import evidence_findings, witnessed
-from vdisklab.result.model import Direction, Origin
+from vdisklab.results.model import Direction, Origin
 
 
 def test_a_summary_says_how_it_came_about() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from export.made import configurable_paths
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.export.made import configurable_paths
 from vdisklab.audit.arguments import disks_of_arguments
 from vdisklab.audit.disk import NOWHERE, ConfiguredDisk, Surroundings, disk_path
 from vdisklab.audit.domain import read_domain
@@ -30,8 +30,8 @@ from vdisklab.errors import PlanError
 from vdisklab.export.form import Wish
 from vdisklab.export.qemu import arguments
 from vdisklab.export.registry import EXPORTERS, Form
-from vdisklab.plan.path import DiskPath, parse_path
-from vdisklab.plan.segments import CacheMode
+from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.segments import CacheMode
 
 SOURCES = st.sampled_from(["/srv/disk.img", "/srv/a b/<&>\"'--.img", "/srv/ä,b=c.img"])
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from guest.fake_qemu import make_image
+
+from tests.unit.guest.fake_qemu import make_image
 
 
 @pytest.fixture

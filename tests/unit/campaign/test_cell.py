@@ -12,31 +12,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guest.fake_qemu import RECORDED, FakeQemu, Message, machine_of, recorded, refusing
 
+from tests.unit.guest.fake_qemu import RECORDED, FakeQemu, Message, machine_of, recorded, refusing
 from vdisklab.campaign.cell import (
     Bench,
     disk_for,
     measure_cell,
     storage_checks,
 )
+from vdisklab.campaign.host_stacks import ActiveStack, HostStacks
 from vdisklab.campaign.runner import Identity, campaign_runs
 from vdisklab.campaign.stacks import Stack, image_key
 from vdisklab.campaign.state import StateError, set_page_cache
-from vdisklab.campaign.workshop import Standing, Workshop
 from vdisklab.errors import DirtyHostError
-from vdisklab.guest.blockdev import Disk
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool
+from vdisklab.guest.qemu.blockdev import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.pagecache import residency, warm
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import Accelerator
-from vdisklab.plan.path import parse_path
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.segments import PageCache
 from vdisklab.progress import MeasurementStarted, RunFinished, Throughput, silent
-from vdisklab.result.model import FailureKind, Origin, Run
+from vdisklab.results.model import FailureKind, Origin, Run
 from vdisklab.storage.image import ImageFile
 from vdisklab.storage.site import open_site
 from vdisklab.storage.target import Target
@@ -88,13 +88,13 @@ def opened(tmp_path: Path, image: Path) -> Iterator[Callable[..., tuple[Bench, l
             cell = plan.cells[0]
             plan = replace(plan, cells=(cell,))
             events: list[object] = []
-            workshop = Workshop(site, plan, image, events.append)
-            key = image_key(cell.path, plan.ground)
+            workshop = HostStacks(site, plan, image, events.append)
+            key = image_key(cell.path, plan.backing)
             if key is not None and cell.path.has_storage:
                 seen = {"image.virtual_size": str(SIZE), "image.mapped": str(SIZE)}
                 made = ImageFile(image, False, key.format.value, SIZE, seen, (image,))
                 target = Target(image.parent, is_block=False)
-                workshop.standing[Stack((), is_block=False)] = Standing(target, {key: made})
+                workshop.standing[Stack((), is_block=False)] = ActiveStack(target, {key: made})
             pool = GuestPool(stable.start, events.append)
             return Bench(plan, workshop, pool, Accelerator.TCG, events.append), events
 

@@ -20,14 +20,14 @@ from vdisklab.campaign import runner
 from vdisklab.campaign.cell import Bench, Observed
 from vdisklab.cli import run as verb
 from vdisklab.cli.search import Wanted, make_search
+from vdisklab.path.cell import Cell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.cell import Cell
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.request import Request
-from vdisklab.result.model import Direction, Evidence, HostFacts, Measurement, Sample
-from vdisklab.result.store import Store, open_store
+from vdisklab.results.model import Direction, Evidence, HostFacts, Measurement, Sample
+from vdisklab.results.store import Store, open_store
 
 PATTERNS = ("{raw,qcow2}/{none,directsync,writeback,unsafe}/{virtio,scsi,nvme}",)
 HOST = HostFacts("h", "m" * 16, "6.1", "cpu", 2, 1 << 30, "7.2", "3.33")

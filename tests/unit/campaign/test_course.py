@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.campaign.course import Course, longest_stall_of, with_course, worst_second_of
-from vdisklab.result.model import Direction, Sample
+from vdisklab.campaign.time_series import Course, longest_stall_of, with_course, worst_second_of
+from vdisklab.results.model import Direction, Sample
 from vdisklab.workload.base import Outcome
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.campaign.course import longest_stall_of, worst_second_of
 from vdisklab.campaign.diskwatch import Point, course_of, point_of
+from vdisklab.campaign.time_series import longest_stall_of, worst_second_of
 
 NONE_SLOW = (0,) * 8
 

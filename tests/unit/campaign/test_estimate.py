@@ -13,7 +13,7 @@ from vdisklab.campaign.estimate import (
 from vdisklab.campaign.schedule import schedule
 from vdisklab.campaign.stacks import stacks_of
 from vdisklab.errors import HostError
-from vdisklab.plan.segments import PageCache
+from vdisklab.path.segments import PageCache
 from vdisklab.storage.room import require_guest_memory, require_memory
 from vdisklab.units import GIB, MIB
 

@@ -7,14 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from guest.fake_qemu import RECORDED, SERIAL, FakeQemu, machine_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vdisklab.campaign.evidence import Glance, Witness, block_stats, evidence_between
+from tests.unit.guest.fake_qemu import RECORDED, SERIAL, FakeQemu, machine_of
+from vdisklab.campaign.evidence import Counters, Snapshot, block_stats, evidence_between
 from vdisklab.errors import GuestError
 from vdisklab.host.counters import DeviceCounters
-from vdisklab.result.model import Counted, Evidence
+from vdisklab.results.model import Counted, Evidence
 from vdisklab.storage.image import ImageFile
 
 
@@ -42,11 +42,11 @@ def test_an_answer_without_the_numbers_is_no_zero(answer: object) -> None:
         block_stats(machine, SERIAL)
 
 
-def witness(pid: int | None, image: Path | None = None) -> Witness:
+def witness(pid: int | None, image: Path | None = None) -> Counters:
     held = None
     if image is not None:
         held = ImageFile(image, False, "raw", image.stat().st_size, {}, (image,))
-    return Witness(lambda: None, (), pid, held)
+    return Counters(lambda: None, (), pid, held)
 
 
 def test_a_look_at_a_process_and_its_image(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ seconds = st.floats(0, 1e9)
 counted = st.builds(Counted, counts, counts, counts, counts, st.none() | counts)
 devices = st.builds(DeviceCounters, counts, counts, counts, counts, st.none() | counts)
 glances = st.builds(
-    Glance,
+    Snapshot,
     qemu=st.none() | counted,
     device=st.none() | devices,
     cpu=st.none() | seconds,
@@ -121,7 +121,7 @@ def differences(seen: Evidence) -> list[float]:
     return found
 
 
-def later(before: Glance, more: Glance) -> Glance:
+def later(before: Snapshot, more: Snapshot) -> Snapshot:
     """A glance in which every counter has grown by what `more` holds."""
 
     def grown(one: Numbers, other: Numbers) -> tuple[int, int, int, int, int | None]:
@@ -132,7 +132,7 @@ def later(before: Glance, more: Glance) -> Glance:
         return a, b, c, d, flushes
 
     qemu, device = before.qemu, before.device
-    return Glance(
+    return Snapshot(
         qemu=Counted(*grown(qemu, more.qemu)) if qemu and more.qemu else more.qemu,
         device=DeviceCounters(*grown(device, more.device)) if device and more.device else None,
         cpu=None if before.cpu is None or more.cpu is None else before.cpu + more.cpu,
@@ -144,7 +144,9 @@ def later(before: Glance, more: Glance) -> Glance:
 
 @settings(max_examples=40, deadline=None)
 @given(glances, glances)
-def test_counters_that_only_grow_never_give_less_than_nothing(before: Glance, more: Glance) -> None:
+def test_counters_that_only_grow_never_give_less_than_nothing(
+    before: Snapshot, more: Snapshot
+) -> None:
     seen = evidence_between(before, later(before, more), None)
     assert all(each >= 0 for each in differences(seen))
     if before.qemu is not None and more.qemu is not None:
@@ -155,7 +157,7 @@ def test_counters_that_only_grow_never_give_less_than_nothing(before: Glance, mo
 @settings(max_examples=40, deadline=None)
 @given(glances, glances, st.none() | counted)
 def test_what_one_glance_lacks_stays_missing(
-    before: Glance, after: Glance, guest: Counted | None
+    before: Snapshot, after: Snapshot, guest: Counted | None
 ) -> None:
     seen = evidence_between(before, after, guest)
     for name, found in (

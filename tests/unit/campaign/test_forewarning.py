@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from campaign.plans import a_plan
+from tests.unit.campaign.plans import a_plan
 from vdisklab.campaign.forewarning import warnings
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan, Profile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vdisklab.campaign.observed import observed_samples
-from vdisklab.result.model import Counted, Evidence
+from vdisklab.results.model import Counted, Evidence
 
 EVIDENCE = Evidence(
     qemu=Counted(0, 9, 0, 3, 7), allocated_before=4096, allocated_after=12288

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from guest.fake_agent import WINDOWS, FakeAgent, Said, agent_of
 
-from vdisklab.campaign.course import Course, Watch
+from tests.unit.guest.fake_agent import WINDOWS, FakeAgent, Said, agent_of
 from vdisklab.campaign.place import (
     GuestPlace,
     HostPlace,
@@ -20,11 +19,12 @@ from vdisklab.campaign.place import (
     prepared,
     with_files,
 )
+from vdisklab.campaign.time_series import Course, Watch
 from vdisklab.errors import GuestError, HostError, PlanError, WorkloadError
 from vdisklab.guest.agent import Ended
-from vdisklab.guest.inside import look_inside
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.system import GuestSystem, MicroGuest
+from vdisklab.guest.system.base import GuestSystem, MicroGuest
+from vdisklab.guest.system.detect_os import look_inside
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.profile import MeasurementPlan

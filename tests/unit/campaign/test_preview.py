@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from vdisklab.campaign.preview import CellCommands, preview_cell
-from vdisklab.guest.argv import BootFiles
-from vdisklab.plan.ground import Ground
+from vdisklab.guest.qemu.argv import BootFiles
+from vdisklab.path.backing import BackingDevices
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.profile import MeasurementPlan
 
@@ -106,7 +106,7 @@ def test_what_is_filled_and_plugged_is_the_top_of_the_stack(path: str, top: str)
 
 
 def test_a_device_of_the_users_is_wiped_and_taken_whole() -> None:
-    plan = replace(a_plan("xfs/raw/none"), ground=Ground((Path("/dev/sdx"),)))
+    plan = replace(a_plan("xfs/raw/none"), backing=BackingDevices((Path("/dev/sdx"),)))
     shown = preview_cell(plan, plan.cells[0], BOOT, Accelerator.TCG)
     assert shown.host[0] == "wipefs --all --quiet /dev/sdx"
     assert programs(shown.host)[:4] == ["wipefs", "mkfs.xfs", "mkdir", "mount"]

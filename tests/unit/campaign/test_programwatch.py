@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.campaign.course import longest_stall_of, worst_second_of
 from vdisklab.campaign.programwatch import Look, ProgramWatch, course_of, shows_waiting
+from vdisklab.campaign.time_series import longest_stall_of, worst_second_of
 from vdisklab.host import mounts
 from vdisklab.host.mounts import Mount
 from vdisklab.host.processtree import Activity

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from vdisklab.campaign.session import campaign_guests, guest_buses
-from vdisklab.guest.starting import Surroundings
+from vdisklab.guest.factory import Surroundings
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
-from vdisklab.plan.segments import Bus
+from vdisklab.path.segments import Bus
 from vdisklab.progress import silent
 from vdisklab.storage.site import open_site
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.campaign.sittings import sittings
+from vdisklab.campaign.attach_groups import attach_groups
 from vdisklab.plan.profile import MeasurementPlan
 
 FIO = MeasurementPlan("f", "fio", {"rw": "read", "bs": "4k"})
@@ -23,4 +23,4 @@ DPKG = MeasurementPlan("d", "dpkg", {"system": "short"}, "ext4")
 def test_a_fresh_guest_is_shared_with_none_before(
     plans: tuple[MeasurementPlan, ...], expected: tuple[tuple[bool, object], ...]
 ) -> None:
-    assert sittings(plans) == expected
+    assert attach_groups(plans) == expected

@@ -11,9 +11,9 @@ from vdisklab.campaign.survey import survey
 from vdisklab.errors import CommandError, DirtyHostError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, pending
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import Bus, ImageFormat
 from vdisklab.plan.capabilities import Capabilities, infeasible
-from vdisklab.plan.path import parse_path
-from vdisklab.plan.segments import Bus, ImageFormat
 from vdisklab.progress import Progress, Step, silent
 
 DATA = Path(__file__).parents[2] / "data" / "qmp"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.workshop import Workshop, open_workshop
+from vdisklab.campaign.host_stacks import HostStacks, open_workshop
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, pending
-from vdisklab.plan.path import parse_path
+from vdisklab.path.disk_path import parse_path
 from vdisklab.progress import Step
 from vdisklab.storage.site import Site, open_site
 
@@ -46,9 +46,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def opened(site: Site, *paths: str) -> Workshop:
+def opened(site: Site, *paths: str) -> HostStacks:
     plan = replace(a_plan(*paths), size_bytes=SIZE, directory=site.directory)
-    return Workshop(site, plan, Path("/no/source"), lambda event: None)
+    return HostStacks(site, plan, Path("/no/source"), lambda event: None)
 
 
 def test_an_allocated_image_is_made_once_and_shared(site: Site) -> None:

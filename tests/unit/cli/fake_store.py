@@ -1,4 +1,4 @@
-"""A store in memory, in the place of `vdisklab.result.store`."""
+"""A store in memory, in the place of `vdisklab.results.store`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from analysis.made import CAMPAIGN, campaign_runs
 
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from vdisklab.analysis.diagnostics.witness import witnessed
 from vdisklab.analysis.observations import Codes, Floats
-from vdisklab.analysis.witness import witnessed
 from vdisklab.cli import tables
 from vdisklab.errors import DatabaseError
-from vdisklab.result.model import Campaign, Measurement, Run, Witnessed
-from vdisklab.result.observations import CellTally, Example, RunCourse
-from vdisklab.result.powercut import PowerCut
+from vdisklab.results.model import Campaign, Measurement, Run, Witnessed
+from vdisklab.results.observations import CellTally, Example, RunCourse
+from vdisklab.results.powercut import PowerCut
 
 
 @dataclass(frozen=True)

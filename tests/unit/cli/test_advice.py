@@ -12,22 +12,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from analysis.made import CAMPAIGN, START, _run, campaign_runs
 
-from cli.fake_store import FakeStore, install
-from vdisklab.analysis.durability import Cuts, Keeping, PathVerdict, durability
-from vdisklab.analysis.needs import MEANING, NeedKind, meets, parse_need
+from tests.unit.analysis.made import CAMPAIGN, START, _run, campaign_runs
+from tests.unit.cli.fake_store import FakeStore, install
 from vdisklab.cli.main import main
 from vdisklab.cli.verdicts import stored_verdicts, verdicts_of
 from vdisklab.errors import HostError, PlanError
 from vdisklab.export.form import Wish
 from vdisklab.export.registry import EXPORTERS, Form
-from vdisklab.plan.path import parse_path
-from vdisklab.report.keeping import power_cut_values
-from vdisklab.report.ranking import bar
-from vdisklab.result.model import Run
-from vdisklab.result.powercut import PowerCut
-from vdisklab.result.store import open_store
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import Cuts, Keeping, PathVerdict, durability
+from vdisklab.path.needs import MEANING, NeedKind, meets, parse_need
+from vdisklab.render.keeping import power_cut_values
+from vdisklab.render.ranking import bar
+from vdisklab.results.model import Run
+from vdisklab.results.powercut import PowerCut
+from vdisklab.results.store import open_store
 
 SPEEDS = {
     "host": 1.0,

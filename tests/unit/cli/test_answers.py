@@ -10,16 +10,16 @@ from importlib.resources import files
 import jsonschema
 import pytest
 import typer
-from analysis.made import CAMPAIGN, campaign_runs
 from typer.testing import CliRunner
 
-from cli.fake_store import GOLDEN, FakeStore, install
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.cli.fake_store import GOLDEN, FakeStore, install
 from vdisklab.cli.compare import compare
 from vdisklab.cli.rank import rank
 from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
 from vdisklab.errors import DatabaseError, PlanError, VdisklabError
-from vdisklab.report.document import Json
+from vdisklab.render.document import Json
 
 
 def verbs() -> typer.Typer:
@@ -48,7 +48,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
 def document(text: str, schema: str) -> Json:
     """The JSON document, after holding it against its published schema."""
     found: Json = json.loads(text)
-    form = json.loads((files("vdisklab.report") / "schemas" / f"{schema}.json").read_text("utf-8"))
+    form = json.loads((files("vdisklab.render") / "schemas" / f"{schema}.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(form)
     jsonschema.validate(found, form)
     return found

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from analysis.made import CAMPAIGN
 
-from cli.fake_store import FakeStore
+from tests.unit.analysis.made import CAMPAIGN
+from tests.unit.cli.fake_store import FakeStore
 from vdisklab.cli.tables import choose_campaigns, joinable_campaigns
 from vdisklab.errors import DatabaseError
 

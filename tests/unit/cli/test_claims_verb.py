@@ -8,10 +8,10 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 import typer
-from analysis.made import CAMPAIGN, HOST, campaign_runs
 
-from cli.fake_store import FakeStore, install
-from cli.test_answers import document, golden
+from tests.unit.analysis.made import CAMPAIGN, HOST, campaign_runs
+from tests.unit.cli.fake_store import FakeStore, install
+from tests.unit.cli.test_answers import document, golden
 from vdisklab.analysis import claimfile
 from vdisklab.analysis.claimfile import parse_claims
 from vdisklab.cli import filling
@@ -25,12 +25,12 @@ from vdisklab.errors import (
     HostError,
     PlanError,
 )
+from vdisklab.path.cell import PageCacheChoice
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.cell import PageCacheChoice
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.request import Request
-from vdisklab.result.model import Run
+from vdisklab.results.model import Run
 
 MINE = """
 article = "mine"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection
-from workload.recorded import DATA
 
+from tests.unit.workload.recorded import DATA
 from vdisklab.cli.main import main
 from vdisklab.errors import DatabaseError
-from vdisklab.result.model import Origin, Run
-from vdisklab.result.store import Store, open_store
+from vdisklab.results.model import Origin, Run
+from vdisklab.results.store import Store, open_store
 
 
 @pytest.fixture

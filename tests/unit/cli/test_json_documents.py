@@ -10,13 +10,13 @@ from typing import Any
 
 import jsonschema
 import pytest
-from report.large import shapely
 
-from cli.fake_store import FakeStore, install
+from tests.unit.cli.fake_store import FakeStore, install
+from tests.unit.render.large import shapely
 from vdisklab.cli.main import main
 
 ROOT = Path(__file__).parents[3]
-SCHEMAS = files("vdisklab.report") / "schemas"
+SCHEMAS = files("vdisklab.render") / "schemas"
 NAMES = sorted(entry.name.removesuffix(".json") for entry in SCHEMAS.iterdir())
 
 DOMAIN = """<domain type='kvm'><name>web</name><devices>

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from result.values import a_campaign, a_run
 
+from tests.unit.results.values import a_campaign, a_run
 from vdisklab.cli.keeping import keep_run
 from vdisklab.errors import DatabaseBusyError, DatabaseError
 from vdisklab.progress import Event, Note
-from vdisklab.result.model import Run
+from vdisklab.results.model import Run
 
 RUN = a_run(a_campaign())
 

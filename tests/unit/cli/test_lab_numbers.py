@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from analysis.made import campaign_runs
 
-from cli.fake_store import FakeStore, install
+from tests.unit.analysis.made import campaign_runs
+from tests.unit.cli.fake_store import FakeStore, install
 from vdisklab.cli.main import main
-from vdisklab.report.wording import EMULATION, IN_LAB
-from vdisklab.result.model import Origin
+from vdisklab.render.wording import EMULATION, IN_LAB
+from vdisklab.results.model import Origin
 
 ANSWERS = [
     ("rank",),

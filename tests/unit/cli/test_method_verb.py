@@ -7,11 +7,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cli.fake_store import FakeStore, install
-from cli.test_answers import call, document
+from tests.unit.cli.fake_store import FakeStore, install
+from tests.unit.cli.test_answers import call, document
 from vdisklab.cli.method import method
 from vdisklab.errors import PlanError
-from vdisklab.report.method import EXPLANATIONS
+from vdisklab.render.method import EXPLANATIONS
 
 
 def said(*arguments: str) -> str:
@@ -32,7 +32,7 @@ def test_one_number_or_all() -> None:
 
 def schema_keys(name: str, rows: str) -> set[str]:
     """The numbers in the rows of a published answer."""
-    form = json.loads((files("vdisklab.report") / "schemas" / f"{name}.json").read_text("utf-8"))
+    form = json.loads((files("vdisklab.render") / "schemas" / f"{name}.json").read_text("utf-8"))
     items = form["properties"][rows]["items"]
     if "$ref" in items:
         items = form["$defs"][items["$ref"].rpartition("/")[2]]
@@ -68,7 +68,7 @@ def numbers_of(form: object) -> set[str]:
 
 @pytest.mark.parametrize("name", ["recommend", "audit", "table", "powercut", "plan"])
 def test_every_number_of_the_other_verbs_is_explained(name: str) -> None:
-    text = (files("vdisklab.report") / "schemas" / f"{name}.json").read_text("utf-8")
+    text = (files("vdisklab.render") / "schemas" / f"{name}.json").read_text("utf-8")
     explained = {key for each in EXPLANATIONS for key in each.keys}
     asked = {"seed", "size_bytes", "blocks", "runtime", "ramp", "scale", "cpus", "memory_bytes",
              "disks", "arc_bytes", "block"}  # fmt: skip

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 import typer
-from analysis.made import CAMPAIGN, campaign_runs
 from typer.testing import CliRunner
 
-from cli.fake_store import FakeStore, install
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.cli.fake_store import FakeStore, install
 from vdisklab.cli.compare import compare
 from vdisklab.cli.rank import rank
 from vdisklab.cli.run import run
 from vdisklab.cli.table import table
 from vdisklab.errors import PlanError, VdisklabError
-from vdisklab.result.model import Campaign, Run
+from vdisklab.results.model import Campaign, Run
 
 LOCAL, BLOCK = "/mnt/local", "/mnt/block"
 

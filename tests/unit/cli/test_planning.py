@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.cli.asking import ask, make_plan
+from vdisklab.cli.campaign_options import ask, make_plan
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger

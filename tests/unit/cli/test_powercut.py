@@ -9,12 +9,12 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from result.test_power_cuts import FAILED, KEPT, LOST
 
+from tests.unit.results.test_power_cuts import FAILED, KEPT, LOST
 from vdisklab.cli import powercut as verb
 from vdisklab.cli.main import main
 from vdisklab.errors import HostError
-from vdisklab.report.powercut import power_cut_document, power_cut_table, verdict_word
+from vdisklab.render.powercut import power_cut_document, power_cut_table, verdict_word
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_the_document_is_that_of_the_schema() -> None:
         "name": "unsafe", "must_lose": True, "states": 2, "losses": 1, "note": "", "passed": True,
     }  # fmt: skip
     found = power_cut_document([KEPT, LOST, FAILED], [control])
-    text = (files("vdisklab.report") / "schemas" / "powercut.json").read_text("utf-8")
+    text = (files("vdisklab.render") / "schemas" / "powercut.json").read_text("utf-8")
     jsonschema.Draft202012Validator.check_schema(json.loads(text))
     jsonschema.validate(json.loads(json.dumps(found)), json.loads(text))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 
 import pytest
-from analysis.made import CAMPAIGN, campaign_runs
 from rich.console import Console
 
-from cli.fake_store import FakeStore, install
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.cli.fake_store import FakeStore, install
 from vdisklab.cli.rank import DEFAULT_METRIC
 from vdisklab.cli.run import print_ranking
 from vdisklab.cli.tables import Format

@@ -5,10 +5,9 @@ import math
 from pathlib import Path
 
 import pytest
-from analysis.made import CAMPAIGN, campaign_runs
 
-from cli.fake_store import FakeStore
-from vdisklab.analysis.durability import Cuts, PathVerdict
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.cli.fake_store import FakeStore
 from vdisklab.analysis.search import Ended, Rules
 from vdisklab.cli.search import (
     BestSearch,
@@ -19,13 +18,14 @@ from vdisklab.cli.search import (
     parse_share,
 )
 from vdisklab.errors import PlanError
+from vdisklab.path.durability import Cuts, PathVerdict
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.needs import only_with, parse_need
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.request import Request
-from vdisklab.report.wording import search_effort, search_sentence
+from vdisklab.render.wording import search_effort, search_sentence
 
 READS = "randread-4k-q1/read/iops"
 FIO: dict[str, Setting] = {"rw": "randread", "bs": "4k", "iodepth": 1}

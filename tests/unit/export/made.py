@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from vdisklab.plan.options import (
+from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options
+from vdisklab.path.options import (
     BUS_OPTIONS,
     FORMAT_OPTIONS,
     LAYER_OPTIONS,
@@ -16,9 +17,8 @@ from vdisklab.plan.options import (
     Size,
     Switch,
 )
-from vdisklab.plan.path import Attachment, DiskPath, Image, Layer, Options
-from vdisklab.plan.rules import impossible
-from vdisklab.plan.segments import Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.path.rules import impossible
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
 
 
 def values_of(option: OptionType) -> st.SearchStrategy[OptionValue]:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from export.made import configurable_paths
+from tests.unit.export.made import configurable_paths
 from vdisklab.cli.main import main
 from vdisklab.errors import PlanError
 from vdisklab.export.form import Exported, NotExpressibleError, Wish
 from vdisklab.export.registry import EXPORTERS, Form
-from vdisklab.plan.path import DiskPath, parse_path
+from vdisklab.path.disk_path import DiskPath, parse_path
 
 ODD = """/srv/a b/<&>"'--$(id)/%s.img"""
 

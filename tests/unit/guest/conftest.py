@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from guest.fake_qemu import make_image
-from guest.synthetic import write_kernel
+from tests.unit.guest.fake_qemu import make_image
+from tests.unit.guest.synthetic import write_kernel
 
 APT_CACHE = """
 echo "apt-cache $*" >>{log}

@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from vdisklab.guest.agent import Agent
-from vdisklab.guest.argv import BootFiles, GuestConfig
-from vdisklab.guest.blockdev import AttachedNames, Disk
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.system import FIND_DISK, MicroGuest
+from vdisklab.guest.qemu.argv import BootFiles, GuestConfig
+from vdisklab.guest.qemu.blockdev import AttachedNames, Disk
+from vdisklab.guest.system.base import FIND_DISK, MicroGuest
+from vdisklab.path.disk_path import parse_path
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.plan.path import parse_path
 
 from .fake_far_side import GREETING, channel_to
 

@@ -11,14 +11,14 @@ from typing import cast
 import pytest
 
 from vdisklab.errors import GuestError, HostError, VdisklabError
-from vdisklab.guest.accelerator import (
+from vdisklab.guest.machine import Machine
+from vdisklab.guest.qemu.accelerator import (
     TRIAL_SECONDS,
     Verdict,
     choose_accelerator,
     remembered,
     trial_key,
 )
-from vdisklab.guest.machine import Machine
 from vdisklab.plan.guest import Accelerator
 
 KVM = Verdict(Accelerator.KVM, "a guest booted under KVM")

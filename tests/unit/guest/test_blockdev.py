@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.guest.argv import HOTPLUG_PORTS
-from vdisklab.guest.blockdev import (
+from vdisklab.guest.disk import port_for
+from vdisklab.guest.qemu.argv import HOTPLUG_PORTS
+from vdisklab.guest.qemu.blockdev import (
     Disk,
     attach_commands,
     block_nodes,
@@ -19,9 +20,8 @@ from vdisklab.guest.blockdev import (
     devices,
     write_cache_property,
 )
-from vdisklab.guest.disk import port_for
-from vdisklab.plan.path import parse_path
-from vdisklab.plan.segments import Bus, CacheMode, WriteCache
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import Bus, CacheMode, WriteCache
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "qmp.txt"
 

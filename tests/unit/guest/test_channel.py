@@ -12,8 +12,8 @@ import pytest
 
 from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.guest.agent import Agent
-from vdisklab.guest.blockdev import QmpCommand
-from vdisklab.guest.monitor import open_channel
+from vdisklab.guest.qemu.blockdev import QmpCommand
+from vdisklab.guest.qemu.monitor import open_channel
 
 from .fake_far_side import channel_to
 

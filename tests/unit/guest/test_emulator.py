@@ -8,10 +8,10 @@ import pytest
 
 from vdisklab.campaign.survey import find_qemus
 from vdisklab.errors import HostError, PlanError
-from vdisklab.guest.emulator import Version, probe_emulator
+from vdisklab.guest.qemu.emulator import Version, probe_emulator
 from vdisklab.host.command import LocalHost
+from vdisklab.path.segments import Aio, Bus
 from vdisklab.plan.qemu import AskedQemu
-from vdisklab.plan.segments import Aio, Bus
 
 # Shortened: of the properties of each device nothing is kept, of the schema two entries.
 DATA = Path(__file__).parents[2] / "data" / "qemu"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from guest.synthetic import elf_with_sections, kernel_elf, module, signed
+from tests.unit.guest.synthetic import elf_with_sections, kernel_elf, module, signed
 from vdisklab.errors import HostError
-from vdisklab.guest.elf import (
+from vdisklab.guest.image.elf import (
     has_pvh_entry,
     module_info,
     without_libraries,

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from guest.conftest import FakeMachine
-from guest.synthetic import bzimage, kernel_elf, write_kernel
+from tests.unit.guest.conftest import FakeMachine
+from tests.unit.guest.synthetic import bzimage, kernel_elf, write_kernel
 from vdisklab.errors import HostError
-from vdisklab.guest.image import GuestImage, build_guest_image
-from vdisklab.guest.kernel import Flavour, Kernel
-from vdisklab.guest.programs import Program
+from vdisklab.guest.image.build import GuestImage, build_guest_image
+from vdisklab.guest.image.kernel import Flavour, Kernel
+from vdisklab.guest.image.programs import Program
 from vdisklab.host.command import Completed, LocalHost, PathArg
 
 PROGRAMS = (

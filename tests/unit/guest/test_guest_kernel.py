@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from guest.conftest import APT_GET, FakeMachine
-from guest.synthetic import write_kernel
+from tests.unit.guest.conftest import APT_GET, FakeMachine
+from tests.unit.guest.synthetic import write_kernel
 from vdisklab.errors import HostError
-from vdisklab.guest.kernel import Flavour, Kernel, find_kernel, is_kernel_at_hand
+from vdisklab.guest.image.kernel import Flavour, Kernel, find_kernel, is_kernel_at_hand
 from vdisklab.host.command import LocalHost
-from vdisklab.plan.segments import Bus
+from vdisklab.path.segments import Bus
 
 VIRTIO = frozenset({Bus.VIRTIO})
 CLOUD = frozenset({Bus.VIRTIO, Bus.SCSI, Bus.NVME, Bus.IDE})

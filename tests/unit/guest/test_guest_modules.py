@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from guest.synthetic import module, write_kernel
+from tests.unit.guest.synthetic import module, write_kernel
 from vdisklab.errors import HostError
-from vdisklab.guest.modules import ModuleTree, module_content
+from vdisklab.guest.image.modules import ModuleTree, module_content
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import struct
 
 import pytest
 
-from guest.synthetic import RELEASE, bzimage, kernel_elf, lz4_legacy, zstd_payload
+from tests.unit.guest.synthetic import RELEASE, bzimage, kernel_elf, lz4_legacy, zstd_payload
 from vdisklab.errors import HostError
-from vdisklab.guest.bootpayload import kernel_release, payload, zstd
+from vdisklab.guest.image.bootpayload import kernel_release, payload, zstd
 
 ELF = kernel_elf()
 SIZE = struct.pack("<I", len(ELF))

@@ -11,12 +11,12 @@ import pytest
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.agent import Agent, Ended
-from vdisklab.guest.blockdev import Disk
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestKey, GuestPool
-from vdisklab.guest.system import MicroGuest, UnfitGuestError
-from vdisklab.plan.path import parse_path
-from vdisklab.plan.segments import Aio
+from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.system.base import MicroGuest, UnfitGuestError
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import Aio
 from vdisklab.progress import silent
 
 ONE = GuestKey("q35", Aio.THREADS)

@@ -11,10 +11,10 @@ import pytest
 
 from vdisklab.errors import GuestError, HostError, RefusedError
 from vdisklab.guest.agent import Agent
-from vdisklab.guest.inside import look_inside
-from vdisklab.guest.linux import LinuxGuest
-from vdisklab.guest.system import Family, UnfitGuestError
-from vdisklab.guest.windows import WindowsGuest
+from vdisklab.guest.system.base import Family, UnfitGuestError
+from vdisklab.guest.system.detect_os import look_inside
+from vdisklab.guest.system.linux import LinuxGuest
+from vdisklab.guest.system.windows import WindowsGuest
 
 from .fake_agent import DEBIAN, WINDOWS, FakeAgent, Said, agent_of
 from .fake_far_side import channel_to

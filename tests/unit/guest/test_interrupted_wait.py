@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 from qemu.qmp import QMPClient
 
-from vdisklab.guest.monitor import Channel
-from vdisklab.guest.process import event_loop
+from vdisklab.guest.qemu.monitor import Channel
+from vdisklab.guest.qemu.process import event_loop
 
 
 class SilentClient:

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from vdisklab.errors import GuestError, HostError
-from vdisklab.guest.answers import device_statistics, inserted_node
-from vdisklab.guest.blockdev import AttachedNames, Disk
 from vdisklab.guest.disk import attached_disk
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.observe import QemuProcess, check_state, read_process
-from vdisklab.guest.system import GuestDisk
-from vdisklab.plan.path import parse_path
-from vdisklab.plan.segments import CacheMode
-from vdisklab.result.model import Check
+from vdisklab.guest.qemu.blockdev import AttachedNames, Disk
+from vdisklab.guest.qemu.observe import QemuProcess, check_state, read_process
+from vdisklab.guest.qemu.qmp_models import device_statistics, inserted_node
+from vdisklab.guest.system.base import GuestDisk
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import CacheMode
+from vdisklab.results.model import Check
 
 from .fake_qemu import RECORDED, SERIAL, FakeQemu, disk_of, machine_of, recorded
 

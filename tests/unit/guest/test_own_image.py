@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.owned import asked_guest, own_boot
+from vdisklab.campaign.user_guest import asked_guest, own_boot
 from vdisklab.errors import HostError, PlanError
-from vdisklab.guest.argv import Channels, FirmwareFiles, GuestConfig, OwnBoot, build_argv
-from vdisklab.guest.ownimage import look_at, require_unchanged
+from vdisklab.guest.qemu.argv import Channels, FirmwareFiles, GuestConfig, OwnBoot, build_argv
+from vdisklab.guest.system.user_image import look_at, require_unchanged
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, pending
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.guest import Accelerator, Firmware, GuestPlan, OwnGuest, SystemBus
+from vdisklab.plan.guest import Accelerator, Firmware, GuestPlan, SystemBus, UserGuest
 from vdisklab.plan.load import parse_request
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.request import GuestRequest, Request
@@ -128,7 +128,7 @@ class TestImage:
 
 
 class TestPlan:
-    OWN = OwnGuest(Path("/srv/debian.qcow2"), "qcow2", "7 bytes of 9")
+    OWN = UserGuest(Path("/srv/debian.qcow2"), "qcow2", "7 bytes of 9")
 
     def test_it_is_part_of_what_identifies_a_plan(self) -> None:
         request = Request(paths=("raw/none",), guest=GuestRequest(image=self.OWN.image))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from guest.conftest import FakeMachine
+from tests.unit.guest.conftest import FakeMachine
 from vdisklab.errors import HostError
-from vdisklab.guest.packagedisk import package_set
+from vdisklab.guest.image.packagedisk import package_set
 from vdisklab.host.command import LocalHost
 from vdisklab.plan.system import System
 

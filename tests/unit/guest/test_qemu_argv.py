@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.guest.argv import BootFiles, Channels, GuestConfig, build_argv
-from vdisklab.guest.blockdev import Disk
-from vdisklab.guest.image import IMAGE_SERIAL
+from vdisklab.guest.image.build import IMAGE_SERIAL
+from vdisklab.guest.qemu.argv import BootFiles, Channels, GuestConfig, build_argv
+from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.plan.path import parse_path
-from vdisklab.plan.segments import Bus
 
 BOOT = BootFiles(Path("/c/kernel"), Path("/c/initrd"), Path("/c/a,b/root"), "console=ttyS0 quiet")
 CHANNELS = Channels(3, 4, Path("/w/console"))

@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 
 from vdisklab.errors import GuestError, HostError
-from vdisklab.guest import storagedaemon as module
-from vdisklab.guest.blockdev import Disk
-from vdisklab.guest.storagedaemon import StorageDaemon, start_storage_daemon
+from vdisklab.guest.qemu import storagedaemon as module
+from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.qemu.storagedaemon import StorageDaemon, start_storage_daemon
 from vdisklab.host.ledger import open_ledger, pending
-from vdisklab.plan.path import parse_path
+from vdisklab.path.disk_path import parse_path
 
 from .fake_far_side import Answer, channel_to
 from .fake_qemu import SERIAL, SIZE, refusing

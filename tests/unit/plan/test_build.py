@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import HostError, PlanError, VdisklabError
+from vdisklab.path.cell import PageCacheChoice
+from vdisklab.path.segments import LayerKind
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing
-from vdisklab.plan.cell import PageCacheChoice
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice, GuestPlan
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.request import GuestRequest, Request
-from vdisklab.plan.segments import LayerKind
 
 PROFILE = Profile("tiny", "Tiny", (MeasurementPlan("one", "fio", {"rw": "read"}),))
 REQUEST = Request(paths=("raw/none",), directory=Path("/srv"))

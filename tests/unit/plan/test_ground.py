@@ -11,24 +11,24 @@ import pytest
 from vdisklab.campaign.estimate import builds, room_needed
 from vdisklab.campaign.schedule import block_order, schedule
 from vdisklab.campaign.stacks import image_key, stacks_of, takes_turns
+from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
+from vdisklab.path.disk_path import Image, parse_path
+from vdisklab.path.rules import impossible
+from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing, infeasible
-from vdisklab.plan.ground import WORK_DIRECTORY, Ground
-from vdisklab.plan.path import Image, parse_path
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.request import Request
-from vdisklab.plan.rules import impossible
-from vdisklab.plan.segments import ImageFormat
 from vdisklab.storage.room import size_for
 
-ONE = Ground((Path("/dev/sdx"),))
+ONE = BackingDevices((Path("/dev/sdx"),))
 PROFILE = Profile("p", "", (MeasurementPlan("m", "fio", {}),))
 
 
-def plan_on(ground: Ground, *paths: str, blocks: int = 3) -> CampaignPlan:
+def plan_on(backing: BackingDevices, *paths: str, blocks: int = 3) -> CampaignPlan:
     request = Request(
-        paths=paths, blocks=blocks, devices=ground.devices, disks=ground.disks, baseline="none"
+        paths=paths, blocks=blocks, devices=backing.devices, disks=backing.disks, baseline="none"
     )
     return build_plan(request, Capabilities(), PROFILE)
 
@@ -46,25 +46,29 @@ def test_raw_on_a_device_is_the_device() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ground", "reason"),
+    ("text", "backing", "reason"),
     [
-        ("md:level=5/none", Ground(disks=2), "md:level=5 needs 3 disks, and there are to be 2"),
+        (
+            "md:level=5/none",
+            BackingDevices(disks=2),
+            "md:level=5 needs 3 disks, and there are to be 2",
+        ),
         ("zfs:raid=raidz1/raw", ONE, "zfs:raid=raidz1 needs 3 disks, and 1 were given"),
         ("lvm/md/none", WORK_DIRECTORY, "md needs 2 disks, and lvm below is one"),
     ],
 )
-def test_too_few_disks(text: str, ground: Ground, reason: str) -> None:
-    verdict = impossible(parse_path(text), ground)
+def test_too_few_disks(text: str, backing: BackingDevices, reason: str) -> None:
+    verdict = impossible(parse_path(text), backing)
     assert verdict is not None
     assert verdict.reason == reason
 
 
 def test_each_layer_gets_as_many_disks_as_it_can_use() -> None:
-    four = Ground(tuple(Path(f"/dev/sd{x}") for x in "abcd"))
+    four = BackingDevices(tuple(Path(f"/dev/sd{x}") for x in "abcd"))
     assert four.disks_for(parse_path("zfs:raid=raidz1/raw").layers) == 4
     assert four.disks_for(parse_path("ext4/raw").layers) == 1
     assert WORK_DIRECTORY.disks_for(parse_path("md:level=10/none").layers) == 4
-    assert Ground(disks=4).disks_for(parse_path("lvm/none").layers) == 4
+    assert BackingDevices(disks=4).disks_for(parse_path("lvm/none").layers) == 4
 
 
 def test_the_workload_on_the_host_uses_the_device_where_there_is_one() -> None:
@@ -90,20 +94,20 @@ def test_one_stack_on_a_device_is_built_once() -> None:
     assert builds(plan, tuple(schedule(plan))) == 1
 
 
-@pytest.mark.parametrize("ground", [ONE, WORK_DIRECTORY])
-def test_a_block_device_holds_one_image_and_a_directory_all(ground: Ground) -> None:
+@pytest.mark.parametrize("backing", [ONE, WORK_DIRECTORY])
+def test_a_block_device_holds_one_image_and_a_directory_all(backing: BackingDevices) -> None:
     """The same volume as it is and under qcow2: each would overwrite the other."""
-    plan = plan_on(ground, "lvm/{none,qcow2/none,qcow2/writeback}")
+    plan = plan_on(backing, "lvm/{none,qcow2/none,qcow2/writeback}")
     assert sorted(map(str, stacks_of(plan))) == ["lvm", "lvm/qcow2"]
-    assert takes_turns(plan) == (ground is ONE)
-    (files,) = stacks_of(plan_on(ground, "ext4/{raw,qcow2}/none"))
+    assert takes_turns(plan) == (backing is ONE)
+    (files,) = stacks_of(plan_on(backing, "ext4/{raw,qcow2}/none"))
     assert str(files) == "ext4"
 
 
 def test_the_ground_is_part_of_the_plan_and_destroy_is_not() -> None:
     plan = plan_on(ONE, "none")
     assert plan.as_json()["devices"] == ["/dev/sdx"]
-    allowed = replace(plan, ground=replace(plan.ground, destroy=plan.ground.devices))
+    allowed = replace(plan, backing=replace(plan.backing, destroy=plan.backing.devices))
     assert allowed.fingerprint == plan.fingerprint
     assert plan_on(WORK_DIRECTORY, "qcow2").fingerprint != plan_on(ONE, "qcow2").fingerprint
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from vdisklab.errors import PlanError
-from vdisklab.plan.cell import PageCacheChoice
+from vdisklab.path.cell import PageCacheChoice
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.load import json_schema, parse_request
 from vdisklab.plan.request import GuestRequest, Request, merge

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.errors import HostError, PlanError, VdisklabError
+from vdisklab.path.cell import PageCacheChoice
+from vdisklab.path.disk_path import PathSyntaxError, parse_path
+from vdisklab.path.segments import Aio, Bus, ImageFormat, LayerKind
 from vdisklab.plan.capabilities import Capabilities, Missing, infeasible
-from vdisklab.plan.cell import PageCacheChoice
 from vdisklab.plan.matrix import Matrix, expand_matrix
-from vdisklab.plan.path import PathSyntaxError, parse_path
-from vdisklab.plan.segments import Aio, Bus, ImageFormat, LayerKind
 
 
 def labels(matrix: Matrix) -> list[str]:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.errors import PlanError
+from vdisklab.path.disk_path import parse_path
 from vdisklab.plan.needs import parse_need
-from vdisklab.plan.path import parse_path
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.plan.options import (
+from vdisklab.path.disk_path import (
+    Attachment,
+    DiskPath,
+    Image,
+    Layer,
+    Options,
+    PathSyntaxError,
+    parse_path,
+)
+from vdisklab.path.options import (
     BUS_OPTIONS,
     FORMAT_OPTIONS,
     LAYER_OPTIONS,
@@ -24,16 +33,7 @@ from vdisklab.plan.options import (
     Size,
     Switch,
 )
-from vdisklab.plan.path import (
-    Attachment,
-    DiskPath,
-    Image,
-    Layer,
-    Options,
-    PathSyntaxError,
-    parse_path,
-)
-from vdisklab.plan.segments import Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
 
 
 def values_of(option: OptionType) -> st.SearchStrategy[OptionValue]:

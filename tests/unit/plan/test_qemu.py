@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vdisklab.errors import HostError, PlanError
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import Aio, Bus
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing, QemuCapabilities
 from vdisklab.plan.load import parse_request
-from vdisklab.plan.path import parse_path
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.qemu import (
     AskedQemu,
@@ -25,7 +26,6 @@ from vdisklab.plan.qemu import (
     without_qemu,
 )
 from vdisklab.plan.request import Request
-from vdisklab.plan.segments import Aio, Bus
 
 PROFILE = Profile("tiny", "Tiny", (MeasurementPlan("one", "fio", {"rw": "read"}),))
 OLD = Qemu("7.2.22", Path("/usr/bin/qemu-system-x86_64"), "7.2.22 (Debian 1:7.2)")

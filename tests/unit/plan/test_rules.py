@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.plan.path import parse_path
-from vdisklab.plan.rules import impossible
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.rules import impossible
 
 
 @pytest.mark.parametrize(

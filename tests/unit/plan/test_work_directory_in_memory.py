@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.errors import HostError
+from vdisklab.path.cell import PageCacheChoice
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.cell import PageCacheChoice
 from vdisklab.plan.matrix import expand_matrix
 
 IN_MEMORY = Capabilities(on_tmpfs=True)

@@ -14,7 +14,7 @@ import pytest
 
 from vdisklab.errors import CommandError, DirtyHostError, HostError
 from vdisklab.host.ledger import Entry, Kind, open_ledger
-from vdisklab.plan.path import Layer, parse_path
+from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.storage import lvm, md, undo_members, zfs
 from vdisklab.storage.arc import parse_arcstats
 from vdisklab.storage.lvm import group_command, pool_command, volume_command

@@ -9,7 +9,7 @@ import pytest
 from vdisklab.errors import CommandError, DirtyHostError, HostError
 from vdisklab.host.ledger import Kind, open_ledger, pending
 from vdisklab.host.mounts import Mount
-from vdisklab.plan.path import Layer, parse_path
+from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.storage import filesystem, image, room, tmpfs
 from vdisklab.storage.filesystem import mkfs_command, mount_command
 from vdisklab.storage.image import create_command, fill_command

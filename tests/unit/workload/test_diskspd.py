@@ -9,7 +9,7 @@ import pytest
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
 from vdisklab.plan.profiles import parse_profile
-from vdisklab.result.model import Direction
+from vdisklab.results.model import Direction
 from vdisklab.workload.base import Output, Subject, Timing
 from vdisklab.workload.diskspd import Diskspd
 from vdisklab.workload.registry import builtin_profile_text, workload_on_windows

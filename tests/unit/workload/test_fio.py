@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
-from vdisklab.result.model import METRICS, Direction
+from vdisklab.results.model import METRICS, Direction
 from vdisklab.workload.base import Outcome, Output, Subject, Timing
 from vdisklab.workload.fio import Fio
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.workload.recorded import recorded
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
-from vdisklab.result.model import Direction
+from vdisklab.results.model import Direction
 from vdisklab.units import GIB
 from vdisklab.workload.base import Output, Subject, Timing
 from vdisklab.workload.fio import Fio, parse_report
 from vdisklab.workload.fiojob import groups, reach
 from vdisklab.workload.fiolog import Run, read_log
 from vdisklab.workload.jobprofile import job_profile
-from workload.recorded import recorded
 
 READ, WRITE, NONE = Direction.READ, Direction.WRITE, Direction.NONE
 DISK = Subject("/dev/vdb", GIB, is_device=True)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.workload.recorded import DATA, recorded
 from vdisklab.errors import WorkloadError
-from vdisklab.result.model import METRICS, Direction
+from vdisklab.results.model import METRICS, Direction
 from vdisklab.units import KIB, MIB
-from vdisklab.workload.foreign.base import Report
-from vdisklab.workload.foreign.recognise import recognise
-from workload.recorded import DATA, recorded
+from vdisklab.workload.importers.base import Report
+from vdisklab.workload.importers.recognise import recognise
 
 READ, WRITE, NONE = Direction.READ, Direction.WRITE, Direction.NONE
 

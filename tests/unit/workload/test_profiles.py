@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.cli.asking import load_profile
+from vdisklab.cli.campaign_options import load_profile
 from vdisklab.cli.main import main
 from vdisklab.units import GIB
 from vdisklab.workload.base import Subject, Timing

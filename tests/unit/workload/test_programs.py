@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.workload.recorded import recorded
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
-from vdisklab.result.model import METRICS, Counted, Direction
+from vdisklab.results.model import METRICS, Counted, Direction
 from vdisklab.units import GIB, MIB
 from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
 from vdisklab.workload.bonnie import parse_csv
 from vdisklab.workload.dd import parse_line
 from vdisklab.workload.registry import WORKLOADS, workload_for
 from vdisklab.workload.sysbench import parse_text
-from workload.recorded import recorded
 
 READ, WRITE, NONE = Direction.READ, Direction.WRITE, Direction.NONE
 PLACE = Subject("/mnt/x", 4 * GIB, is_device=False, is_directory=True, memory=GIB)

@@ -9,7 +9,7 @@ import pytest
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.system import SYSTEMS
-from vdisklab.result.model import Direction
+from vdisklab.results.model import Direction
 from vdisklab.units import GIB, MIB
 from vdisklab.workload.base import Output, Script, Subject, Timing
 from vdisklab.workload.boot import boot_samples

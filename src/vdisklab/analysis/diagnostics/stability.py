@@ -1,0 +1,138 @@
+"""Doubts by the values alone: drift over the blocks, a slow first block, cells in two modes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from vdisklab.analysis.diagnostics.doubt import Bimodal, Drift, SlowFirstBlock
+from vdisklab.analysis.distributions import t_isf
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
+from vdisklab.results.model import Better
+
+TREND_FROM = 5
+"""A trend needs so many blocks: of four, Kendall's test cannot reach 5 %."""
+
+SMALLEST_TREND = 0.05
+FIRST_RUN_FROM = 4
+SLOW_FIRST_BELOW = 0.9
+SMALLEST_MODE_RATIO = 1.15
+
+_MODES_FROM = (8, 10, 12, 15, 20, 30, 50, 100)
+_MODES_LIMIT = (15.5, 11.6, 9.1, 7.6, 6.1, 5.0, 4.2, 3.7)
+"""99.99 % quantiles of `_two_modes` for normal noise (200,000 simulated cells for each n)."""
+
+
+def drift_findings(observations: Observations, measure: MeasureKey) -> tuple[Drift, ...]:
+    """A trend over the blocks of each campaign, by Kendall's rank test (Mann 1945, Kendall 1938).
+
+    Tested is what all cells of a block have in common; ratios and ranks are free of it, medians
+    are not. Trends below 5 % are not worth a sentence.
+    """
+    found = []
+    for campaign, effects in _block_effects(observations, measure).items():
+        if len(effects) < TREND_FROM:
+            continue
+        from scipy import stats  # noqa: PLC0415 - takes 1.5 s to load, and is needed here only
+
+        order = np.arange(len(effects))
+        p = float(stats.kendalltau(order, effects).pvalue)
+        slope = float(stats.theilslopes(effects, order)[0])
+        change = math.exp(slope * (len(effects) - 1)) - 1
+        if p <= 0.05 and abs(change) >= SMALLEST_TREND:
+            found.append(Drift(str(measure), campaign, len(effects), change, p))
+    return tuple(found)
+
+
+def first_block_findings(
+    observations: Observations, measure: MeasureKey
+) -> tuple[SlowFirstBlock, ...]:
+    """First blocks below the 99 % prediction of the others, and a tenth worse or more."""
+    sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
+    found = []
+    for campaign, effects in _block_effects(observations, measure).items():
+        if len(effects) < FIRST_RUN_FROM:
+            continue
+        first, rest = sign * effects[0], sign * effects[1:]
+        spread = float(rest.std(ddof=1)) * math.sqrt(1 + 1 / len(rest))
+        below = float(rest.mean()) - first
+        factor = math.exp(-below)
+        if factor <= SLOW_FIRST_BELOW and below > float(t_isf(0.01, len(rest) - 1)) * spread:
+            found.append(SlowFirstBlock(str(measure), campaign, factor))
+    return tuple(found)
+
+
+def _block_effects(observations: Observations, measure: MeasureKey) -> dict[str, Floats]:
+    """By campaign: the mean of the cells' logarithms in each block, over cells in all of them.
+
+    Block names end in their number, so that sorted names are in the order of time.
+    """
+    logs = logarithms(observations.grid(measure))
+    campaigns = [block.rpartition("/")[0] for block in observations.blocks]
+    effects = {}
+    for campaign in dict.fromkeys(campaigns):
+        columns = [place for place, name in enumerate(campaigns) if name == campaign]
+        part = logs[:, columns]
+        part = part[:, np.isfinite(part).any(axis=0)]
+        whole = part[np.isfinite(part).all(axis=1)]
+        if len(whole) and whole.shape[1]:
+            effects[campaign] = whole.mean(axis=0)
+    return effects
+
+
+def bimodal_findings(observations: Observations, measure: MeasureKey) -> tuple[Bimodal, ...]:
+    """Cells of eight blocks and more whose values are in two groups, after the blocks' own part.
+
+    The distance of the two means over the spread within is held against its 99.99 % quantile
+    under one normal mode, so about one cell in 10,000 is named wrongly.
+    """
+    logs = logarithms(observations.grid(measure))
+    count = np.isfinite(logs).sum(axis=1)
+    if not (count >= _MODES_FROM[0]).any():
+        return ()
+    centre = np.nanmedian(logs[count > 0], axis=1)
+    # The block's part by medians, so that one cell in its other mode does not move it.
+    with np.errstate(invalid="ignore"):
+        seen = np.isfinite(logs[count > 0]).any(axis=0)
+        block = np.zeros(logs.shape[1])
+        if (count > 0).sum() > 2:
+            block[seen] = np.nanmedian((logs[count > 0] - centre[:, None])[:, seen], axis=0)
+    adjusted = np.sort(logs - block, axis=1)  # NaN last
+    found: dict[int, Bimodal] = {}
+    for n in np.unique(count[count >= _MODES_FROM[0]]):
+        limit = float(np.interp(n, _MODES_FROM, _MODES_LIMIT))
+        rows = np.flatnonzero(count == n)
+        values = adjusted[rows, :n]
+        distance, cut = _two_modes(values)
+        for place in np.flatnonzero(distance > limit):
+            at = int(cut[place])
+            low, high = float(values[place, :at].mean()), float(values[place, at:].mean())
+            if high - low >= math.log(SMALLEST_MODE_RATIO):
+                cell = observations.cells[rows[place]]
+                share = 1 - at / int(n)
+                found[int(rows[place])] = Bimodal(
+                    cell, str(measure), math.exp(low), math.exp(high), share
+                )
+    return tuple(found[row] for row in sorted(found))
+
+
+def _two_modes(values: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """By row the largest distance of two groups' means over the spread within, and its place.
+
+    Rows are sorted; each group has two of the values and a fifth of them at least.
+    """
+    rows, n = values.shape
+    centred = values - values.mean(axis=1, keepdims=True)
+    sums, squares = centred.cumsum(axis=1), (centred**2).cumsum(axis=1)
+    best, at = np.zeros(rows), np.full(rows, n // 2, dtype=np.int64)
+    least = max(2, math.ceil(n / 5))
+    for cut in range(least, n - least + 1):
+        low, high = sums[:, cut - 1] / cut, (sums[:, -1] - sums[:, cut - 1]) / (n - cut)
+        within = squares[:, -1] - cut * low**2 - (n - cut) * high**2
+        spread = np.sqrt(np.maximum(within, 1e-18) / (n - 2))
+        distance = (high - low) / spread
+        better = distance > best
+        best[better], at[better] = distance[better], cut
+    return best, at

@@ -1,0 +1,196 @@
+"""What is in the micro guest: our scripts, the host's programs with their libraries, the modules.
+
+`early` is in memory from the start: what the first answers need. `late` lies on the disk that the
+guest mounts on /extra, with a link at each place where it belongs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+
+from vdisklab.guest.image.elf import without_signature, without_type_information
+from vdisklab.guest.image.filetree import MERGED, FileTree, guest_path
+from vdisklab.guest.image.kernel import Kernel
+from vdisklab.guest.image.modules import (
+    AGENT_MODULES,
+    BUS_MODULES,
+    OPTIONAL_MODULES,
+    ROOT_MODULES,
+    Module,
+    ModuleTree,
+    module_content,
+)
+from vdisklab.guest.image.programs import Found, libraries, slim_fio
+from vdisklab.guest.system.base import STDERR_LOG
+from vdisklab.host.command import Host
+
+# One `mount -a` costs the start of one program.
+_FSTAB = b"""\
+dev /dev devtmpfs defaults 0 0
+proc /proc proc defaults 0 0
+sys /sys sysfs defaults 0 0
+run /run tmpfs mode=755 0 0
+tmp /tmp tmpfs mode=1777 0 0
+"""
+
+# What our scripts and people who look into a guest call; the real programs go before these.
+_APPLETS = """
+    ash cat chmod chroot cp cut date dd df dmesg du echo env false find free grep head hexdump
+    insmod kill ln losetup ls lsmod mkdir mkfifo mknod modprobe mount mv od poweroff printf ps
+    pwd readlink reboot rm rmdir rmmod sed seq sh sleep sort stat stty switch_root sync sysctl
+    tail tee test time timeout top touch tr true umount uname uptime usleep vi wc which xargs
+""".split()  # noqa: SIM905
+
+
+def guest_scripts() -> dict[str, bytes]:
+    """The scripts that we put into guests, by file name."""
+    folder = resources.files("vdisklab.guest.image") / "guestfiles"
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+def guest_content(host: Host, kernel: Kernel, found: Sequence[Found], work: Path) -> GuestContent:
+    """All files of a guest with these programs; those that are made lie in `work`."""
+    content = GuestContent(host, kernel)
+    content.add_base()
+    content.add_programs(found, work)
+    content.add_modules()
+    return content
+
+
+class GuestContent:
+    """The guest's files: `early` in memory from the start, `late` on the disk at /extra."""
+
+    def __init__(self, host: Host, kernel: Kernel) -> None:
+        self.early = FileTree()
+        self.late = FileTree()
+        self.sources: set[Path] = {kernel.image}
+        self._host = host
+        self._kernel = kernel
+
+    def add_base(self) -> None:
+        """Our scripts, the mount points, and the little of /etc that programs ask for."""
+        for name in ("dev", "proc", "sys", "run", "tmp", "mnt", "extra", "root"):
+            self.early.directory(name)
+        for name in MERGED:
+            self.early.directory(f"usr/{name}")
+            self.early.link(name, f"usr/{name}")
+        scripts = guest_scripts()
+        self.early.file("init", scripts["init.sh"], executable=True)
+        self.early.file("etc/fstab", _FSTAB)
+        # A log that is written here comes with what the program says (MicroGuest.stderr_log).
+        self.early.link(f"{STDERR_LOG}_bw.log".lstrip("/"), "/proc/self/fd/2")
+        for name in ("prepare", "load-drivers", "find-disk", "facts"):
+            path = f"usr/lib/vdisklab/{name}"
+            self.early.file(path, scripts[f"{name}.sh"], executable=True)
+        self.early.file("etc/passwd", b"root:x:0:0:root:/root:/usr/bin/sh\n")
+        self.early.file("etc/group", b"root:x:0:\n")
+        self.early.link("etc/mtab", "/proc/mounts")
+        defaults = Path("/etc/mke2fs.conf")
+        if defaults.exists():
+            self.early.file("etc/mke2fs.conf", defaults)
+            self.sources.add(defaults)
+
+    def add_programs(self, found: Sequence[Found], work: Path) -> None:
+        """The programs and their libraries, and busybox's small ones for names that are free."""
+        early = []
+        late = []
+        for item in found:
+            self.sources.add(item.real)
+            file = item.real
+            if item.program.name == "fio":
+                file = slim_fio(self._host, item.real, work)
+            # With all its libraries fio is too large to be in memory.
+            if item.program.early and (item.program.name != "fio" or file != item.real):
+                early.append(file)
+                self._add_program(self.early, item, file)
+            else:
+                late.append(file)
+                self._add_program(self.late, item, file)
+        first = libraries(self._host, early)
+        homes = [path.parent for path in first if path.name.startswith("libc.so")]
+        home = homes[0] if homes else Path("/lib")
+        for path in first:
+            self._add_library(self.early, path, home)
+        for path in libraries(self._host, late):
+            if path not in first:
+                self._add_library(self.late, path, home)
+        self._link_late()
+        self._add_busybox()
+
+    def _add_program(self, tree: FileTree, item: Found, file: Path) -> None:
+        # Each program is where the host has it, and also where our own scripts look for it.
+        real = guest_path(item.real)
+        tree.file(real, file, executable=True)
+        for wanted in (guest_path(item.path), _GUEST_PATHS.get(item.program.name, real)):
+            if wanted != real:
+                self.early.link(wanted, f"/{real}")
+
+    def _add_library(self, tree: FileTree, path: Path, home: Path) -> None:
+        tree.file(guest_path(path), path, executable=True)
+        self.sources.add(path)
+        # The guest has no ld.so.cache; what lies elsewhere is found where the C library lies.
+        if path.parent != home and not path.name.startswith("ld-"):
+            alias = guest_path(home / path.name)
+            if alias not in self.early:
+                self.early.link(alias, f"/{guest_path(path)}")
+
+    def _link_late(self) -> None:
+        for path, node in self.late.files():
+            if not node.is_directory and path not in self.early:
+                self.early.link(path, f"/extra/{path}")
+
+    def _add_busybox(self) -> None:
+        for name in _APPLETS:
+            if not any(f"usr/{place}/{name}" in self.early for place in ("bin", "sbin")):
+                self.early.link(f"usr/bin/{name}", "busybox")
+        # The kernel asks for modules itself by this name.
+        self.early.link("usr/sbin/modprobe", "../bin/busybox")
+
+    def add_modules(self) -> None:
+        """The modules: the agent's and the root's early, all others late."""
+        tree = self._kernel.modules
+        buses = sorted({name for bus in self._kernel.buses for name in BUS_MODULES[bus]})
+        first = tree.closure([*AGENT_MODULES, *ROOT_MODULES])
+        every = tree.closure([*AGENT_MODULES, *ROOT_MODULES, *buses, *OPTIONAL_MODULES])
+        base = f"usr/lib/modules/{self._kernel.release}"
+        for module in every:
+            content = module_content(module.path)
+            if not self._kernel.enforces_signatures:
+                content = without_type_information(without_signature(content))
+            place = self.early if module in first else self.late
+            place.file(f"{base}/{module.name}.ko", content)
+            self.sources.add(module.path)
+        self._link_late()
+        self.early.file(f"{base}/modules.dep", _dependencies(tree, every))
+        self.early.file(f"{base}/modules.alias", _aliases(every))
+        for name, wanted in (("root", ROOT_MODULES), ("disk", buses)):
+            line = " ".join(_loadable(tree, wanted))
+            self.early.file(f"etc/vdisklab/{name}-modules", f"{line}\n".encode())
+
+
+# Where our scripts, and those who ask the agent for a program, find these, whatever the host.
+_GUEST_PATHS = {
+    "busybox": "usr/bin/busybox",
+    "qemu-ga": "usr/sbin/qemu-ga",
+    "fio": "usr/bin/fio",
+}
+
+
+def _loadable(tree: ModuleTree, names: Iterable[str]) -> list[str]:
+    return [module.name for name in names for module in tree.closure([name])[-1:]]
+
+
+def _dependencies(tree: ModuleTree, modules: Iterable[Module]) -> bytes:
+    """modules.dep(5): each module with all it needs, the last to be loaded first."""
+    lines = []
+    for module in modules:
+        needs = [need.name for need in tree.closure([module.name])[-2::-1]]
+        lines.append(f"{module.name}.ko:" + "".join(f" {name}.ko" for name in needs))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _aliases(modules: Iterable[Module]) -> bytes:
+    lines = [f"alias {alias} {module.name}" for module in modules for alias in module.aliases]
+    return ("\n".join(lines) + "\n").encode()

@@ -1,0 +1,1 @@
+"""QEMU: its arguments, block nodes, process, monitor, and what it reports back."""

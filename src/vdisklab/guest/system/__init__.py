@@ -1,0 +1,1 @@
+"""The operating systems inside guests: micro guest, the user's Linux or Windows."""

@@ -1,0 +1,60 @@
+"""Finds out which operating system runs in a guest of the user's own, by asking its agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vdisklab.errors import GuestError
+from vdisklab.guest.agent import Agent
+from vdisklab.guest.system.base import GuestSystem, UnfitGuestError
+from vdisklab.guest.system.linux import LinuxGuest
+from vdisklab.guest.system.windows import WindowsGuest
+
+_NEEDED = (
+    "guest-exec", "guest-exec-status", "guest-file-open", "guest-file-read", "guest-file-close",
+    "guest-get-osinfo",
+)  # fmt: skip
+
+
+def look_inside(agent: Agent, diskspd: Path | None) -> GuestSystem:
+    """What kind of guest answers.
+
+    Raises UnfitGuestError when its agent does not let programs be run, as that of Red Hat's
+    distributions does not unless it is told to.
+    """
+    info = agent.query("guest-info")
+    if not isinstance(info, dict):
+        raise GuestError(
+            f"the guest agent's answer to guest-info is not as expected: {info!r:.200}",
+            hint="what answers there is no qemu-guest-agent, or one too old: install it in the "
+            "guest",
+        )
+    version = str(info.get("version", "unknown"))
+    allowed = {
+        str(each.get("name"))
+        for each in info.get("supported_commands", ())
+        if isinstance(each, dict) and each.get("enabled")
+    }
+    missing = [name for name in _NEEDED if name not in allowed]
+    if missing:
+        raise UnfitGuestError(
+            f"the guest's agent ({version}) does not allow {', '.join(missing)}",
+            hint="allow it in the guest: --allow-rpcs or --block-rpcs of qemu-ga, on Red Hat's "
+            "distributions in /etc/sysconfig/qemu-ga",
+        )
+    system = agent.query("guest-get-osinfo")
+    if not isinstance(system, dict):
+        raise GuestError(
+            f"the guest agent says {system!r:.200} of its system",
+            hint="install qemu-guest-agent of the guest's own distribution in it",
+        )
+    name = _name(system)
+    if system.get("id") == "mswindows":
+        return WindowsGuest(name, version, diskspd)
+    return LinuxGuest(name, version)
+
+
+def _name(system: Mapping[str, Any]) -> str:
+    return str(system.get("pretty-name") or system.get("name") or system.get("id") or "unknown")

@@ -1,0 +1,89 @@
+"""A Linux guest of the user's own: nothing of ours is in it, so scripts come with the question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+
+from vdisklab.guest.agent import Agent
+from vdisklab.guest.system.base import (
+    Family,
+    GuestDisk,
+    UnfitGuestError,
+    find_by_script,
+)
+from vdisklab.host.deadline import patience
+from vdisklab.results.model import Check
+
+_SETTLE_SECONDS = 600.0
+_ASK_SECONDS = 60.0
+
+# What the boot still does beside the agent would disturb a measurement. systemd says when all of
+# it is done (systemctl(1), is-system-running); another init does not.
+_SETTLE = "command -v systemctl >/dev/null || exit 0; systemctl is-system-running --wait"
+_MISSING = 'for p in "$@"; do command -v "$p" >/dev/null || echo "$p"; done'
+_VERSIONS = "uname -sr; fio --version"
+
+# Debian's names of the packages, for the hint.
+_PACKAGES = {
+    "mkfs.ext2": "e2fsprogs",
+    "mkfs.ext3": "e2fsprogs",
+    "mkfs.ext4": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "mkfs.btrfs": "btrfs-progs",
+}
+
+
+class LinuxGuest:
+    """Linux with the QEMU guest agent, a POSIX shell and the programs that measure."""
+
+    family = Family.LINUX
+    scratch = "/tmp"  # noqa: S108 - of a guest that is thrown away
+    stderr_log = None
+
+    def __init__(self, name: str, agent_version: str) -> None:
+        self._name = name
+        self._agent_version = agent_version
+
+    def await_ready(self, agent: Agent) -> None:
+        """Waits for systemd to have started everything, or to have given up on some of it."""
+        agent.run(
+            ("sh", "-c", _SETTLE), timeout=_SETTLE_SECONDS * patience(), allowed=range(-64, 256)
+        )
+
+    def require(self, agent: Agent, programs: Sequence[str]) -> None:
+        """Looks for each on the agent's own PATH, by which they will be started."""
+        ended = agent.run(("sh", "-c", _MISSING, "sh", *programs), timeout=_ASK_SECONDS)
+        missing = ended.stdout.split()
+        if missing:
+            packages = sorted({_PACKAGES.get(name, name) for name in missing})
+            raise UnfitGuestError(
+                f"the guest ({self._name}) has no {', '.join(missing)}",
+                hint=f"install {', '.join(packages)} in the image, or measure another profile",
+            )
+
+    def find_disk(self, agent: Agent, serial: str) -> GuestDisk:
+        """By the same script as in our own guest, which is given to the shell as its input."""
+        script = (
+            resources.files("vdisklab.guest.image").joinpath("guestfiles/find-disk.sh").read_text()
+        )
+        return find_by_script(
+            agent, ("sh", "-s"), serial, script.replace("/usr/bin/busybox usleep 5000", "sleep 0.1")
+        )
+
+    def facts(self, agent: Agent) -> tuple[Check, ...]:
+        """System, kernel, agent, fio, and whether the boot came to its end."""
+        state = agent.run(
+            ("sh", "-c", _SETTLE), timeout=_ASK_SECONDS, allowed=range(-64, 256)
+        ).stdout.strip()
+        said = agent.run(
+            ("sh", "-c", _VERSIONS), timeout=_ASK_SECONDS, allowed=range(-64, 256)
+        ).stdout.splitlines()
+        known = {
+            "guest.system": self._name,
+            "guest.kernel": said[0] if said else "",
+            "guest.fio": said[1] if len(said) > 1 else "",
+            "guest.agent": self._agent_version,
+            "guest.state": state,
+        }
+        return tuple(Check(name, None, seen) for name, seen in known.items() if seen)

@@ -1,0 +1,130 @@
+"""A Windows guest of the user's own: PowerShell through the agent, DISKSPD copied into it.
+
+Written to Microsoft's documentation (Get-Disk, Set-Disk; DISKSPD's wiki) and to that of QEMU's
+guest agent; nobody here could run it on a real Windows.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+
+from vdisklab.errors import HostError
+from vdisklab.guest.agent import Agent
+from vdisklab.guest.system.base import (
+    FIND_SECONDS,
+    Family,
+    GuestDisk,
+    UnfitGuestError,
+    disk_found,
+)
+from vdisklab.host.deadline import patience
+from vdisklab.results.model import Check
+
+_STARTING_SECONDS = 60.0  # PowerShell takes seconds to start, and tens under emulation
+
+# A new disk may be offline and read-only by the SAN policy (Set-Disk's documentation), and both
+# must be off before its sectors can be written. It is not initialised: a disk without volumes may
+# be written as it is.
+_FIND_DISK = r"""
+$ErrorActionPreference = 'Stop'
+$deadline = (Get-Date).AddSeconds(%(seconds)d)
+do {
+    $disk = Get-Disk | Where-Object { "$($_.SerialNumber)".Trim() -eq '%(serial)s' }
+    if ($disk) { break }
+    if ((Get-Date) -gt $deadline) {
+        [Console]::Error.WriteLine('no disk with serial number %(serial)s within %(seconds)d s')
+        exit 1
+    }
+    Start-Sleep -Milliseconds 200
+} while ($true)
+if ($disk.IsReadOnly) { Set-Disk -Number $disk.Number -IsReadOnly $false }
+if ($disk.IsOffline) { Set-Disk -Number $disk.Number -IsOffline $false }
+$disk = Get-Disk -Number $disk.Number
+if ($disk.IsReadOnly -or $disk.IsOffline) {
+    [Console]::Error.WriteLine('the disk stays offline or read-only')
+    exit 1
+}
+if ($disk.IsBoot -or $disk.IsSystem -or $disk.NumberOfPartitions -ne 0) {
+    [Console]::Error.WriteLine('the disk is not empty')
+    exit 1
+}
+"device=#$($disk.Number)"
+"size_bytes=$($disk.Size)"
+"logical_block_size=$($disk.LogicalSectorSize)"
+"physical_block_size=$($disk.PhysicalSectorSize)"
+"bus=$($disk.BusType)"
+"""
+
+_UNTOLD = frozenset({"write_cache", "nr_hw_queues"})
+"""Get-Disk shows neither, so they are not checked."""
+
+
+def powershell(script: str) -> tuple[str, ...]:
+    """The command that runs a script, which needs no quoting (about_PowerShell_exe)."""
+    encoded = base64.b64encode(script.encode("utf-16-le")).decode()
+    return (
+        "powershell.exe", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass",
+        "-EncodedCommand", encoded,
+    )  # fmt: skip
+
+
+class WindowsGuest:
+    """Windows with the QEMU guest agent; `diskspd` is the host's copy of DISKSPD."""
+
+    family = Family.WINDOWS
+    scratch = r"C:\Windows\Temp"
+    stderr_log = None
+
+    def __init__(self, name: str, agent_version: str, diskspd: Path | None) -> None:
+        self._name = name
+        self._agent_version = agent_version
+        self._diskspd = diskspd
+
+    def await_ready(self, agent: Agent) -> None:
+        """Nothing tells when Windows has come to rest."""
+
+    def require(self, agent: Agent, programs: Sequence[str]) -> None:
+        """Copies DISKSPD into the guest. Raises UnfitGuestError when none was given."""
+        del programs
+        if self._diskspd is None:
+            raise UnfitGuestError(
+                f"the guest is {self._name}, where DISKSPD measures, and none was given",
+                hint="download DISKSPD from Microsoft and give --diskspd FILE (amd64/diskspd.exe)",
+            )
+        agent.write_file(f"{self.scratch}\\vdisklab-diskspd.exe", read_diskspd(self._diskspd))
+
+    def find_disk(self, agent: Agent, serial: str) -> GuestDisk:
+        """By Get-Disk; the device is DISKSPD's name of a physical disk, `#1`."""
+        seconds = round(FIND_SECONDS * patience())
+        ended = agent.run(
+            powershell(_FIND_DISK % {"serial": serial, "seconds": seconds}),
+            timeout=seconds + _STARTING_SECONDS,
+            allowed=range(-64, 256),
+        )
+        return disk_found(ended.status, ended.stdout, ended.stderr, serial, _UNTOLD)
+
+    def facts(self, agent: Agent) -> tuple[Check, ...]:
+        """System and agent."""
+        del agent
+        return (
+            Check("guest.system", None, self._name),
+            Check("guest.agent", None, self._agent_version),
+        )
+
+
+def read_diskspd(file: Path) -> bytes:
+    """The program. Raises HostError for a file that is none of Windows's programs."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise HostError(
+            f"{file} cannot be read: {error.strerror}",
+            hint="give --diskspd the file amd64/diskspd.exe of Microsoft's DISKSPD",
+        ) from error
+    if content[:2] != b"MZ":
+        raise HostError(
+            f"{file} is no program of Windows", hint="give --diskspd the file amd64/diskspd.exe"
+        )
+    return content

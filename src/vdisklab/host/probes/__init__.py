@@ -1,0 +1,1 @@
+"""What this machine can do, found out by trying."""

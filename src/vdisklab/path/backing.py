@@ -1,0 +1,77 @@
+"""What the host's stacks stand on: slices of the work directory, or whole disks of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vdisklab.path.disk_path import Layer
+from vdisklab.path.segments import LayerKind
+
+# Members that an array of each kind needs: md(4) and zpoolconcepts(7).
+_MD_FEWEST = {"0": 2, "1": 2, "5": 3, "10": 4}
+_ZFS_FEWEST = {"single": 1, "mirror": 2, "raidz1": 3, "raidz2": 4}
+_SPREADING = frozenset(
+    {LayerKind.LVM, LayerKind.LVMTHIN, LayerKind.MD, LayerKind.ZFS, LayerKind.ZVOL}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BackingDevices:
+    """The bottom of all stacks of a campaign.
+
+    `devices` are whole block devices that are given away instead of slices of the work
+    directory, `destroy` those of them whose contents may be lost. `disks` is how many slices
+    (None: as few as the layer needs) or devices (None: all of them) a layer gets that can take
+    several. `arc_bytes` limits ZFS's cache while stacks are up; None leaves it alone.
+    """
+
+    devices: tuple[Path, ...] = ()
+    destroy: tuple[Path, ...] = ()
+    disks: int | None = None
+    arc_bytes: int | None = None
+
+    def on_devices(self, layers: tuple[Layer, ...]) -> bool:
+        """True when a stack occupies the user's devices; tmpfs never does."""
+        return bool(self.devices) and not (layers and layers[0].kind is LayerKind.TMPFS)
+
+    def disks_for(self, layers: tuple[Layer, ...]) -> int:
+        """How many disks the lowest layer gets: one for layers that take no more."""
+        if not layers or layers[0].kind not in _SPREADING:
+            return 1
+        if self.disks is not None:
+            return self.disks
+        return max(fewest_disks(layers[0]), len(self.devices))
+
+    def is_block(self, layers: tuple[Layer, ...]) -> bool:
+        """True when the top of a stack is a block device and no directory."""
+        if not layers:
+            return bool(self.devices)
+        return not layers[-1].kind.is_directory
+
+    def as_json(self) -> dict[str, Any]:
+        """What of it decides numbers, as plain JSON values."""
+        return {
+            "devices": [str(device) for device in self.devices],
+            "disks": self.disks,
+            "arc_bytes": self.arc_bytes,
+        }
+
+
+WORK_DIRECTORY = BackingDevices()
+"""Slices of the work directory, as few as each layer needs."""
+
+
+def fewest_disks(layer: Layer) -> int:
+    """How many disks a layer needs at least."""
+    fewest: Mapping[str, int]
+    match layer.kind:
+        case LayerKind.MD:
+            fewest, option = _MD_FEWEST, "level"
+        case LayerKind.ZFS | LayerKind.ZVOL:
+            fewest, option = _ZFS_FEWEST, "raid"
+        case _:
+            return 1
+    return fewest[str(layer.option(option))]

@@ -1,0 +1,369 @@
+"""The disk path: one name for one way of giving a guest a disk.
+
+    HOST LAYERS (bottom first) / IMAGE FORMAT / CACHE MODE / BUS        zvol/ext4/qcow2/writeback
+    HOST LAYERS / host                                                   ext4/host
+
+The names of the four kinds are disjoint, so any segment may be left out. Canonical spelling:
+cache mode always written, `virtio` without options left out, options sorted, defaults left out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+from vdisklab.errors import PlanError
+from vdisklab.path.options import BUS_OPTIONS, FORMAT_OPTIONS, LAYER_OPTIONS, OptionValue, Schema
+from vdisklab.path.segments import HOST, Aio, Bus, CacheMode, ImageFormat, LayerKind, WriteCache
+
+Options = tuple[tuple[str, OptionValue], ...]
+"""Options that differ from their defaults, sorted by name."""
+
+
+class PathSyntaxError(PlanError):
+    """A disk path that cannot be read; `position` counts characters from 1."""
+
+    def __init__(self, text: str, position: int, problem: str, expected: str) -> None:
+        self.text = text
+        self.position = position
+        super().__init__(f"{problem} at character {position} of {text!r}", hint=expected)
+
+
+def _kept(options: Options, schema: Schema) -> Options:
+    """The options that say something: sorted, without those that repeat their default."""
+    return tuple(sorted((key, value) for key, value in options if value != schema[key].default))
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One host layer with its options."""
+
+    kind: LayerKind
+    options: Options = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", _kept(self.options, LAYER_OPTIONS[self.kind]))
+
+    def option(self, name: str) -> OptionValue | None:
+        """The value asked for, or the option's default."""
+        return _lookup(self.options, LAYER_OPTIONS[self.kind], name)
+
+    def __str__(self) -> str:
+        return _spell(self.kind, self.options, LAYER_OPTIONS[self.kind])
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image format with its options."""
+
+    format: ImageFormat
+    options: Options = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", _kept(self.options, FORMAT_OPTIONS[self.format]))
+
+    def option(self, name: str) -> OptionValue | None:
+        """The value asked for, or the option's default; None for one that the format lacks."""
+        return _lookup(self.options, FORMAT_OPTIONS[self.format], name)
+
+    @property
+    def is_thin(self) -> bool:
+        """True when a measurement changes what is allocated, so each run needs a new image.
+
+        The formats without a preallocation option are made as qemu-img makes them: growing.
+        """
+        return self.format.is_file and self.option("preallocation") != "full"
+
+    def __str__(self) -> str:
+        return _spell(self.format, self.options, FORMAT_OPTIONS[self.format])
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """The bus that the guest sees the disk on, with its options."""
+
+    bus: Bus = Bus.VIRTIO
+    options: Options = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", _kept(self.options, BUS_OPTIONS[self.bus]))
+
+    def option(self, name: str) -> OptionValue | None:
+        """The value asked for, or the option's default; None for one that the bus lacks."""
+        return _lookup(self.options, BUS_OPTIONS[self.bus], name)
+
+    @property
+    def aio(self) -> Aio:
+        """How QEMU asks the host for I/O."""
+        return Aio(str(self.option("aio")))
+
+    @property
+    def write_cache(self) -> WriteCache:
+        """What the device's write-cache property is told."""
+        return WriteCache(str(self.option("write_cache")))
+
+    @property
+    def iothread(self) -> bool:
+        """The device's requests are handled by a thread of their own."""
+        return bool(self.option("iothread"))
+
+    @property
+    def qemu(self) -> str | None:
+        """The name of the QEMU that gives the disk, or None for the installed one."""
+        value = self.option("qemu")
+        return None if value is None else str(value)
+
+    @property
+    def queues(self) -> int | None:
+        """The number of request queues, or None for QEMU's own choice."""
+        value = self.option("queues")
+        return None if value is None else int(value)
+
+    def __str__(self) -> str:
+        return _spell(self.bus, self.options, BUS_OPTIONS[self.bus])
+
+
+@dataclass(frozen=True)
+class DiskPath:
+    """One way of giving a disk to a guest, or (`on_host`) a workload on the host itself."""
+
+    layers: tuple[Layer, ...] = ()
+    image: Image | None = None
+    cache: CacheMode = CacheMode.DEFAULT
+    attachment: Attachment = Attachment()
+    on_host: bool = False
+
+    def __post_init__(self) -> None:
+        if self.on_host and (self.image, self.cache, self.attachment) != (
+            None, CacheMode.DEFAULT, Attachment(),
+        ):  # fmt: skip
+            raise ValueError("a path that ends on the host has host layers only")
+
+    @cached_property
+    def canonical(self) -> str:
+        """The one spelling of this path; `parse_path` reads it back."""
+        parts = [str(layer) for layer in self.layers]
+        if self.on_host:
+            return "/".join([*parts, HOST])
+        if self.image is not None:
+            parts.append(str(self.image))
+        parts.append(self.cache.value)
+        if self.attachment != Attachment():
+            parts.append(str(self.attachment))
+        return "/".join(parts)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that stand for the canonical spelling in joins and file names."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
+
+    @property
+    def has_storage(self) -> bool:
+        """False for the null device, which stands on nothing of the host's."""
+        return self.image is None or self.image.format is not ImageFormat.NULL
+
+    @property
+    def stack(self) -> str:
+        """The host layers alone, canonically; empty for the work directory as it is."""
+        return "/".join(str(layer) for layer in self.layers)
+
+    def __str__(self) -> str:
+        return self.canonical
+
+
+class _Kind(IntEnum):
+    LAYER = 0
+    IMAGE = 1
+    CACHE = 2
+    BUS = 3
+    HOST = 4
+
+
+_KIND_NAMES = {
+    _Kind.LAYER: "host layer",
+    _Kind.IMAGE: "image format",
+    _Kind.CACHE: "cache mode",
+    _Kind.BUS: "bus",
+    _Kind.HOST: "`host`",
+}
+
+_MAY_FOLLOW: Mapping[_Kind | None, tuple[_Kind, ...]] = {
+    None: tuple(_Kind),
+    _Kind.LAYER: tuple(_Kind),
+    _Kind.IMAGE: (_Kind.CACHE, _Kind.BUS),
+    _Kind.CACHE: (_Kind.BUS,),
+    _Kind.BUS: (),
+    _Kind.HOST: (),
+}
+"""What may stand after each kind of segment; None is the beginning."""
+
+
+def _vocabulary() -> dict[str, tuple[_Kind, Schema]]:
+    words: dict[str, tuple[_Kind, Schema]] = {}
+    words |= {kind.value: (_Kind.LAYER, LAYER_OPTIONS[kind]) for kind in LayerKind}
+    words |= {form.value: (_Kind.IMAGE, FORMAT_OPTIONS[form]) for form in ImageFormat}
+    words |= {mode.value: (_Kind.CACHE, {}) for mode in CacheMode}
+    words |= {bus.value: (_Kind.BUS, BUS_OPTIONS[bus]) for bus in Bus}
+    words[HOST] = (_Kind.HOST, {})
+    return words
+
+
+_WORDS: Mapping[str, tuple[_Kind, Schema]] = _vocabulary()
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: _Kind
+    name: str
+    options: Options
+    position: int
+
+
+def parse_path(text: str) -> DiskPath:
+    """The disk path that `text` spells. Raises PathSyntaxError with position and expectation."""
+    if not text.strip():
+        raise PathSyntaxError(text, 1, "nothing is written", "write a path such as ext4/qcow2/none")
+    tokens: list[_Token] = []
+    position = 1
+    for part in text.split("/"):
+        before = tokens[-1] if tokens else None
+        tokens.append(_token(text, part, position, before))
+        position += len(part) + 1
+    return _assemble(tokens)
+
+
+def _token(text: str, part: str, position: int, before: _Token | None) -> _Token:
+    name, *settings = part.split(":")
+    if not part:
+        raise PathSyntaxError(
+            text,
+            position,
+            "an empty segment",
+            "write one name between two slashes and none at the ends; "
+            "in a shell's braces the slash goes with the name, as in ext4/{raw/,}none",
+        )
+    if name not in _WORDS:
+        raise PathSyntaxError(text, position, *_unknown_name(name, before))
+    kind, schema = _WORDS[name]
+    if before is not None and kind not in _MAY_FOLLOW[before.kind]:
+        raise PathSyntaxError(text, position, *_out_of_order(kind, name, before))
+    options = _options(text, name, settings, position + len(name) + 1, schema)
+    return _Token(kind, name, options, position)
+
+
+def _options(
+    text: str, segment: str, settings: list[str], position: int, schema: Schema
+) -> Options:
+    options: dict[str, OptionValue] = {}
+    for setting in settings:
+        option, value = _option(text, segment, setting, position, schema)
+        if option in options:
+            problem = f"option {option!r} is given twice"
+            raise PathSyntaxError(text, position, problem, "write it once")
+        options[option] = value
+        position += len(setting) + 1
+    return tuple(options.items())
+
+
+def _option(
+    text: str, segment: str, setting: str, position: int, schema: Schema
+) -> tuple[str, OptionValue]:
+    option, equals, value = setting.partition("=")
+    if option not in schema:
+        problem = f"{segment} has no option {option!r}" if option else "an empty option"
+        raise PathSyntaxError(text, position, problem, _possible_options(segment, option, schema))
+    if not equals:
+        expected = f"write {option}=VALUE, where VALUE is {schema[option].expected()}"
+        raise PathSyntaxError(text, position, f"option {option!r} has no value", expected)
+    try:
+        return option, schema[option].parse(value)
+    except ValueError as error:
+        problem = f"{option}={value} is not possible for {segment}"
+        at = position + len(option) + 1
+        raise PathSyntaxError(text, at, problem, f"expected {error}") from None
+
+
+def _possible_options(segment: str, option: str, schema: Schema) -> str:
+    if not schema:
+        return f"{segment} takes no options"
+    return f"{_did_you_mean(option, schema)}Possible for {segment}: {', '.join(schema)}"
+
+
+def _unknown_name(name: str, before: _Token | None) -> tuple[str, str]:
+    """The problem and the way out for a name that is none; nearest names that may stand here."""
+    kinds = _MAY_FOLLOW[None if before is None else before.kind]
+    problem = f"unknown segment {name!r}"
+    if "{" in name or "}" in name:
+        # The braces that are in order are expanded by now.
+        return problem, "a brace has no partner, or no comma: write {raw,qcow2}, in quotes"
+    if before is not None and not kinds:
+        return problem, f"nothing follows {_described(before.kind, before.name)}: end the path here"
+    by_kind = {kind: [word for word, (of, _) in _WORDS.items() if of is kind] for kind in kinds}
+    lists = [
+        _KIND_NAMES[kind] if kind is _Kind.HOST else f"{_KIND_NAMES[kind]} ({', '.join(words)})"
+        for kind, words in by_kind.items()
+    ]
+    nearest = _did_you_mean(name, [word for words in by_kind.values() for word in words])
+    after = "" if before is None else f" after {before.name}"
+    return problem, f"{nearest}Possible here{after}: {', '.join(lists)}"
+
+
+def _out_of_order(kind: _Kind, name: str, before: _Token) -> tuple[str, str]:
+    if before.kind is _Kind.HOST:
+        return f"{name!r} after `host`", "`host` ends a path: the workload runs on the host itself"
+    if kind is _Kind.HOST:
+        return (
+            f"`host` after {_described(before.kind, before.name)}",
+            "only host layers stand before `host`, as in ext4/host",
+        )
+    if kind is before.kind:
+        return (
+            f"a second {_KIND_NAMES[kind]}, {name!r}, after {before.name!r}",
+            f"a path has one; to measure both write {{{before.name},{name}}}",
+        )
+    return (
+        f"{_described(kind, name)} after {_described(before.kind, before.name)}",
+        "the order is host layers / image format / cache mode / bus",
+    )
+
+
+def _described(kind: _Kind, name: str) -> str:
+    return _KIND_NAMES[kind] if kind is _Kind.HOST else f"{_KIND_NAMES[kind]} {name!r}"
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    return f"did you mean {close[0]}? " if close else ""
+
+
+def _assemble(tokens: list[_Token]) -> DiskPath:
+    layers = tuple(
+        Layer(LayerKind(token.name), token.options) for token in tokens if token.kind is _Kind.LAYER
+    )
+    image: Image | None = None
+    cache = CacheMode.DEFAULT
+    attachment = Attachment()
+    for token in tokens:
+        if token.kind is _Kind.IMAGE:
+            image = Image(ImageFormat(token.name), token.options)
+        elif token.kind is _Kind.CACHE:
+            cache = CacheMode(token.name)
+        elif token.kind is _Kind.BUS:
+            attachment = Attachment(Bus(token.name), token.options)
+    on_host = tokens[-1].kind is _Kind.HOST
+    return DiskPath(layers, image, cache, attachment, on_host)
+
+
+def _lookup(options: Options, schema: Schema, name: str) -> OptionValue | None:
+    found = dict(options).get(name)
+    if found is not None:
+        return found
+    return schema[name].default if name in schema else None
+
+
+def _spell(name: str, options: Options, schema: Schema) -> str:
+    return ":".join([name, *(f"{key}={schema[key].format(value)}" for key, value in options)])

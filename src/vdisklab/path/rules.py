@@ -1,0 +1,158 @@
+"""Paths that can be written and cannot exist: why, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, fewest_disks
+from vdisklab.path.disk_path import DiskPath, Image
+from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind, WriteCache
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """Why a path cannot exist, and what to write instead."""
+
+    reason: str
+    instead: str
+
+
+def _stacking(path: DiskPath, _ground: BackingDevices) -> Impossible | None:
+    for below, above in zip(path.layers, path.layers[1:], strict=False):
+        if above.kind is LayerKind.TMPFS:
+            return Impossible(
+                "tmpfs lives in memory and stands on nothing", "put tmpfs first, or leave it out"
+            )
+        if below.kind.is_directory:
+            return Impossible(
+                f"{above.kind} needs a block device below, and {below.kind} is a directory",
+                f"leave one of them out, or put {above.kind} first",
+            )
+    return None
+
+
+def _something_to_give(path: DiskPath, backing: BackingDevices) -> Impossible | None:
+    if path.on_host or path.image is not None or backing.is_block(path.layers):
+        return None
+    if not path.layers:
+        return Impossible(
+            "the work directory is not a block device, so there is nothing to give to the guest",
+            f"add a format: {replace(path, image=Image(ImageFormat.RAW))}",
+        )
+    return Impossible(
+        f"{path.layers[-1].kind} holds files, and no image format says which to give to the guest",
+        f"add a format: {replace(path, image=Image(ImageFormat.RAW))}",
+    )
+
+
+def _raw_on_block(path: DiskPath, backing: BackingDevices) -> Impossible | None:
+    if path.image is None or not backing.is_block(path.layers):
+        return None
+    if path.image.format is ImageFormat.RAW:
+        below = path.layers[-1].kind if path.layers else "a whole device"
+        return Impossible(
+            f"raw on {below} is the block device itself",
+            f"leave the format out: {replace(path, image=None)}",
+        )
+    return None
+
+
+def _null_stands_alone(path: DiskPath, _ground: BackingDevices) -> Impossible | None:
+    if path.image is None or path.image.format is not ImageFormat.NULL:
+        return None
+    if path.layers or path.cache is not CacheMode.DEFAULT:
+        return Impossible(
+            "null is no storage at all: it has no layers below and no cache mode",
+            f"write {replace(path, layers=(), cache=CacheMode.DEFAULT)}",
+        )
+    if path.attachment.aio is not Aio.THREADS:
+        return Impossible("null does no I/O that aio could change", "leave the aio option out")
+    return None
+
+
+def _native_needs_direct(path: DiskPath, _ground: BackingDevices) -> Impossible | None:
+    if path.attachment.aio is Aio.NATIVE and not path.cache.direct and not path.on_host:
+        return Impossible(
+            f"aio=native needs O_DIRECT, which cache mode {path.cache} does not use",
+            "choose none or directsync, or aio=threads or aio=io_uring",
+        )
+    return None
+
+
+def _qcow2_features(path: DiskPath, _ground: BackingDevices) -> Impossible | None:
+    image = path.image
+    if image is None or image.format is not ImageFormat.QCOW2:
+        return None
+    if image.option("lazy_refcounts") and image.option("compat") == "0.10":
+        return Impossible("lazy_refcounts needs qcow2 compat=1.1", "leave compat=0.10 out")
+    return None
+
+
+def _reserved_in_files(path: DiskPath, backing: BackingDevices) -> Impossible | None:
+    """qemu-img: "Preallocation mode 'falloc' unsupported for this non-regular file"."""
+    image = path.image
+    if image is None or not backing.is_block(path.layers):
+        return None
+    if image.option("preallocation") == "falloc":
+        return Impossible(
+            "preallocation=falloc reserves blocks of a file system, and a block device has its own",
+            "choose preallocation=metadata, or leave it out",
+        )
+    return None
+
+
+def _enough_disks(path: DiskPath, backing: BackingDevices) -> Impossible | None:
+    for number, layer in enumerate(path.layers):
+        fewest = fewest_disks(layer)
+        if number and fewest > 1:
+            return Impossible(
+                f"{layer} needs {fewest} disks, and {path.layers[number - 1].kind} below is one",
+                f"put {layer.kind} first",
+            )
+        if number == 0 and backing.disks_for(path.layers) < fewest:
+            return Impossible(
+                f"{layer} needs {fewest} disks, and there are to be {backing.disks}",
+                f"ask for --disks {fewest} or more",
+            )
+        if number == 0 and backing.on_devices(path.layers):
+            wanted = backing.disks_for(path.layers)
+            if wanted > len(backing.devices):
+                return Impossible(
+                    f"{layer} needs {wanted} disks, and {len(backing.devices)} were given",
+                    "name more with --on",
+                )
+    return None
+
+
+def _usb_keeps_its_write_cache(path: DiskPath, _ground: BackingDevices) -> Impossible | None:
+    """usb-storage takes write-cache=off and shows a write cache all the same.
+
+    Seen in the guest and in query-block of QEMU 7.2: usb_msd_storage_realize() makes its SCSI
+    disk without handing the property on (hw/usb/dev-storage-classic.c).
+    """
+    attachment = path.attachment
+    if path.on_host or attachment.bus is not Bus.USB:
+        return None
+    asked = attachment.write_cache
+    if asked is WriteCache.OFF or (asked is WriteCache.MODE and not path.cache.write_cache):
+        return Impossible(
+            "QEMU's usb-storage cannot do without its write cache",
+            "choose none, writeback or unsafe, or another bus",
+        )
+    return None
+
+
+_RULES: tuple[Callable[[DiskPath, BackingDevices], Impossible | None], ...] = (
+    _stacking, _enough_disks, _something_to_give, _raw_on_block, _null_stands_alone,
+    _native_needs_direct, _qcow2_features, _reserved_in_files, _usb_keeps_its_write_cache,
+)  # fmt: skip
+
+
+def impossible(path: DiskPath, backing: BackingDevices = WORK_DIRECTORY) -> Impossible | None:
+    """The first reason why no host at all could build this path, or None."""
+    for rule in _RULES:
+        verdict = rule(path, backing)
+        if verdict is not None:
+            return verdict
+    return None

@@ -1,0 +1,1 @@
+"""The clients that write: over NBD, in a guest, as a database, through the BIOS."""

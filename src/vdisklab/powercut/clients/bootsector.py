@@ -1,0 +1,160 @@
+"""The guest that never flushes: 512 bytes of real mode that write through the BIOS (INT 13h).
+
+DOS, boot loaders and old systems know no flush; nor has the BIOS a call for it. SeaBIOS drives the
+disk, so what it negotiates (a write cache or none) decides what is lost.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vdisklab.errors import GuestError, PlanError
+from vdisklab.guest.qemu.blockdev import Disk, cold_arguments
+from vdisklab.guest.qemu.process import qemu_process, socket_pair
+from vdisklab.host.ledger import Kind
+from vdisklab.path.segments import Bus
+from vdisklab.powercut.sectors import make_records
+from vdisklab.storage.site import Site
+
+PROGRAM = "qemu-system-x86_64"
+
+BUSES = (Bus.IDE, Bus.VIRTIO)
+"""Buses that SeaBIOS drives on the machine `pc`."""
+
+_BOOT_SECONDS = 30.0
+_ANSWER_SECONDS = 30.0
+_BOOTED, _WRITTEN = b"R", b"K"
+
+# Loaded at 0x7c00. Protocol on the first serial port: 'R' once booted; then takes 40 bytes (the
+# sector's number, and the record of 32 bytes that fills it), writes, answers 'K' or 'E'.
+_CODE = (
+    "fa 31c0 8ed8 8ec0 8ed0 bc007c fb fc"  # ds = es = ss = 0; sp = 0x7c00
+    "bafb03 b003 ee"  # line control: 8 bits, no parity
+    "b052 e84c00"  # put 'R'
+    # next (0x7c19):
+    "bf0080 b92800"  # 40 bytes to 0x8000
+    "e85200 aa e2fa"  # get, store, loop
+    "bf0090 bb1000"  # the sector is built at 0x9000: 16 times
+    "be0880 b91000 f3a5 4b 75f5"  # the 32 bytes from 0x8008
+    "bf0081"  # the disk address packet at 0x8100:
+    "b81000 ab b80100 ab"  # its size 16; one sector
+    "b80090 ab 31c0 ab"  # from 0000:9000
+    "be0080 b90400 f3a5"  # the sector's number, 64 bits
+    "be0081 b280 b80043 cd13"  # INT 13h, AH = 43h (extended write), DL = 80h
+    "b04b 7302 b045"  # 'K', or 'E' when the carry flag is set
+    "e80200 ebb4"  # put; next
+    # put (0x7c65): waits for the transmitter, sends al
+    "50 bafd03 ec a820 74fb 58 baf803 ee c3"
+    # get (0x7c74): waits for a byte, returns it in al
+    "bafd03 ec a801 74fb baf803 ec c3"
+)
+
+
+def boot_sector() -> bytes:
+    """The 512 bytes that the BIOS loads and starts."""
+    return bytes.fromhex(_CODE).ljust(510, b"\0") + b"\x55\xaa"
+
+
+def boot_argv(boot: Path, serial: int, disk: Disk) -> tuple[str, ...]:
+    """QEMU's command line: boots the floppy `boot`, with `disk` as the first hard disk."""
+    return (
+        PROGRAM, "-name", f"guest={disk.serial}-boot",
+        "-machine", "pc", "-accel", "tcg", "-m", "32",
+        "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+        "-drive", f"if=floppy,format=raw,readonly=on,file={boot}", "-boot", "a",
+        "-chardev", f"socket,id=line,fd={serial}", "-serial", "chardev:line",
+        *cold_arguments(disk),
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class BootSectorDisk:
+    """A `PromisingDisk` of which one sector is written at a time, and that is never flushed."""
+
+    line: socket.socket
+    _requests: int = 0
+
+    @property
+    def seen(self) -> Mapping[str, str]:
+        """See `PromisingDisk.seen`; real mode has nothing to read it with."""
+        return {}
+
+    def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
+        """See `PromisingDisk.write`; the BIOS knows no FUA, and `count` must be 1."""
+        if fua or count != 1:
+            raise PlanError("a boot sector writes one sector at a time, without FUA")
+        record = make_records(np.array([first], dtype=np.int64), version).tobytes()
+        try:
+            self.line.sendall(first.to_bytes(8, "little") + record)
+        except OSError as error:
+            raise _gone("the BIOS", error) from error
+        self._requests += 1
+        return self._requests
+
+    def flush(self) -> int:
+        """There is no such call."""
+        raise PlanError("a boot sector never flushes", hint="ask with --client never")
+
+    def await_one(self) -> int:
+        """See `PromisingDisk.await_one`."""
+        said = _byte(self.line, _ANSWER_SECONDS, "the BIOS")
+        if said != _WRITTEN:
+            raise GuestError(f"the BIOS could not write (it answered {said!r})")
+        return self._requests
+
+
+def _byte(line: socket.socket, seconds: float, who: str) -> bytes:
+    readable, _, _ = select.select([line], [], [], seconds)
+    if not readable:
+        raise GuestError(f"{who} did not answer within {seconds:.0f} s")
+    try:
+        said = line.recv(1)
+    except OSError as error:
+        raise _gone(who, error) from error
+    if not said:
+        raise _gone(who)
+    return said
+
+
+def _gone(who: str, met: OSError | None = None) -> GuestError:
+    why = "" if met is None else f": {met.strerror}"
+    return GuestError(
+        f"{who} was lost{why}",
+        hint="QEMU ended: `dmesg` says whether it was killed for want of memory",
+    )
+
+
+@contextmanager
+def boot_sector_disk(site: Site, disk: Disk) -> Iterator[BootSectorDisk]:
+    """The disk in a booted guest. Raises PlanError for a bus that SeaBIOS does not drive."""
+    if disk.attachment.bus not in BUSES:
+        raise PlanError(
+            f"a boot sector is tried on {' and '.join(BUSES)}, not on {disk.attachment.bus}",
+            hint="write one of them as the bus",
+        )
+    boot = site.directory / f"{disk.serial}.boot"
+    with ExitStack() as stack:
+        stack.enter_context(site.made(Kind.FILE, boot))
+        boot.write_bytes(boot_sector())
+        stack.enter_context(site.made(Kind.PROCESS, f"guest={disk.serial}-boot"))
+        near, far = stack.enter_context(socket_pair())
+        errors = site.directory / f"{disk.serial}.stderr"
+        stack.enter_context(site.made(Kind.FILE, errors))
+        argv = boot_argv(boot, far.fileno(), disk)
+        stack.enter_context(qemu_process(argv, (far,), errors))
+        far.close()
+        try:
+            said = _byte(near, _BOOT_SECONDS, "the boot sector")
+        except GuestError as error:
+            error.add_note(errors.read_text(errors="replace")[-400:])
+            raise
+        if said != _BOOTED:
+            raise GuestError(f"the boot sector said {said!r} instead of {_BOOTED!r}")
+        yield BootSectorDisk(near)

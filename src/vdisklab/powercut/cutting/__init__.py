@@ -1,0 +1,1 @@
+"""Builds the disks that a power cut could leave behind."""

@@ -1,0 +1,187 @@
+"""Builds the disk as it may be after a cut: what is durable once, and each state on top of it.
+
+Two sparse files in memory: the durable part, which grows with the log, and the present state. The
+state is never built anew: what recovery and the next boot did to it is found by comparing the two
+files page by page, undone, and the next cut's surviving changes are applied. So a state costs what
+differs from its neighbour, and between the file system and memory lies one loop device and nothing
+else. A disk is always built forward from an empty one: older blocks over newer ones are seen by
+XFS as corruption, by their log sequence numbers.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from vdisklab.errors import HostError
+from vdisklab.host.syscalls import punch_hole, write_whole
+from vdisklab.powercut.cutting.cuts import Cut, Epoch, torn_parts
+from vdisklab.powercut.cutting.memory import require_memory
+from vdisklab.powercut.cutting.sparse import stored_ranges
+from vdisklab.powercut.recording.log import Entry, Flag, Log
+from vdisklab.units import MIB
+
+_PAGE = 4096
+_ROOM_FOR_A_STATE = 96 * MIB
+"""What building, mounting and living on may add to a state: XFS alone writes 2 MiB of log when it
+mounts."""
+_ROOM_LEFT = 4 * MIB
+_STATE = "another state of the disk"
+
+Pages = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(slots=True)
+class _SparseFile:
+    """A file in memory with its content as rows of pages.
+
+    A row may be read only where something is stored: looking at a hole would fill it.
+    """
+
+    path: Path
+    descriptor: int
+    rows: Words
+
+    def stored(self) -> Pages:
+        """For each page whether it is stored."""
+        pages = np.zeros(len(self.rows), dtype=np.bool_)
+        for begin, end in stored_ranges(self.descriptor):
+            pages[begin // _PAGE : -(-end // _PAGE)] = True
+        return pages
+
+    def empty(self, size: int) -> None:
+        """Forgets everything."""
+        os.ftruncate(self.descriptor, 0)
+        os.ftruncate(self.descriptor, size)
+
+
+@dataclass(slots=True)
+class Rebuilder:
+    """The durable part of one recording's disk, and the present state.
+
+    `sharers`: so many rebuild in the same memory side by side.
+    """
+
+    entries: Sequence[Entry]
+    log: int
+    base: _SparseFile
+    state: _SparseFile
+    disk_size: int
+    sharers: int = 1
+    applied: int = 0
+
+    @property
+    def state_file(self) -> Path:
+        """The present state, to be attached."""
+        return self.state.path
+
+    def build(self, epoch: Epoch, cut: Cut) -> Path:
+        """The state of a cut as a file, which the next call changes; nothing may use it then.
+
+        Raises MemoryFullError where memory is short: a disk that is full would look like a loss.
+        It must be there for all that build side by side. One could else take the last of it from
+        another and give it back before that one looks again.
+        """
+        require_memory(self.state.path.parent, _ROOM_FOR_A_STATE * self.sharers, _STATE)
+        self._undo()
+        self._advance(epoch.base)
+        for bit, index in enumerate(epoch.changes):
+            if cut.kept >> bit & 1:
+                self._apply(self.state.descriptor, self.entries[index])
+            elif cut.torn >> bit & 1:
+                self._tear(index, cut)
+        return self.state_file
+
+    def require_room(self) -> None:
+        """Raises MemoryFullError when memory ran short while the state was in use: nothing that
+        was seen of it is to be believed then."""
+        require_memory(self.state.path.parent, _ROOM_LEFT, _STATE)
+
+    def _undo(self) -> None:
+        """Makes the state equal to the durable part again."""
+        durable, present = self.base.stored(), self.state.stored()
+        for first, end in _runs(present & ~durable):
+            punch_hole(self.state.descriptor, first * _PAGE, (end - first) * _PAGE)
+        changed = durable & ~present
+        for first, end in _runs(durable & present):
+            differs = self.base.rows[first:end] != self.state.rows[first:end]
+            changed[first:end] = differs.any(axis=1)
+        for first, end in _runs(changed):
+            data = self.base.rows[first:end].tobytes()
+            write_whole(self.state.descriptor, [data], first * _PAGE)
+
+    def _advance(self, position: int) -> None:
+        if position < self.applied:
+            for file in (self.base, self.state):
+                file.empty(self.disk_size)
+            self.applied = 0
+        for entry in self.entries[self.applied : position]:
+            if entry.changes_disk:
+                self._apply(self.base.descriptor, entry)
+                self._apply(self.state.descriptor, entry)
+        self.applied = max(self.applied, position)
+
+    def _apply(self, target: int, entry: Entry) -> None:
+        if entry.zeroes or Flag.DISCARD in entry.flags:
+            punch_hole(target, entry.offset, entry.length)
+        else:
+            data = os.pread(self.log, entry.length, entry.data_at)
+            write_whole(target, [data], entry.offset)
+
+    def _tear(self, index: int, cut: Cut) -> None:
+        entry = self.entries[index]
+        for offset, length in torn_parts(cut, index, entry.length):
+            part = Entry(
+                entry.offset + offset, length, entry.flags, entry.data_at + offset, entry.zeroes
+            )
+            self._apply(self.state.descriptor, part)
+
+
+def _runs(pages: Pages) -> Iterator[tuple[int, int]]:
+    """First and one behind the last of each run of pages."""
+    edges = np.flatnonzero(np.diff(pages, prepend=False, append=False))
+    return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+
+@contextmanager
+def open_rebuilder(
+    directory: Path, log: Log, disk_size: int, *, sharers: int = 1
+) -> Iterator[Rebuilder]:
+    """A rebuilder with its files in `directory`, which must be in memory."""
+    source = os.open(log.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with (
+            _sparse_file(directory / "base", disk_size) as base,
+            _sparse_file(directory / "state", disk_size) as state,
+        ):
+            yield Rebuilder(log.entries, source, base, state, disk_size, sharers)
+    finally:
+        os.close(source)
+
+
+@contextmanager
+def _sparse_file(path: Path, size: int) -> Iterator[_SparseFile]:
+    if size % _PAGE:
+        raise HostError(f"a disk of {size} bytes cannot be rebuilt: it is no multiple of {_PAGE}")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(descriptor, size)
+        with mmap.mmap(descriptor, size, prot=mmap.PROT_READ) as mapping:
+            rows = np.frombuffer(mapping, np.uint64).reshape(-1, _PAGE // 8)
+            file = _SparseFile(path, descriptor, rows)
+            del rows  # the mapping cannot be closed while anything looks at it
+            try:
+                yield file
+            finally:
+                file.rows = np.empty((0, _PAGE // 8), np.uint64)
+    finally:
+        os.close(descriptor)
+        path.unlink(missing_ok=True)

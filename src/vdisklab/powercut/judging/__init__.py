@@ -1,0 +1,1 @@
+"""Lets a disk recover, reads it, and compares it with what the client was promised."""

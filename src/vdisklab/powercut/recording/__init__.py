@@ -1,0 +1,1 @@
+"""Records every write that reaches the host's disk while a client writes."""

@@ -1,0 +1,267 @@
+"""What an audit found, as a table and as a document."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+from vdisklab.analysis.compare import Ratio
+from vdisklab.analysis.diagnostics.findings import Caveats
+from vdisklab.analysis.summary import Summary
+from vdisklab.audit.disk import ConfiguredDisk
+from vdisklab.audit.risks import (
+    AioConflict,
+    FlushAfterEachWrite,
+    FlushesDropped,
+    FuaForgotten,
+    HangsOnGuestFlushes,
+    Impossible,
+    MayOutgrow,
+    NoDiscard,
+    Risk,
+    SlowBus,
+    StaleNote,
+)
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import Durability
+from vdisklab.render import numbers
+from vdisklab.render.document import Json, document, findings_json
+from vdisklab.render.keeping import POWER_CUT_COLUMNS, durability_sentence, power_cut_values
+from vdisklab.render.tables import Column, Table, Value, text
+from vdisklab.render.wording import caution
+from vdisklab.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How fast a path is, as measured here: its score and its place among `cells` ranked ones.
+
+    `cell` is the one that stands for the path; `exact` is false where only its guest side
+    (format, cache mode, bus) is the same. `better` is the cell worth changing to, which loses no
+    flush, with its ratio to this one; None where none is shown to be better.
+    """
+
+    cell: str
+    exact: bool
+    score: Summary | None
+    best: int | None
+    worst: int | None
+    cells: int
+    better: str | None = None
+    gain: Ratio | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedDisk:
+    """One disk with all that can be said of it; `keeps` is what a power cut leaves."""
+
+    disk: ConfiguredDisk
+    path: DiskPath | None
+    risks: tuple[Risk, ...]
+    standing: Standing | None
+    keeps: Durability | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditAnswer:
+    """All disks; `caveats` are of the campaign that the speeds come from."""
+
+    disks: tuple[AuditedDisk, ...]
+    caveats: Caveats
+    why_no_speed: str | None = None
+
+
+def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911 - one case per kind
+    """One risk in one or two sentences, with the way out."""
+    match risk:
+        case FlushesDropped():
+            return (
+                "Flushes are dropped: a power cut may lose or mix up what the guest believes to "
+                "be safe. Use none or writeback, which pass them on."
+            )
+        case HangsOnGuestFlushes(in_memory):
+            where = "in the host's memory" if in_memory else "in the disk's own cache"
+            return f"Durable is what the guest flushes; until then writes wait {where}."
+        case FuaForgotten():
+            return (
+                "QEMU's NVMe device answers FUA writes before they are durable, so fsync in the "
+                "guest may return too early: a power cut took acknowledged writes with QEMU 7.2. "
+                "Use virtio, or write_cache=off (the property write-cache=off of the device)."
+            )
+        case FlushAfterEachWrite():
+            return "No write cache: each write is flushed at once, which is safe and slow."
+        case MayOutgrow(may_grow, free):
+            return (
+                f"The image may grow by {format_bytes(may_grow)}, and its file system has "
+                f"{format_bytes(free)} left: when it is full, the guest stops or gets errors. "
+                "Make room, or allocate the image in full."
+            )
+        case SlowBus(bus):
+            return f"{bus} emulates a real controller; virtio does the same with less work."
+        case AioConflict(cache):
+            return (
+                f"io=native needs O_DIRECT, which {cache} does not use: QEMU refuses to start. "
+                "Use cache none or directsync, or io threads."
+            )
+        case NoDiscard():
+            return (
+                "A thin image, and discards are ignored: it only ever grows. "
+                "Set discard=unmap and run fstrim in the guest."
+            )
+        case Impossible(reason, instead):
+            return f"It cannot work: {reason}; {instead}."
+        case StaleNote(noted):
+            return (
+                f"vdisklab's note in the metadata says {noted}, but the XML was changed since; "
+                "what the XML says counts."
+            )
+        case _:
+            assert_never(risk)
+
+
+def audit_table(answer: AuditAnswer) -> Table:
+    """One row per disk; the risks stand below as notes."""
+    columns = (
+        Column("domain", "domain"),
+        Column("target", "disk"),
+        Column("path", "path", folds=True),
+        Column("rank", "rank"),
+        Column("score", "score", right=True),
+        Column("measured_as", "", only_data=True),
+        *POWER_CUT_COLUMNS,
+        Column("better", "worth changing to", folds=True),
+        Column("gain", "gain", right=True),
+        Column("source", "source", folds=True, only_wide=True),
+        Column("risks", "", only_data=True),
+        Column("problem", "", only_data=True),
+    )
+    rows = tuple(_row(each) for each in answer.disks)
+    count = len(answer.disks)
+    title = f"Audit: {count} disk{'' if count == 1 else 's'}"
+    return Table(title, columns, rows, tuple(_notes(answer)))
+
+
+def audit_document(answer: AuditAnswer) -> Json:
+    """The JSON form."""
+    return document(
+        "audit",
+        1,
+        emulation=answer.caveats.emulated,
+        lab=answer.caveats.lab,
+        why_no_speed=answer.why_no_speed,
+        disks=[_disk_json(each) for each in answer.disks],
+        findings=findings_json(answer.caveats.findings),
+    )
+
+
+def _row(each: AuditedDisk) -> tuple[Value, ...]:
+    disk, standing = each.disk, each.standing
+    score = None if standing is None or standing.score is None else standing.score.median
+    gain = None if standing is None or standing.gain is None else standing.gain.ratio
+    return (
+        text(disk.domain),
+        text(disk.target),
+        Value(None, "none: see below") if each.path is None else text(str(each.path)),
+        _rank(standing),
+        Value(score, numbers.value(score, "B/s")),
+        Value(None if standing is None else standing.cell, ""),
+        *power_cut_values(None if each.keeps is None else each.keeps.tested),
+        Value(None, numbers.MISSING)
+        if standing is None or standing.better is None
+        else text(standing.better),
+        Value(gain, numbers.ratio(gain)),
+        Value(disk.source, disk.source or numbers.MISSING),
+        Value("; ".join(_kind(risk) for risk in each.risks), ""),
+        Value(disk.problem, ""),
+    )
+
+
+def _rank(standing: Standing | None) -> Value:
+    if standing is None or standing.best is None or standing.worst is None:
+        return Value(None, numbers.MISSING)
+    place = numbers.place(standing.best, standing.worst)
+    return Value(place, f"{place} of {standing.cells}")
+
+
+def _notes(answer: AuditAnswer) -> Iterator[str]:
+    for each in answer.disks:
+        name = f"{each.disk.domain}, {each.disk.target}"
+        if each.disk.problem is not None:
+            yield f"{name}: no disk path, as {each.disk.problem}."
+        for risk in each.risks:
+            yield f"{name}: {risk_sentence(risk)}"
+        if each.path is not None and each.keeps is not None and each.keeps.tested is not None:
+            yield f"{name}: {durability_sentence(str(each.path), each.keeps)}"
+        standing = each.standing
+        if standing is not None and not standing.exact:
+            yield (
+                f"{name}: this very path was not measured; {standing.cell} stands for it, which "
+                "looks the same to the guest."
+            )
+        if standing is None and each.path is not None and answer.why_no_speed is None:
+            yield f"{name}: not measured here{_way_to_measure(each.path, each.risks)}."
+    if answer.why_no_speed is not None:
+        yield answer.why_no_speed
+    beware = caution(answer.caveats)
+    if beware is not None:
+        yield f"Speeds were measured {beware}."
+
+
+def _way_to_measure(path: DiskPath, found: Iterable[Risk]) -> str:
+    """The command that would measure a path, where there is one."""
+    if any(isinstance(risk, AioConflict | Impossible) for risk in found):
+        return ", and cannot be"
+    if path.image is None and not path.layers:
+        return f": `vdisklab run {path} --on DEVICE`, on a device that may be overwritten"
+    return f": `vdisklab run {path}`"
+
+
+def _kind(risk: Risk) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", type(risk).__name__).lower()
+
+
+def _disk_json(each: AuditedDisk) -> Json:
+    standing = each.standing
+    return {
+        "domain": each.disk.domain,
+        "target": each.disk.target,
+        "source": each.disk.source,
+        "path": None if each.path is None else each.path.canonical,
+        "problem": each.disk.problem,
+        "risks": [
+            {"kind": _kind(risk), "text": risk_sentence(risk), **dataclasses.asdict(risk)}
+            for risk in each.risks
+        ],
+        "power_cut": _power_cut_json(each.keeps),
+        "standing": None
+        if standing is None
+        else {
+            "cell": standing.cell,
+            "exact": standing.exact,
+            "score": None if standing.score is None else standing.score.median,
+            "rank_best": standing.best,
+            "rank_worst": standing.worst,
+            "ranked_cells": standing.cells,
+            "better": standing.better,
+            "gain": None if standing.gain is None else standing.gain.ratio,
+            "gain_low": None if standing.gain is None else standing.gain.low,
+            "gain_high": None if standing.gain is None else standing.gain.high,
+        },
+    }
+
+
+def _power_cut_json(keeps: Durability | None) -> Json | None:
+    """The verdict of power cuts on the very path; None where none was judged."""
+    if keeps is None or keeps.tested is None:
+        return None
+    flushed, unflushed = keeps.tested.flushed, keeps.tested.unflushed
+    return {
+        "keeping": keeps.keeping.value,
+        "flushed_states": flushed.judged,
+        "flushed_broken": flushed.broken,
+        "unflushed_states": unflushed.judged,
+        "unflushed_broken": unflushed.broken,
+    }

@@ -1,0 +1,1 @@
+"""Charts: specification, drawing, and the articles' figures."""

@@ -1,0 +1,142 @@
+"""The figures that are lines: bandwidth over time with its stalls, and latency percentiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from vdisklab.analysis.courses import STALL_BELOW, Course, coarser
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.render import numbers
+from vdisklab.render.charts.figure import Figure
+from vdisklab.render.charts.linecharts import Moment, over_time
+from vdisklab.render.charts.vega import Palette, Step, percentiles
+from vdisklab.render.page.contents import Contents
+from vdisklab.results.model import Direction
+
+MOST_MOMENTS = 90
+"""So many points make a line; longer runs are drawn by means of several seconds."""
+
+MOST_RUNS = 5
+"""So many runs of a cell are drawn, the newest."""
+
+RUN_COMMAND = "vdisklab run PATHS… host"
+
+
+def course_figure(contents: Contents, palette: Palette) -> Figure:
+    """Bandwidth of the answer and what stands beside it, run by run, with stalls as crosses."""
+    title = "Bandwidth over time, with stalls"
+    found = _newest(contents.courses)
+    if not found:
+        return Figure("over-time", title, "", missing=f"{RUN_COMMAND} --runtime 10")
+    # One unit for all panels: that of the slowest, as no number of the others is lost by it.
+    tops = [max(each.values) for each in found if max(each.values) > 0]
+    scale = numbers.scale(min(tops, default=0.0), "B/s")
+    rows = [moment for each in found for moment in _moments(each, scale)]
+    unit = scale.suffix.strip()
+    spec = over_time(rows, unit, palette, caution=contents.caution)
+    caution = f" {contents.caution}." if contents.caution else ""
+    alt = f"Line charts of bandwidth in {unit} by the second: {'; '.join(_told(found))}.{caution}"
+    note = (
+        "Each line is one run. A cross marks a stall: a second in which less than "
+        f"{STALL_BELOW:.0%} of the run's median second was moved."
+    )
+    if not all(each.knows_stalls for each in found):
+        note += (
+            " Where reads and writes are one line, seen from outside, none is marked: the program "
+            "may have asked for nothing."
+        )
+    if any(len(each.values) > MOST_MOMENTS for each in found):
+        note += " Long runs are drawn by the mean of several seconds; stalls are by the second."
+    cells = tuple(dict.fromkeys(each.cell for each in found))
+    return Figure("over-time", title, alt, spec, note=f"{note} {_longest(contents, cells)}".strip(),
+                  cells=cells)  # fmt: skip
+
+
+def _newest(found: Sequence[Course]) -> list[Course]:
+    """The last runs of each cell, and no others."""
+    kept: list[Course] = []
+    for cell in dict.fromkeys(each.cell for each in found):
+        mine = [each for each in found if each.cell == cell]
+        runs = list(dict.fromkeys(each.run for each in mine))[-MOST_RUNS:]
+        kept += [each for each in mine if each.run in runs]
+    return kept
+
+
+def _panel(course: Course) -> str:
+    suffix = "" if course.direction is Direction.NONE else f", {course.direction}"
+    return course.measurement if course.direction in course.measurement else (
+        f"{course.measurement}{suffix}"
+    )  # fmt: skip
+
+
+def _moments(course: Course, scale: numbers.Scale) -> Iterable[Moment]:
+    values, width = coarser(course.values, MOST_MOMENTS)
+    stalled = {place // width for place in course.stalls}
+    for place, value in enumerate(values):
+        middle = (place + 0.5) * width * course.interval
+        yield Moment(_panel(course), course.cell, f"{course.cell} {course.run}", middle,
+                     value / scale.factor, place in stalled)  # fmt: skip
+
+
+def _told(found: Sequence[Course]) -> Iterable[str]:
+    for panel in dict.fromkeys(map(_panel, found)):
+        for cell in dict.fromkeys(each.cell for each in found):
+            mine = [each for each in found if each.cell == cell and _panel(each) == panel]
+            if mine:
+                every = [value for each in mine for value in each.values]
+                middle = numbers.value(float(np.median(every)), "B/s")
+                runs = f"{len(mine)} run{'' if len(mine) == 1 else 's'}"
+                yield f"{panel}, {cell}: median {middle}{_bad_seconds(mine, every)} in {runs}"
+
+
+def _bad_seconds(mine: Sequence[Course], every: Sequence[float]) -> str:
+    """The worst second and the stalled ones, where a second without a byte is a bad one."""
+    if not all(each.knows_stalls for each in mine):
+        return ""
+    stalls = sum(len(each.stalls) for each in mine)
+    seconds = f"{stalls} stalled second{'' if stalls == 1 else 's'}"
+    return f", worst {numbers.value(min(every), 'B/s')}, {seconds}"
+
+
+def _longest(contents: Contents, cells: Sequence[str]) -> str:
+    """The longest time without any completion, where programs told one."""
+    said = []
+    for cell in cells:
+        waits = [
+            found[cell].median
+            for key, found in contents.summaries.items()
+            if key.metric == "longest_stall" and cell in found
+        ]
+        if waits and max(waits) > 0:
+            said.append(f"{cell} {numbers.value(max(waits), 's')}")
+    return f"Longest time without a completion (median of runs): {', '.join(said)}." if said else ""
+
+
+_PERCENTILES = {"latency_p50": "50", "latency_p99": "99", "latency_p99.9": "99.9",
+                "latency_max": "max"}  # fmt: skip
+
+
+def latency_figure(contents: Contents, palette: Palette) -> Figure:
+    """Latency of small random reads, of the answer, what stands beside it, and the host."""
+    title = "Latency percentiles, 4 KiB random reads"
+    name = next((k.name for k in contents.summaries if k.name.startswith("randread-4k")), None)
+    if name is None:
+        return Figure("latency", title, "", missing=RUN_COMMAND)
+    rows = []
+    for cell in contents.featured:
+        for metric, percentile in _PERCENTILES.items():
+            found = contents.of(MeasureKey(name, Direction.READ, metric)).get(cell)
+            if found is not None and found.median > 0:
+                rows.append(Step(cell, percentile, found.median * 1e6))
+    if not rows:
+        return Figure("latency", title, "", missing=RUN_COMMAND)
+    told = "; ".join(f"{r.label}, {r.percentile}: {numbers.digits(r.value)}" for r in rows)
+    spec = percentiles(rows, "µs", palette, caution=contents.caution)
+    caution = f" {contents.caution}." if contents.caution else ""
+    return Figure(
+        "latency", f"{title} ({name})", f"Line chart in microseconds: {told}.{caution}", spec,
+        note="Percentiles are of each run; drawn is their median over the runs.",
+        cells=tuple(dict.fromkeys(row.label for row in rows)),
+    )  # fmt: skip

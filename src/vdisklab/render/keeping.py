@@ -1,0 +1,143 @@
+"""What a path keeps in a power cut, in words and as columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import assert_never
+
+from vdisklab.analysis.recommend import Recommendation
+from vdisklab.path.durability import Cuts, Durability, Keeping, PathVerdict
+from vdisklab.path.needs import NeedKind
+from vdisklab.render.tables import Column, Value
+
+
+class Shown(StrEnum):
+    """What the cuts of one path came to, of both kinds of clients together."""
+
+    KEPT_ALL = "kept-all"
+    KEPT_FLUSHED = "kept-flushed"
+    KEPT_FLUSHED_ONLY = "kept-flushed-only"
+    KEPT_UNFLUSHED = "kept-unflushed"
+    LOST_UNFLUSHED = "lost-unflushed"
+    LOST_FLUSHED = "lost-flushed"
+
+
+NOT_TRIED = "not tried"
+
+_WORDS = {
+    None: NOT_TRIED,
+    Shown.KEPT_ALL: "all",
+    Shown.KEPT_FLUSHED: "flushed",
+    Shown.KEPT_FLUSHED_ONLY: "flushed",
+    Shown.KEPT_UNFLUSHED: "unflushed",
+    Shown.LOST_UNFLUSHED: "not all",
+    Shown.LOST_FLUSHED: "LOSES",
+}
+
+POWER_CUT_COLUMNS = (
+    Column("power_cut", "power cut\nkeeps"),
+    Column("power_cut_states", "", only_data=True),
+    Column("power_cut_broken", "", only_data=True),
+)
+
+
+def power_cut_values(found: PathVerdict | None, *, applies: bool = True) -> tuple[Value, ...]:
+    """What was found by cutting the power, and nothing that was not: for POWER_CUT_COLUMNS.
+
+    Blank where it does not apply: on the host itself no guest is promised anything.
+    """
+    verdict = found or PathVerdict("")
+    shown, cuts = shown_verdict(verdict), verdict.flushed + verdict.unflushed
+    word = "too few" if shown is None and cuts.judged else _WORDS[shown]
+    return (
+        Value(None if shown is None else shown.value, word if applies else ""),
+        Value(cuts.judged or None, ""),
+        Value(cuts.broken if cuts.judged else None, ""),
+    )
+
+
+def shown_verdict(verdict: PathVerdict) -> Shown | None:
+    """The verdict as a whole; None where no cut was judged."""
+    return {
+        (None, None): None,
+        (None, True): Shown.KEPT_UNFLUSHED,
+        (None, False): Shown.LOST_UNFLUSHED,
+        (True, None): Shown.KEPT_FLUSHED,
+        (True, True): Shown.KEPT_ALL,
+        (True, False): Shown.KEPT_FLUSHED_ONLY,
+    }.get((verdict.flushed.kept, verdict.unflushed.kept), Shown.LOST_FLUSHED)
+
+
+def durability_sentence(path: str, found: Durability) -> str:
+    """What a power cut takes: as it was tested here, else as the rules have it."""
+    flush = "even without a flush" if found.flush_free else "once the guest has flushed it"
+    match found.keeping:
+        case Keeping.LOST_BY_CONSTRUCTION:
+            return f"{path} loses flushed data in a power cut: {found.reason}."
+        case Keeping.LOST_IN_TEST:
+            said = (
+                f"{path} lost promised data in {found.cuts.broken} of {found.cuts.judged} "
+                "power cuts."
+            )
+        case Keeping.KEPT_IN_TEST:
+            said = f"{path} kept all that was promised in {_extent(found.cuts)}: {flush}."
+        case Keeping.NOT_TESTED:
+            few = found.cuts.judged
+            tested = f"tested in {few} power cuts, which is too few" if few else "not tested"
+            said = (
+                f"{path} passes flushes on, so data ought to be safe {flush}; {tested}: "
+                f"run `vdisklab powercut {path}`."
+            )
+        case _:
+            assert_never(found.keeping)
+    return " ".join([said, *_unflushed(found)])
+
+
+def _extent(cuts: Cuts) -> str:
+    """How many cuts, and what so many can show: the rule of three, unless they were all."""
+    if cuts.all_judged:
+        return f"all {cuts.judged} power cuts that its run could have met"
+    return f"{cuts.judged} power cuts (at most {cuts.most_losing:.1%} of all lose, 95 %)"
+
+
+def _unflushed(found: Durability) -> Iterator[str]:
+    """What a guest that never flushes loses, where that was tested and did not decide."""
+    cuts = found.tested.unflushed if found.tested is not None else Cuts()
+    if found.flush_free or cuts.kept is None:
+        return
+    if cuts.kept:
+        yield f"What was never flushed was kept, too, in {cuts.judged} power cuts."
+    else:
+        yield (
+            f"What was written and never flushed was lost in {cuts.broken} of {cuts.judged} "
+            "power cuts."
+        )
+
+
+def keeping_word(found: Durability) -> str:
+    """The same in two words."""
+    return {
+        Keeping.LOST_BY_CONSTRUCTION: "loses data",
+        Keeping.LOST_IN_TEST: "lost data",
+        Keeping.KEPT_IN_TEST: "kept all",
+        Keeping.NOT_TESTED: "not tested",
+    }[found.keeping]
+
+
+def basis_sentence(found: Recommendation) -> Iterator[str]:
+    """By what the needs of safety were decided: verdicts of power cuts, or rules."""
+    if not any(need.kind in (NeedKind.DURABLE, NeedKind.NO_FLUSH_SAFE) for need in found.needs):
+        return
+    tested = sum(each.keeping is Keeping.KEPT_IN_TEST for each in found.durability.values())
+    yield basis(tested, len(found.durability))
+
+
+def basis(tested: int, paths: int) -> str:
+    """How many of the paths that count as durable were judged by power cuts on this host."""
+    if tested == paths:
+        return f"Durable: {tested} of {paths} paths by power cuts on this host."
+    return (
+        f"Durable: {tested} of {paths} paths by power cuts on this host, the others by rule alone: "
+        "nothing in their stacks is told to drop flushes."
+    )

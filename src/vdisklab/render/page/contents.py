@@ -1,0 +1,207 @@
+"""What a report is made of, whatever its format; and its numbers as one long table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vdisklab.analysis.compare import Ratio
+from vdisklab.analysis.courses import Course
+from vdisklab.analysis.diagnostics.findings import Caveats, FailedCell, Finding
+from vdisklab.analysis.diagnostics.witness import FROM_CACHE_BELOW
+from vdisklab.analysis.evidence import Tally, Workings
+from vdisklab.analysis.observations import MeasureKey, split_label
+from vdisklab.analysis.rank import Ranking
+from vdisklab.analysis.score import RoleSet, Score
+from vdisklab.analysis.summary import Summaries, Summary
+from vdisklab.path.durability import Verdicts
+from vdisklab.render.claims import ClaimsAnswer
+from vdisklab.render.published import PublishedAnswer
+from vdisklab.render.recommending import RecommendationAnswer, sentences
+from vdisklab.render.tables import Column, Table, Value, text
+from vdisklab.render.wording import caution, sentence
+from vdisklab.results.model import Campaign
+from vdisklab.results.observations import Example
+
+FEATURED = 4
+"""So many lines can be told apart."""
+
+SAID_OF_A_KIND = 6
+"""So many findings of one kind are told one by one; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Everything of a report. `summaries` has every measure, the scores first.
+
+    `recommendation` is that of a durable path, None with `why_none` where there is none.
+    `cached` names, for a cell, the measurements whose bytes mostly came from the page cache,
+    `verdicts` are of power cuts on the same host.
+    """
+
+    campaigns: tuple[Campaign, ...]
+    caveats: Caveats
+    blocks: int
+    baseline: str
+    roles: RoleSet | None
+    measure: MeasureKey
+    ranking: Ranking
+    ratios: Mapping[str, Ratio]
+    summaries: Mapping[MeasureKey, Summaries]
+    recommendation: RecommendationAnswer | None
+    why_none: str
+    workings: Mapping[str, Workings]
+    cached: Mapping[str, tuple[str, ...]]
+    examples: Mapping[str, Example]
+    failed: tuple[FailedCell, ...]
+    findings: tuple[Finding, ...]
+    verdicts: Verdicts = field(default_factory=dict)
+    courses: tuple[Course, ...] = ()
+    claims: ClaimsAnswer | None = None
+    published: tuple[PublishedAnswer, ...] = ()
+
+    @property
+    def featured(self) -> tuple[str, ...]:
+        """The cells that figures with few lines show: the answer, the baseline, the next best."""
+        answer = None if self.recommendation is None else self.recommendation.recommendation.cell
+        ranked = (row.cell for row in self.ranking.rows)
+        chosen = dict.fromkeys(cell for cell in (answer, self.baseline, *ranked) if cell)
+        return tuple(chosen)[:FEATURED]
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """All measured cells: ranked ones first, best first."""
+        ranked = dict.fromkeys(row.cell for row in self.ranking.rows)
+        rest = [cell for cell, blocks in self.measured.items() if blocks and cell not in ranked]
+        return (*ranked, *sorted(rest))
+
+    def of(self, measure: MeasureKey) -> Mapping[str, Summary]:
+        """The summaries of a measure by cell; none of one that was not measured."""
+        return self.summaries.get(measure) or {}
+
+    @property
+    def measured(self) -> dict[str, int]:
+        """In how many blocks each cell has any one measure, at most."""
+        found = list(self.summaries.values())
+        most = np.max([each.blocks for each in found], axis=0).tolist() if found else []
+        return dict(zip(found[0].cells if found else (), most, strict=True))
+
+    @property
+    def caution(self) -> str | None:
+        """What has to stand at every figure."""
+        return caution(self.caveats)
+
+
+def from_page_cache(
+    tallies: Iterable[Tally], labels: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """The measurements of each cell that mostly did not touch the device, over all blocks."""
+    found: dict[str, list[str]] = {}
+    for tally in tallies:
+        asked, reached = tally.asked_bytes, tally.device_bytes
+        if asked and reached is not None and reached < FROM_CACHE_BELOW * asked:
+            label = labels.get(tally.cell, tally.cell)
+            if not _is_null(label):
+                found.setdefault(label, []).append(tally.measurement)
+    return {label: tuple(sorted(names)) for label, names in found.items()}
+
+
+def _is_null(label: str) -> bool:
+    return any(part.partition(":")[0] == "null" for part in split_label(label)[0].split("/"))
+
+
+def headline(contents: Contents) -> str:
+    """The answer in a few words."""
+    if contents.recommendation is None:
+        return "No answer yet"
+    return contents.recommendation.path
+
+
+def answer_sentences(contents: Contents) -> tuple[str, ...]:
+    """The answer, the runner-up, how sure it is, what is lost in a power cut, what is gained."""
+    if contents.recommendation is None:
+        return (contents.why_none,)
+    return tuple(sentences(contents.recommendation))
+
+
+def doubt_sentences(contents: Contents) -> tuple[str, ...]:
+    """All findings in words; of very many of one kind the first."""
+    groups: dict[type, list[Finding]] = {}
+    for finding in (*contents.findings, *contents.failed):
+        groups.setdefault(type(finding), []).append(finding)
+    found = []
+    for group in groups.values():
+        found += [sentence(finding) for finding in group[:SAID_OF_A_KIND]]
+        if len(group) > SAID_OF_A_KIND:
+            found.append(f"… and {len(group) - SAID_OF_A_KIND} more like it.")
+    if contents.cached:
+        count = len(contents.cached)
+        found.append(
+            f"In {count} cell{'' if count == 1 else 's'} less than half of the bytes reached the "
+            "device in some measurement: such a number is the host's page cache's (RAM)."
+        )
+    return tuple(found)
+
+
+def doubts_by_cell(contents: Contents) -> dict[str, tuple[str, ...]]:
+    """What is doubtful of each cell, for where its numbers stand."""
+    found: dict[str, list[str]] = {}
+    for finding in (*contents.findings, *contents.failed):
+        for cell in _cells_of(finding):
+            found.setdefault(cell, []).append(sentence(finding))
+    for cell, names in contents.cached.items():
+        said = f"{cell}: from the host's page cache in {names_of(names)}."
+        found.setdefault(cell, []).append(said)
+    return {cell: tuple(said) for cell, said in found.items()}
+
+
+def names_of(names: Sequence[str]) -> str:
+    """A few names, and how many more there are."""
+    shown = ", ".join(names[:FEATURED])
+    more = len(names) - FEATURED
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _cells_of(finding: Finding) -> tuple[str, ...]:
+    """The cells that a finding names; none for one on the machine or the campaign."""
+    several = getattr(finding, "cells", ())
+    one = getattr(finding, "cell", None)
+    cells = several if isinstance(several, tuple) else ()
+    return cells if one is None else (*cells, str(one))
+
+
+def long_table(contents: Contents) -> Table:
+    """Every median with its interval, one in a line: the form for CSV and Parquet."""
+    ranked = {row.cell: row for row in contents.ranking.rows}
+    keys = ("cell", "path", "page_cache", "measure", "unit", "median", "low", "high",
+            "interval_method", "blocks", "rank_best", "rank_worst", "from_page_cache",
+            "emulation", "lab")  # fmt: skip
+    rows = tuple(
+        (
+            text(cell),
+            text(split_label(cell)[0]),
+            text(split_label(cell)[1]),
+            text(str(key)),
+            text(key.quantity.unit),
+            Value(summary.median, ""),
+            Value(summary.low, ""),
+            Value(summary.high, ""),
+            Value(None if summary.method is None else summary.method.value, ""),
+            Value(summary.blocks, ""),
+            Value(ranked[cell].best if cell in ranked else None, ""),
+            Value(ranked[cell].worst if cell in ranked else None, ""),
+            Value(key.name in contents.cached.get(cell, ()), ""),
+            Value(contents.caveats.emulated, ""),
+            Value(contents.caveats.lab, ""),
+        )
+        for key, found in contents.summaries.items()
+        for cell, summary in found.items()
+    )
+    return Table("Report", tuple(Column(key, key) for key in keys), rows)
+
+
+def score_keys(contents: Contents) -> tuple[MeasureKey, ...]:
+    """The scores that this report has."""
+    return tuple(score.key for score in Score if score.key in contents.summaries)

@@ -1,0 +1,138 @@
+"""The report in each of its formats, as files to be written."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+from vdisklab.render.charts.drawing import Draw, draw_here
+from vdisklab.render.charts.figures import figures
+from vdisklab.render.charts.vega import LIGHT, to_png, to_svg
+from vdisklab.render.claims import claims_document
+from vdisklab.render.document import campaign_json, document, findings_json
+from vdisklab.render.page.contents import (
+    Contents,
+    answer_sentences,
+    doubt_sentences,
+    headline,
+    long_table,
+)
+from vdisklab.render.page.html import render_page
+from vdisklab.render.page.markdown import to_markdown
+from vdisklab.render.published import published_document
+from vdisklab.render.recommending import recommendation_document
+from vdisklab.render.tables import as_csv, as_records
+
+Files = Mapping[str, bytes]
+"""Names and contents; one file, or one for each figure."""
+
+
+class ReportFormat(StrEnum):
+    """How a report is written."""
+
+    HTML = "html"
+    PNG = "png"
+    SVG = "svg"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+    MARKDOWN = "md"
+
+    @property
+    def is_directory(self) -> bool:
+        """True for the formats that have one file for each figure."""
+        return self in (ReportFormat.PNG, ReportFormat.SVG)
+
+
+def build(contents: Contents, form: ReportFormat, draw: Draw = draw_here) -> Files:
+    """The files of a report. What was not measured has no picture.
+
+    `draw` draws the charts of a page, which has the most of them and much else to be made.
+    """
+    if form is ReportFormat.HTML:
+        return {"report.html": render_page(contents, draw).encode()}
+    return _BUILDERS[form](contents)
+
+
+def _pictures(suffix: str) -> Callable[[Contents], Files]:
+    def build_all(contents: Contents) -> Files:
+        return {
+            f"{figure.key}.{suffix}": to_svg(figure.spec).encode()
+            if suffix == "svg"
+            else to_png(figure.spec)
+            for figure in figures(contents, LIGHT)
+            if figure.spec is not None
+        }
+
+    return build_all
+
+
+def _csv(contents: Contents) -> Files:
+    return {"report.csv": as_csv(long_table(contents)).encode()}
+
+
+def _json(contents: Contents) -> Files:
+    answer = contents.recommendation
+    found = document(
+        "report",
+        1,
+        campaigns=[campaign_json(campaign) for campaign in contents.campaigns],
+        emulation=contents.caveats.emulated,
+        lab=contents.caveats.lab,
+        headline=headline(contents),
+        answer=list(answer_sentences(contents)),
+        recommendation=None if answer is None else recommendation_document(answer),
+        doubts=list(doubt_sentences(contents)),
+        findings=findings_json((*contents.findings, *contents.failed)),
+        values=as_records(long_table(contents)),
+        claims=None if contents.claims is None else claims_document(contents.claims),
+        published=[published_document(each) for each in contents.published],
+        figures=[
+            {
+                "key": figure.key,
+                "title": figure.title,
+                "description": figure.alt,
+                "missing": figure.missing,
+                "note": figure.note,
+                "cells": list(figure.cells),
+                "vega_lite": figure.spec,
+            }
+            for figure in figures(contents, LIGHT)
+        ],
+    )
+    return {"report.json": json.dumps(found, indent=1, allow_nan=False).encode()}
+
+
+def _parquet(contents: Contents) -> Files:
+    import pyarrow  # noqa: PLC0415 - takes a quarter of a second, and only this format needs it
+    from pyarrow import parquet  # noqa: PLC0415
+
+    kinds = {
+        "median": pyarrow.float64(), "low": pyarrow.float64(), "high": pyarrow.float64(),
+        "blocks": pyarrow.int32(), "rank_best": pyarrow.int32(), "rank_worst": pyarrow.int32(),
+        "from_page_cache": pyarrow.bool_(), "emulation": pyarrow.bool_(),
+        "lab": pyarrow.bool_(),
+    }  # fmt: skip
+    table = long_table(contents)
+    schema = pyarrow.schema(
+        [(column.key, kinds.get(column.key, pyarrow.string())) for column in table.columns]
+    )
+    sink = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist(as_records(table), schema=schema), sink)
+    return {"report.parquet": sink.getvalue()}
+
+
+def _markdown(contents: Contents) -> Files:
+    return {"report.md": to_markdown(contents).encode()}
+
+
+_BUILDERS: Mapping[ReportFormat, Callable[[Contents], Files]] = {
+    ReportFormat.PNG: _pictures("png"),
+    ReportFormat.SVG: _pictures("svg"),
+    ReportFormat.CSV: _csv,
+    ReportFormat.JSON: _json,
+    ReportFormat.PARQUET: _parquet,
+    ReportFormat.MARKDOWN: _markdown,
+}

@@ -1,0 +1,335 @@
+"""The report as one HTML file that needs nothing else: no network, no other file.
+
+All text of others (paths, host names, messages of programs, labels) is escaped by Jinja2 or is in
+JSON whose `<`, `>` and `&` are escaped; the content security policy allows this page's own script
+and style by their hashes and nothing else, not even images.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
+
+from vdisklab import __version__
+from vdisklab.analysis.evidence import Workings
+from vdisklab.analysis.observations import Floats, MeasureKey, split_label
+from vdisklab.analysis.recommend import parsed_once
+from vdisklab.analysis.summary import Summaries
+from vdisklab.render import numbers
+from vdisklab.render.charts.drawing import Draw, draw_here
+from vdisklab.render.charts.figure import Figure
+from vdisklab.render.charts.figures import figures
+from vdisklab.render.charts.vega import CSS, for_page, harmless
+from vdisklab.render.page.article_sections import (
+    claim_rows,
+    claims_title,
+    published_parts,
+    unmeasured_claims,
+)
+from vdisklab.render.page.contents import (
+    Contents,
+    answer_sentences,
+    doubt_sentences,
+    doubts_by_cell,
+    headline,
+)
+from vdisklab.render.tables import sanitise
+from vdisklab.results.observations import Example
+
+FIRST_PAGE = 50
+"""Rows that stand in the HTML itself, so that a table is there before any script has run."""
+
+DOUBTS_AT_FIGURE = 4
+"""So many findings stand at one figure."""
+
+_UNIT_NAMES = {"1/s": "IOPS", "1": "times the baseline"}
+
+
+def render_page(contents: Contents, draw: Draw = draw_here) -> str:
+    """The whole file; `draw` may draw the charts elsewhere while the rest is made."""
+    shown = figures(contents, CSS)
+    drawn = draw([harmless(figure.spec) for figure in shown if figure.spec is not None])
+    style, script = _file("page.css"), _file("page.js")
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    environment.filters["harmless"] = lambda text: sanitise(str(text))
+    environment.filters["coded"] = _coded
+    template = environment.from_string(_file("page.html"))
+    return template.render(
+        version=__version__,
+        policy=_policy(style, script),
+        style=Markup(style),  # noqa: S704 - our own file
+        script=Markup(script),  # noqa: S704 - our own file
+        headline=headline(contents),
+        caution=contents.caution,
+        answer=answer_sentences(contents),
+        doubts=doubt_sentences(contents),
+        claims=claim_rows(contents),
+        claims_title=claims_title(contents),
+        unmeasured=unmeasured_claims(contents),
+        published=published_parts(contents),
+        rows=_first_rows(contents),
+        measures=[_measure(key) for key in contents.summaries],
+        cells=len(contents.order),
+        blocks=contents.blocks,
+        chosen=str(contents.measure),
+        chosen_name=_measure(contents.measure)["name"],
+        data=_json(_core(contents)),
+        more=_packed(_more(contents)),
+        details=_packed(_compact(_details(contents)).encode()),
+        campaigns=[_campaign(each) for each in contents.campaigns],
+        alpha=contents.ranking.alpha,
+        separated=contents.ranking.separated,
+        comparisons=contents.ranking.comparisons,
+        baseline=contents.baseline,
+        roles=contents.roles.title if contents.roles else None,
+        figures=_figures(contents, shown, drawn()),
+    )
+
+
+def _coded(text: object) -> Markup:
+    """A sentence, with what stands between backquotes as code; everything in it is escaped."""
+    parts = sanitise(str(text)).split("`")
+    if len(parts) % 2 == 0:  # somebody else's backquote
+        return escape("`".join(parts))
+    whole = [
+        Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
+        for place, part in enumerate(parts)
+    ]
+    return Markup("").join(whole)
+
+
+@cache
+def _file(name: str) -> str:
+    return resources.files("vdisklab.render.page").joinpath("templates", name).read_text("utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    def source(text: str) -> str:
+        digest = hashlib.sha256(text.encode()).digest()
+        return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+    return (
+        f"default-src 'none'; script-src {source(script)}; style-src {source(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _json(value: object) -> Markup:
+    """JSON that cannot end the script element which holds it."""
+    text = _compact(value)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704 - escaped just above
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+
+
+def _packed(content: bytes) -> str:
+    """Compressed, as letters: commands of ten thousand cells are much alike."""
+    return base64.b64encode(gzip.compress(content, compresslevel=1, mtime=0)).decode()
+
+
+def _figures(
+    contents: Contents, shown: Sequence[Figure], drawn: Sequence[str]
+) -> list[dict[str, Any]]:
+    doubts, charts = doubts_by_cell(contents), iter(drawn)
+    return [
+        {
+            "key": figure.key,
+            "title": figure.title,
+            "missing": figure.missing,
+            "note": figure.note,
+            "doubts": _doubts_at(figure.cells, doubts),
+            "svg": None
+            if figure.spec is None
+            else Markup(for_page(next(charts), figure.key, figure.alt)),  # noqa: S704 - drawing elements only
+        }
+        for figure in shown
+    ]
+
+
+def _doubts_at(cells: Iterable[str], doubts: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """What is doubtful of the cells that a figure draws; of very much the first."""
+    found = list(dict.fromkeys(each for cell in cells for each in doubts.get(cell, ())))
+    more = len(found) - DOUBTS_AT_FIGURE
+    return [*found[:DOUBTS_AT_FIGURE], *([f"… and {more} more, in the table"] if more > 0 else [])]
+
+
+def _measure(key: MeasureKey) -> dict[str, str]:
+    unit = key.quantity.unit
+    name = key.metric.replace("_", " ") if key.name == "score" else str(key)
+    return {
+        "key": str(key),
+        "name": name,
+        "unit": _UNIT_NAMES.get(unit, unit),
+        "better": key.quantity.better.value,
+    }
+
+
+def _segments(cell: str) -> list[str]:
+    """Layers, format, cache mode and bus, for the filters; without options."""
+    path = parsed_once(split_label(cell)[0])
+    return [
+        "+".join(layer.kind.value for layer in path.layers) or "–",
+        path.image.format.value if path.image else "–",
+        "–" if path.on_host else path.cache.value,
+        "host" if path.on_host else path.attachment.bus.value,
+    ]
+
+
+def _core(contents: Contents) -> dict[str, Any]:
+    """What the table needs at once: cells, ranks, and the values that they are ranked by."""
+    ranked = {row.cell: row for row in contents.ranking.rows}
+    order, measured = contents.order, contents.measured
+    words: dict[str, int] = {}
+    return {
+        "measures": [_measure(key) for key in contents.summaries],
+        "ranked": str(contents.measure),
+        "baseline": contents.baseline,
+        "cells": [
+            {
+                "p": split_label(cell)[0],
+                "s": split_label(cell)[1],
+                "g": [words.setdefault(each, len(words)) for each in _segments(cell)],
+                "r": [ranked[cell].best, ranked[cell].worst] if cell in ranked else None,
+                "n": ranked[cell].blocks if cell in ranked else measured[cell],
+                "x": _ratio(contents, cell),
+                "m": list(contents.cached.get(cell, ())),
+            }
+            for cell in order
+        ],
+        "words": list(words),
+        "values": [
+            _shortened(each) for each in _columns(contents.summaries[contents.measure], order)
+        ],
+    }
+
+
+def _ratio(contents: Contents, cell: str) -> float | None:
+    if cell == contents.baseline:
+        return 1.0
+    found = contents.ratios.get(cell)
+    return None if found is None or found.ratio is None else float(f"{found.ratio:.5g}")
+
+
+def _columns(found: Summaries, order: tuple[str, ...]) -> tuple[Floats, Floats, Floats]:
+    """Median, low and high of each cell, in the order of the cells; NaN where there is none."""
+    at = [found.place[cell] for cell in order]
+    return found.median[at], found.low[at], found.high[at]
+
+
+def _shortened(values: Floats) -> list[float | None]:
+    """With five digits, more than is ever shown; None where there is no value."""
+    text = ("%.5g," * len(values)) % tuple(values.tolist())
+    found: list[float | None] = json.loads(f"[{text.rstrip(',').replace('nan', 'null')}]")
+    return found
+
+
+def _more(contents: Contents) -> bytes:
+    """The columns of the measures that the table does not show at first, as floats.
+
+    Of the 24 bits that count 17 are kept, some five digits: zeros can be compressed.
+    """
+    order = contents.order
+    columns = [
+        each
+        for key, found in contents.summaries.items()
+        if key != contents.measure
+        for each in _columns(found, order)
+    ]
+    bits = np.concatenate(columns or [np.empty(0)]).astype("<f4").view("<u4")
+    return ((bits + 0x40) & 0xFFFF_FF80).astype("<u4").tobytes()
+
+
+def _details(contents: Contents) -> dict[str, Any]:
+    """One run of each cell, with its counters in words."""
+    doubts = doubts_by_cell(contents)
+    return {
+        cell: {
+            "doubts": list(map(sanitise, doubts.get(cell, ()))),
+            "facts": _facts(contents.examples.get(cell), contents.workings.get(cell)),
+            "checks": [list(check) for check in example.checks] if example else [],
+            "commands": [sanitise(command) for command in example.commands] if example else [],
+            "measured": [
+                [name, sanitise(command)]
+                for name, command in example.measurements
+                if command not in example.commands
+            ]
+            if example
+            else [],
+        }
+        for cell in contents.order
+        for example in [contents.examples.get(cell)]
+    }
+
+
+def _facts(example: Example | None, found: Workings | None) -> list[list[str]]:
+    facts: list[list[str]] = []
+    if example is not None:
+        facts += [
+            ["run", example.run],
+            ["block", str(example.block)],
+            ["started", f"{example.started:%Y-%m-%d %H:%M:%S} UTC"],
+            ["accelerator", example.accelerator or "none: on the host itself"],
+            ["medium", example.medium or "not known"],
+        ]
+    if found is not None:
+        named = (
+            ("host CPU per operation", found.cpu_per_operation, "s"),
+            ("flushes at QEMU per 1000 operations", found.flushes_per_1000, "1"),
+            ("flushes at the device per 1000 operations", found.device_flushes_per_1000, "1"),
+            ("bytes at the device for each asked", found.device_share, "1"),
+        )
+        facts += [[name, numbers.value(value, unit)] for name, value, unit in named if value
+                  is not None]  # fmt: skip
+    return facts
+
+
+def _first_rows(contents: Contents) -> list[dict[str, str]]:
+    ranked = {row.cell: row for row in contents.ranking.rows}
+    found, measured = contents.of(contents.measure), contents.measured
+    unit = contents.measure.quantity.unit
+    rows = []
+    for cell in contents.order[:FIRST_PAGE]:
+        row, summary = ranked.get(cell), found.get(cell)
+        scale = numbers.scale(summary.median if summary else None, unit)
+        rows.append(
+            {
+                "rank": numbers.place(row.best, row.worst) if row else numbers.MISSING,
+                "path": split_label(cell)[0],
+                "state": split_label(cell)[1],
+                "value": scale.with_unit(summary.median if summary else None),
+                "interval": numbers.interval(summary.low, summary.high, scale)
+                if summary
+                else numbers.MISSING,
+                "ratio": numbers.ratio(_ratio(contents, cell)),
+                "ram": "RAM" if contents.cached.get(cell) else "",
+                "blocks": str(measured[cell]),
+            }
+        )
+    return rows
+
+
+def _campaign(campaign: Any) -> dict[str, Any]:  # noqa: ANN401
+    facts = asdict(campaign.host)
+    more = facts.pop("more")
+    return {
+        "id": campaign.id,
+        "label": campaign.label,
+        "started": f"{campaign.started:%Y-%m-%d %H:%M} UTC",
+        "facts": [(key.replace("_", " "), value) for key, value in {**facts, **more}.items()],
+        "plan": json.dumps(campaign.plan, indent=1, default=str),
+    }

@@ -1,0 +1,81 @@
+"""The report as Markdown: for an issue or a wiki."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from vdisklab.analysis.observations import split_label
+from vdisklab.render import numbers
+from vdisklab.render.page.article_sections import claim_rows, claims_title
+from vdisklab.render.page.contents import (
+    Contents,
+    answer_sentences,
+    doubt_sentences,
+    headline,
+    score_keys,
+)
+from vdisklab.render.tables import sanitise_line
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
+
+
+def escape(text: str) -> str:
+    """Text that Markdown and the HTML in it take as it is, on one line."""
+    return _SPECIAL.sub(r"\\\1", sanitise_line(text)).replace("\\<", "&lt;").replace("\\>", "&gt;")
+
+
+def to_markdown(contents: Contents) -> str:
+    """Answer, all cells by score, doubts and machine."""
+    return "\n".join(_lines(contents)) + "\n"
+
+
+def _lines(contents: Contents) -> Iterator[str]:
+    yield f"# vdisklab: {escape(headline(contents))}"
+    if contents.caution:
+        yield f"\n**{escape(contents.caution)}**"
+    yield ""
+    yield from (f"* {escape(each)}" for each in answer_sentences(contents))
+    yield "\n## Cells\n"
+    keys = score_keys(contents) or (contents.measure,)
+    titles = [key.metric.replace("_", " ") for key in keys]
+    yield f"| rank | path | page cache | {' | '.join(titles)} | RAM | blocks |"
+    yield f"|{'---|' * (len(keys) + 5)}"
+    ranked = {row.cell: row for row in contents.ranking.rows}
+    for cell in contents.order:
+        path, state = split_label(cell)
+        row = ranked.get(cell)
+        found = [contents.summaries[key].get(cell) for key in keys]
+        values = [
+            numbers.value(None if each is None else each.median, key.quantity.unit)
+            for each, key in zip(found, keys, strict=True)
+        ]
+        place = numbers.place(row.best, row.worst) if row else numbers.MISSING
+        ram = "RAM" if cell in contents.cached else ""
+        blocks = max((each.blocks for each in found if each), default=0)
+        yield f"| {place} | {escape(path)} | {state} | {' | '.join(values)} | {ram} | {blocks} |"
+    yield from _claims(contents)
+    yield "\n## Doubts\n"
+    yield from (f"* {escape(each)}" for each in doubt_sentences(contents) or ("None was found.",))
+    yield "\n## Machine\n"
+    for campaign in contents.campaigns:
+        host = campaign.host
+        facts = (host.hostname, host.cpu, f"kernel {host.kernel}", f"QEMU {host.qemu}",
+                 f"fio {host.fio}")  # fmt: skip
+        yield f"* {campaign.id} {escape(campaign.label)}: {escape(', '.join(facts))}"
+
+
+def _claims(contents: Contents) -> Iterator[str]:
+    """The articles' claims that could be answered."""
+    rows = claim_rows(contents)
+    if not rows:
+        return
+    yield f"\n## Claims\n\n{escape(claims_title(contents))}\n"
+    if contents.caution:
+        yield f"Measured {escape(contents.caution)}.\n"
+    yield "| claim | verdict here | ratio | 95 % interval | stated | blocks |"
+    yield f"|{'---|' * 6}"
+    for row in rows:
+        shown = (row[key] for key in ("verdict", "ratio", "interval", "stated", "blocks"))
+        said = f"{row['sentence']} ({row['article']}/{row['name']})"
+        yield f"| {' | '.join(escape(each) for each in (said, *shown))} |"

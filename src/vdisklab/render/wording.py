@@ -1,0 +1,272 @@
+"""Findings as sentences: what is the matter, and what to do about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import assert_never
+
+from vdisklab.analysis.compare import Ratio, Verdict
+from vdisklab.analysis.diagnostics.doubt import (
+    Bimodal,
+    ClockTrouble,
+    DeviceCeiling,
+    Doubt,
+    Drift,
+    FitsInMemory,
+    FrequencyGovernor,
+    FromPageCache,
+    GuestCeiling,
+    HostChanged,
+    NoisyNeighbour,
+    NotDirect,
+    SlowFirstBlock,
+    ThinImage,
+)
+from vdisklab.analysis.diagnostics.findings import (
+    Caveats,
+    Emulated,
+    FailedCell,
+    Finding,
+    Inconclusive,
+    InLab,
+    NoBaseline,
+    NoCommonBlock,
+    NothingToCompare,
+    TooFewBlocks,
+)
+from vdisklab.analysis.score import NoScore
+from vdisklab.analysis.search import Ended, Outcome
+from vdisklab.results.model import Direction
+from vdisklab.units import counted, format_bytes
+
+EMULATION = "under emulation (TCG): good for comparing host-side choices, no measure of a KVM guest"
+IN_LAB = "in the lab, a host in a virtual machine: proof that a stack works, worthless as a speed"
+
+SHOWN_NAMES = 3
+"""So many cells are named in a sentence; the rest is counted."""
+
+
+def caution(caveats: Caveats) -> str | None:
+    """The words that have to stand at every number; None where there is nothing to beware of."""
+    if caveats.lab:
+        return IN_LAB
+    return EMULATION if caveats.emulated else None
+
+
+def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind
+    """One finding in one or two sentences."""
+    match finding:
+        case TooFewBlocks(cells, have, want):
+            return (
+                f"{_names(cells)}: {counted(have, 'block')} of {want} that a rank needs; "
+                f"no ranking is made from them. Continue with --blocks {want} or more."
+            )
+        case NoCommonBlock(cells):
+            return (
+                f"{_names(cells)}: never measured in the same block as the others, so drift "
+                "cannot be told from the difference. Measure them in one campaign."
+            )
+        case NothingToCompare(cell):
+            return f"{cell} is alone: a rank needs a second path. Measure it in the same campaign."
+        case Inconclusive(cells):
+            return (
+                f"Inconclusive: none of the {cells} cells is shown to differ from another. "
+                "More blocks (--blocks) or longer measurements (--runtime) may tell."
+            )
+        case Emulated():
+            return f"Measured {EMULATION}. `vdisklab doctor` says what KVM lacks here."
+        case InLab():
+            return f"Measured {IN_LAB}. Measure on the machine that it is to be true of."
+        case FailedCell(cell, blocks, kind, reason):
+            return f"{cell}: failed in {counted(blocks, 'block')} ({kind}): {reason}"
+        case NoBaseline(baseline):
+            return (
+                f"No scores: the baseline {baseline} has no numbers. "
+                "Measure it, or name another one with --baseline."
+            )
+        case NoScore():
+            return _no_score(finding)
+        case _:
+            return _doubt(finding)
+
+
+def _doubt(doubt: Doubt) -> str:  # noqa: PLR0911 - one case per kind
+    """What is the matter with the numbers, and what to do."""
+    match doubt:
+        case FromPageCache(cell, measurement, direction, share):
+            return _from_page_cache(cell, measurement, direction, share)
+        case FitsInMemory(cells, size, memory):
+            return (
+                f"The disk of {format_bytes(size)} fits into the host's memory "
+                f"({format_bytes(memory)}), whose page cache serves {counted(cells, 'cell')} "
+                "that may never wait for the disk. Measure with a larger --size, or look at "
+                "cache=none."
+            )
+        case NotDirect(cells, version):
+            return (
+                f"{_names(cells)}: ZFS {version} accepts O_DIRECT and serves it from its cache "
+                "(ARC), so this was not direct I/O. Limit the cache (--arc) or "
+                "zfs:primarycache=metadata, or measure a larger --size."
+            )
+        case ThinImage(cells, grown):
+            return (
+                f"{_names(cells)}: the image grew while it was measured (by {format_bytes(grown)} "
+                "in one run): these are first writes, slower than later ones. Compare with an "
+                "allocated image, as without :preallocation=off."
+            )
+        case GuestCeiling(cells, measure, ceiling, share):
+            return (
+                f"{_names(cells)}, {measure}: up to {share:.0%} of {ceiling}, which has no disk "
+                "below: the guest's CPU is the limit, not the disk. Give it more (--guest-cpus, "
+                "queues, iothread) or compare larger requests."
+            )
+        case DeviceCeiling(cells, measure, ceiling, share):
+            return (
+                f"{_names(cells)}, {measure}: up to {share:.0%} of {ceiling}: the device is the "
+                "limit, and better paths cannot show. Tell them apart by latency or CPU time."
+            )
+        case _:
+            return _unsteady(doubt)
+
+
+def _unsteady(  # noqa: PLR0911 - one case per kind
+    doubt: Drift
+    | SlowFirstBlock
+    | Bimodal
+    | ClockTrouble
+    | FrequencyGovernor
+    | NoisyNeighbour
+    | HostChanged,
+) -> str:
+    """What made numbers of the same thing differ."""
+    match doubt:
+        case Drift(measure, _, blocks, change, _):
+            way = "rose" if change > 0 else "fell"
+            return (
+                f"{measure} {way} by {abs(change):.0%} over {blocks} blocks, all cells together. "
+                "Ranks and ratios are taken within blocks and do not mind; medians do. Compare by "
+                "ratio, and let the disk rest or fill its cache before measuring (--ramp)."
+            )
+        case SlowFirstBlock(measure, _, factor):
+            return (
+                f"{measure}: the first block is only {factor:.0%} as good as the others. Ratios "
+                "within it count like any; measure more blocks, or a longer --ramp."
+            )
+        case Bimodal(cell, measure, low, high, share):
+            return (
+                f"{cell}, {measure}: two kinds of blocks, ×{high / low:.2g} apart ({share:.0%} in "
+                "the upper): its median may be of either. Look at its runs "
+                "(`vdisklab runs`, `vdisklab show`) for what differs."
+            )
+        case ClockTrouble(cell, measurement, seconds, passed):
+            return (
+                f"{cell}, {measurement}: the program counted {seconds:.3g} s while {passed:.3g} s "
+                "passed on the host: the guest's clock is wrong, and so are its rates. Check its "
+                "clocksource."
+            )
+        case FrequencyGovernor(governor):
+            return (
+                f"The processor's frequency was left to the governor {governor!r}: short requests "
+                "wait for it to speed up. Use `cpupower frequency-set -g performance`."
+            )
+        case NoisyNeighbour(measurements, share, cell):
+            return (
+                f"A hypervisor below took up to {share:.0%} of the CPU time ({cell}) in "
+                f"{counted(measurements, 'measurement')}: others share this machine. Measure at "
+                "a quiet time, or more blocks."
+            )
+        case HostChanged(fact, values):
+            return (
+                f"The joined campaigns differ in {fact}: {', '.join(values)}. Differences between "
+                "them may be its doing; name one --campaign."
+            )
+        case _:
+            assert_never(doubt)
+
+
+def verdict(found: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B")) -> str:
+    """A comparison's outcome: `A faster`, `no difference shown (12 blocks may tell)`."""
+    match found:
+        case Verdict.A_BETTER:
+            return f"{names[0]} faster"
+        case Verdict.B_BETTER:
+            return f"{names[1]} faster"
+        case Verdict.TOO_FEW:
+            return f"too few blocks ({ratio.pairs})"
+        case Verdict.NONE_SHOWN:
+            needed = ratio.blocks_needed
+            if needed is not None and needed > ratio.pairs:
+                return f"no difference shown (about {needed} blocks may)"
+            return "no difference shown"
+        case _:
+            assert_never(found)
+
+
+def _from_page_cache(cell: str, measurement: str, direction: Direction, share: float) -> str:
+    if direction is Direction.WRITE:
+        return (
+            f"{cell}, {measurement}: into the host's page cache; {share:.0%} of the bytes "
+            "reached the device while it was measured. Look at cache=none, or measure with a "
+            "larger --size for a longer --runtime."
+        )
+    return (
+        f"{cell}, {measurement}: from the host's page cache; {share:.0%} of the bytes "
+        "came from the device. Look at cache=none, or measure with a larger --size than the "
+        "host's memory."
+    )
+
+
+def _no_score(finding: NoScore) -> str:
+    name = finding.score.value.replace("_", " ")
+    if finding.baseline_lacking:
+        lacking = ", ".join(finding.baseline_lacking)
+        return (
+            f"{finding.cell}: no {name}, as the baseline lacks {lacking}. One measure alone can be "
+            "ranked: `vdisklab rank --metric MEASUREMENT/DIRECTION/METRIC`."
+        )
+    if finding.lacking:
+        return f"{finding.cell}: no {name}, as it lacks {', '.join(finding.lacking)}."
+    return f"{finding.cell}: no {name}, as no block holds all of it and of the baseline."
+
+
+def _names(cells: Sequence[str]) -> str:
+    shown = ", ".join(cells[:SHOWN_NAMES])
+    more = len(cells) - SHOWN_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def search_sentence(found: Outcome) -> str:
+    """What a search for the best found, and why it ended."""
+    head = f"Best: {found.best}, after {counted(found.blocks, 'block')}."
+    if not found.others:
+        return f"{head} No other path has numbers to compare it with."
+    tie = ""
+    if found.as_good:
+        tie = f" Better by less than {found.margin:.0%}, if at all: {_names(found.as_good)}."
+    match found.ended:
+        case Ended.SEPARATED:
+            return f"{head} All others are shown to be worse."
+        case Ended.TIED:
+            return f"{head}{tie} The search ended because no other can be better by more."
+        case Ended.UNSETTLED:
+            return f"{head}{tie} Others missed a block (they failed): {_unsettled(found)}"
+        case Ended.OUT_OF_BUDGET:
+            return f"{head}{tie} The budget ended first: {_unsettled(found)}"
+        case Ended.OUT_OF_BLOCKS:
+            return f"{head}{tie} The blocks ended first: {_unsettled(found)}"
+        case _:
+            assert_never(found.ended)
+
+
+def search_effort(runs: int, cells: int, blocks: int) -> str:
+    """How much a search measured of what it could have."""
+    return (
+        f"Measured in {counted(runs, 'run')}; each of {counted(cells, 'cell')} in each of "
+        f"{counted(blocks, 'block')} would have been {cells * blocks}."
+    )
+
+
+def _unsettled(found: Outcome) -> str:
+    by = f", by up to {found.gap:.0%}" if 0 < found.gap < math.inf else ""
+    return f"{_names(found.unsettled)} may still be better{by}."

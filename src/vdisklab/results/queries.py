@@ -1,0 +1,301 @@
+"""What is asked of stored runs: whole ones, and columns, sums and examples for reports on many.
+
+Each function reads over a connection that is given; `keys` are those of campaigns unless said
+otherwise.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+
+from vdisklab.results import rows, schema
+from vdisklab.results.model import Direction, Run, Witnessed
+from vdisklab.results.observations import (
+    CellTally,
+    Example,
+    Observations,
+    RunCourse,
+    RunOutline,
+    collect,
+)
+
+Floats = npt.NDArray[np.float64]
+
+
+def whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
+    """The runs with these keys, in their order; seven queries, however many they are."""
+    run, measurement = schema.run, schema.measurement
+    query = (
+        sa.select(run, schema.campaign.c.id.label("campaign_id"))
+        .join(schema.campaign)
+        .where(run.c.key.in_(keys))
+    )
+    by_key = {row["key"]: row for row in connection.execute(query).mappings()}
+    checks = _children(connection, schema.state_check, schema.state_check.c.run, keys)
+    measurements = _children(connection, measurement, measurement.c.run, keys)
+    inner = [row["key"] for group in measurements.values() for row in group]
+    counted = _children(connection, schema.counted, schema.counted.c.measurement, inner)
+    samples = _children(connection, schema.sample, schema.sample.c.measurement, inner)
+    series = _children(connection, schema.series, schema.series.c.measurement, inner)
+    return [
+        rows.run_value(
+            by_key[key],
+            by_key[key]["campaign_id"],
+            (rows.check_value(row) for row in checks[key]),
+            (
+                rows.measurement_value(
+                    row,
+                    {seen["observer"]: rows.counted_value(seen) for seen in counted[row["key"]]},
+                    (rows.sample_value(number) for number in samples[row["key"]]),
+                    (rows.series_value(one) for one in series[row["key"]]),
+                )
+                for row in measurements[key]
+            ),
+        )
+        for key in keys
+        if key in by_key  # else someone deleted it while we read
+    ]
+
+
+def outlines(connection: sa.Connection, keys: Sequence[int]) -> tuple[RunOutline, ...]:
+    """The runs of some campaigns, failed ones too, without numbers and commands."""
+    table = schema.run
+    columns = [column for column in table.c if column.name != "commands"]  # JSON: slow to read
+    query = (
+        sa.select(*columns, schema.campaign.c.id.label("campaign_id"))
+        .join(schema.campaign)
+        .where(table.c.campaign.in_(keys))
+        .order_by(table.c.key)
+    )
+    return tuple(
+        rows.outline_value(row, row["campaign_id"]) for row in connection.execute(query).mappings()
+    )
+
+
+def observations(connection: sa.Connection, keys: Sequence[int]) -> Observations:
+    """Every sample of the measured runs of some campaigns, as columns."""
+    run, measurement, sample = schema.run, schema.measurement, schema.sample
+    wanted = sa.and_(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
+    runs = connection.execute(
+        sa.select(
+            run.c.key,
+            run.c.id,
+            schema.campaign.c.id,
+            run.c.cell,
+            run.c.block,
+            run.c.position,
+        )
+        .select_from(run.join(schema.campaign))
+        .where(wanted)
+        .order_by(run.c.key)
+    ).all()
+    mine = sa.select(measurement.c.key).join(run).where(wanted)
+    names, measurements = _measurements(connection, measurement.c.key.in_(mine))
+    quantities, samples = _samples(connection, sample.c.measurement.in_(mine))
+    return collect(runs, names, measurements, quantities, samples)
+
+
+def measured_keys(connection: sa.Connection, keys: Sequence[int]) -> Sequence[int]:
+    """The keys of the measurements of measured runs."""
+    run, measurement = schema.run, schema.measurement
+    query = (
+        sa.select(measurement.c.key)
+        .join(run)
+        .where(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
+        .order_by(measurement.c.key)
+    )
+    return connection.scalars(query).all()
+
+
+def witnessed(connection: sa.Connection, keys: Sequence[int]) -> list[Witnessed]:
+    """The evidence of the measurements with these keys; three queries, however many they are."""
+    run, measurement, sample = schema.run, schema.measurement, schema.sample
+    columns = [column for column in measurement.c if column.name != "raw"]
+    query = (
+        sa.select(*columns, run.c.path, run.c.page_cache)
+        .join(run)
+        .where(measurement.c.key.in_(keys))
+        .order_by(measurement.c.key)
+    )
+    counted = _children(connection, schema.counted, schema.counted.c.measurement, keys)
+    pairs = sa.select(sample.c.measurement, sample.c.direction).distinct()
+    directions: defaultdict[int, list[str]] = defaultdict(list)
+    for key, direction in connection.execute(pairs.where(sample.c.measurement.in_(keys))):
+        directions[key].append(direction)
+    return [
+        rows.witnessed_value(
+            row,
+            {seen["observer"]: rows.counted_value(seen) for seen in counted[row["key"]]},
+            directions[row["key"]],
+        )
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def tallies(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellTally, ...]:
+    """What was counted, summed by cell and measurement: for reports on many cells."""
+    run, measurement, counted = schema.run, schema.measurement, schema.counted
+    qemu, guest, device = (counted.alias(name) for name in ("qemu", "guest", "device"))
+    joined = measurement.join(run)
+    for seen in (qemu, guest, device):
+        on = sa.and_(seen.c.measurement == measurement.c.key, seen.c.observer == seen.name)
+        joined = joined.outerjoin(seen, on)
+
+    def above(*names: str) -> sa.ColumnElement[Any]:
+        # Where QEMU counted its word counts, for all columns alike.
+        total = sa.case(
+            (qemu.c.read_bytes.is_not(None), sum(qemu.c[name] for name in names)),
+            else_=sum(guest.c[name] for name in names),
+        )
+        return sa.func.sum(total)
+
+    query = (
+        sa.select(
+            run.c.cell,
+            measurement.c.name,
+            above("read_operations", "write_operations"),
+            above("flush_operations"),
+            sa.func.sum(device.c.flush_operations),
+            above("read_bytes", "write_bytes"),
+            sa.func.sum(device.c.read_bytes + device.c.write_bytes),
+            sa.func.sum(measurement.c.host_cpu_seconds),
+        )
+        .select_from(joined)
+        .group_by(run.c.cell, measurement.c.name)
+    )
+    wanted = sa.and_(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
+    found = connection.execute(query.where(wanted)).all()
+    return tuple(_tally(row) for row in found)
+
+
+def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[Example, ...]:
+    """One measured run of each cell, the last one stored, with its commands and states."""
+    run, check, measurement = schema.run, schema.state_check, schema.measurement
+    last = (
+        sa.select(sa.func.max(run.c.key))
+        .where(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
+        .group_by(run.c.cell)
+    )
+    runs = connection.execute(sa.select(run).where(run.c.key.in_(last))).mappings().all()
+    checks: defaultdict[int, list[tuple[str, str | None, str]]] = defaultdict(list)
+    query = sa.select(check).where(check.c.run.in_(last))
+    for row in connection.execute(query.order_by(check.c.run, check.c.ordinal)):
+        checks[row.run].append((row.name, row.asked, row.seen))
+    measured: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
+    columns = (measurement.c.run, measurement.c.name, measurement.c.command)
+    told = sa.select(*columns).where(measurement.c.run.in_(last))
+    for row in connection.execute(told.order_by(measurement.c.run, measurement.c.ordinal)):
+        measured[row.run].append((row.name, row.command))
+    return tuple(
+        Example(
+            row["cell"], row["id"], row["block"], row["started"], row["accelerator"],
+            row["medium"], tuple(row["commands"]), tuple(checks[row["key"]]),
+            tuple(measured[row["key"]]),
+        )
+        for row in runs
+    )  # fmt: skip
+
+
+def courses(
+    connection: sa.Connection, keys: Sequence[int], cells: Collection[str]
+) -> tuple[RunCourse, ...]:
+    """The bandwidth over time of the measured runs of some cells, by their fingerprints."""
+    run, measurement, series = schema.run, schema.measurement, schema.series
+    query = (
+        sa.select(
+            series, schema.campaign.c.id.label("campaign_id"), run.c.cell, run.c.block,
+            measurement.c.name,
+        )
+        .select_from(series.join(measurement).join(run).join(schema.campaign))
+        .where(
+            run.c.campaign.in_(keys),
+            run.c.failure_kind.is_(None),
+            run.c.cell.in_(list(cells)),
+            series.c.metric == "bandwidth",
+        )
+        .order_by(run.c.key, measurement.c.ordinal, series.c.ordinal)
+    )  # fmt: skip
+    return tuple(
+        RunCourse(
+            row["campaign_id"], row["cell"], row["block"], row["name"],
+            rows.series_value(row),
+        )
+        for row in connection.execute(query).mappings()
+    )  # fmt: skip
+
+
+def _children(
+    connection: sa.Connection, table: sa.Table, parent: sa.Column[Any], keys: Sequence[int]
+) -> defaultdict[int, list[rows.Row]]:
+    """The rows that hang on each of the keys, in their order."""
+    order = [table.c.ordinal] if "ordinal" in table.c else []
+    found: defaultdict[int, list[rows.Row]] = defaultdict(list)
+    query = sa.select(table).where(parent.in_(keys)).order_by(parent, *order)
+    for row in connection.execute(query).mappings():
+        found[row[parent.name]].append(row)
+    return found
+
+
+def _measurements(
+    connection: sa.Connection, wanted: sa.ColumnElement[bool]
+) -> tuple[Sequence[str], Floats]:
+    """Names, and rows of a measurement's key, a place in these, and the key of its run."""
+    table = schema.measurement
+    columns = (table.c.key, table.c.name, table.c.run)
+    query = sa.select(*columns).where(wanted).order_by(table.c.key)
+    found = list(_rows(connection, query))
+    keys, names, runs = zip(*found, strict=True) if found else ((), (), ())
+    places: dict[str, int] = {}
+    coded = [places.setdefault(name, len(places)) for name in names]
+    return tuple(places), np.array([keys, coded, runs], np.float64).T
+
+
+def _samples(
+    connection: sa.Connection, wanted: sa.ColumnElement[bool]
+) -> tuple[list[tuple[str, str]], Floats]:
+    """Quantities, and rows of a measurement's key, a place in these, and a value."""
+    sample = schema.sample
+    metrics = connection.scalars(sa.select(schema.metric.c.name).order_by("name")).all()
+    if not metrics:
+        return [], np.empty((0, 3))
+    ways = [direction.value for direction in Direction]
+    metric, way = _place_in(metrics, sample.c.metric), _place_in(ways, sample.c.direction)
+    query = (
+        sa.select(sample.c.measurement, metric * len(ways) + way, sample.c.value)
+        .where(wanted)
+        .order_by(sample.c.measurement, sample.c.ordinal)
+    )
+    return [(each, name) for name in metrics for each in ways], _numbers(connection, query)
+
+
+def _place_in(names: Sequence[str], column: sa.Column[Any]) -> sa.Case[int]:
+    """The place of a column's text among some names."""
+    return sa.case(*((column == name, place) for place, name in enumerate(names)))
+
+
+def _numbers(connection: sa.Connection, query: sa.Select[Any]) -> Floats:
+    """The answer to a query for numbers alone, as rows of floats."""
+    flat = np.fromiter(itertools.chain.from_iterable(_rows(connection, query)), np.float64)
+    return flat.reshape(-1, len(query.selected_columns))
+
+
+def _rows(connection: sa.Connection, query: sa.Select[Any]) -> Iterable[tuple[Any, ...]]:
+    """The driver's own tuples: there are millions, and nothing in them needs to be converted."""
+    found: Any = connection.execute(query).cursor
+    return cast("Iterable[tuple[Any, ...]]", found)
+
+
+def _tally(row: Sequence[Any]) -> CellTally:
+    cell, name, *counts, cpu = row
+    operations, flushes, device_flushes, asked, device = (
+        None if count is None else int(count) for count in counts
+    )
+    seconds = None if cpu is None else float(cpu)
+    return CellTally(cell, name, operations, flushes, device_flushes, asked, device, seconds)

@@ -1,0 +1,359 @@
+"""Values of the result model as rows of the tables, and back; no SQL is run here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import sqlalchemy as sa
+
+from vdisklab.errors import DatabaseError
+from vdisklab.results.model import (
+    Campaign,
+    Check,
+    Counted,
+    Direction,
+    Evidence,
+    Failure,
+    FailureKind,
+    HostFacts,
+    Measurement,
+    Origin,
+    Run,
+    Sample,
+    Series,
+    Witnessed,
+)
+from vdisklab.results.observations import RunOutline
+from vdisklab.results.powercut import Counterexample, PowerCut
+
+Row = sa.RowMapping
+
+_OBSERVERS = ("guest", "qemu", "device")
+_EVIDENCE = (
+    "host_cpu_seconds",
+    "resident_before",
+    "resident_after",
+    "allocated_before",
+    "allocated_after",
+    "steal_seconds",
+)
+_COUNTED = (
+    "read_bytes",
+    "write_bytes",
+    "read_operations",
+    "write_operations",
+    "flush_operations",
+)
+
+
+def host_row(facts: HostFacts) -> dict[str, Any]:
+    """The row of a host; equal facts have an equal `fingerprint`."""
+    row = asdict(facts) | {"more": dict(facts.more)}
+    text = json.dumps(row, sort_keys=True)
+    return row | {"fingerprint": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def host_facts(row: Row) -> HostFacts:
+    """The facts in a row of `host`."""
+    return HostFacts(
+        hostname=row["hostname"],
+        machine_id=row["machine_id"],
+        kernel=row["kernel"],
+        cpu=row["cpu"],
+        cpus=row["cpus"],
+        memory_bytes=row["memory_bytes"],
+        qemu=row["qemu"],
+        fio=row["fio"],
+        more=row["more"],
+    )
+
+
+def campaign_row(campaign: Campaign, host_key: int) -> dict[str, Any]:
+    """The row of a campaign whose host has that key."""
+    return {
+        "id": campaign.id,
+        "fingerprint": campaign.fingerprint,
+        "plan": dict(campaign.plan),
+        "host": host_key,
+        "started": campaign.started,
+        "label": campaign.label,
+    }
+
+
+def campaign_value(row: Row, host: HostFacts) -> Campaign:
+    """The campaign in a row of `campaign`."""
+    return Campaign(
+        id=row["id"],
+        fingerprint=row["fingerprint"],
+        plan=row["plan"],
+        host=host,
+        started=row["started"],
+        label=row["label"],
+    )
+
+
+def run_row(run: Run, campaign_key: int) -> dict[str, Any]:
+    """The row of a run, without what hangs on it."""
+    return {
+        "id": run.id,
+        "campaign": campaign_key,
+        "cell": run.cell,
+        "path": run.path,
+        "page_cache": run.page_cache,
+        "block": run.block,
+        "position": run.position,
+        "origin": run.origin.value,
+        "started": run.started,
+        "wall_seconds": run.wall_seconds,
+        "accelerator": run.accelerator,
+        "medium": run.medium,
+        "commands": list(run.commands),
+        "failure_kind": run.failure.kind.value if run.failure else None,
+        "failure_message": run.failure.message if run.failure else None,
+    }
+
+
+def failure_value(row: Row) -> Failure | None:
+    """Why the run in a row of `run` failed, None when it did not."""
+    if row["failure_kind"] is None:
+        return None
+    return Failure(FailureKind(row["failure_kind"]), row["failure_message"])
+
+
+def run_value(
+    row: Row, campaign_id: str, checks: Iterable[Check], measurements: Iterable[Measurement]
+) -> Run:
+    """The run in a row of `run`, with what hangs on it."""
+    return Run(
+        **_outlined(row, campaign_id),
+        checks=tuple(checks),
+        commands=tuple(row["commands"]),
+        measurements=tuple(measurements),
+    )
+
+
+def outline_value(row: Row, campaign_id: str) -> RunOutline:
+    """The run in a row of `run`, without what hangs on it."""
+    return RunOutline(**_outlined(row, campaign_id))
+
+
+def _outlined(row: Row, campaign_id: str) -> dict[str, Any]:
+    """What a run and its outline have in common, by their fields' names."""
+    same = ("id", "cell", "path", "page_cache", "block", "position", "started", "wall_seconds",
+            "accelerator", "medium")  # fmt: skip
+    return {name: row[name] for name in same} | {
+        "campaign": campaign_id,
+        "origin": Origin(row["origin"]),
+        "failure": failure_value(row),
+    }
+
+
+def check_rows(checks: Sequence[Check], run_key: int) -> list[dict[str, Any]]:
+    """The rows of a run's checks."""
+    return [
+        {"run": run_key, "ordinal": ordinal, **asdict(check)}
+        for ordinal, check in enumerate(checks)
+    ]
+
+
+def check_value(row: Row) -> Check:
+    """The check in a row of `state_check`."""
+    return Check(name=row["name"], asked=row["asked"], seen=row["seen"])
+
+
+def measurement_row(measurement: Measurement, run_key: int, ordinal: int) -> dict[str, Any]:
+    """The row of a measurement, without its samples and what was counted."""
+    return {
+        "run": run_key,
+        "ordinal": ordinal,
+        "name": measurement.name,
+        "program": measurement.program,
+        "command": measurement.command,
+        "started": measurement.started,
+        "wall_seconds": measurement.wall_seconds,
+        "measured_seconds": measurement.measured_seconds,
+        "raw": compress(measurement.raw),
+        **{name: getattr(measurement.evidence, name) for name in _EVIDENCE},
+    }
+
+
+def measurement_value(
+    row: Row,
+    counted: Mapping[str, Counted],
+    samples: Iterable[Sample],
+    series: Iterable[Series] = (),
+) -> Measurement:
+    """The measurement in a row of `measurement`, with what hangs on it."""
+    return Measurement(
+        name=row["name"],
+        program=row["program"],
+        command=row["command"],
+        samples=tuple(samples),
+        evidence=_evidence_value(row, counted),
+        started=row["started"],
+        wall_seconds=row["wall_seconds"],
+        measured_seconds=row["measured_seconds"],
+        raw=decompress(row["raw"]),
+        series=tuple(series),
+    )
+
+
+def witnessed_value(
+    row: Row, counted: Mapping[str, Counted], directions: Iterable[str]
+) -> Witnessed:
+    """The evidence in a row of `measurement` joined with its run's path and page-cache state."""
+    return Witnessed(
+        path=row["path"],
+        page_cache=row["page_cache"],
+        name=row["name"],
+        directions=tuple(Direction(each) for each in sorted(directions)),
+        wall_seconds=row["wall_seconds"],
+        measured_seconds=row["measured_seconds"],
+        evidence=_evidence_value(row, counted),
+    )
+
+
+def _evidence_value(row: Row, counted: Mapping[str, Counted]) -> Evidence:
+    return Evidence(
+        guest=counted.get("guest"),
+        qemu=counted.get("qemu"),
+        device=counted.get("device"),
+        **{name: row[name] for name in _EVIDENCE},
+    )
+
+
+def counted_rows(evidence: Evidence, measurement_key: int) -> list[dict[str, Any]]:
+    """One row for each observer who could count."""
+    seen = ((observer, getattr(evidence, observer)) for observer in _OBSERVERS)
+    return [
+        {"measurement": measurement_key, "observer": observer, **asdict(counts)}
+        for observer, counts in seen
+        if counts is not None
+    ]
+
+
+def counted_value(row: Row) -> Counted:
+    """The counts in a row of `counted`."""
+    return Counted(**{name: row[name] for name in _COUNTED})
+
+
+def sample_rows(samples: Sequence[Sample], measurement_key: int) -> list[dict[str, Any]]:
+    """The rows of a measurement's samples, in the order the program reported them."""
+    return [
+        {
+            "measurement": measurement_key,
+            "ordinal": ordinal,
+            "metric": sample.metric,
+            "direction": sample.direction.value,
+            "value": sample.value,
+        }
+        for ordinal, sample in enumerate(samples)
+    ]
+
+
+def sample_value(row: Row) -> Sample:
+    """The sample in a row of `sample`."""
+    return Sample(row["metric"], Direction(row["direction"]), row["value"])
+
+
+def series_rows(series: Sequence[Series], measurement_key: int) -> list[dict[str, Any]]:
+    """The rows of a measurement's course. Raises DatabaseError for a point that is not finite."""
+    return [
+        {
+            "measurement": measurement_key,
+            "ordinal": ordinal,
+            "metric": one.metric,
+            "direction": one.direction.value,
+            "interval_seconds": one.interval,
+            "points": [_finite(value) for value in one.values],
+        }
+        for ordinal, one in enumerate(series)
+    ]
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise DatabaseError(
+            f"{value} is not a measured number and is not stored",
+            hint="a quantity that was not measured has no sample: leave it out of the file",
+        )
+    return value
+
+
+def series_value(row: Row) -> Series:
+    """The course in a row of `series`."""
+    points = tuple(float(point) for point in row["points"])
+    return Series(row["metric"], Direction(row["direction"]), row["interval_seconds"], points)
+
+
+def compress(raw: str) -> bytes:
+    """A program's output as it is stored: UTF-8 under zlib, a tenth of fio's JSON.
+
+    Lone surrogates, Python's spelling of bytes that are no text, are kept.
+    """
+    return zlib.compress(raw.encode(errors="surrogatepass"))
+
+
+def decompress(stored: bytes) -> str:
+    """The output as the program wrote it."""
+    return zlib.decompress(stored).decode(errors="surrogatepass")
+
+
+_POWER_CUT = (
+    "id",
+    "fingerprint",
+    "path",
+    "client",
+    "access",
+    "started",
+    "wall_seconds",
+    "survives",
+    "claim",
+    "states",
+    "possible",
+    "exhaustive",
+    "promises",
+    "flushes",
+    "leaked_states",
+    "repaired_states",
+    "afterlives",
+    "failure",
+)
+
+
+def power_cut_row(found: PowerCut, host_key: int) -> dict[str, Any]:
+    """The row of a power cut's verdict on the host that has that key."""
+    bad = found.counterexample
+    return {
+        **{name: getattr(found, name) for name in _POWER_CUT},
+        "host": host_key,
+        "outcomes": dict(found.outcomes),
+        "settings": dict(found.settings),
+        "seen": dict(found.seen),
+        "bad_case": bad.case if bad else None,
+        "bad_outcome": bad.outcome if bad else None,
+        "bad_detail": bad.detail if bad else None,
+    }
+
+
+def power_cut_value(row: Row, host: HostFacts) -> PowerCut:
+    """The verdict in a row of `power_cut`."""
+    bad = (
+        None
+        if row["bad_case"] is None
+        else Counterexample(row["bad_case"], row["bad_outcome"], row["bad_detail"])
+    )
+    return PowerCut(
+        **{name: row[name] for name in _POWER_CUT},
+        host=host,
+        outcomes=row["outcomes"],
+        settings=row["settings"],
+        seen=row["seen"],
+        counterexample=bad,
+    )

@@ -1,0 +1,388 @@
+"""Campaigns and runs in a database: the only place where SQL is run on results."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from vdisklab.errors import DatabaseError
+from vdisklab.results import queries, rows, schema
+from vdisklab.results.address import default_url, parse_address
+from vdisklab.results.database import PATIENCE_SECONDS, Database, open_database
+from vdisklab.results.model import (
+    METRICS,
+    Campaign,
+    HostFacts,
+    Run,
+    Witnessed,
+)
+from vdisklab.results.observations import (
+    CellTally,
+    Example,
+    Observations,
+    RunCourse,
+    RunOutline,
+)
+from vdisklab.results.powercut import PowerCut
+
+__all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
+
+# Runs are read in groups, each in its own short transaction: no lock is held while the caller
+# works on them, however long a report takes or a pager waits.
+_RUNS_AT_ONCE = 64
+_MEASUREMENTS_AT_ONCE = 500
+_CANDIDATES_SHOWN = 4
+_HAS_RUNS = sa.exists().where(schema.run.c.campaign == schema.campaign.c.key)
+
+
+class Store:
+    """The results in one database. Every method raises DatabaseError when it cannot be done."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __str__(self) -> str:
+        """Where it is, without any password."""
+        return str(self._database.address)
+
+    def add_campaign(self, campaign: Campaign) -> None:
+        """Stores a campaign without runs, and the facts of its host unless they are known."""
+        with self._database.writing() as connection:
+            self._add_campaign(connection, campaign)
+
+    def drop_if_empty(self, campaign_id: str) -> None:
+        """Removes a campaign of which no run is stored; any other stays as it is."""
+        table = schema.campaign
+        with self._database.writing() as connection:
+            connection.execute(sa.delete(table).where(table.c.id == campaign_id, ~_HAS_RUNS))
+
+    def campaigns(self, *, with_runs: bool = False) -> tuple[Campaign, ...]:
+        """All campaigns, or those of which a run is stored, the newest first."""
+        table = schema.campaign
+        query = sa.select(table).order_by(table.c.started.desc(), table.c.key.desc())
+        if with_runs:
+            query = query.where(_HAS_RUNS)
+        with self._database.reading() as connection:
+            return _campaigns(connection, query)
+
+    def campaign(self, name: str) -> Campaign:
+        """The campaign with that id, or whose id alone begins so."""
+        table = schema.campaign
+        with self._database.reading() as connection:
+            key = _key_by_name(connection, table, name, "campaign")
+            return _campaigns(connection, sa.select(table).where(table.c.key == key))[0]
+
+    def find_campaign(self, fingerprint: str, machine_id: str) -> Campaign | None:
+        """The newest campaign of that plan on that machine, None when there is none.
+
+        Its `host` holds the facts of the day it was started: whether they still are the same,
+        and whether it may be continued when they are not, is for the caller to say.
+        """
+        table = schema.campaign
+        query = (
+            sa.select(table)
+            .join(schema.host)
+            .where(table.c.fingerprint == fingerprint, schema.host.c.machine_id == machine_id)
+            .order_by(table.c.started.desc(), table.c.key.desc())
+            .limit(1)
+        )
+        with self._database.reading() as connection:
+            found = _campaigns(connection, query)
+        return found[0] if found else None
+
+    def add_run(self, run: Run) -> None:
+        """Stores a run and all that hangs on it, or, when that fails, nothing.
+
+        Refused are a run whose campaign is not stored, an id that is, a second measured run of
+        a cell in its block, a number that is not finite and a metric that METRICS lacks.
+        """
+        with self._database.writing() as connection:
+            self._add_run(connection, run)
+
+    def add_together(self, campaign: Campaign | None, runs: Iterable[Run]) -> None:
+        """Stores a new campaign, if one is given, and runs; or, when any of it fails, nothing."""
+        with self._database.writing() as connection:
+            if campaign is not None:
+                self._add_campaign(connection, campaign)
+            for run in runs:
+                self._add_run(connection, run)
+
+    def _add_campaign(self, connection: sa.Connection, campaign: Campaign) -> None:
+        if _campaign_key(connection, campaign.id) is not None:
+            raise DatabaseError(
+                f"the campaign {campaign.id} is in {self} already",
+                hint="it was stored before; nothing is lost: choose another --db to have it twice",
+            )
+        host_key = _stored_host(connection, campaign.host)
+        connection.execute(sa.insert(schema.campaign), [rows.campaign_row(campaign, host_key)])
+
+    def _add_run(self, connection: sa.Connection, run: Run) -> None:
+        campaign_key = self._campaign_keys(connection, (run.campaign,))[0]
+        self._refuse_double(connection, run, campaign_key)
+        _register_metrics(connection, run)
+        key = _inserted(connection, schema.run, rows.run_row(run, campaign_key))
+        _insert_all(connection, schema.state_check, rows.check_rows(run.checks, key))
+        for ordinal, measurement in enumerate(run.measurements):
+            row = rows.measurement_row(measurement, key, ordinal)
+            parent = _inserted(connection, schema.measurement, row)
+            counted = rows.counted_rows(measurement.evidence, parent)
+            _insert_all(connection, schema.counted, counted)
+            samples = rows.sample_rows(measurement.samples, parent)
+            _insert_all(connection, schema.sample, samples)
+            course = rows.series_rows(measurement.series, parent)
+            _insert_all(connection, schema.series, course)
+
+    def _refuse_double(self, connection: sa.Connection, run: Run, campaign_key: int) -> None:
+        table = schema.run
+        if connection.scalar(sa.select(table.c.key).where(table.c.id == run.id)) is not None:
+            raise DatabaseError(
+                f"the run {run.id} is in {self} already",
+                hint="it was stored before; nothing is lost: choose another --db to have it twice",
+            )
+        measured = sa.select(table.c.id).where(
+            table.c.campaign == campaign_key,
+            table.c.block == run.block,
+            table.c.cell == run.cell,
+            table.c.failure_kind.is_(None),
+        )
+        earlier = connection.scalar(measured) if run.failure is None else None
+        if earlier is not None:
+            raise DatabaseError(
+                f"{run.cell} is measured in block {run.block} already, by run {earlier}",
+                hint="is another vdisklab running the same plan?",
+            )
+
+    def finished(self, campaign_id: str, *, failed_too: bool = False) -> set[tuple[int, str]]:
+        """Block and cell of what is measured; with `failed_too` also of what was only tried."""
+        table = schema.run
+        with self._database.reading() as connection:
+            key = self._campaign_keys(connection, (campaign_id,))[0]
+            query = sa.select(table.c.block, table.c.cell).where(table.c.campaign == key)
+            if not failed_too:
+                query = query.where(table.c.failure_kind.is_(None))
+            return {(block, cell) for block, cell in connection.execute(query)}
+
+    def runs(self, campaign_id: str | None = None, *, measured_only: bool = False) -> Iterator[Run]:
+        """The runs of one campaign, or of all, whole and in the order they were stored.
+
+        Runs that are stored while the iteration goes on are not in it.
+        """
+        table = schema.run
+        query = sa.select(table.c.key).order_by(table.c.key)
+        with self._database.reading() as connection:
+            if campaign_id is not None:
+                key = self._campaign_keys(connection, (campaign_id,))[0]
+                query = query.where(table.c.campaign == key)
+            if measured_only:
+                query = query.where(table.c.failure_kind.is_(None))
+            keys = connection.scalars(query).all()
+        return self._runs_by_key(keys)
+
+    def _runs_by_key(self, keys: Sequence[int]) -> Iterator[Run]:
+        for first in range(0, len(keys), _RUNS_AT_ONCE):
+            with self._database.reading() as connection:
+                group = queries.whole_runs(connection, keys[first : first + _RUNS_AT_ONCE])
+            yield from group
+
+    def run(self, name: str) -> Run:
+        """The run with that id, or whose id alone begins so."""
+        with self._database.reading() as connection:
+            key = _key_by_name(connection, schema.run, name, "run")
+            return queries.whole_runs(connection, (key,))[0]
+
+    def outlines(self, campaign_ids: Collection[str]) -> tuple[RunOutline, ...]:
+        """The runs of some campaigns, failed ones too, without numbers and raw output."""
+        with self._database.reading() as connection:
+            keys = self._campaign_keys(connection, campaign_ids)
+            return queries.outlines(connection, keys)
+
+    def observations(self, campaign_ids: Collection[str]) -> Observations:
+        """Every sample of the measured runs of some campaigns, as columns."""
+        with self._database.reading() as connection:
+            keys = self._campaign_keys(connection, campaign_ids)
+            return queries.observations(connection, keys)
+
+    def evidence(self, campaign_ids: Collection[str]) -> Iterator[Witnessed]:
+        """The evidence beside each measurement of measured runs, without numbers and raw output.
+
+        Read in groups, each in its own short transaction.
+        """
+        with self._database.reading() as connection:
+            keys = self._campaign_keys(connection, campaign_ids)
+            found = queries.measured_keys(connection, keys)
+        return self._evidence_by_key(found)
+
+    def _evidence_by_key(self, keys: Sequence[int]) -> Iterator[Witnessed]:
+        for first in range(0, len(keys), _MEASUREMENTS_AT_ONCE):
+            with self._database.reading() as connection:
+                group = queries.witnessed(connection, keys[first : first + _MEASUREMENTS_AT_ONCE])
+            yield from group
+
+    def tallies(self, campaign_ids: Collection[str]) -> tuple[CellTally, ...]:
+        """What was counted, summed by cell and measurement: for reports on many cells."""
+        with self._database.reading() as connection:
+            keys = self._campaign_keys(connection, campaign_ids)
+            return queries.tallies(connection, keys)
+
+    def examples(self, campaign_ids: Collection[str]) -> tuple[Example, ...]:
+        """One measured run of each cell, the last one stored, with its commands and states."""
+        with self._database.reading() as connection:
+            keys = self._campaign_keys(connection, campaign_ids)
+            return queries.examples(connection, keys)
+
+    def courses(
+        self, campaign_ids: Collection[str], cells: Collection[str]
+    ) -> tuple[RunCourse, ...]:
+        """The bandwidth over time of the measured runs of some cells, by their fingerprints."""
+        with self._database.reading() as connection:
+            keys = self._campaign_keys(connection, campaign_ids)
+            return queries.courses(connection, keys, cells)
+
+    def add_power_cut(self, found: PowerCut) -> None:
+        """Stores a verdict, and the facts of its host unless they are known."""
+        table = schema.power_cut
+        with self._database.writing() as connection:
+            if connection.scalar(sa.select(table.c.key).where(table.c.id == found.id)) is not None:
+                raise DatabaseError(
+                    f"the verdict {found.id} is in {self} already",
+                    hint="it was stored before; nothing is lost",
+                )
+            row = rows.power_cut_row(found, _stored_host(connection, found.host))
+            connection.execute(sa.insert(table), [row])
+
+    def power_cuts(self, machine_id: str | None = None) -> tuple[PowerCut, ...]:
+        """The verdicts on one machine, or all, in the order in which they were stored."""
+        table = schema.power_cut
+        query = sa.select(table).join(schema.host).order_by(table.c.key)
+        if machine_id is not None:
+            query = query.where(schema.host.c.machine_id == machine_id)
+        with self._database.reading() as connection:
+            found = connection.execute(query).mappings().all()
+            wanted = sa.select(schema.host).where(
+                schema.host.c.key.in_({row["host"] for row in found})
+            )
+            hosts = {
+                row["key"]: rows.host_facts(row) for row in connection.execute(wanted).mappings()
+            }
+        return tuple(rows.power_cut_value(row, hosts[row["host"]]) for row in found)
+
+    def _campaign_keys(self, connection: sa.Connection, campaign_ids: Collection[str]) -> list[int]:
+        keys = {name: _campaign_key(connection, name) for name in campaign_ids}
+        for name, key in keys.items():
+            if key is None:
+                raise DatabaseError(
+                    f"the campaign {name} is not in {self}",
+                    hint="`vdisklab runs` lists what is there",
+                )
+        return [key for key in keys.values() if key is not None]
+
+
+@contextmanager
+def open_store(
+    url_or_path: str, *, create: bool = True, patience: float = PATIENCE_SECONDS
+) -> Iterator[Store]:
+    """The results at a file's path, `sqlite:///FILE` or `postgresql://…`, until the block ends.
+
+    A missing file is made, with its directory, unless `create` is False. An older schema is
+    brought up to date in one transaction. A lock that others hold is awaited for `patience`
+    seconds. Raises DatabaseError when the database is locked, damaged, newer than this version,
+    another program's, out of reach or not to be written.
+    """
+    address = parse_address(url_or_path)
+    with open_database(address, create=create, patience=patience) as database:
+        yield Store(database)
+
+
+def _campaign_key(connection: sa.Connection, campaign_id: str) -> int | None:
+    table = schema.campaign
+    return connection.scalar(sa.select(table.c.key).where(table.c.id == campaign_id))
+
+
+def _stored_host(connection: sa.Connection, facts: HostFacts) -> int:
+    """The key of the row with these facts, which is made when there is none."""
+    table = schema.host
+    row = rows.host_row(facts)
+    query = sa.select(table.c.key).where(table.c.fingerprint == row["fingerprint"])
+    key = connection.scalar(query)
+    if key is None:
+        _insert_unless_there(connection, table, row)
+        key = connection.execute(query).scalar_one()
+    return int(key)
+
+
+def _campaigns(connection: sa.Connection, query: sa.Select[Any]) -> tuple[Campaign, ...]:
+    found = connection.execute(query).mappings().all()
+    table = schema.host
+    wanted = sa.select(table).where(table.c.key.in_({row["host"] for row in found}))
+    hosts = {row["key"]: rows.host_facts(row) for row in connection.execute(wanted).mappings()}
+    return tuple(rows.campaign_value(row, hosts[row["host"]]) for row in found)
+
+
+def _key_by_name(connection: sa.Connection, table: sa.Table, name: str, kind: str) -> int:
+    """The key of the row whose id is `name`, or is the only one to begin with it."""
+    # Not LIKE: SQLite's does not tell capitals from small letters.
+    begins = sa.func.substr(table.c.id, 1, len(name)) == name
+    query = sa.select(table.c.id, table.c.key).where(begins).order_by(table.c.id)
+    found = {row.id: row.key for row in connection.execute(query)} if name else {}
+    if name in found:
+        return int(found[name])
+    if not found:
+        raise DatabaseError(
+            f"there is no {kind} {name!r}", hint=f"the first letters of a {kind}'s id are enough"
+        )
+    if len(found) > 1:
+        shown = ", ".join(list(found)[:_CANDIDATES_SHOWN])
+        rest = len(found) - _CANDIDATES_SHOWN
+        more = f" and {rest} more" if rest > 0 else ""
+        raise DatabaseError(
+            f"{name!r} may be any of {len(found)} {kind}s: {shown}{more}",
+            hint="give more letters of the id",
+        )
+    return int(next(iter(found.values())))
+
+
+def _register_metrics(connection: sa.Connection, run: Run) -> None:
+    """Stores unit and direction of the run's metrics, the first time that each is used."""
+    table = schema.metric
+    known = {row.name: (row.unit, row.better) for row in connection.execute(sa.select(table))}
+    used = {sample.metric for measured in run.measurements for sample in measured.samples}
+    used |= {series.metric for measured in run.measurements for series in measured.series}
+    for name in sorted(used):
+        metric = METRICS.get(name)
+        if metric is None:
+            raise DatabaseError(
+                f"the metric {name!r} is not known, and a number without a unit is not stored",
+                hint="a newer vdisklab may know it",
+            )
+        stored = known.get(name)
+        if stored is None:
+            _insert_unless_there(connection, table, asdict(metric))
+        elif stored != (metric.unit, metric.better):
+            raise DatabaseError(
+                f"the database holds {name} in {stored[0]} with {stored[1]} as the better; "
+                f"this vdisklab has {metric.unit} and {metric.better}",
+                hint="give --db another database",
+            )
+
+
+def _inserted(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> int:
+    key = connection.execute(sa.insert(table).returning(table.c.key), row).scalar_one()
+    return int(key)
+
+
+def _insert_unless_there(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> None:
+    """Inserts a row that another process may be inserting at this moment, too."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(postgresql.insert(table).values(row).on_conflict_do_nothing())
+    else:
+        connection.execute(sqlite.insert(table).values(row).on_conflict_do_nothing())
+
+
+def _insert_all(connection: sa.Connection, table: sa.Table, found: list[dict[str, Any]]) -> None:
+    if found:
+        connection.execute(sa.insert(table), found)

@@ -1,0 +1,212 @@
+"""Which program wrote a file, and what it says: one line for each program."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass, replace
+from itertools import pairwise
+
+from vdisklab.errors import WorkloadError
+from vdisklab.results.model import Direction
+from vdisklab.workload.base import Outcome
+from vdisklab.workload.bonnie import parse_csv
+from vdisklab.workload.dd import parse_line, samples_of
+from vdisklab.workload.fio import parse_report
+from vdisklab.workload.importers.base import Found, Report, printable
+from vdisklab.workload.importers.bonnietext import HEADING, parse_bonnie_text
+from vdisklab.workload.importers.crystaldiskmark import parse_crystaldiskmark
+from vdisklab.workload.importers.diskspd import parse_diskspd
+from vdisklab.workload.sysbench import parse_text
+
+# A file can name its machine or its test by a megabyte; no table could show that.
+_LONGEST_NAME = 200
+
+# Python reads whole numbers without bounds; a database holds 64 bits, and no program says more.
+_ENDLESS = re.compile(r"[0-9]{31}")
+_BOUND = 1 << 63
+_OUT_OF_BOUNDS = "a number in it is larger than anything that can be measured"
+
+_OLD_FIO = re.compile(r'"fio version"\s*:\s*"(fio-[0-2]\.[0-9.]{1,12})')
+_SYSBENCH = re.compile(r"^sysbench ([0-9][0-9.a-z]*)", re.MULTILINE)
+_SYSBENCH_OTHER = re.compile(r"^(?:Creating files for the test|Removing test files)", re.MULTILINE)
+_SYSBENCH_MODE = re.compile(r"^Doing (sequential|random) ([a-z/() ]+?) test$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    name: str
+    is_it: Callable[[str], bool]
+    parse: Callable[[str], tuple[Report, ...]]
+    is_lines: bool = False
+    """True for what a script may write one after the other into a file."""
+
+
+def recognise(text: str) -> tuple[Report, ...]:
+    """All that a file's text holds. Raises WorkloadError for what no program of ours writes."""
+    if not text.strip():
+        raise WorkloadError("the file is empty")
+    if _ENDLESS.search(text):
+        raise WorkloadError(_OUT_OF_BOUNDS)
+    for form in _FORMATS:
+        if form.is_it(text):
+            _require_alone(form, text)
+            return _within_bounds(form, text)
+    known = ", ".join(form.name for form in _FORMATS)
+    raise WorkloadError("no known program wrote this", hint=f"known: {known}")
+
+
+def _require_alone(form: _Format, text: str) -> None:
+    """Raises WorkloadError where another program wrote into the same file, as a script does: its
+    result would be left out in silence."""
+    others = [each.name for each in _FORMATS if each is not form and each.is_it(text)]
+    if form.is_lines and others:
+        raise WorkloadError(
+            f"the file holds results of several programs: {form.name}, {', '.join(others)}",
+            hint="put those of each program into a file",
+        )
+
+
+def _within_bounds(form: _Format, text: str) -> tuple[Report, ...]:
+    try:
+        reports = form.parse(text)
+    except OverflowError as error:
+        raise WorkloadError(_OUT_OF_BOUNDS) from error
+    outcomes = [found.outcome for report in reports for found in report.found]
+    # Written so that a NaN, which is not less than anything, is refused as well.
+    if not all(number < _BOUND for outcome in outcomes for number in _numbers(outcome)):
+        raise WorkloadError(_OUT_OF_BOUNDS)
+    return tuple(_fit(report) for report in reports)
+
+
+def _fit(report: Report) -> Report:
+    """The report with names that can be shown. Raises WorkloadError for endless ones."""
+    named = [each.name for each in report.found]
+    for name in (report.version or "", report.label or "", *named):
+        if len(name) > _LONGEST_NAME:
+            raise WorkloadError(
+                f"a name in it has {len(name)} characters, more than {_LONGEST_NAME}: "
+                f"{name[:40]!r}…"
+            )
+    return replace(
+        report,
+        version=report.version and printable(report.version),
+        label=report.label and printable(report.label),
+        found=tuple(Found(printable(each.name), each.outcome) for each in report.found),
+    )
+
+
+def _numbers(outcome: Outcome) -> Iterator[float]:
+    yield from (sample.value for sample in outcome.samples)
+    yield from (value for each in outcome.series for value in each.values)
+    yield outcome.measured_seconds or 0
+    if outcome.counted is not None:
+        yield from (count for count in astuple(outcome.counted) if count is not None)
+
+
+def _require_one(count: int, what: str) -> None:
+    """Raises WorkloadError for a file of several results, of which the first would be read."""
+    if count > 1:
+        raise WorkloadError(f"the file holds {count} {what}", hint="put each into a file")
+
+
+def _fio(text: str) -> tuple[Report, ...]:
+    _require_one(text.count('"fio version"'), "reports of fio")
+    before = _OLD_FIO.search(text)
+    if before is not None:
+        raise WorkloadError(
+            f"{before[1]} wrote the report, and JSON is read from version 3 on",
+            hint="its units are others: measure again with a newer fio",
+        )
+    jobs = [(printable(name), outcome) for name, outcome in parse_report(text)]
+    names = [name for name, _ in jobs]
+    if len(set(names)) != len(names):
+        raise WorkloadError(
+            "fio's report has several jobs of one name", hint="run fio with --group_reporting"
+        )
+    start = text.find("{")
+    version = json.JSONDecoder().raw_decode(text[start:])[0].get("fio version")
+    if not isinstance(version, str):
+        raise WorkloadError("fio's report is not as expected at 'fio version'")
+    found = tuple(Found(name, outcome) for name, outcome in jobs)
+    return (Report("fio", version.removeprefix("fio-"), None, found),)
+
+
+def _sysbench(text: str) -> tuple[Report, ...]:
+    """Each run of a file as a measurement; preparing and cleaning up are none."""
+    starts = [each.start() for each in _SYSBENCH.finditer(text)]
+    parts = [text[begin:end] for begin, end in pairwise([*starts, len(text)])]
+    runs = [part for part in parts if _SYSBENCH_OTHER.search(part) is None] or parts
+    found = [_sysbench_run(each) for each in runs]
+    for name, count in Counter(each.name for each in found).items():
+        _require_one(count, f"results of {name}")
+    version = _SYSBENCH.search(text)
+    return (Report("sysbench", version[1] if version else None, None, tuple(found)),)
+
+
+def _sysbench_run(text: str) -> Found:
+    mode = _SYSBENCH_MODE.search(text)
+    if mode is None:
+        raise WorkloadError("sysbench's line `Doing … test` of its fileio test is missing")
+    kind = {"sequential": "seq", "random": "rnd"}[mode[1]]
+    what = {"read": "rd", "write": "wr", "write (creation)": "wr", "rewrite": "rewr",
+            "r/w": "rw"}.get(mode[2])  # fmt: skip
+    if what is None:
+        raise WorkloadError(f"sysbench did a {mode[0][6:66]!r}, which is not known")
+    return Found(f"sysbench-{kind}{what}", parse_text(text))
+
+
+def _bonnie(text: str) -> tuple[Report, ...]:
+    """The CSV where there is one: the text above it rounds."""
+    if _has_bonnie_csv(text):
+        lines = parse_csv(text)
+        if not all(each.samples for each in lines):
+            raise WorkloadError("every test of bonnie++ was too short to be measured")
+        return tuple(
+            Report("bonnie++", each.version, each.name or None,
+                   (Found("bonnie", Outcome(each.samples, None, None)),))
+            for each in lines
+        )  # fmt: skip
+    return parse_bonnie_text(text)
+
+
+def _has_bonnie_csv(text: str) -> bool:
+    return any(line.count(",") >= 26 and "|" not in line for line in text.splitlines())
+
+
+def _dd(text: str) -> tuple[Report, ...]:
+    """dd does not say which way it copied, so the direction stays unknown."""
+    _require_one(text.count(" records out"), "results of dd")
+    copied = parse_line(text)
+    outcome = Outcome(tuple(samples_of(Direction.NONE, copied)), None, copied.seconds)
+    return (Report("dd", None, None, (Found("dd", outcome),)),)
+
+
+_FORMATS = (
+    _Format("fio JSON and JSON+", lambda text: '"fio version"' in text, _fio),
+    _Format(
+        "DISKSPD XML", lambda text: text.lstrip().startswith("<"), lambda t: (parse_diskspd(t),)
+    ),
+    _Format(
+        "CrystalDiskMark text",
+        lambda text: "CrystalDiskMark" in text,
+        lambda text: (parse_crystaldiskmark(text),),
+    ),
+    _Format(
+        "sysbench fileio text",
+        lambda text: _SYSBENCH.search(text) is not None,
+        _sysbench,
+        is_lines=True,
+    ),
+    _Format(
+        "bonnie++ CSV and text",
+        lambda text: (
+            any(HEADING.fullmatch(line) for line in text.splitlines()) or _has_bonnie_csv(text)
+        ),
+        _bonnie,
+        is_lines=True,
+    ),
+    _Format("dd", lambda text: " copied, " in text, _dd, is_lines=True),
+)

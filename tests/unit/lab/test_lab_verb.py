@@ -1,0 +1,264 @@
+"""`vdisklab lab` as a user meets it, with programs of ours in the place of QEMU and apt."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.results.values import a_campaign, a_run
+from vdisklab.cli.main import main
+from vdisklab.errors import DatabaseError, GuestError, HostError, PlanError
+from vdisklab.host.command import LocalHost
+from vdisklab.lab import image, machine, payload
+from vdisklab.lab.machine import LABEL
+from vdisklab.results.model import Origin
+from vdisklab.results.store import open_store
+
+APT_GET = r"""
+import sys
+if "indextargets" in sys.argv: print("Debian|http://deb.example/debian/|bookworm|main")
+"""
+APT_CACHE = "print('Package: lvm2\\nVersion: 1')"
+# Truncates what it is told to make: the last path of mke2fs, or of qemu-img create.
+MAKER = "import sys; open([w for w in sys.argv if '/' in w and '.' in w][-1], 'w').close()"
+
+# Says it is up, runs what VDISKLAB_FAKE_LAB tells (Python), and ends the job.
+QEMU = r"""
+import io, os, sys, tarfile
+words = " ".join(sys.argv)
+if "--version" in words:
+    print("QEMU emulator version 7.2.0"); raise SystemExit
+stream = next(w.split("path=")[1] for w in sys.argv if w.startswith("file,id=job"))
+results = next(w for w in sys.argv if "id=results" in w).split("file=")[1].split(",")[0]
+def say(line): open(stream, "a").write(line + "\n")
+def give(file):
+    with tarfile.open(results, "w") as archive: archive.add(file, "./lab.sqlite")
+def up(): say("@lab up 41.5")
+def done(status=0): say(f"@lab done {status} 900.0")
+exec(os.environ["VDISKLAB_FAKE_LAB"])
+"""
+
+Lab = Callable[..., int]
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with the fakes before what is really there."""
+    place = tmp_path / "bin"
+    place.mkdir()
+    for name, text in {
+        "apt-get": APT_GET, "apt-cache": APT_CACHE, "mke2fs": MAKER, "qemu-img": MAKER,
+        "qemu-system-x86_64": QEMU,
+    }.items():  # fmt: skip
+        (place / name).write_text(f"#!{sys.executable} -S\n{text}")
+        (place / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    monkeypatch.delenv("VDISKLAB_DB", raising=False)
+    return place
+
+
+@pytest.fixture
+def built(programs: Path, tmp_path: Path) -> Path:
+    """A lab image that is whole, as far as its manifest tells."""
+    place = tmp_path / "state/cache/lab" / image._key(LocalHost())
+    place.mkdir(parents=True)
+    for name in image._FILES:
+        (place / name).write_text(name)
+    files = {name: image._digest(place / name) for name in image._FILES}
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    manifest = {"kernel": "6.1", "python": python, "files": files}
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    return place
+
+
+@pytest.fixture
+def lab(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """Runs `lab run` with a lab that does what the text says; nothing may stay behind.
+
+    Nobody unpacks what is carried in, so the packages, a hundred MB, are left out.
+    """
+    monkeypatch.setattr(payload, "needed_distributions", tuple)
+
+    def run(does: str, *words: str) -> int:
+        monkeypatch.setenv("VDISKLAB_FAKE_LAB", does)
+        status = main(["lab", "run", "lvm/none", "--lab-accelerator", "tcg", *words])
+        assert not list((tmp_path / "state/ledger").glob("*")), "the ledger is not empty"
+        assert [p.name for p in built.parent.iterdir()] == [built.name], "files are left"
+        return status
+
+    return run
+
+
+def measured(tmp_path: Path) -> Path:
+    """A database as the lab makes it."""
+    file = tmp_path / "inside.sqlite"
+    campaign = a_campaign()
+    with open_store(str(file)) as store:
+        store.add_campaign(campaign)
+        store.add_run(a_run(campaign))
+    return file
+
+
+def test_runs_come_back_and_are_said_to_be_the_labs(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = measured(tmp_path)
+    does = f"up(); say('building lvm'); give({str(file)!r}); done(8)"
+    assert lab(does) == 8, "cells that failed in the lab failed"
+    out, err = capsys.readouterr()
+    assert "building lvm" in err
+    assert LABEL in err
+    assert "worthless as a speed" in " ".join(out.split())
+    with open_store(str(tmp_path / "state/vdisklab.sqlite")) as store:
+        assert [run.origin for run in store.runs()] == [Origin.LAB]
+
+
+def test_the_answer_as_json(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lab(f"up(); give({str(measured(tmp_path))!r}); done()", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["lab"] is True
+
+
+@pytest.mark.parametrize(
+    ("does", "status", "said"),
+    [
+        ("sys.stderr.write('no such device'); sys.exit(1)", GuestError, "ended before it was up"),
+        ("sys.stderr.write('no such device'); sys.exit(1)", GuestError, "no such device"),
+        ("up(); say('building')", GuestError, "ended before its job did"),
+        ("up(); open(results, 'w').write('torn' * 999); done()", GuestError, "no readable results"),
+        ("up(); done(3)", GuestError, "ended with 3 and measured nothing"),
+        ("up(); give('/dev/null'); done(3)", GuestError, "ended with 3 and measured nothing"),
+        ("up(); open('x','w').write('no'); give('x'); done()", DatabaseError, "database"),
+    ],
+)
+def test_a_lab_that_goes_wrong_ends_in_a_sentence(
+    lab: Lab,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    does: str,
+    status: type[GuestError],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert lab(does) == status.exit_code
+    err = capsys.readouterr().err
+    assert said in err
+    assert "bug" not in err
+
+
+@pytest.mark.parametrize("before", ["", "up();"])
+def test_a_silent_lab_is_given_up(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], before: str
+) -> None:
+    monkeypatch.setattr(machine, "_SILENCE_SECONDS", 0.5 if before else 60)
+    boot = 60 if before else 0.5
+    monkeypatch.setattr(machine, "_BOOT_SECONDS", dict.fromkeys(machine._BOOT_SECONDS, boot))
+    assert lab(f"{before}import time; time.sleep(60)") == GuestError.exit_code
+    err = capsys.readouterr().err
+    assert ("has been silent" if before else "did not come up") in err
+    assert "VDISKLAB_PATIENCE" in err
+
+
+def test_no_room_is_told_before_and_while_it_runs(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "_SPARE_ROOM", 1 << 60)
+    assert lab("up(); import time; time.sleep(60)") == HostError.exit_code
+    assert "has filled" in capsys.readouterr().err
+    monkeypatch.setattr(machine, "_LEAST_ROOM", 1 << 60)
+    assert lab("raise SystemExit") == HostError.exit_code
+    err = capsys.readouterr().err
+    assert "the lab takes" in err
+    assert "hint: make room" in err
+
+
+def test_a_database_that_cannot_be_written_is_told_at_once(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "damaged").write_text("this is no database")
+    assert lab("1 / 0", "--db", str(tmp_path / "damaged")) == DatabaseError.exit_code
+    assert lab("1 / 0", "--lab-memory", "much") == PlanError.exit_code
+    assert "bug" not in capsys.readouterr().err
+
+
+def test_a_directory_that_is_missing(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lab("1 / 0", "--dir", "/nowhere") == HostError.exit_code
+    assert "hint: name another directory" in capsys.readouterr().err
+
+
+def test_a_lab_that_is_not_built_half_built_or_damaged(
+    built: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (built / "vmlinuz").write_text("other")
+    assert main(["lab", "shell"]) == HostError.exit_code
+    assert "vdisklab lab build --again" in capsys.readouterr().err
+    (built / "manifest.json").unlink()
+    assert main(["lab", "run", "lvm/none"]) == HostError.exit_code
+    assert "vdisklab lab build --again" in capsys.readouterr().err
+    built.rename(built.with_name(".building-1"))
+    assert main(["lab", "run", "lvm/none"]) == HostError.exit_code
+    assert "hint: vdisklab lab build\n" in capsys.readouterr().err
+
+
+def test_building_needs_room_and_its_programs(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (programs / "mmdebstrap").write_text("#!/bin/sh\necho 'E: no network' >&2; exit 25\n")
+    (programs / "mmdebstrap").chmod(0o755)
+    (programs / "unshare").write_text('#!/bin/sh\nshift 2; exec "$@"\n')
+    (programs / "unshare").chmod(0o755)
+    assert main(["lab", "build"]) == HostError.exit_code
+    err = capsys.readouterr().err
+    assert "the lab's packages cannot be installed: E: no network" in err
+    assert "apt-get update" in err
+    monkeypatch.setattr(image, "_BUILD_ROOM", 1 << 60)
+    assert main(["lab", "build"]) == HostError.exit_code
+    assert "hint: make room" in capsys.readouterr().err
+    state = Path(os.environ["VDISKLAB_STATE"])
+    assert [path.name for path in (state / "cache/lab").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ext4/nonesuch"], "unknown segment 'nonesuch'"),
+        (["--bogus"], "No such option: --bogus"),
+        (["--plan", "/nonesuch.toml"], "the plan file /nonesuch.toml cannot be read"),
+        (["--size", "5x"], "'5x' is not a size"),
+    ],
+)
+def test_what_no_host_could_measure_is_told_before_the_lab_boots(
+    lab: Lab, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert lab("raise SystemExit('booted')", *words) == PlanError.exit_code
+    err = capsys.readouterr().err
+    assert said in err
+    assert "hint: " in err
+    assert "the lab" not in err, "nothing was started"
+
+
+def test_disks_that_no_file_system_holds(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lab("", "--lab-disk-size", "8000000T") == HostError.exit_code
+    err = capsys.readouterr().err
+    assert "cannot be made for the lab" in err
+    assert "--lab-disk-size" in err
+
+
+def test_a_script_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "job", str(tmp_path / "none")]) == HostError.exit_code
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    assert main(["lab", "job", str(tmp_path / "binary")]) == HostError.exit_code
+    missing, hint, binary, _ = capsys.readouterr().err.splitlines()
+    assert (
+        missing
+        == f"error: the script {tmp_path / 'none'} cannot be read: No such file or directory"
+    )
+    assert hint == "hint: name a script for /bin/sh, in UTF-8"
+    assert binary.endswith("is not UTF-8 text")

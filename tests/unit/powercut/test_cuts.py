@@ -1,0 +1,119 @@
+"""Which states are judged: all of them where that is claimed, the sensitive ones first."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vdisklab.errors import PowercutError
+from vdisklab.powercut.cutting.cuts import (
+    Cut,
+    Wanted,
+    epochs_between,
+    parse_cut,
+    select_cuts,
+    torn_parts,
+)
+from vdisklab.powercut.recording.log import Entry, Flag
+
+WRITE = Entry(4096, 4096, Flag(0), 0)
+LONG = Entry(8192, 16384, Flag(0), 0)
+FUA = Entry(0, 4096, Flag.FUA, 0)
+FLUSH = Entry(0, 0, Flag.FLUSH, 0)
+MARK = Entry(0, 0, Flag.MARK, 0)
+
+LOGS = st.lists(st.sampled_from([WRITE, LONG, FUA, FLUSH, MARK]), max_size=24)
+
+
+def states_of_a_disk(log: list[Entry], begin: int, end: int) -> set[frozenset[int]]:
+    """Every set of changes that a cut between two positions may leave, straight from the model."""
+    found: set[frozenset[int]] = set()
+    for position in range(begin, end + 1):
+        flushed = max((at for at in range(position) if log[at].flushes), default=0)
+        durable = {at for at in range(position) if log[at].changes_disk and at < flushed}
+        loose = [at for at in range(flushed, position) if log[at].changes_disk]
+        durable |= {at for at in loose if Flag.FUA in log[at].flags}
+        loose = [at for at in loose if at not in durable]
+        for bits in range(1 << len(loose)):
+            found.add(frozenset(durable | {at for n, at in enumerate(loose) if bits >> n & 1}))
+    return found
+
+
+@given(st.lists(st.sampled_from([WRITE, FUA, FLUSH, MARK]), max_size=8), st.data())
+def test_exhaustive_means_every_state_that_the_model_allows_at_the_latest_position(
+    log: list[Entry], data: st.DataObject
+) -> None:
+    begin = data.draw(st.integers(0, len(log)))
+    epochs = epochs_between(log, begin, len(log))
+    selection = select_cuts(epochs, log, Wanted(states=None, tear=0))
+    assert selection.exhaustive
+    assert len(selection.cuts) == len(set(selection.cuts)) == selection.possible
+    judged = set()
+    for cut in selection.cuts:
+        epoch = epochs[cut.epoch]
+        kept = {at for bit, at in enumerate(epoch.changes) if cut.kept >> bit & 1}
+        durable = {at for at in range(epoch.base) if log[at].changes_disk}
+        judged.add(frozenset(durable | kept))
+    assert judged == states_of_a_disk(log, begin, len(log))
+
+
+@given(LOGS, st.integers(1, 40))
+def test_epoch_ends_come_first_and_a_budget_is_kept(log: list[Entry], states: int) -> None:
+    epochs = epochs_between(log, 0, len(log))
+    wanted = Wanted(states=states, exhaustive_up_to=3)
+    selection = select_cuts(epochs, log, wanted)
+    assert len(selection.cuts) <= selection.possible
+    assert len(selection.cuts) <= states
+    ends = [Cut(epoch.number, epoch.durable) for epoch in epochs]
+    first = selection.cuts[: len(ends)]
+    assert set(first) <= set(ends) if states < len(ends) else list(first) == ends
+    assert selection == select_cuts(epochs, log, wanted), "the same seed chooses the same"
+    for cut in selection.cuts:
+        durable = epochs[cut.epoch].durable
+        assert cut.kept & durable == durable, "what had FUA is never lost"
+        assert not cut.kept & cut.torn
+    rest = [cut.epoch for cut in selection.cuts[len(first) :]]
+    assert rest == sorted(rest), "the durable part only grows"
+
+
+def test_a_sample_is_not_called_exhaustive() -> None:
+    log = [WRITE] * 12
+    epochs = epochs_between(log, 0, 12)
+    assert not select_cuts(epochs, log, Wanted()).exhaustive
+    assert select_cuts(epochs, log, Wanted(states=None, exhaustive_up_to=12)).exhaustive
+    few = select_cuts(epochs, log, Wanted(states=100, exhaustive_up_to=12))
+    assert not few.exhaustive
+    assert few.possible == 4096
+
+
+@given(
+    st.builds(
+        Cut, st.integers(0, 999), st.integers(0, 2**90), st.integers(1, 2**90),
+        st.sampled_from([512, 4096]), st.integers(0, 2**32),
+    )
+    | st.builds(Cut, st.integers(0, 999), st.integers(0, 2**90))
+)  # fmt: skip
+def test_a_case_is_read_back(cut: Cut) -> None:
+    assert parse_cut(str(cut)) == cut
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1", "1-", "1-g", "1-f-1", "1-f-1-512", "1-f-1-0-3", "-1-f"]
+)
+def test_what_names_no_case_is_refused(text: str) -> None:
+    with pytest.raises(PowercutError, match="names no case"):
+        parse_cut(text)
+
+
+@given(st.integers(2, 40), st.integers(0, 2**32), st.sampled_from([512, 4096]))
+def test_a_torn_write_is_there_in_part(units: int, seed: int, unit: int) -> None:
+    length = units * unit - 512 * (unit > 512)
+    parts = torn_parts(Cut(0, 0, 1, unit, seed), 3, length)
+    assert 0 < sum(size for _, size in parts) < length
+    assert all(at % unit == 0 and at + size <= length for at, size in parts)
+
+
+def test_a_log_that_is_too_short_is_refused() -> None:
+    with pytest.raises(PowercutError, match="the log has 1 entries"):
+        epochs_between([FLUSH], 0, 2)

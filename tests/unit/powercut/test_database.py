@@ -1,0 +1,118 @@
+"""The database as the client: its words, and what is said of it after a cut."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from vdisklab.errors import GuestError
+from vdisklab.guest.machine import Machine
+from vdisklab.powercut.clients.database import DATABASE, GuestDatabase, payload, transaction
+from vdisklab.powercut.clients.guestprogram import GuestProgram
+from vdisklab.powercut.judging.databasejudge import Committed, committed_at, judge_database
+from vdisklab.powercut.judging.judge import FutureVersionError
+from vdisklab.powercut.judging.verdict import Outcome
+from vdisklab.powercut.recording.trace import FIRST_VERSION, ClientKind, Trace, Write
+
+FIRST = FIRST_VERSION
+
+
+def database(directory: Path, versions: range, *more: str) -> Path:
+    file = directory / DATABASE
+    with closing(sqlite3.connect(file, isolation_level=None)) as made:
+        made.execute("CREATE TABLE promise (version INTEGER PRIMARY KEY, payload TEXT NOT NULL)")
+        made.execute("CREATE TABLE newest (version INTEGER)")
+        made.execute("INSERT INTO newest VALUES (0)")
+        for version in versions:
+            made.executescript(transaction(version))
+        for words in more:
+            made.execute(words)
+    return file
+
+
+def test_every_promised_transaction_is_there(tmp_path: Path) -> None:
+    file = database(tmp_path, range(FIRST, FIRST + 9))
+    last = FIRST + 8
+    for due in (Committed(last, last), Committed(last - 3, last + 1), Committed(0, last)):
+        assert judge_database(file, FIRST, due) == (Outcome.KEPT, "")
+
+
+def test_nothing_promised_and_nothing_there_is_kept(tmp_path: Path) -> None:
+    file = database(tmp_path, range(0))
+    assert judge_database(file, FIRST, Committed(0, FIRST)) == (Outcome.KEPT, "")
+
+
+@pytest.mark.parametrize(
+    ("damage", "outcome", "said"),
+    [
+        ("DELETE FROM promise WHERE version = 10", Outcome.LOST, "last in the database is 9"),
+        ("DELETE FROM promise WHERE version = 5", Outcome.LOST, "transaction 5 is missing"),
+        ("UPDATE newest SET version = 9", Outcome.TORN, "half of transaction 10"),
+        ("UPDATE promise SET payload = 'x' WHERE version = 4", Outcome.GARBAGE, "row 4"),
+        ("DROP TABLE newest", Outcome.DATABASE, "no such table"),
+    ],
+)
+def test_what_is_wrong_is_named(damage: str, outcome: Outcome, said: str, tmp_path: Path) -> None:
+    file = database(tmp_path, range(FIRST, 11), damage)
+    found, detail = judge_database(file, FIRST, Committed(10, 10))
+    assert (found, found.is_loss) == (outcome, True)
+    assert said in detail
+
+
+def test_a_damaged_file_is_a_verdict(tmp_path: Path) -> None:
+    file = database(tmp_path, range(FIRST, 60))
+    content = bytearray(file.read_bytes())
+    content[4096:12288] = b"\xff" * 8192
+    file.write_bytes(content)
+    assert judge_database(file, FIRST, Committed(59, 59))[0] is Outcome.DATABASE
+    file.write_bytes(b"no database at all, but long enough to be looked at" * 100)
+    assert judge_database(file, FIRST, Committed(59, 59))[0] is Outcome.DATABASE
+
+
+def test_a_missing_file_is_a_loss(tmp_path: Path) -> None:
+    outcome, said = judge_database(tmp_path / DATABASE, FIRST, Committed(0, 9))
+    assert (outcome, said) == (Outcome.LOST, "the database's file is missing")
+
+
+def test_a_transaction_from_the_future_is_our_bug(tmp_path: Path) -> None:
+    file = database(tmp_path, range(FIRST, 11))
+    with pytest.raises(FutureVersionError, match="transaction 10 before it was begun"):
+        judge_database(file, FIRST, Committed(8, 9))
+
+
+def test_what_is_due_follows_from_the_positions() -> None:
+    writes = (Write(2, 0, 0, 5, 9, 9), Write(3, 0, 0, 9, 14, 14), Write(4, 0, 0, 14))
+    trace = Trace(
+        "ext4/raw/none", ClientKind.SQLITE_WAL, "guest", "ext4", (), "disk.raw", "raw",
+        1 << 20, 1 << 22, False, 0, 20, writes, {},
+    )  # fmt: skip
+    assert committed_at(trace, 4) == Committed(0, 0)
+    assert committed_at(trace, 8) == Committed(0, 2)
+    assert committed_at(trace, 9) == Committed(2, 3)
+    assert committed_at(trace, 20) == Committed(3, 4)
+
+
+def test_each_transaction_needs_more_than_one_page_now_and_then() -> None:
+    assert len(payload(2)) == len(payload(10**6)) == 1500
+    assert payload(12) != payload(13)
+
+
+def test_sqlite_is_heard_line_by_line_and_believed_only_word_by_word() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        opened = GuestDatabase(GuestProgram(cast(Machine, None), near, 1, "SQLite"), {})
+        far.sendall(b"wa")
+        far.sendall(b"l\n2\n20\nready\n")
+        opened.prepare("wal", "FULL")
+        assert opened.seen["guest.sqlite.synchronous"] == "FULL"
+        opened.write(0, 0, 2, fua=False)
+        opened.write(0, 0, 3, fua=False)
+        far.sendall(b"done 2\ndone 4\n")
+        assert opened.await_one() == 2
+        with pytest.raises(GuestError, match="instead of 'done 3'"):
+            opened.await_one()

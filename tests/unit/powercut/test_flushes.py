@@ -1,0 +1,53 @@
+"""Flushes that nobody asked for are told from those that a client's requests may have caused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from vdisklab.powercut.recording.flushes import count_flushes, unasked_flushes
+from vdisklab.powercut.recording.log import Entry, Flag
+from vdisklab.powercut.recording.trace import (
+    ClientKind,
+    Trace,
+    Write,
+    trace_from_json,
+    trace_to_json,
+)
+
+WRITE, FLUSH = Entry(0, 512, Flag(0), 0), Entry(0, 0, Flag.FLUSH, 0)
+
+#          0      1      2      3      4      5      6
+ENTRIES = [FLUSH, WRITE, FLUSH, WRITE, FLUSH, WRITE, FLUSH]
+
+TRACE = Trace(
+    path="ext4/raw/none", client=ClientKind.FLUSHES, access="nbd", filesystem="ext4",
+    mount_options=(), image="disk.raw", image_format="raw", image_size=1 << 20, disk_size=1 << 21,
+    filled=False, begin=1, end=7, seen={}, flushes=((4, 5),),
+    writes=(Write(2, 0, 1, 1, 3, 5), Write(3, 8, 1, 5, 6)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("client", "writes_flush", "unasked"),
+    [
+        (ClientKind.FLUSHES, False, 2),  # at 2, while a write was under way, and at 6
+        (ClientKind.FLUSHES, True, 1),  # the one at 6, after the last answer
+        (ClientKind.FUA, False, 1),
+        (ClientKind.NEVER, False, 2),
+        (ClientKind.NEVER, True, 1),
+    ],
+)
+def test_what_nobody_asked_for(client: ClientKind, writes_flush: bool, unasked: int) -> None:
+    trace = replace(TRACE, client=client)
+    assert unasked_flushes(trace, ENTRIES, writes_flush=writes_flush) == unasked
+    assert count_flushes(trace, ENTRIES) == 3
+
+
+def test_a_recording_of_an_older_version_has_no_flushes() -> None:
+    assert trace_from_json(trace_to_json(TRACE)) == TRACE
+    older = json.loads(trace_to_json(TRACE))
+    del older["flushes"]
+    assert trace_from_json(json.dumps(older)) == replace(TRACE, flushes=())

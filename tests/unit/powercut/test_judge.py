@@ -1,0 +1,92 @@
+"""Promises against what is there: each way to break one is told from the others."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vdisklab.powercut.campaign import _as_float
+from vdisklab.powercut.judging.judge import Expectation, FutureVersionError, judge_state
+from vdisklab.powercut.judging.verdict import Judged, Outcome, summarise
+from vdisklab.powercut.recording.trace import Write
+from vdisklab.powercut.sectors import Odd
+
+from .test_record import TRACE
+
+# Sectors 0 to 3 written twice, 2 to 5 in between; promised at 12, 16 and never.
+WRITES = (Write(2, 0, 4, 10, 11, 12), Write(3, 2, 4, 12, 15, 16), Write(4, 0, 2, 16, 18))
+EXPECTATION = Expectation(replace(TRACE, writes=WRITES, filled=False))
+
+
+@pytest.mark.parametrize(
+    ("position", "promised", "newest"),
+    [
+        (9, [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]),
+        (11, [0, 0, 0, 0, 0, 0], [2, 2, 2, 2, 0, 0]),
+        (12, [2, 2, 2, 2, 0, 0], [2, 2, 3, 3, 3, 3]),
+        (20, [2, 2, 3, 3, 3, 3], [4, 4, 3, 3, 3, 3]),
+    ],
+)
+def test_what_is_due_grows_with_the_log(
+    position: int, promised: list[int], newest: list[int]
+) -> None:
+    due = EXPECTATION.at(position)
+    assert EXPECTATION.sectors.tolist() == [0, 1, 2, 3, 4, 5]
+    assert due.promised.tolist() == promised
+    assert due.newest.tolist() == newest
+
+
+def test_a_filled_image_promises_its_filling() -> None:
+    filled = Expectation(replace(TRACE, writes=WRITES, filled=True))
+    assert filled.at(9).promised.tolist() == [1] * 6
+
+
+@pytest.mark.parametrize(
+    ("found", "outcome", "sector"),
+    [
+        ([2, 2, 3, 3, 3, 3], None, 0),
+        ([4, 2, 3, 3, 3, 3], None, 0),  # an unpromised write may be there, even in part
+        ([2, 2, 3, 2, 3, 3], Outcome.LOST, 3),
+        ([2, 2, 3, 3, 3, Odd.EMPTY], Outcome.LOST, 5),
+        ([2, Odd.TORN, 3, 2, 3, 3], Outcome.TORN, 1),
+        ([0, Odd.TORN, Odd.GARBAGE, 2, 3, 3], Outcome.GARBAGE, 2),
+    ],
+)
+def test_each_fault_is_named(found: list[int], outcome: Outcome | None, sector: int) -> None:
+    fault = judge_state(EXPECTATION.sectors, np.array(found), EXPECTATION.at(20))
+    assert (fault and fault.outcome) == outcome
+    if fault is not None:
+        assert fault.sector == sector
+        assert f"sector {sector} was promised" in str(fault)
+
+
+def test_a_version_from_the_future_is_our_bug() -> None:
+    with pytest.raises(FutureVersionError, match="sector 0 holds version 4 before"):
+        judge_state(EXPECTATION.sectors, np.array([4, 2, 3, 3, 3, 3]), EXPECTATION.at(15))
+
+
+def test_verdicts_claim_no_more_than_was_seen() -> None:
+    kept, lost = Judged("0-0", Outcome.KEPT), Judged("1-0", Outcome.LOST, "gone")
+    whole = summarise([kept] * 8, possible=8, exhaustive=True, promises=4)
+    assert whole.survives is True
+    assert whole.loss_bound is None
+    assert "no power cut breaks a promise: all 8 states" in whole.claim
+    sample = summarise([kept] * 300, possible=10**20, exhaustive=False, promises=4)
+    assert sample.loss_bound == pytest.approx(0.01)
+    assert "none of 300 power cuts of 100000000000000000000" in sample.claim
+    assert "1.00%" in sample.claim
+    broken = summarise([kept, lost, kept, lost], possible=4, exhaustive=True, promises=4)
+    assert broken.survives is False
+    assert broken.witness == lost
+    assert "2 of 4 power cuts break a promise" in broken.claim
+    nothing = summarise([kept], possible=1, exhaustive=True, promises=0)
+    assert nothing.survives is None
+    assert "nothing was promised" in nothing.claim
+
+
+def test_more_states_than_a_float_counts_to() -> None:
+    assert _as_float(2**1022) == float(2**1022)
+    assert _as_float(2**1100) == sys.float_info.max

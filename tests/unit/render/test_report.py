@@ -1,0 +1,295 @@
+"""The report in every format, and nothing of others' texts obeyed in any."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from defusedxml.ElementTree import fromstring
+from pyarrow import parquet
+
+from tests.unit.analysis.made import CAMPAIGN
+from tests.unit.cli.fake_store import FakeStore, install
+from tests.unit.render.large import EVIL, hostile, renamed, shapely, shapely_runs
+from vdisklab.analysis.diagnostics.findings import FailedCell
+from vdisklab.analysis.score import NoScore
+from vdisklab.cli.main import main
+from vdisklab.cli.report import gather
+from vdisklab.errors import DatabaseError, HostError, PlanError
+from vdisklab.render.charts.figures import figures
+from vdisklab.render.charts.vega import CSS, for_page, to_svg
+from vdisklab.render.page.contents import (
+    Contents,
+    answer_sentences,
+    doubt_sentences,
+    doubts_by_cell,
+)
+from vdisklab.render.page.files import ReportFormat, build
+from vdisklab.render.page.html import render_page
+from vdisklab.results.model import Direction
+from vdisklab.results.powercut import PowerCut
+
+
+@pytest.fixture(scope="module")
+def contents() -> Contents:
+    return gather(shapely(), None)
+
+
+@pytest.fixture(scope="module")
+def poisoned() -> Contents:
+    return gather(hostile(), None)
+
+
+class Tags(HTMLParser):
+    """What a browser would make of a page: its elements with their attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_every_figure_of_the_articles_is_there_or_says_what_to_do(contents: Contents) -> None:
+    found = {figure.key: figure for figure in figures(contents, CSS)}
+    assert list(found) == [
+        "baseline", "cache-methods", "storage-methods", "ide", "top-read", "top-write",
+        "top-overall", "guest-host", "thin", "safety", "over-time", "latency", "published",
+    ]  # fmt: skip
+    for figure in found.values():
+        assert (figure.spec is None) == (figure.missing is not None), figure.key
+        if figure.spec is not None:
+            assert "under emulation" in json.dumps(figure.spec), figure.key
+            assert len(figure.alt) > 40, figure.key
+
+
+def test_stalls_are_marked_and_told(contents: Contents) -> None:
+    (figure,) = [each for each in figures(contents, CSS) if each.key == "over-time"]
+    assert figure.spec is not None
+    rows = [row for data in figure.spec["datasets"].values() for row in data] if (
+        "datasets" in figure.spec
+    ) else figure.spec["data"]["values"]  # fmt: skip
+    stalled = [row for row in rows if row["stalled"]]
+    assert {row["panel"] for row in stalled} == {"seqwrite-1m-q1"}
+    assert {row["second"] for row in stalled} == {3.5}
+    assert {row["label"] for row in rows} == set(contents.featured)
+    assert "1 stalled second in 5 runs" in figure.alt
+
+
+def test_rest_seen_from_outside_is_not_called_a_stall(contents: Contents) -> None:
+    outside = tuple(replace(each, direction=Direction.NONE) for each in contents.courses)
+    (figure,) = [
+        each for each in figures(replace(contents, courses=outside), CSS) if each.key == "over-time"
+    ]
+    assert '"stalled": true' not in json.dumps(figure.spec)
+    assert "stalled" not in figure.alt
+    assert "worst" not in figure.alt
+    assert "none is marked" in (figure.note or "")
+
+
+def test_without_series_the_figure_says_what_to_do(contents: Contents) -> None:
+    bare = replace(contents, courses=())
+    (figure,) = [each for each in figures(bare, CSS) if each.key == "over-time"]
+    assert figure.spec is None
+    assert "vdisklab run" in (figure.missing or "")
+
+
+def test_claims_and_published_numbers_stand_in_the_page(contents: Contents) -> None:
+    page = render_page(contents)
+    assert "held against your numbers" in page
+    assert "verdict-inconclusive" in page or "verdict-holds" in page or "verdict-fails" in page
+    assert "Other hardware" in page
+    assert 'id="figure-published"' in page
+
+
+def test_doubts_stand_where_their_numbers_are() -> None:
+    runs = [
+        replace(run, measurements=run.measurements[:2]) if run.path == "qcow2/unsafe" else run
+        for run in shapely_runs()
+    ]
+    found = gather(FakeStore(all_runs=runs), None)
+    assert any(isinstance(each, NoScore) for each in found.findings)
+    page = render_page(found)
+    assert "qcow2/unsafe (cold): no weighted overall, as it lacks" in html.unescape(page)
+    assert doubts_by_cell(found)["qcow2/unsafe (cold)"]
+
+
+def test_very_many_findings_of_a_kind_are_counted(contents: Contents) -> None:
+    many = tuple(FailedCell(f"raw/none/{n}", 1, "guest", "it failed") for n in range(1000))
+    said = doubt_sentences(replace(contents, failed=many))
+    assert len([each for each in said if "it failed" in each]) < 10
+    assert any("994 more" in each for each in said)
+
+
+def test_a_figure_tells_its_numbers_to_who_cannot_see_it(contents: Contents) -> None:
+    (figure,) = [each for each in figures(contents, CSS) if each.key == "ide"]
+    svg = for_page(to_svg(figure.spec or {}), "ide", figure.alt)
+    root = fromstring(svg)
+    assert root.get("role") == "img"
+    assert "/ide" in (root.get("aria-label") or "")
+    assert "#010205" not in svg
+    assert "var(--bar)" in svg
+
+
+def test_the_page_refers_to_nothing_outside(contents: Contents) -> None:
+    page = render_page(contents)
+    for tag, attributes in Tags(page).found:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base"), tag
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
+    assert policy is not None
+    assert "default-src &#39;none&#39;" in policy[1]
+    assert "unsafe" not in policy[1]
+
+
+def test_a_page_of_poisoned_texts_has_the_same_elements(
+    contents: Contents, poisoned: Contents
+) -> None:
+    page = render_page(poisoned)
+    tags = {tag for tag, _ in Tags(page).found}
+    assert tags == {tag for tag, _ in Tags(render_page(contents)).found}
+    assert len(re.findall("</script", page)) == 4
+    for tag, attributes in Tags(page).found:
+        assert not [name for name in attributes if name.startswith("on")], tag
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+
+
+@pytest.mark.parametrize("text", EVIL)
+def test_a_chart_of_poisoned_names_only_draws(text: str) -> None:
+    spec = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "data": {"values": [{"label": text, "value": 1}]},
+        "mark": "bar",
+        "encoding": {
+            "y": {"field": "label", "type": "nominal"},
+            "x": {"field": "value", "type": "quantitative"},
+        },
+    }
+    svg = for_page(to_svg(spec), "x", text.replace("\x1b", "").replace("\x07", ""))
+    for tag, attributes in Tags(svg).found:
+        assert tag in ("svg", "g", "path", "rect", "line", "text", "tspan", "defs", "clippath",
+                       "title"), tag  # fmt: skip
+        assert not {name for name in attributes if name.startswith("on") or "href" in name}
+
+
+def test_csv_runs_no_formula() -> None:
+    store = FakeStore(all_runs=renamed(list(shapely().all_runs), "=HYPERLINK(1)"))
+    text = build(gather(store, None), ReportFormat.CSV)["report.csv"].decode()
+    assert "'=HYPERLINK(1)/read/iops" in text
+    assert not re.search(r"(^|,)=", text, re.MULTILINE)
+
+
+def test_markdown_makes_no_elements(poisoned: Contents) -> None:
+    text = build(poisoned, ReportFormat.MARKDOWN)["report.md"].decode()
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "\x1b" not in text
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert len(tables) == 2
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
+
+
+def test_json_and_parquet_hold_every_median(contents: Contents) -> None:
+    found = json.loads(build(contents, ReportFormat.JSON)["report.json"])
+    table = parquet.read_table(io.BytesIO(build(contents, ReportFormat.PARQUET)["report.parquet"]))
+    count = sum(map(len, contents.summaries.values()))
+    assert table.num_rows == len(found["values"]) == count
+    first = table.slice(0, 1).to_pylist()[0]
+    assert first == {key: found["values"][0][key] for key in first}
+    assert found["recommendation"]["path"] == found["headline"]
+
+
+def test_pictures_are_made_for_what_was_measured(contents: Contents) -> None:
+    svg = build(contents, ReportFormat.SVG)
+    assert "ide.svg" in svg
+    assert "over-time.svg" in svg
+    assert all(fromstring(data.decode()).tag.endswith("svg") for data in svg.values())
+
+
+@pytest.mark.parametrize("form", ["html", "csv", "json", "parquet", "md"])
+def test_the_verb_writes_one_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    install(monkeypatch, FakeStore())
+    target = tmp_path / f"out.{form}"
+    assert main(["report", "--format", form, "--output", str(target)]) == 0
+    assert capsys.readouterr().out == f"{target}\n"
+    assert target.stat().st_size > 500
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
+
+
+def test_png_is_a_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(monkeypatch, FakeStore())
+    assert main(["report", "--format", "png", "-o", str(tmp_path / "figures")]) == 0
+    found = sorted((tmp_path / "figures").iterdir())
+    assert found
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in found)
+
+
+def test_only_failed_cells_end_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = [run for run in FakeStore().all_runs if run.failure is not None]
+    install(monkeypatch, FakeStore(all_runs=failed))
+    assert main(["report"]) == PlanError.exit_code
+    assert "every run failed" in capsys.readouterr().err
+
+
+def test_an_empty_database_ends_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, FakeStore(all_campaigns=(), all_runs=[]))
+    assert main(["report"]) == DatabaseError.exit_code
+    assert "measure something" in capsys.readouterr().err
+
+
+def test_one_cell_makes_a_page_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = [run for run in FakeStore().all_runs if run.path == "raw/none"]
+    page = render_page(gather(FakeStore(all_runs=one), None))
+    assert "No answer yet" in page
+    assert "Nothing can be recommended yet" in page
+
+
+def test_a_place_that_cannot_be_written_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    install(monkeypatch, FakeStore())
+    words = ["report", "--format", "md", "-o", str(tmp_path / "none" / "x.md")]
+    assert main(words) == HostError.exit_code
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_axis_of_safety_is_that_of_the_verdicts() -> None:
+    store = shapely()
+    cut = PowerCut(
+        id="aa", fingerprint="f", path="raw/none", client="flushes", access="nbd",
+        host=CAMPAIGN.host, started=CAMPAIGN.started, wall_seconds=1.0, survives=False, claim="…",
+        states=60, possible=60.0, exhaustive=True, promises=8, flushes=3, leaked_states=0,
+        repaired_states=0, afterlives=2, outcomes={"lost": 2, "kept": 58}, settings={}, seen={},
+    )  # fmt: skip
+    store.all_cuts = (
+        cut,
+        replace(cut, id="bb", path="raw/writeback", survives=True, outcomes={"kept": 60}),
+        replace(cut, id="cc", path="raw/writeback", client="never"),
+    )
+    contents = gather(store, None)
+    (figure,) = [each for each in figures(contents, CSS) if each.key == "safety"]
+    told = json.dumps(figure.spec)
+    assert "lost flushed data, tested" in told
+    assert "kept all that was flushed, tested" in told
+    assert "safe once flushed, not tested" in told
+    words = " ".join(answer_sentences(contents))
+    assert "raw/writeback kept all that was promised in all 60 power cuts" in words
+    assert "written and never flushed was lost in 2 of 60 power cuts" in words

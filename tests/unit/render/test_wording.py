@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+
+from vdisklab.analysis.compare import Ratio, Verdict
+from vdisklab.analysis.diagnostics.doubt import FromPageCache
+from vdisklab.analysis.diagnostics.findings import (
+    Emulated,
+    FailedCell,
+    Finding,
+    Inconclusive,
+    NoBaseline,
+    NoCommonBlock,
+    NothingToCompare,
+    TooFewBlocks,
+)
+from vdisklab.analysis.score import NoScore, Role, Score
+from vdisklab.render.document import finding_json
+from vdisklab.render.wording import sentence, verdict
+from vdisklab.results.model import Direction
+
+WORDED: list[tuple[Finding, str]] = [
+    (TooFewBlocks(("a",), 1, 3), "a: 1 block of 3 that a rank needs; no ranking is made"),
+    (TooFewBlocks(("a", "b", "c", "d", "e"), 2, 3), "a, b, c and 2 more: 2 blocks of 3"),
+    (NoCommonBlock(("a",)), "a: never measured in the same block"),
+    (NothingToCompare("a"), "a is alone"),
+    (Inconclusive(4), "none of the 4 cells is shown to differ"),
+    (
+        Emulated(),
+        "under emulation (TCG): good for comparing host-side choices, no measure of a KVM",
+    ),
+    (
+        FromPageCache("a", "seqread", Direction.READ, 0.03),
+        "a, seqread: from the host's page cache; 3% of the bytes came from the device.",
+    ),
+    (FromPageCache("a", "w", Direction.WRITE, 0.0), "into the host's page cache; 0%"),
+    (FailedCell("a", 1, "guest", "it died"), "a: failed in 1 block (guest): it died"),
+    (NoBaseline("host"), "No scores: the baseline host has no numbers"),
+    (NoScore("a", Score.READ, (Role.RANDOM_READ,), ()), "a: no weighted read, as it lacks 4 KiB"),
+    (NoScore("a", Score.READ, (), (Role.RANDOM_READ,)), "as the baseline lacks 4 KiB random read"),
+    (NoScore("a", Score.READ, (), ()), "as no block holds all of it"),
+]
+
+
+@pytest.mark.parametrize(("finding", "part"), WORDED)
+def test_sentences(finding: Finding, part: str) -> None:
+    assert part in sentence(finding)
+    assert finding_json(finding)["text"] == sentence(finding)
+
+
+def test_kinds_in_json() -> None:
+    assert finding_json(FailedCell("a", 1, "guest", "died")) == {
+        "kind": "failed-cell",
+        "text": "a: failed in 1 block (guest): died",
+        "cell": "a",
+        "blocks": 1,
+        "failure": "guest",
+        "reason": "died",
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "ratio", "words"),
+    [
+        (Verdict.A_BETTER, Ratio(5), "A faster"),
+        (Verdict.B_BETTER, Ratio(5), "B faster"),
+        (Verdict.TOO_FEW, Ratio(2), "too few blocks (2)"),
+        (
+            Verdict.NONE_SHOWN,
+            Ratio(5, blocks_needed=12),
+            "no difference shown (about 12 blocks may)",
+        ),
+        (Verdict.NONE_SHOWN, Ratio(5), "no difference shown"),
+    ],
+)
+def test_verdicts(found: Verdict, ratio: Ratio, words: str) -> None:
+    assert verdict(found, ratio) == words

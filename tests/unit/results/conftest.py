@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vdisklab.results.store import Store, open_store
+
+from .postgresql_server import Server, ServerMissing, private_server
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    try:
+        with private_server() as running:
+            yield running
+    except ServerMissing as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'lab.sqlite'}"
+    running: Server = request.getfixturevalue("server")
+    return running.new_database()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    with open_store(url) as opened:
+        yield opened

@@ -1,0 +1,372 @@
+"""What goes wrong with databases ends in one sentence with a way out."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from vdisklab.errors import DatabaseBusyError, DatabaseError
+from vdisklab.results.address import parse_address
+from vdisklab.results.store import Store, open_store
+
+from .postgresql_server import PASSWORD, Server
+from .programs import output_of, start
+from .values import a_campaign, a_measurement, a_run
+
+
+def refusal(url: str, *, create: bool = True, patience: float = 0.1) -> DatabaseError:
+    """How opening the database is refused; there must be a hint, and one line of each."""
+    with (
+        pytest.raises(DatabaseError) as caught,
+        open_store(url, create=create, patience=patience) as store,
+    ):
+        list(store.runs())
+    assert caught.value.hint
+    assert "\n" not in caught.value.message + caught.value.hint
+    return caught.value
+
+
+def filled(file: Path, runs: int = 40) -> Path:
+    campaign = a_campaign(id="campaign")
+    with open_store(os.fspath(file)) as store:
+        store.add_campaign(campaign)
+        for block in range(1, runs + 1):
+            raw = os.urandom(2000).hex()
+            measured = a_measurement(raw=raw)
+            store.add_run(a_run(campaign, block=block, measurements=(measured,)))
+    return file
+
+
+class TestAddress:
+    @pytest.mark.parametrize("text", ["lab.sqlite", "sqlite:///lab.sqlite"])
+    def test_files(self, text: str) -> None:
+        address = parse_address(text)
+        assert address.file == Path("lab.sqlite")
+        assert str(address) == "lab.sqlite"
+
+    def test_a_path_is_taken_as_it_is(self, tmp_path: Path) -> None:
+        file = tmp_path / "50% of?a=b #1.sqlite"
+        with open_store(os.fspath(file)) as store:
+            store.add_campaign(a_campaign())
+        assert file.exists()
+
+    def test_home_is_expanded(self) -> None:
+        assert parse_address("~/lab.sqlite").file == Path.home() / "lab.sqlite"
+
+    @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+    def test_postgresql_goes_through_psycopg(self, scheme: str) -> None:
+        address = parse_address(f"{scheme}://me@db.example:5433/lab")
+        assert address.url.drivername == "postgresql+psycopg"
+        assert str(address) == "postgresql://me@db.example:5433/lab"
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "postgresql://me:s3cret@db.example/lab",
+            "postgresql://me@db.example/lab?password=s3cret",
+            "postgresql://me:s3cret@/lab?host=/run/pg&password=s3cret&sslmode=require",
+        ],
+    )
+    def test_the_password_is_never_shown(self, text: str) -> None:
+        address = parse_address(text)
+        assert "s3cret" not in str(address)
+        assert "***" not in str(address)
+        assert address.without_secrets("bad: s3cret!") == "bad: ***!"
+
+    @pytest.mark.parametrize(
+        ("text", "sentence"),
+        [
+            ("mysql://me:s3cret@h/db", "mysql is not a database that vdisklab can use"),
+            ("postgresql://me:s3cret@h:port/db", "the address of the database is not understood"),
+            ("://s3cret", "the address of the database is not understood"),
+            ("sqlite://", "names no file"),
+            ("sqlite:///:memory:", "names no file"),
+            ("", "names no file"),
+            ("sqlite:///lab.sqlite?mode=ro", "takes no options"),
+        ],
+    )
+    def test_others_are_refused(self, text: str, sentence: str) -> None:
+        with pytest.raises(DatabaseError, match=sentence) as caught:
+            parse_address(text)
+        assert caught.value.hint is not None
+        assert "s3cret" not in caught.value.message + caught.value.hint
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that other users reach; pytest's own are closed to them."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        yield directory
+
+
+class TestSqlite:
+    def test_the_directory_is_made(self, tmp_path: Path) -> None:
+        with open_store(os.fspath(tmp_path / "a" / "b" / "lab.sqlite")):
+            pass
+        assert (tmp_path / "a" / "b" / "lab.sqlite").exists()
+
+    def test_at_rest_it_is_one_file_that_can_be_copied(self, tmp_path: Path) -> None:
+        file = filled(tmp_path / "lab.sqlite", runs=2)
+        assert [path.name for path in tmp_path.iterdir()] == ["lab.sqlite"]
+        (tmp_path / "copy.sqlite").write_bytes(file.read_bytes())
+        with open_store(os.fspath(tmp_path / "copy.sqlite")) as store:
+            assert len(list(store.runs())) == 2
+            with store._database.reading() as connection:
+                assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "delete"
+                assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+                assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3
+
+    def test_a_missing_file_is_not_made_for_readers(self, tmp_path: Path) -> None:
+        file = tmp_path / "lab.sqlite"
+        assert refusal(os.fspath(file), create=False).message == f"there is no database {file}"
+        assert not file.exists()
+
+    def test_a_directory_is_no_database(self, tmp_path: Path) -> None:
+        assert "is a directory" in refusal(os.fspath(tmp_path)).message
+
+    @pytest.mark.parametrize("text", ["x", "These are my notes. " * 100])
+    def test_a_text_file_is_no_database(self, tmp_path: Path, text: str) -> None:
+        file = tmp_path / "notes.txt"
+        file.write_text(text)
+        assert refusal(os.fspath(file)).message == f"the database {file} is not a database"
+        assert file.read_text() == text
+
+    @pytest.mark.parametrize(
+        ("place", "sentence"),
+        [("/proc/lab.sqlite", "cannot be opened or made"), ("/proc/a/lab", "cannot be made")],
+    )
+    def test_a_directory_that_takes_no_files(self, place: str, sentence: str) -> None:
+        assert sentence in refusal(place).message
+
+    def test_a_file_in_the_way_of_the_directory(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        assert "cannot be made" in refusal(os.fspath(tmp_path / "file" / "lab.sqlite")).message
+
+    def test_a_truncated_file_is_damaged(self, tmp_path: Path) -> None:
+        file = filled(tmp_path / "lab.sqlite")
+        os.truncate(file, file.stat().st_size // 2)
+        assert refusal(os.fspath(file)).message == f"the database {file} is damaged"
+
+    def test_overwritten_pages_are_noticed(self, tmp_path: Path) -> None:
+        file = filled(tmp_path / "lab.sqlite")
+        size = file.stat().st_size
+        with file.open("r+b") as stream:
+            stream.seek(size // 4)
+            stream.write(b"\xde\xad\xbe\xef" * (size // 8))
+        assert refusal(os.fspath(file)).message == f"the database {file} is damaged"
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            "UPDATE measurement SET raw = x'00'",
+            "UPDATE run SET commands = '[not JSON'",
+            "UPDATE run SET started = 'yesterday'",
+            "UPDATE run SET origin = 'moon'",
+            "UPDATE run SET cell = CAST(x'ff' AS TEXT)",
+        ],
+    )
+    def test_a_value_that_we_did_not_write_is_damage(self, tmp_path: Path, damage: str) -> None:
+        file = filled(tmp_path / "lab.sqlite", runs=1)
+        vandal = sqlite3.connect(file)
+        vandal.execute(damage)
+        vandal.commit()
+        vandal.close()
+        error = refusal(os.fspath(file))
+        assert error.message.startswith(f"the database {file} is damaged")
+
+    def test_a_locked_database_is_said_to_be_locked(self, tmp_path: Path) -> None:
+        file = filled(tmp_path / "lab.sqlite", runs=1)
+        holder = sqlite3.connect(file, isolation_level=None)
+        holder.execute("BEGIN EXCLUSIVE")
+        assert "is locked by another program" in refusal(os.fspath(file)).message
+        holder.execute("ROLLBACK")
+        holder.execute("BEGIN IMMEDIATE")
+        with open_store(os.fspath(file), patience=0.1) as store:
+            (run,) = store.runs()  # a writer that has not finished does not keep readers out
+            with pytest.raises(DatabaseBusyError, match="is locked by another program"):
+                store.add_run(a_run(store.campaigns()[0], block=2))
+            holder.execute("ROLLBACK")
+            store.add_run(a_run(store.campaigns()[0], block=2))
+        holder.close()
+        assert run.block == 1
+
+    def test_a_lock_is_awaited(self, tmp_path: Path) -> None:
+        file = filled(tmp_path / "lab.sqlite", runs=1)
+        program = """
+            import sqlite3, sys, time
+            holder = sqlite3.connect(sys.argv[1], isolation_level=None)
+            holder.execute("BEGIN IMMEDIATE")
+            print("held", flush=True)
+            time.sleep(0.5)
+            holder.execute("ROLLBACK")
+            holder.close()
+        """
+        with start(program, os.fspath(file)) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            with open_store(os.fspath(file), patience=30.0) as store:
+                store.add_run(a_run(store.campaigns()[0], block=2))
+
+    def test_a_full_file_system_loses_no_stored_run(self, tmp_path: Path) -> None:
+        file = filled(tmp_path / "lab.sqlite", runs=3)
+        program = """
+            import os, resource, sys
+            from vdisklab.errors import DatabaseBusyError, DatabaseError
+            from vdisklab.results.store import open_store
+            from tests.unit.results.values import a_measurement, a_run
+            with open_store(sys.argv[1]) as store:
+                campaign = store.campaign("campaign")
+                size = os.path.getsize(sys.argv[1])
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+                big = a_measurement(raw=os.urandom(1_000_000).hex())
+                try:
+                    store.add_run(a_run(campaign, block=9, measurements=(big,)))
+                except DatabaseError as error:
+                    print(error, "|", error.hint)
+                print(len(list(store.runs())))
+        """
+        sentence, left = output_of(program, os.fspath(file))
+        assert sentence.startswith(f"the database {file} cannot ")
+        assert "make room" in sentence
+        assert left == "3"
+        with open_store(os.fspath(file)) as store:
+            assert [run.block for run in store.runs()] == [1, 2, 3]
+
+    def test_a_database_that_may_only_be_read_is_read(self, open_directory: Path) -> None:
+        file = filled(open_directory / "lab.sqlite", runs=3)
+        program = """
+            import os, sys
+            from vdisklab.errors import DatabaseBusyError, DatabaseError
+            from vdisklab.results.store import open_store
+            from tests.unit.results.values import a_run
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            with open_store(sys.argv[1]) as store:
+                print(len(list(store.runs())))
+                try:
+                    store.add_run(a_run(store.campaigns()[0], block=9))
+                except DatabaseError as error:
+                    print(error)
+        """
+        file.chmod(0o444)
+        open_directory.chmod(0o555)
+        try:
+            printed = output_of(program, os.fspath(file))
+        finally:
+            open_directory.chmod(0o755)
+        assert printed == [
+            "3",
+            f"the database {file} cannot be written: it, or its directory, is read-only",
+        ]
+
+    def test_opening_a_current_database_loads_no_migrations(self, tmp_path: Path) -> None:
+        file = filled(tmp_path / "lab.sqlite", runs=1)
+        program = """
+            import sys
+            from vdisklab.results.store import open_store
+            with open_store(sys.argv[1]):
+                print("alembic" in sys.modules)
+        """
+        assert output_of(program, os.fspath(file)) == ["False"]
+
+
+class TestPostgresql:
+    def test_the_driver_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = importlib.util.find_spec
+        monkeypatch.setattr(
+            "importlib.util.find_spec", lambda name: None if name == "psycopg" else found(name)
+        )
+        error = refusal("postgresql://h/db")
+        assert "needs the Python package psycopg" in error.message
+        assert error.hint == "pip install 'vdisklab[postgresql]'"
+
+    def test_nobody_listens(self, tmp_path: Path) -> None:
+        error = refusal("postgresql://me:s3cret@127.0.0.1:9/db")
+        assert error.message == (
+            "the database postgresql://me@127.0.0.1:9/db does not answer: connection refused"
+        )
+        error = refusal(f"postgresql://me:s3cret@/db?host={tmp_path}")
+        assert "there is no such socket" in error.message
+
+    def test_the_host_is_not_known(self) -> None:
+        error = refusal("postgresql://me:s3cret@nowhere.invalid/db")
+        assert "nowhere.invalid/db is on a host that is not known" in error.message
+
+    def test_a_wrong_password_is_refused_and_not_shown(self, server: Server) -> None:
+        error = refusal(server.tcp_url(password="s3cret"))  # noqa: S106 - a wrong one
+        assert "refuses the password" in error.message
+        assert "s3cret" not in f"{error} {error.hint}"
+
+    def test_no_password(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PGPASSFILE", "/nonexistent")
+        assert "wants a password" in refusal(server.tcp_url(password="")).message
+
+    def test_the_right_password(self, server: Server) -> None:
+        database = server.new_database().split("@/")[1].split("?")[0]
+        with open_store(server.tcp_url(password=PASSWORD, database=database)) as store:
+            assert PASSWORD not in str(store)
+
+    def test_a_database_that_does_not_exist(self, server: Server) -> None:
+        error = refusal(server.url("nowhere"))
+        assert "does not exist" in error.message
+        assert error.hint is not None
+        assert "createdb" in error.hint
+
+    def test_a_locked_table(self, server: Server) -> None:
+        url = server.new_database()
+        campaign = a_campaign()
+        with open_store(url, patience=0.1) as store, psycopg.connect(url) as holder:
+            store.add_campaign(campaign)
+            holder.execute("LOCK TABLE run")
+            with pytest.raises(DatabaseError, match="is locked by another program"):
+                store.add_run(a_run(campaign))
+            holder.rollback()
+            store.add_run(a_run(campaign))
+
+    def test_a_user_who_may_not_make_tables(self, server: Server) -> None:
+        url = server.new_database()
+        with psycopg.connect(url) as owner:
+            owner.execute("DROP ROLE IF EXISTS guest")
+            owner.execute("CREATE ROLE guest LOGIN")
+        error = refusal(url.replace("vdisklab@", "guest@"))
+        assert "does not let this user do that" in error.message
+
+    def test_a_server_that_restarted_is_found_again(self, server: Server) -> None:
+        url = server.new_database()
+        with open_store(url) as store:
+            store.add_campaign(a_campaign())
+            _drop_connections(server, url)
+            assert len(store.campaigns()) == 1
+
+    def test_a_connection_lost_within_a_transaction(self, server: Server) -> None:
+        url = server.new_database()
+        with open_store(url) as store:
+            with pytest.raises(DatabaseError, match="went away"):
+                _write_and_lose(store, server, url)
+            with store._database.reading() as connection:
+                assert connection.exec_driver_sql("SELECT count(*) FROM metric").scalar() == 0
+
+
+def _drop_connections(server: Server, url: str) -> None:
+    database = url.split("@/")[1].split("?", maxsplit=1)[0]
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+            (database,),
+        )
+
+
+def _write_and_lose(store: Store, server: Server, url: str) -> None:
+    with store._database.writing() as connection:
+        connection.exec_driver_sql("INSERT INTO metric VALUES ('a', 'b', 'c')")
+        _drop_connections(server, url)
+        connection.exec_driver_sql("INSERT INTO metric VALUES ('d', 'b', 'c')")

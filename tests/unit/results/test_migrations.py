@@ -1,0 +1,112 @@
+"""Schema versions: what an empty, older, newer or foreign database becomes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from vdisklab.errors import DatabaseError
+from vdisklab.results import migrations, schema
+from vdisklab.results.address import parse_address
+from vdisklab.results.database import Database, open_database
+from vdisklab.results.store import open_store
+
+from .programs import start
+
+SCRIPTS = Path(migrations.__file__).parent
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
+    """What lies below the store."""
+    with open_database(parse_address(url), create=True, patience=1.0) as opened:
+        yield opened
+
+
+def scripts_with(directory: Path, body: str) -> Path:
+    """A copy of the scripts with one more, `9999`."""
+    scripts = directory / "migrations"
+    shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+    (scripts / "versions" / "v9999_next.py").write_text(
+        "import sqlalchemy as sa\n"
+        "from alembic import op\n"
+        f'revision = "9999"\ndown_revision = "{migrations.LATEST}"\n'
+        "branch_labels = depends_on = None\n"
+        f"def upgrade():\n    op.create_table('extra', sa.Column('a', sa.Text))\n    {body}\n"
+    )
+    return scripts
+
+
+def test_the_newest_script_is_the_version_that_is_asked_for() -> None:
+    assert ScriptDirectory(str(SCRIPTS)).get_heads() == [migrations.LATEST]
+
+
+def test_the_scripts_make_the_tables_of_the_schema(database: Database) -> None:
+    with database.reading() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"version_table": migrations.VERSION_TABLE, "compare_type": True}
+        )
+        assert compare_metadata(context, schema.metadata) == []
+
+
+def test_an_older_database_is_brought_up_to_date(database: Database, tmp_path: Path) -> None:
+    scripts = scripts_with(tmp_path, "pass")
+    with database.writing() as connection:
+        migrations.upgrade(connection, scripts, latest="9999")
+    with database.reading() as connection:
+        assert migrations.schema_version(connection) == "9999"
+        assert "extra" in sa.inspect(connection).get_table_names()
+
+
+def test_a_migration_that_fails_leaves_nothing(database: Database, tmp_path: Path) -> None:
+    scripts = scripts_with(tmp_path, "op.execute('INSERT INTO nowhere VALUES (1)')")
+    with pytest.raises(DatabaseError, match="nowhere"), database.writing() as connection:
+        migrations.upgrade(connection, scripts, latest="9999")
+    with database.reading() as connection:
+        assert migrations.schema_version(connection) == migrations.LATEST
+        assert "extra" not in sa.inspect(connection).get_table_names()
+
+
+def test_two_that_open_an_empty_database_at_once_make_it_once(url: str) -> None:
+    program = """
+        import sys
+        from vdisklab.results.store import open_store
+        with open_store(sys.argv[1]):
+            pass
+    """
+    openers = [start(program, url) for _ in range(4)]
+    complaints = [opener.communicate(timeout=60)[1] for opener in openers]
+    assert complaints == [""] * 4
+    assert [opener.returncode for opener in openers] == [0] * 4
+
+
+def test_a_newer_database_is_refused(url: str, database: Database) -> None:
+    with database.writing() as connection:
+        connection.exec_driver_sql("UPDATE vdisklab_schema SET version_num = '0042'")
+    name = parse_address(url).url.database
+    sentence = (
+        f"the database {name} was written by a newer vdisklab: schema 0042; "
+        f"this one knows up to {migrations.LATEST}"
+    )
+    with pytest.raises(DatabaseError, match=sentence) as caught, open_store(url):
+        pytest.fail("not reached")
+    assert caught.value.hint == "update vdisklab, or give --db another database"
+
+
+def test_another_programs_database_is_left_alone(url: str) -> None:
+    engine = sa.create_engine(parse_address(url).url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE bookmarks (title TEXT)")
+    sentence = f"the database {parse_address(url).url.database} belongs to another program"
+    with pytest.raises(DatabaseError, match=sentence), open_store(url):
+        pytest.fail("not reached")
+    with engine.connect() as connection:
+        assert sa.inspect(connection).get_table_names() == ["bookmarks"]
+    engine.dispose()
