@@ -39,7 +39,12 @@ from vdisklab.errors import (
 from vdisklab.plan.build import NO_BASELINE
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.request import Request
-from vdisklab.render.claims import ClaimsAnswer, claims_document, claims_table, junit_xml
+from vdisklab.render.tables.claim_results import (
+    ClaimsAnswer,
+    claims_document,
+    claims_table,
+    junit_xml,
+)
 from vdisklab.units import MIB, format_bytes
 from vdisklab.workload.directions import directions_of
 

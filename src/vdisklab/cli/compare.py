@@ -29,8 +29,14 @@ from vdisklab.cli.tables import (
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.plan.qemu import without_qemu
-from vdisklab.render.comparison import ComparisonAnswer, comparison_document, comparison_table
-from vdisklab.render.published import PublishedAnswer, published_document, published_table
+from vdisklab.render.tables.comparison import (
+    ComparisonAnswer,
+    PublishedAnswer,
+    comparison_document,
+    comparison_table,
+    published_document,
+    published_table,
+)
 
 _QEMU = "qemu="
 

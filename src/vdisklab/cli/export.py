@@ -12,7 +12,7 @@ from vdisklab.export.form import Wish, for_any_qemu
 from vdisklab.export.registry import EXPORTERS, Form
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import durability
-from vdisklab.render.keeping import durability_sentence
+from vdisklab.render.tables.power_cuts import durability_sentence
 from vdisklab.units import parse_size
 
 _DOMAIN_TYPES = ("kvm", "qemu")

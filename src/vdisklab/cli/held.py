@@ -13,8 +13,8 @@ from vdisklab.cli.campaign_options import DEFAULT_PROFILE
 from vdisklab.cli.missing import Group, missing_groups, request_for, spell
 from vdisklab.cli.tables import Loaded
 from vdisklab.plan.request import Request
-from vdisklab.render.claims import ClaimsAnswer
-from vdisklab.render.published import PublishedAnswer
+from vdisklab.render.tables.claim_results import ClaimsAnswer
+from vdisklab.render.tables.comparison import PublishedAnswer
 
 
 def held_claims(

@@ -8,7 +8,7 @@ import typer
 
 from vdisklab.cli.tables import Format, FormatOption, emit
 from vdisklab.errors import PlanError
-from vdisklab.render.method import (
+from vdisklab.render.tables.explanations import (
     EXPLANATIONS,
     explanations_about,
     method_document,

@@ -36,7 +36,7 @@ from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.guest import Accelerator
 from vdisklab.render.document import Json, document
-from vdisklab.render.tables import Column, Table, Value, as_csv, sanitise, show, text
+from vdisklab.render.tables.layout import Column, Table, Value, as_csv, sanitise, show, text
 from vdisklab.units import counted, format_bytes, format_duration
 
 CommandsOption = Annotated[

@@ -42,7 +42,7 @@ from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.replay import Replayed, replayed
 from vdisklab.powercut.session import Lab, open_lab
 from vdisklab.progress import Note, Progress
-from vdisklab.render.powercut import power_cut_document, power_cut_table
+from vdisklab.render.tables.power_cuts import power_cut_document, power_cut_table
 from vdisklab.results.model import HostFacts
 from vdisklab.results.powercut import PowerCut
 from vdisklab.results.store import Store, open_store

@@ -17,7 +17,7 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.request import Request
 from vdisklab.render.document import document
-from vdisklab.render.tables import Column, Table, Value, as_records, text
+from vdisklab.render.tables.layout import Column, Table, Value, as_records, text
 from vdisklab.units import format_bytes, format_duration
 from vdisklab.workload.registry import builtin_profiles
 

@@ -46,7 +46,12 @@ from vdisklab.cli.tables import (
 )
 from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import PlanError
-from vdisklab.render.ranking import RankingAnswer, ranking_bars, ranking_document, ranking_table
+from vdisklab.render.tables.ranking import (
+    RankingAnswer,
+    ranking_bars,
+    ranking_document,
+    ranking_table,
+)
 
 DEFAULT_METRIC = "overall"
 SCORES = {DEFAULT_METRIC: Score.OVERALL, "read": Score.READ, "write": Score.WRITE}

@@ -39,7 +39,7 @@ from vdisklab.cli.tables import (
 from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import Need, example_of, parse_need
-from vdisklab.render.recommending import (
+from vdisklab.render.tables.recommendation import (
     RecommendationAnswer,
     recommendation_document,
     recommendation_table,

@@ -53,9 +53,9 @@ from vdisklab.cli.tables import (
 from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import HostError, PlanError
 from vdisklab.path.needs import Need, NeedKind
-from vdisklab.render.charts.drawing import drawing_aside
+from vdisklab.render.charts.svg import drawing_aside
 from vdisklab.render.page.contents import Contents, from_page_cache
-from vdisklab.render.recommending import RecommendationAnswer
+from vdisklab.render.tables.recommendation import RecommendationAnswer
 
 if TYPE_CHECKING:
     from vdisklab.render.page.files import Files

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vdisklab.cli.tables import DbOption, Format, FormatOption, emit, open_results
-from vdisklab.render.campaigns import campaigns_table, list_document, runs_table
+from vdisklab.render.tables.stored_runs import campaigns_table, list_document, runs_table
 
 
 def runs(

@@ -36,7 +36,7 @@ from vdisklab.path.segments import HOST
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.needs import DURABLE, Need, parse_need
 from vdisklab.plan.profile import Profile
-from vdisklab.render.keeping import basis
+from vdisklab.render.tables.power_cuts import basis
 from vdisklab.results.model import METRICS, Campaign, Direction
 from vdisklab.units import counted, format_duration, parse_duration
 from vdisklab.workload.directions import directions_of

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from vdisklab.cli.tables import DbOption, Format, FormatOption, emit, open_results
-from vdisklab.render.run import run_document, run_tables, samples_table
-from vdisklab.render.tables import sanitise
+from vdisklab.render.tables.layout import sanitise
+from vdisklab.render.tables.stored_runs import run_document, run_tables, samples_table
 
 
 def show(

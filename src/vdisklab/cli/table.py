@@ -27,19 +27,23 @@ from vdisklab.cli.tables import (
 )
 from vdisklab.cli.tables import load as load_campaigns
 from vdisklab.errors import PlanError
-from vdisklab.render.articles import (
+from vdisklab.render.document import document
+from vdisklab.render.tables.layout import Table, as_records, sanitise
+from vdisklab.render.tables.medians import (
     Medians,
     beside,
-    crystaldiskmark_text,
+    boot_table,
+    grid_table,
+    growth_table,
     measurements_table,
     medians,
     side_by_side,
 )
-from vdisklab.render.bonnie import bonnie_measurements, bonnie_text
-from vdisklab.render.document import document
-from vdisklab.render.grid import grid_table
-from vdisklab.render.systems import boot_table, growth_table
-from vdisklab.render.tables import Table, as_records, sanitise
+from vdisklab.render.tables.program_texts import (
+    bonnie_measurements,
+    bonnie_text,
+    crystaldiskmark_text,
+)
 from vdisklab.render.wording import caution
 from vdisklab.results.model import Campaign, Origin
 from vdisklab.workload.install import PROGRAM as INSTALL

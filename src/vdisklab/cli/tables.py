@@ -33,7 +33,7 @@ from vdisklab.host.ledger import state_directory
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import PageCache
 from vdisklab.render.document import Json
-from vdisklab.render.tables import Table, as_csv, show
+from vdisklab.render.tables.layout import Table, as_csv, show
 from vdisklab.results.address import default_url
 from vdisklab.results.model import Campaign, Run, Witnessed
 from vdisklab.results.observations import Example, RunCourse

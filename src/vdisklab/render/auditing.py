@@ -29,8 +29,12 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability
 from vdisklab.render import numbers
 from vdisklab.render.document import Json, document, findings_json
-from vdisklab.render.keeping import POWER_CUT_COLUMNS, durability_sentence, power_cut_values
-from vdisklab.render.tables import Column, Table, Value, text
+from vdisklab.render.tables.layout import Column, Table, Value, text
+from vdisklab.render.tables.power_cuts import (
+    POWER_CUT_COLUMNS,
+    durability_sentence,
+    power_cut_values,
+)
 from vdisklab.render.wording import caution
 from vdisklab.units import format_bytes
 

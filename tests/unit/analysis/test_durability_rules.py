@@ -7,7 +7,7 @@ import pytest
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Cuts, Keeping, PathVerdict, durability, forgets_fua
 from vdisklab.path.needs import Need, NeedKind, meets
-from vdisklab.render.keeping import durability_sentence
+from vdisklab.render.tables.power_cuts import durability_sentence
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from vdisklab.export.registry import EXPORTERS, Form
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Cuts, Keeping, PathVerdict, durability
 from vdisklab.path.needs import MEANING, NeedKind, meets, parse_need
-from vdisklab.render.keeping import power_cut_values
-from vdisklab.render.ranking import bar
+from vdisklab.render.tables.power_cuts import power_cut_values
+from vdisklab.render.tables.ranking import bar
 from vdisklab.results.model import Run
 from vdisklab.results.powercut import PowerCut
 from vdisklab.results.store import open_store

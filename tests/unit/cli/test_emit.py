@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.cli.tables import Format, emit
-from vdisklab.render.tables import Column, Table, text
+from vdisklab.render.tables.layout import Column, Table, text
 
 
 def table(key: str, value: str) -> Table:

@@ -11,7 +11,7 @@ from tests.unit.cli.fake_store import FakeStore, install
 from tests.unit.cli.test_answers import call, document
 from vdisklab.cli.method import method
 from vdisklab.errors import PlanError
-from vdisklab.render.method import EXPLANATIONS
+from vdisklab.render.tables.explanations import EXPLANATIONS
 
 
 def said(*arguments: str) -> str:

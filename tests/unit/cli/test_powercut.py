@@ -14,7 +14,7 @@ from tests.unit.results.test_power_cuts import FAILED, KEPT, LOST
 from vdisklab.cli import powercut as verb
 from vdisklab.cli.main import main
 from vdisklab.errors import HostError
-from vdisklab.render.powercut import power_cut_document, power_cut_table, verdict_word
+from vdisklab.render.tables.power_cuts import power_cut_document, power_cut_table, verdict_word
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from tests.unit.render.large import shapely
 from vdisklab.cli.report import gather
 from vdisklab.errors import HostError
 from vdisklab.host.deadline import wait_until
-from vdisklab.render.charts.drawing import Spec, draw_here, drawing_aside
 from vdisklab.render.charts.figures import figures
-from vdisklab.render.charts.vega import CSS
+from vdisklab.render.charts.svg import CSS, Spec, draw_here, drawing_aside
 
 
 def some_specs() -> list[Spec]:
@@ -30,7 +29,7 @@ def helpers() -> list[int]:
         with contextlib.suppress(OSError):
             argv = (entry / "cmdline").read_bytes().split(b"\0")
             parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            if b"vdisklab.render.charts.drawing" in argv and int(parent) == os.getpid():
+            if b"vdisklab.render.charts.svg" in argv and int(parent) == os.getpid():
                 found.append(int(entry.name))
     return found
 

@@ -23,7 +23,8 @@ from vdisklab.cli.main import main
 from vdisklab.cli.report import gather
 from vdisklab.errors import DatabaseError, HostError, PlanError
 from vdisklab.render.charts.figures import figures
-from vdisklab.render.charts.vega import CSS, for_page, to_svg
+from vdisklab.render.charts.svg import CSS, for_page
+from vdisklab.render.charts.vega import to_svg
 from vdisklab.render.page.contents import (
     Contents,
     answer_sentences,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from vdisklab.analysis.observations import MeasureKey, from_numbers
-from vdisklab.render.articles import medians, side_by_side
-from vdisklab.render.systems import boot_table, growth_table
-from vdisklab.render.tables import as_records
+from vdisklab.render.tables.layout import as_records
+from vdisklab.render.tables.medians import boot_table, growth_table, medians, side_by_side
 from vdisklab.results.model import Direction
 
 ORDER = ["install-first", "install-again"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from vdisklab.render.tables import (
+from vdisklab.render.tables.layout import (
     Column,
     Table,
     Value,

@@ -1,236 +1,37 @@
-"""The articles' figures from the user's own numbers: each is one function and one registry line."""
+"""All figures of a report, in the order of the articles."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from vdisklab.analysis.observations import split_label
-from vdisklab.analysis.recommend import candidates, parsed_once
-from vdisklab.analysis.score import Score
-from vdisklab.analysis.summary import Summary
-from vdisklab.path.disk_path import Attachment, DiskPath
+import altair as alt
+
+from vdisklab.analysis.recommend import candidates
 from vdisklab.path.durability import Keeping, PathVerdict, durability
-from vdisklab.path.segments import Bus
 from vdisklab.render import numbers
-from vdisklab.render.charts.figure import Figure
+from vdisklab.render.charts.bars import bar_figures, path_of
 from vdisklab.render.charts.lines import course_figure, latency_figure
-from vdisklab.render.charts.published_bars import published_figure
-from vdisklab.render.charts.vega import Bar, Palette, Point, bars, plane
+from vdisklab.render.charts.svg import Palette, Spec
+from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels, panel_rows
 from vdisklab.render.page.contents import Contents
+from vdisklab.render.tables.comparison import PublishedAnswer, compared_rows
 from vdisklab.results.model import Better
-
-MOST_BARS = 14
-"""A figure shows the best so many; the table has them all."""
 
 MOST_POINTS = 300
 """More points cover one another; those of the front always stay."""
 
-MOST_GROUPS = 4
-"""So many groups of bars stand below one another."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Recipe:
-    key: str
-    title: str
-    rows: Callable[[Contents], tuple[Sequence[Bar], str]]
-    missing: str
-    shared: bool = True  # else each group has an axis of its own
-    of_cells: bool = True  # else the bars are measurements of the baseline
-
-    def cells(self, rows: Sequence[Bar], contents: Contents) -> tuple[str, ...]:
-        """The cells that the bars are of."""
-        drawn = [row.label for row in rows] if self.of_cells else [contents.baseline]
-        return tuple(dict.fromkeys(drawn))
-
 
 def figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
     """All figures in the order of the articles; what was not measured says so."""
-    found = [_bar_figure(recipe, contents, palette) for recipe in _BARS]
     return (
-        *found,
+        *bar_figures(contents, palette),
         _safety(contents, palette),
         course_figure(contents, palette),
         latency_figure(contents, palette),
         published_figure(contents, palette),
     )
 
-
-def _bar_figure(recipe: _Recipe, contents: Contents, palette: Palette) -> Figure:
-    rows, unit = recipe.rows(contents)
-    if not rows:
-        return Figure(recipe.key, recipe.title, "", missing=recipe.missing)
-    spec = bars(rows, unit, palette, caution=contents.caution, shared=recipe.shared)
-    return Figure(
-        recipe.key, recipe.title, _told(recipe.title, rows, unit, contents), spec,
-        cells=recipe.cells(rows, contents),
-    )  # fmt: skip
-
-
-def _told(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -> str:
-    shown = "; ".join(
-        f"{f'{row.group}, ' if row.group else ''}{row.label}: {numbers.digits(row.value)}"
-        + (f" ({numbers.digits(row.low)} to {numbers.digits(row.high)})"
-           if row.low is not None and row.high is not None else "")
-        for row in rows
-    )  # fmt: skip
-    caution = f" {contents.caution}." if contents.caution else ""
-    return f"Bar chart, {title}, in {unit}: {shown}.{caution}"
-
-
-def _path(cell: str) -> DiskPath:
-    return parsed_once(split_label(cell)[0])
-
-
-def _rows(
-    found: Mapping[str, Summary], cells: Iterable[str], unit: str, *,
-    answer: str | None = None, most: int = MOST_BARS,
-) -> tuple[list[Bar], str]:  # fmt: skip
-    """Bars of some cells, best first, and the axis' unit; cells without the measure have none."""
-    there = [found[cell] for cell in cells if cell in found]
-    if not there:
-        return [], unit
-    lower = there[0].measure.quantity.better is Better.LOWER
-    there.sort(key=lambda summary: summary.median, reverse=not lower)
-    scale = numbers.scale(max(summary.median for summary in there), unit)
-    return [_bar(each, scale, answer) for each in there[:most]], scale.suffix.strip()
-
-
-def _bar(summary: Summary, scale: numbers.Scale, answer: str | None, group: str = "") -> Bar:
-    return Bar(
-        summary.cell,
-        summary.median / scale.factor,
-        None if summary.low is None else summary.low / scale.factor,
-        None if summary.high is None else summary.high / scale.factor,
-        group,
-        summary.cell == answer,
-    )
-
-
-def _answer(contents: Contents) -> str | None:
-    found = contents.recommendation
-    return None if found is None else found.recommendation.cell
-
-
-def _overall(contents: Contents) -> Mapping[str, Summary]:
-    return contents.of(contents.measure)
-
-
-def _unit(contents: Contents) -> str:
-    return contents.measure.quantity.unit
-
-
-def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
-    """What the host itself does: each measurement's bandwidth."""
-    keys = [key for key in contents.summaries if key.metric == "bandwidth"]
-    found = [
-        replace(contents.summaries[key][contents.baseline], cell=key.name)
-        for key in keys
-        if contents.baseline in contents.summaries[key]
-    ]
-    return _rows({each.cell: each for each in found}, [each.cell for each in found], "B/s")
-
-
-def _alike(contents: Contents, key: Callable[[DiskPath], object]) -> list[str]:
-    """The largest group of usable cells that differ in nothing but what `key` leaves out."""
-    groups: dict[object, list[str]] = {}
-    for cell, path in candidates(_overall(contents)).items():
-        groups.setdefault(key(path), []).append(cell)
-    best = max(groups.values(), key=len, default=[])
-    return best if len(best) > 1 else []
-
-
-def _cache_methods(contents: Contents) -> tuple[Sequence[Bar], str]:
-    cells = _alike(contents, lambda path: (path.layers, path.image, path.attachment))
-    return _rows(_overall(contents), cells, _unit(contents), answer=_answer(contents))
-
-
-def _storage_methods(contents: Contents) -> tuple[Sequence[Bar], str]:
-    cells = _alike(contents, lambda path: (path.cache, path.attachment))
-    return _rows(_overall(contents), cells, _unit(contents), answer=_answer(contents))
-
-
-def _buses(contents: Contents) -> tuple[Sequence[Bar], str]:
-    """IDE beside the other buses, with all else equal: the fastest stores on IDE."""
-    overall = _overall(contents)
-    groups: dict[tuple[object, ...], list[str]] = {}
-    ide: dict[tuple[object, ...], float] = {}
-    for cell, path in candidates(overall).items():
-        key = (path.layers, path.image, path.cache)
-        groups.setdefault(key, []).append(cell)
-        if path.attachment.bus is Bus.IDE:
-            ide[key] = max(ide.get(key, 0.0), overall[cell].median)
-    chosen = sorted(ide, key=lambda key: -ide[key])[:MOST_GROUPS]
-    top = max((overall[cell].median for key in chosen for cell in groups[key]), default=None)
-    scale = numbers.scale(top, _unit(contents))
-    shown = [
-        _bar(overall[cell], scale, _answer(contents), str(replace(_path(cell),
-             attachment=Attachment())))
-        for key in chosen
-        for cell in sorted(groups[key], key=lambda cell: -overall[cell].median)
-    ]  # fmt: skip
-    return shown, scale.suffix.strip()
-
-
-def _top(score: Score) -> Callable[[Contents], tuple[Sequence[Bar], str]]:
-    def rows(contents: Contents) -> tuple[Sequence[Bar], str]:
-        found = contents.of(score.key)
-        return _rows(found, candidates(found), "B/s", answer=_answer(contents), most=8)
-
-    return rows
-
-
-def _guest_and_host(contents: Contents) -> tuple[Sequence[Bar], str]:
-    """The answer beside the host, measurement by measurement."""
-    answer = _answer(contents)
-    if answer is None:
-        return [], "B/s"
-    pairs = [
-        (key, found[answer], found[contents.baseline])
-        for key, found in contents.summaries.items()
-        if key.metric == "bandwidth" and answer in found and contents.baseline in found
-    ]
-    top = min((max(a.median, b.median) for _, a, b in pairs), default=None)
-    scale = numbers.scale(top, "B/s")
-    shown = [
-        _bar(summary, scale, answer, key.name) for key, guest, host in pairs for summary in
-        (guest, host)
-    ]  # fmt: skip
-    return shown, scale.suffix.strip()
-
-
-def _thin(contents: Contents) -> tuple[Sequence[Bar], str]:
-    """Images that differ in their allocation alone."""
-    groups: dict[object, list[str]] = {}
-    for cell, path in candidates(_overall(contents)).items():
-        if path.image is not None:
-            options = tuple(o for o in path.image.options if o[0] != "preallocation")
-            key = (path.layers, path.image.format, options, path.cache, path.attachment)
-            groups.setdefault(key, []).append(cell)
-    cells = [cell for group in groups.values() if len(group) > 1 for cell in group]
-    return _rows(_overall(contents), cells, _unit(contents), answer=_answer(contents))
-
-
-_BARS = (
-    _Recipe("baseline", "Baseline performance: the host itself", _baseline,
-            "vdisklab run host PATHS…", of_cells=False),
-    _Recipe("cache-methods", "Cache methods", _cache_methods,
-            "vdisklab run raw/{none,writeback,writethrough,directsync,unsafe,default} host"),
-    _Recipe("storage-methods", "Storage methods", _storage_methods,
-            "vdisklab run {ext4,xfs,btrfs}/{raw,qcow2}/none host"),
-    _Recipe("ide", "IDE performance", _buses, "vdisklab run raw/none/{ide,virtio} host"),
-    _Recipe("top-read", "Top performers, weighted read", _top(Score.READ),
-            "vdisklab run PATHS… host"),
-    _Recipe("top-write", "Top performers, weighted write", _top(Score.WRITE),
-            "vdisklab run PATHS… host"),
-    _Recipe("top-overall", "Top performers, weighted overall", _top(Score.OVERALL),
-            "vdisklab run PATHS… host"),
-    _Recipe("guest-host", "Guest against host", _guest_and_host,
-            "vdisklab run host PATHS…", shared=False),
-    _Recipe("thin", "Thin against allocated", _thin,
-            "vdisklab run qcow2:preallocation={off,metadata,full}/none host"),
-)  # fmt: skip
 
 _KEPT_ALL, _KEPT_FLUSHED = "kept all without a flush, tested", "kept all that was flushed, tested"
 _SAFE_ALL, _SAFE_FLUSHED = "safe without a flush, not tested", "safe once flushed, not tested"
@@ -240,7 +41,7 @@ _SAFETIES = (_KEPT_ALL, _KEPT_FLUSHED, _SAFE_ALL, _SAFE_FLUSHED, _LOSES, _LOST)
 
 def _safety_of(cell: str, contents: Contents) -> str:
     """By the verdict of power cuts where there is one, else by rule: which of both is said."""
-    found = durability(_path(cell), contents.verdicts)
+    found = durability(path_of(cell), contents.verdicts)
     tested = found.tested or PathVerdict("")
     flushed, unflushed = tested.flushed.kept, tested.unflushed.kept
     if flushed is False or found.keeping is Keeping.LOST_IN_TEST:
@@ -260,11 +61,13 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
     The answer stands with them: it goes by differences within blocks, and may tie with one of them.
     """
     title = "Speed against safety"
-    overall = _overall(contents)
+    overall = contents.of(contents.measure)
     cells = [cell for cell in candidates(overall) if cell in overall]
     if not cells or contents.measure.quantity.better is Better.LOWER:
         return Figure("safety", title, "", missing="vdisklab run PATHS… host")
-    scale = numbers.scale(max(overall[cell].median for cell in cells), _unit(contents))
+    scale = numbers.scale(
+        max(overall[cell].median for cell in cells), contents.measure.quantity.unit
+    )
     placed = [(cell, _safety_of(cell, contents), overall[cell].median) for cell in cells]
     best_so_far = 0.0
     front = set()
@@ -287,3 +90,126 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
     alt = f"Chart of speed in {unit} against safety. {what}: {told}."
     note = "Orange and named: the answer, and what no other path beats in both (by medians)."
     return Figure("safety", title, alt, spec, note=note, cells=tuple(sorted(front)))
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A cell in the plane of safety and speed; the front is what nothing beats in both."""
+
+    label: str
+    safety: str
+    value: float
+    front: bool
+
+
+def plane(
+    points: Sequence[Point], order: Sequence[str], unit: str, palette: Palette, *,
+    caution: str | None,
+) -> Spec:  # fmt: skip
+    """Speed against safety; only the front is labelled, as the rest would hide it."""
+    values = [
+        {
+            "label": point.label if point.front else "", "safety": point.safety,
+            "value": point.value, "colour": palette.highlight if point.front else palette.muted,
+        }
+        for point in sorted(points, key=lambda point: point.front)  # the front is drawn last
+    ]  # fmt: skip
+    base = alt.Chart(alt.InlineData(values=values)).encode(
+        x=alt.X("value:Q", title=unit, scale=alt.Scale(zero=True)),
+        y=alt.Y("safety:N", sort=list(order), title=None, axis=labels(),
+                scale=alt.Scale(domain=list(order))),
+        color=alt.Color("colour:N", scale=None),
+    )  # fmt: skip
+    dots = base.mark_circle(size=70, opacity=0.85)
+    words = base.mark_text(align="right", dy=-11, fontSize=11).encode(text="label:N")
+    chart = alt.layer(dots, words).properties(width=WIDTH, height=alt.Step(44))
+    return finished(chart, palette, caution)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A published ratio and ours, both over the baseline of their own machine."""
+
+    panel: str
+    label: str
+    published: float
+    ours: float
+    low: float | None
+    high: float | None
+
+
+def beside(rows: Sequence[Beside], palette: Palette, *, caution: str | None) -> Spec:
+    """Ours as dots with intervals, what was published as diamonds, on a logarithmic axis."""
+    ours, theirs = "measured here", "published (other hardware)"
+    values = [
+        {
+            "panel": row.panel, "label": row.label, "ratio": value, "who": who,
+            "low": row.low if who == ours else None, "high": row.high if who == ours else None,
+        }
+        for row in rows
+        for who, value in ((ours, row.ours), (theirs, row.published))
+    ]  # fmt: skip
+    base = alt.Chart(alt.InlineData(values=values)).encode(
+        y=alt.Y("label:N", sort=None, title=None, axis=labels()),
+        x=alt.X("ratio:Q", title="times the baseline of the same machine",
+                scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=6)),
+        color=alt.Color("who:N", scale=alt.Scale(domain=[ours, theirs],
+                                                 range=[palette.bar, palette.highlight]),
+                        legend=alt.Legend(title=None, orient="bottom", columns=2)),
+    )  # fmt: skip
+    lines = (
+        base.transform_filter("datum.low !== null")
+        .mark_rule(strokeWidth=1.5)
+        .encode(x="low:Q", x2="high:Q")
+    )
+    shapes = alt.Scale(domain=[ours, theirs], range=["circle", "diamond"])
+    dots = base.mark_point(size=70, filled=True, opacity=1).encode(
+        shape=alt.Shape("who:N", scale=shapes)
+    )
+    chart = (
+        alt.layer(lines, dots)
+        .properties(width=WIDTH - 120, height=alt.Step(20))
+        .facet(row=panel_rows(palette), spacing=12)
+        .resolve_scale(y="independent")
+    )  # fmt: skip
+    return finished(chart, palette, caution)
+
+
+MOST_ROWS = 12
+"""So many numbers of a series are drawn; its table has them all."""
+
+
+def published_figure(contents: Contents, palette: Palette) -> Figure:
+    """Published ratios as diamonds, ours as dots with intervals; a panel for each series."""
+    title = "Published numbers beside yours"
+    rows = [row for answer in contents.published for row in _rows(answer)]
+    if not rows:
+        missing = "vdisklab run {raw,qcow2}/{none,writeback,writethrough,unsafe} host"
+        return Figure("published", title, "", missing=missing)
+    caution = contents.caution
+    spec = beside(rows, palette, caution=f"here {caution}" if caution else None)
+    told = "; ".join(
+        f"{row.panel}, {row.label}: published {numbers.ratio(row.published)}, "
+        f"here {numbers.ratio(row.ours)}"
+        for row in rows
+    )
+    said = f" Here {caution}." if caution else ""
+    cells = tuple(
+        dict.fromkeys(
+            row.cell.label for answer in contents.published for row in compared_rows(answer)
+        )
+    )
+    return Figure(
+        "published", title, f"Dot chart of ratios to each machine's own baseline: {told}.{said}",
+        spec, note="Published numbers are of other hardware: shapes compare, values do not.",
+        cells=cells,
+    )  # fmt: skip
+
+
+def _rows(answer: PublishedAnswer) -> Iterable[Beside]:
+    series = answer.comparison.tables[0].series
+    panel = f"{series}, over {answer.comparison.baseline.label}"
+    for row in compared_rows(answer)[:MOST_ROWS]:
+        if row.ours.ratio:
+            label = f"{row.cell.label}, {row.number.measure}"
+            yield Beside(panel, label, row.published, row.ours.ratio, row.ours.low, row.ours.high)

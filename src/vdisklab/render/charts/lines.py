@@ -1,17 +1,18 @@
-"""The figures that are lines: bandwidth over time with its stalls, and latency percentiles."""
+"""Line charts: bandwidth over time with its stalls, and latency percentiles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+import altair as alt
 import numpy as np
 
 from vdisklab.analysis.courses import STALL_BELOW, Course, coarser
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.render import numbers
-from vdisklab.render.charts.figure import Figure
-from vdisklab.render.charts.linecharts import Moment, over_time
-from vdisklab.render.charts.vega import Palette, Step, percentiles
+from vdisklab.render.charts.svg import Palette, Spec
+from vdisklab.render.charts.vega import WIDTH, Figure, finished, panel_rows
 from vdisklab.render.page.contents import Contents
 from vdisklab.results.model import Direction
 
@@ -140,3 +141,89 @@ def latency_figure(contents: Contents, palette: Palette) -> Figure:
         note="Percentiles are of each run; drawn is their median over the runs.",
         cells=tuple(dict.fromkeys(row.label for row in rows)),
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One interval of one run, at its middle in seconds; `width` seconds long."""
+
+    panel: str
+    label: str
+    run: str
+    second: float
+    value: float
+    stalled: bool
+
+
+def over_time(rows: Sequence[Moment], unit: str, palette: Palette, *, caution: str | None) -> Spec:
+    """Panels below one another: a line for each run, in its cell's colour; crosses are stalls."""
+    values = [
+        {
+            "panel": row.panel, "label": row.label, "run": row.run, "second": row.second,
+            "value": row.value, "stalled": row.stalled,
+        }
+        for row in rows
+    ]  # fmt: skip
+    names = list(dict.fromkeys(row.label for row in rows))
+    colours = [palette.highlight, palette.bar, palette.muted, palette.ink]
+    dashes = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
+    base = alt.Chart(alt.InlineData(values=values)).encode(
+        x=alt.X("second:Q", title="seconds from the start of the measurement",
+                axis=alt.Axis(tickMinStep=1)),
+        y=alt.Y("value:Q", title=unit, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=4)),
+        color=alt.Color("label:N", scale=alt.Scale(domain=names, range=colours[: len(names)]),
+                        legend=alt.Legend(title=None, orient="bottom", columns=1,
+                                          labelLimit=500, symbolType="stroke")),
+    )  # fmt: skip
+    lines = base.mark_line(strokeWidth=1.6, opacity=0.85, point=alt.OverlayMarkDef(size=12)).encode(
+        detail="run:N",
+        strokeDash=alt.StrokeDash(
+            "label:N", legend=None, scale=alt.Scale(domain=names, range=dashes[: len(names)])
+        ),
+    )
+    crosses = (
+        base.transform_filter("datum.stalled")
+        .mark_point(shape="cross", angle=45, size=130, filled=True, opacity=1)
+        .encode(color=alt.value(palette.ink))
+    )
+    chart = (
+        alt.layer(lines, crosses)
+        .properties(width=WIDTH, height=130)
+        .facet(row=panel_rows(palette), spacing=16)
+        .resolve_scale(y="independent")
+    )  # fmt: skip
+    return finished(chart, palette, caution)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One percentile of one cell."""
+
+    label: str
+    percentile: str
+    value: float
+
+
+def percentiles(rows: Sequence[Step], unit: str, palette: Palette, *, caution: str | None) -> Spec:
+    """Latency by percentile, one line per cell, on a logarithmic axis."""
+    values = [{"label": r.label, "percentile": r.percentile, "value": r.value} for r in rows]
+    order = list(dict.fromkeys(row.percentile for row in rows))
+    names = list(dict.fromkeys(row.label for row in rows))
+    dashes = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]][: len(names)]
+    colours = [palette.highlight, palette.bar, palette.muted, palette.ink, palette.bar]
+    chart = (
+        alt.Chart(alt.InlineData(values=values))
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("percentile:N", sort=order, title="percentile", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("value:Q", title=unit, scale=alt.Scale(type="log"),
+                    axis=alt.Axis(tickCount=4)),
+            color=alt.Color("label:N", scale=alt.Scale(domain=names, range=colours),
+                            legend=alt.Legend(title=None, orient="bottom", columns=1,
+                                              labelLimit=500)),
+            strokeDash=alt.StrokeDash("label:N", legend=None,
+                                      scale=alt.Scale(domain=names, range=dashes)),
+        )
+        .properties(width=WIDTH, height=240)
+    )  # fmt: skip
+    return finished(chart, palette, caution)

@@ -7,10 +7,9 @@ import json
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
-from vdisklab.render.charts.drawing import Draw, draw_here
 from vdisklab.render.charts.figures import figures
-from vdisklab.render.charts.vega import LIGHT, to_png, to_svg
-from vdisklab.render.claims import claims_document
+from vdisklab.render.charts.svg import LIGHT, Draw, draw_here
+from vdisklab.render.charts.vega import to_png, to_svg
 from vdisklab.render.document import campaign_json, document, findings_json
 from vdisklab.render.page.contents import (
     Contents,
@@ -21,9 +20,10 @@ from vdisklab.render.page.contents import (
 )
 from vdisklab.render.page.html import render_page
 from vdisklab.render.page.markdown import to_markdown
-from vdisklab.render.published import published_document
-from vdisklab.render.recommending import recommendation_document
-from vdisklab.render.tables import as_csv, as_records
+from vdisklab.render.tables.claim_results import claims_document
+from vdisklab.render.tables.comparison import published_document
+from vdisklab.render.tables.layout import as_csv, as_records
+from vdisklab.render.tables.recommendation import recommendation_document
 
 Files = Mapping[str, bytes]
 """Names and contents; one file, or one for each figure."""

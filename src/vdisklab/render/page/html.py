@@ -27,24 +27,21 @@ from vdisklab.analysis.observations import Floats, MeasureKey, split_label
 from vdisklab.analysis.recommend import parsed_once
 from vdisklab.analysis.summary import Summaries
 from vdisklab.render import numbers
-from vdisklab.render.charts.drawing import Draw, draw_here
-from vdisklab.render.charts.figure import Figure
 from vdisklab.render.charts.figures import figures
-from vdisklab.render.charts.vega import CSS, for_page, harmless
-from vdisklab.render.page.article_sections import (
-    claim_rows,
-    claims_title,
-    published_parts,
-    unmeasured_claims,
-)
+from vdisklab.render.charts.svg import CSS, Draw, draw_here, for_page
+from vdisklab.render.charts.vega import Figure, harmless
 from vdisklab.render.page.contents import (
     Contents,
     answer_sentences,
+    claim_rows,
+    claims_title,
     doubt_sentences,
     doubts_by_cell,
     headline,
+    published_parts,
+    unmeasured_claims,
 )
-from vdisklab.render.tables import sanitise
+from vdisklab.render.tables.layout import sanitise
 from vdisklab.results.observations import Example
 
 FIRST_PAGE = 50

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 
 from vdisklab.analysis.observations import split_label
 from vdisklab.render import numbers
-from vdisklab.render.page.article_sections import claim_rows, claims_title
 from vdisklab.render.page.contents import (
     Contents,
     answer_sentences,
+    claim_rows,
+    claims_title,
     doubt_sentences,
     headline,
     score_keys,
 )
-from vdisklab.render.tables import sanitise_line
+from vdisklab.render.tables.layout import sanitise_line
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from vdisklab.analysis.observations import MeasureKey, from_numbers
-from vdisklab.render.articles import (
+from vdisklab.render.numbers import MISSING
+from vdisklab.render.tables.layout import Column, as_records
+from vdisklab.render.tables.medians import (
     Medians,
-    crystaldiskmark_text,
+    grid_table,
     measurements_table,
     medians,
 )
-from vdisklab.render.bonnie import bonnie_measurements, bonnie_text
-from vdisklab.render.grid import grid_table
-from vdisklab.render.numbers import MISSING
-from vdisklab.render.tables import Column, as_records
+from vdisklab.render.tables.program_texts import (
+    bonnie_measurements,
+    bonnie_text,
+    crystaldiskmark_text,
+)
 from vdisklab.results.model import Direction
 from vdisklab.workload.importers.recognise import recognise
 

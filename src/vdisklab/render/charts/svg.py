@@ -7,6 +7,7 @@ process run meanwhile.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from xml.etree.ElementTree import Element, tostring
 
 import vl_convert
+from defusedxml.ElementTree import fromstring
 
 from vdisklab.errors import HostError
 
@@ -84,3 +87,72 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """The colours of a chart; `highlight` marks the answer, `muted` what is beside it."""
+
+    ink: str
+    grid: str
+    bar: str
+    highlight: str
+    muted: str
+    paper: str | None
+
+
+LIGHT = Palette("#1b1f24", "#d8dde3", "#3b78b5", "#c4570c", "#8a939d", "#ffffff")
+CSS = Palette("#010203", "#010204", "#010205", "#010206", "#010207", None)
+
+_VARIABLES = {CSS.ink: "ink", CSS.grid: "line", CSS.bar: "bar", CSS.highlight: "highlight",
+              CSS.muted: "muted"}  # fmt: skip
+
+
+_SVG = "{http://www.w3.org/2000/svg}"
+
+
+_ELEMENTS = frozenset({"svg", "g", "path", "rect", "line", "text", "tspan", "circle", "defs",
+                       "clipPath", "title"})  # fmt: skip
+
+
+_REFERENCE = re.compile(r"url\((?!#)|javascript:|data:", re.IGNORECASE)
+
+
+def for_page(svg: str, name: str, description: str) -> str:
+    """A drawn chart for a page: only drawing elements, colours of the style sheet, a description.
+
+    Labels come from other people's names, so what the renderer made of them is not trusted: any
+    element that does not draw, any handler and any reference to elsewhere is left out.
+    """
+    root: Element = fromstring(svg)
+    _keep_drawing(root)
+    for attribute in ("class", "version"):
+        root.attrib.pop(attribute, None)
+    root.set("role", "img")
+    root.set("aria-label", description)
+    width, height = root.attrib.pop("width", ""), root.attrib.pop("height", "")
+    root.set("viewBox", root.get("viewBox") or f"0 0 {width} {height}")
+    # Full size on a wide screen, smaller on a narrow one.
+    root.set("class", "chart")
+    root.set("width", width)
+    text = tostring(root, encoding="unicode")
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, f"var(--{variable})")
+    # Identifiers are the page's, so they have to differ from figure to figure.
+    text = re.sub(r'(id="|url\(#)', rf"\g<1>{name}-", text)
+    return text.replace("ns0:", "").replace("xmlns:ns0", "xmlns")
+
+
+def _keep_drawing(element: Element) -> None:
+    for child in list(element):
+        # Comments and instructions have a function for a tag.
+        if str(child.tag).removeprefix(_SVG) not in _ELEMENTS:
+            element.remove(child)
+        else:
+            _keep_drawing(child)
+    for name, value in list(element.attrib.items()):
+        bare = name.rpartition("}")[2].lower()
+        if bare.startswith(("on", "aria-")) or bare in ("href", "style", "role") or (
+            _REFERENCE.search(value)
+        ):  # fmt: skip
+            del element.attrib[name]

@@ -12,7 +12,7 @@ from vdisklab.analysis.compare import MOST_BLOCKS
 from vdisklab.analysis.diagnostics import ceilings, stability, witness
 from vdisklab.analysis.intervals import MIN_BLOCKS, ORDER_STATISTICS_FROM
 from vdisklab.render.document import Json, document
-from vdisklab.render.tables import Column, Table, text
+from vdisklab.render.tables.layout import Column, Table, text
 
 
 @dataclass(frozen=True, slots=True)

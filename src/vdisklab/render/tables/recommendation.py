@@ -16,8 +16,8 @@ from vdisklab.analysis.summary import Summary
 from vdisklab.path.needs import MEANING
 from vdisklab.render import numbers
 from vdisklab.render.document import Json, campaign_json, document, findings_json
-from vdisklab.render.keeping import basis_sentence, durability_sentence, keeping_word
-from vdisklab.render.tables import Column, Table, Value, text
+from vdisklab.render.tables.layout import Column, Table, Value, text
+from vdisklab.render.tables.power_cuts import basis_sentence, durability_sentence, keeping_word
 from vdisklab.render.wording import caution, sentence
 from vdisklab.results.model import Campaign
 

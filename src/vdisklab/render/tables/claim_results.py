@@ -13,7 +13,7 @@ from vdisklab.analysis.claims import ClaimAnswer, ClaimVerdict, Void
 from vdisklab.analysis.diagnostics.findings import Caveats, Finding
 from vdisklab.render import numbers
 from vdisklab.render.document import Json, campaign_json, document, findings_json
-from vdisklab.render.tables import Column, Table, Value, as_records, sanitise_line, text
+from vdisklab.render.tables.layout import Column, Table, Value, as_records, sanitise_line, text
 from vdisklab.render.wording import caution, sentence
 from vdisklab.results.model import Campaign
 from vdisklab.units import counted

@@ -17,8 +17,8 @@ from vdisklab.analysis.summary import Summary
 from vdisklab.path.durability import Verdicts
 from vdisklab.render import numbers
 from vdisklab.render.document import Json, campaign_json, document, findings_json
-from vdisklab.render.keeping import POWER_CUT_COLUMNS, power_cut_values
-from vdisklab.render.tables import Column, Raw, Table, Value, as_records, text
+from vdisklab.render.tables.layout import Column, Raw, Table, Value, as_records, text
+from vdisklab.render.tables.power_cuts import POWER_CUT_COLUMNS, power_cut_values
 from vdisklab.render.wording import caution, sentence
 from vdisklab.results.model import Campaign, Direction
 from vdisklab.units import counted

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 from vdisklab.analysis.observations import Observations
-from vdisklab.render.articles import MEDIANS, Medians
+from vdisklab.render import numbers
+from vdisklab.render.tables.medians import MEDIANS, Medians
 from vdisklab.results.model import Direction
 
 _FILE = (
@@ -68,3 +70,62 @@ def bonnie_measurements(observations: Observations) -> list[str]:
     """The measurements that have a number that only bonnie++ gives."""
     own = {metric for metric, _ in (*_FILE, *_SMALL)} - {"bandwidth"}
     return sorted({each.name for each in observations.measures if each.metric in own})
+
+
+_WIDTH = 78
+
+
+_CRYSTAL_ROWS = (
+    ("SEQ    1MiB (Q=  8, T= 1)", "seq1m-q8t1"),
+    ("SEQ    1MiB (Q=  1, T= 1)", "seq1m-q1t1"),
+    ("RND    4KiB (Q= 32, T= 1)", "rnd4k-q32t1"),
+    ("RND    4KiB (Q=  1, T= 1)", "rnd4k-q1t1"),
+)
+
+
+def crystaldiskmark_text(found: Medians, cell: str, version: str, how: str) -> str:
+    """CrystalDiskMark 8's text for one cell, with what is not measured left as a dash.
+
+    `how` says where the numbers are from: `measured with fio`.
+    """
+    line = "-" * _WIDTH
+    parts = [
+        line,
+        f"vdisklab {version}, in the layout of CrystalDiskMark 8: {cell}",
+        line,
+        "* MB/s = 1,000,000 bytes/s [SATA/600 = 600,000,000 bytes/s]",
+        "* KB = 1000 bytes, KiB = 1024 bytes",
+        f"* {MEDIANS} (at most {found.runs}), {how}",
+    ]
+    parts += ["", "[Read]", *_crystal_lines(found, cell, "read", Direction.READ)]
+    parts += ["", "[Write]", *_crystal_lines(found, cell, "write", Direction.WRITE)]
+    for mix in _mixes(found, cell):
+        share = int(mix.removeprefix("mix") or 0)
+        heading = f"[Mix] Read {share}%/Write {100 - share}%" if share else "[Mix]"
+        parts += ["", heading, *_crystal_lines(found, cell, mix, Direction.NONE)]
+    return "\n".join([*parts, ""])
+
+
+def _mixes(found: Medians, cell: str) -> list[str]:
+    """The mixed tests that a cell has: `mix70` for 70 % reads. Only imported texts have any."""
+    stems = "|".join(stem for _, stem in _CRYSTAL_ROWS)
+    names = [name for where, name, _, _ in found.values if where == cell]
+    seen = [re.fullmatch(rf"(?:{stems})-(mix[0-9]*)", name) for name in names]
+    return sorted({match[1] for match in seen if match is not None})
+
+
+def _crystal_lines(found: Medians, cell: str, way: str, direction: Direction) -> Iterator[str]:
+    for title, stem in _CRYSTAL_ROWS:
+        name = f"{stem}-{way}"
+        bandwidth = found.get(cell, name, direction, "bandwidth")
+        iops = found.get(cell, name, direction, "iops")
+        latency = found.get(cell, name, direction, "latency_mean")
+        yield (
+            f"  {title}: {_fixed(bandwidth, 1e6, 9, 3)} MB/s [{_fixed(iops, 1, 9, 1)} IOPS] "
+            f"<{_fixed(latency, 1e-6, 9, 2)} us>"
+        )
+
+
+def _fixed(value: float | None, unit: float, width: int, places: int) -> str:
+    shown = numbers.MISSING if value is None else f"{value / unit:.{places}f}"
+    return shown.rjust(width)

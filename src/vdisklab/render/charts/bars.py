@@ -1,0 +1,286 @@
+"""The articles' bar charts from the user's own numbers: one function and one table row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import altair as alt
+
+from vdisklab.analysis.observations import split_label
+from vdisklab.analysis.recommend import candidates, parsed_once
+from vdisklab.analysis.score import Score
+from vdisklab.analysis.summary import Summary
+from vdisklab.path.disk_path import Attachment, DiskPath
+from vdisklab.path.segments import Bus
+from vdisklab.render import numbers
+from vdisklab.render.charts.svg import Palette, Spec
+from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels
+from vdisklab.render.page.contents import Contents
+from vdisklab.results.model import Better
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One value with its interval, in the unit that the chart's axis names."""
+
+    label: str
+    value: float
+    low: float | None
+    high: float | None
+    group: str = ""
+    highlight: bool = False
+
+
+def bars(
+    rows: Sequence[Bar], unit: str, palette: Palette, *, caution: str | None, shared: bool = True
+) -> Spec:
+    """Horizontal bars from zero, with intervals as lines; several groups stand below another.
+
+    `shared` is False where groups are different quantities: then each has an axis of its own.
+    """
+    values = [
+        {
+            "label": row.label, "value": row.value, "low": row.low, "high": row.high,
+            "group": row.group, "colour": palette.highlight if row.highlight else palette.bar,
+        }
+        for row in rows
+    ]  # fmt: skip
+    base = alt.Chart(alt.InlineData(values=values)).encode(
+        y=alt.Y("label:N", sort=None, title=None, axis=labels())
+    )
+    drawn = base.mark_bar(height=13).encode(
+        x=alt.X("value:Q", title=unit, scale=alt.Scale(zero=True)),
+        color=alt.Color("colour:N", scale=None),
+    )
+    lines = base.mark_rule(strokeWidth=1.5, color=palette.ink).encode(x="low:Q", x2="high:Q")
+    ends = base.mark_tick(thickness=1.5, height=7, color=palette.ink)
+    chart: Any = alt.layer(
+        drawn,
+        lines,
+        ends.encode(x="low:Q"),
+        ends.encode(x="high:Q"),
+    ).properties(width=WIDTH, height=alt.Step(20))
+    if any(row.group for row in rows):
+        chart = chart.facet(
+            row=alt.Row("group:N", sort=None, title=None,
+                        header=alt.Header(labelAngle=0, labelAlign="left", labelOrient="top",
+                                          labelAnchor="start",
+                                          labelFontWeight="bold", labelColor=palette.ink)),
+            spacing=12,
+        ).resolve_scale(y="independent", x="shared" if shared else "independent")  # fmt: skip
+    return finished(chart, palette, caution)
+
+
+MOST_BARS = 14
+"""A figure shows the best so many; the table has them all."""
+
+
+MOST_GROUPS = 4
+"""So many groups of bars stand below one another."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    key: str
+    title: str
+    rows: Callable[[Contents], tuple[Sequence[Bar], str]]
+    missing: str
+    shared: bool = True  # else each group has an axis of its own
+    of_cells: bool = True  # else the bars are measurements of the baseline
+
+    def cells(self, rows: Sequence[Bar], contents: Contents) -> tuple[str, ...]:
+        """The cells that the bars are of."""
+        drawn = [row.label for row in rows] if self.of_cells else [contents.baseline]
+        return tuple(dict.fromkeys(drawn))
+
+
+def _bar_figure(recipe: _Recipe, contents: Contents, palette: Palette) -> Figure:
+    rows, unit = recipe.rows(contents)
+    if not rows:
+        return Figure(recipe.key, recipe.title, "", missing=recipe.missing)
+    spec = bars(rows, unit, palette, caution=contents.caution, shared=recipe.shared)
+    return Figure(
+        recipe.key, recipe.title, _told(recipe.title, rows, unit, contents), spec,
+        cells=recipe.cells(rows, contents),
+    )  # fmt: skip
+
+
+def _told(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -> str:
+    shown = "; ".join(
+        f"{f'{row.group}, ' if row.group else ''}{row.label}: {numbers.digits(row.value)}"
+        + (f" ({numbers.digits(row.low)} to {numbers.digits(row.high)})"
+           if row.low is not None and row.high is not None else "")
+        for row in rows
+    )  # fmt: skip
+    caution = f" {contents.caution}." if contents.caution else ""
+    return f"Bar chart, {title}, in {unit}: {shown}.{caution}"
+
+
+def path_of(cell: str) -> DiskPath:
+    """The disk path of a cell."""
+    return parsed_once(split_label(cell)[0])
+
+
+def _rows(
+    found: Mapping[str, Summary], cells: Iterable[str], unit: str, *,
+    answer: str | None = None, most: int = MOST_BARS,
+) -> tuple[list[Bar], str]:  # fmt: skip
+    """Bars of some cells, best first, and the axis' unit; cells without the measure have none."""
+    there = [found[cell] for cell in cells if cell in found]
+    if not there:
+        return [], unit
+    lower = there[0].measure.quantity.better is Better.LOWER
+    there.sort(key=lambda summary: summary.median, reverse=not lower)
+    scale = numbers.scale(max(summary.median for summary in there), unit)
+    return [_bar(each, scale, answer) for each in there[:most]], scale.suffix.strip()
+
+
+def _bar(summary: Summary, scale: numbers.Scale, answer: str | None, group: str = "") -> Bar:
+    return Bar(
+        summary.cell,
+        summary.median / scale.factor,
+        None if summary.low is None else summary.low / scale.factor,
+        None if summary.high is None else summary.high / scale.factor,
+        group,
+        summary.cell == answer,
+    )
+
+
+def answer_cell(contents: Contents) -> str | None:
+    """The recommended cell; None without a recommendation."""
+    found = contents.recommendation
+    return None if found is None else found.recommendation.cell
+
+
+def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
+    """What the host itself does: each measurement's bandwidth."""
+    keys = [key for key in contents.summaries if key.metric == "bandwidth"]
+    found = [
+        replace(contents.summaries[key][contents.baseline], cell=key.name)
+        for key in keys
+        if contents.baseline in contents.summaries[key]
+    ]
+    return _rows({each.cell: each for each in found}, [each.cell for each in found], "B/s")
+
+
+def _alike(contents: Contents, key: Callable[[DiskPath], object]) -> list[str]:
+    """The largest group of usable cells that differ in nothing but what `key` leaves out."""
+    groups: dict[object, list[str]] = {}
+    for cell, path in candidates(contents.of(contents.measure)).items():
+        groups.setdefault(key(path), []).append(cell)
+    best = max(groups.values(), key=len, default=[])
+    return best if len(best) > 1 else []
+
+
+def _cache_methods(contents: Contents) -> tuple[Sequence[Bar], str]:
+    cells = _alike(contents, lambda path: (path.layers, path.image, path.attachment))
+    return _rows(
+        contents.of(contents.measure),
+        cells,
+        contents.measure.quantity.unit,
+        answer=answer_cell(contents),
+    )
+
+
+def _storage_methods(contents: Contents) -> tuple[Sequence[Bar], str]:
+    cells = _alike(contents, lambda path: (path.cache, path.attachment))
+    return _rows(
+        contents.of(contents.measure),
+        cells,
+        contents.measure.quantity.unit,
+        answer=answer_cell(contents),
+    )
+
+
+def _buses(contents: Contents) -> tuple[Sequence[Bar], str]:
+    """IDE beside the other buses, with all else equal: the fastest stores on IDE."""
+    overall = contents.of(contents.measure)
+    groups: dict[tuple[object, ...], list[str]] = {}
+    ide: dict[tuple[object, ...], float] = {}
+    for cell, path in candidates(overall).items():
+        key = (path.layers, path.image, path.cache)
+        groups.setdefault(key, []).append(cell)
+        if path.attachment.bus is Bus.IDE:
+            ide[key] = max(ide.get(key, 0.0), overall[cell].median)
+    chosen = sorted(ide, key=lambda key: -ide[key])[:MOST_GROUPS]
+    top = max((overall[cell].median for key in chosen for cell in groups[key]), default=None)
+    scale = numbers.scale(top, contents.measure.quantity.unit)
+    shown = [
+        _bar(overall[cell], scale, answer_cell(contents), str(replace(path_of(cell),
+             attachment=Attachment())))
+        for key in chosen
+        for cell in sorted(groups[key], key=lambda cell: -overall[cell].median)
+    ]  # fmt: skip
+    return shown, scale.suffix.strip()
+
+
+def _top(score: Score) -> Callable[[Contents], tuple[Sequence[Bar], str]]:
+    def rows(contents: Contents) -> tuple[Sequence[Bar], str]:
+        found = contents.of(score.key)
+        return _rows(found, candidates(found), "B/s", answer=answer_cell(contents), most=8)
+
+    return rows
+
+
+def _guest_and_host(contents: Contents) -> tuple[Sequence[Bar], str]:
+    """The answer beside the host, measurement by measurement."""
+    answer = answer_cell(contents)
+    if answer is None:
+        return [], "B/s"
+    pairs = [
+        (key, found[answer], found[contents.baseline])
+        for key, found in contents.summaries.items()
+        if key.metric == "bandwidth" and answer in found and contents.baseline in found
+    ]
+    top = min((max(a.median, b.median) for _, a, b in pairs), default=None)
+    scale = numbers.scale(top, "B/s")
+    shown = [
+        _bar(summary, scale, answer, key.name) for key, guest, host in pairs for summary in
+        (guest, host)
+    ]  # fmt: skip
+    return shown, scale.suffix.strip()
+
+
+def _thin(contents: Contents) -> tuple[Sequence[Bar], str]:
+    """Images that differ in their allocation alone."""
+    groups: dict[object, list[str]] = {}
+    for cell, path in candidates(contents.of(contents.measure)).items():
+        if path.image is not None:
+            options = tuple(o for o in path.image.options if o[0] != "preallocation")
+            key = (path.layers, path.image.format, options, path.cache, path.attachment)
+            groups.setdefault(key, []).append(cell)
+    cells = [cell for group in groups.values() if len(group) > 1 for cell in group]
+    return _rows(
+        contents.of(contents.measure),
+        cells,
+        contents.measure.quantity.unit,
+        answer=answer_cell(contents),
+    )
+
+
+_BARS = (
+    _Recipe("baseline", "Baseline performance: the host itself", _baseline,
+            "vdisklab run host PATHS…", of_cells=False),
+    _Recipe("cache-methods", "Cache methods", _cache_methods,
+            "vdisklab run raw/{none,writeback,writethrough,directsync,unsafe,default} host"),
+    _Recipe("storage-methods", "Storage methods", _storage_methods,
+            "vdisklab run {ext4,xfs,btrfs}/{raw,qcow2}/none host"),
+    _Recipe("ide", "IDE performance", _buses, "vdisklab run raw/none/{ide,virtio} host"),
+    _Recipe("top-read", "Top performers, weighted read", _top(Score.READ),
+            "vdisklab run PATHS… host"),
+    _Recipe("top-write", "Top performers, weighted write", _top(Score.WRITE),
+            "vdisklab run PATHS… host"),
+    _Recipe("top-overall", "Top performers, weighted overall", _top(Score.OVERALL),
+            "vdisklab run PATHS… host"),
+    _Recipe("guest-host", "Guest against host", _guest_and_host,
+            "vdisklab run host PATHS…", shared=False),
+    _Recipe("thin", "Thin against allocated", _thin,
+            "vdisklab run qcow2:preallocation={off,metadata,full}/none host"),
+)  # fmt: skip
+
+
+def bar_figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
+    """The bar charts in the order of the articles."""
+    return tuple(_bar_figure(recipe, contents, palette) for recipe in _BARS)
