@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from machine import machine_facts, print_result
-from vdisklab.campaign.cell import Bench, measure_cell
-from vdisklab.campaign.session import open_bench
+from vdisklab.campaign.cell import CampaignContext, measure_cell
+from vdisklab.campaign.session import open_campaign
 from vdisklab.guest.factory import Surroundings, boot_files
 from vdisklab.guest.qemu.argv import BootFiles
 from vdisklab.host.command import LocalHost
@@ -149,7 +149,7 @@ def by_hand(guest: HandGuest, image: Path) -> float:
     return float(json.loads(text[text.index("{") :])["jobs"][0]["read"]["iops"])
 
 
-def by_vdisklab(bench: Bench) -> float:
+def by_vdisklab(bench: CampaignContext) -> float:
     """IOPS of one run of the cell: a fresh attach, state set and read back, evidence taken."""
     (measurement,) = measure_cell(bench, bench.plan.cells[0]).measurements
     (iops,) = (s.value for s in measurement.samples if s.metric == "iops")
@@ -178,7 +178,7 @@ def one_round(directory: Path, pairs: int) -> tuple[list[tuple[float, float]], s
         image.write_bytes(os.urandom(SIZE))
         ledger = opened.enter_context(open_ledger())
         around = Surroundings(host, ledger, cache, silent)
-        bench = opened.enter_context(open_bench(around, make_plan(directory)))
+        bench = opened.enter_context(open_campaign(around, make_plan(directory)))
         accelerator = str(bench.accelerator)
         guest = opened.enter_context(hand_guest(boot, image, accelerator))
         guest.stop()

@@ -202,7 +202,7 @@ def open_clones(site: Site, directory: Path) -> Iterator[Clones]:
         xfs = Layer(LayerKind.XFS)
         bench = stack.enter_context(filesystem(site, device, xfs, "bench.mnt", _BENCH_BYTES)).path
         mountpoint = site.directory / "recovered"
-        stack.enter_context(site.made(Kind.DIRECTORY, mountpoint))
+        stack.enter_context(site.tracked(Kind.DIRECTORY, mountpoint))
         mountpoint.mkdir()
         source = os.open(recording.log, os.O_RDONLY)
         stack.callback(os.close, source)

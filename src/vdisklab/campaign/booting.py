@@ -7,11 +7,11 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from vdisklab.campaign.cell import Bench, BootFromDisk, Observed, disk_for, storage_checks
+from vdisklab.campaign.cell import BootFromDisk, CampaignContext, Observed, disk_for, storage_checks
 from vdisklab.campaign.diskwatch import DiskWatch
-from vdisklab.campaign.evidence import Counters, evidence_between, witness_of
+from vdisklab.campaign.evidence import Counters, evidence_between, guest_counters
 from vdisklab.campaign.state import StateError, set_page_cache
-from vdisklab.campaign.time_series import Course, with_course
+from vdisklab.campaign.time_series import TimeSeries, with_time_series
 from vdisklab.errors import HostError
 from vdisklab.guest.qemu.blockdev import Disk, spell_arguments
 from vdisklab.guest.qemu.monitor import Channel
@@ -28,7 +28,7 @@ from vdisklab.workload.boot import boot_samples
 _SHUTDOWN_SECONDS = 120.0
 
 
-def measure_boots(bench: Bench, cell: Cell) -> Observed:
+def measure_boots(bench: CampaignContext, cell: Cell) -> Observed:
     """Each measurement is a boot and a shutdown of its own. Raises as `measure_cell` does."""
     with bench.workshop.image_for(cell.path) as image:
         if image is None or bench.boot is None:
@@ -51,7 +51,7 @@ def measure_boots(bench: Bench, cell: Cell) -> Observed:
 
 
 def _measure(
-    bench: Bench, boot: BootFromDisk, cell: Cell, image: ImageFile, plan: MeasurementPlan
+    bench: CampaignContext, boot: BootFromDisk, cell: Cell, image: ImageFile, plan: MeasurementPlan
 ) -> tuple[tuple[Check, ...], Measurement]:
     disk = disk_for(cell.path, image, bench.plan.size_bytes, f"vdl{secrets.token_hex(4)}")
     at_start = _before_any_disk(bench, disk)
@@ -65,7 +65,7 @@ def _measure(
     with boot(disk, watch) as machine:
         booted = time.monotonic() - begin
         course = watch.end()
-        after = witness_of(machine, disk.serial, devices, image).look()
+        after = guest_counters(machine, disk.serial, devices, image).look()
         seen = machine.find_disk(disk.serial)
         checks = check_state(machine, disk, seen, at_start or read_process(machine))
         if not all(check.confirmed for check in checks):
@@ -74,7 +74,7 @@ def _measure(
         machine.shut_down(_SHUTDOWN_SECONDS)
         ended = time.monotonic() - order
     samples = boot_samples(booted, ended)
-    outcome = with_course(Outcome(samples, None, booted + ended), course)
+    outcome = with_time_series(Outcome(samples, None, booted + ended), course)
     measurement = Measurement(
         name=plan.name,
         program=plan.program,
@@ -107,11 +107,11 @@ class _BootWatch:
         else:
             self._watch()
 
-    def end(self) -> Course:
+    def end(self) -> TimeSeries:
         """All that was seen; nothing if no guest was started."""
-        return Course((), (), None) if self._watch is None else self._watch.end()
+        return TimeSeries((), (), None) if self._watch is None else self._watch.end()
 
 
-def _before_any_disk(bench: Bench, disk: Disk) -> QemuProcess | None:
+def _before_any_disk(bench: CampaignContext, disk: Disk) -> QemuProcess | None:
     """Needed only to tell io_uring from polling, as for all disks that cannot be plugged."""
     return bench.guests.before_any_disk(disk) if disk.attachment.aio is Aio.IO_URING else None

@@ -14,14 +14,14 @@ from typing import Protocol
 
 from vdisklab.campaign.attach_groups import attach_groups
 from vdisklab.campaign.diskwatch import DiskWatch
-from vdisklab.campaign.evidence import Counters, evidence_between, witness_of
+from vdisklab.campaign.evidence import Counters, evidence_between, guest_counters
 from vdisklab.campaign.host_stacks import HostStacks
 from vdisklab.campaign.observed import Growth, observed_samples
 from vdisklab.campaign.packages import Packages, host_places, package_checks
 from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject, prepared, with_files
 from vdisklab.campaign.programwatch import ProgramWatch, shows_waiting
 from vdisklab.campaign.state import StateError, WriteBack, set_page_cache, writing_back
-from vdisklab.campaign.time_series import Watch, with_course
+from vdisklab.campaign.time_series import Watch, with_time_series
 from vdisklab.errors import HostError
 from vdisklab.guest.disk import port_for
 from vdisklab.guest.machine import Machine
@@ -53,7 +53,7 @@ as a block."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class CampaignContext:
     """What all cells of a campaign share."""
 
     plan: CampaignPlan
@@ -95,7 +95,7 @@ class Attach(Protocol):
         """The disk, attached and confirmed, in a guest that is freshly booted where asked."""
 
 
-def measure_cell(bench: Bench, cell: Cell) -> Observed:
+def measure_cell(bench: CampaignContext, cell: Cell) -> Observed:
     """Everything measured on a cell's disk, attached anew for it.
 
     Raises a VdisklabError when anything failed; StateError when a state could not be confirmed.
@@ -113,7 +113,7 @@ def measure_cell(bench: Bench, cell: Cell) -> Observed:
 
 
 def _sit(
-    bench: Bench,
+    bench: CampaignContext,
     cell: Cell,
     attached: AbstractContextManager[Ready],
     plans: Sequence[MeasurementPlan],
@@ -127,7 +127,7 @@ def _sit(
 
 
 @contextmanager
-def _on_host(bench: Bench, cell: Cell) -> Iterator[Attach]:
+def _on_host(bench: CampaignContext, cell: Cell) -> Iterator[Attach]:
     with bench.workshop.image_for(cell.path) as image:
         if image is None:
             raise HostError("there is nothing to measure on the host")
@@ -154,7 +154,7 @@ def _as_it_is(ready: Ready, *, fresh: bool) -> AbstractContextManager[Ready]:
 
 
 @contextmanager
-def _in_guest(bench: Bench, cell: Cell) -> Iterator[Attach]:
+def _in_guest(bench: CampaignContext, cell: Cell) -> Iterator[Attach]:
     with bench.workshop.image_for(cell.path) as image:
         disk = disk_for(cell.path, image, bench.plan.size_bytes, f"vdl{secrets.token_hex(4)}")
         # The disk is unplugged while the last measurement's writes are on their way to the device.
@@ -164,7 +164,7 @@ def _in_guest(bench: Bench, cell: Cell) -> Iterator[Attach]:
 
 @contextmanager
 def _attached(
-    bench: Bench,
+    bench: CampaignContext,
     cell: Cell,
     disk: Disk,
     image: ImageFile | None,
@@ -188,7 +188,7 @@ def _attached(
         )
         stored = () if image is None else storage_checks(cell.path, image)
         devices = bench.workshop.devices_for(cell.path)
-        witness = witness_of(machine, disk.serial, devices, image)
+        witness = guest_counters(machine, disk.serial, devices, image)
         yield Ready(
             GuestPlace(machine, subject),
             witness,
@@ -209,7 +209,7 @@ def _workload_in(machine: Machine) -> Callable[[MeasurementPlan], Workload]:
 
 @contextmanager
 def _plugged(
-    bench: Bench, disk: Disk, *, fresh: bool
+    bench: CampaignContext, disk: Disk, *, fresh: bool
 ) -> Iterator[tuple[PooledGuest, GuestDisk, tuple[str, ...]]]:
     plugging: tuple[str, ...] = ()
     if disk.attachment.bus.hot_pluggable:
@@ -252,7 +252,9 @@ def storage_checks(path: DiskPath, image: ImageFile) -> tuple[Check, ...]:
     )
 
 
-def _measure(bench: Bench, cell: Cell, ready: Ready, plan: MeasurementPlan) -> Measurement:
+def _measure(
+    bench: CampaignContext, cell: Cell, ready: Ready, plan: MeasurementPlan
+) -> Measurement:
     workload = ready.workload(plan)
     timing = Timing(bench.plan.runtime, bench.plan.ramp, bench.plan.scale)
     _rest(bench.plan.profile.usual.interval)
@@ -279,7 +281,7 @@ def _measure(bench: Bench, cell: Cell, ready: Ready, plan: MeasurementPlan) -> M
             output = with_files(ready.place, script, said)
             mapped = growth.mapped()
     ready.behind.begin()
-    outcome = with_course(workload.parse(plan, output), course)
+    outcome = with_time_series(workload.parse(plan, output), course)
     evidence = evidence_between(before, after, outcome.counted)
     return Measurement(
         name=plan.name,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vdisklab.campaign.time_series import SHORTEST_STALL, Course, Span
+from vdisklab.campaign.time_series import SHORTEST_STALL, Span, TimeSeries
 from vdisklab.errors import GuestError
 from vdisklab.guest.qemu.blockdev import AttachedNames
 from vdisklab.guest.qemu.monitor import Channel
@@ -67,7 +67,7 @@ class DiskWatch:
             )
             self._progress(moved)
 
-    def end(self) -> Course:
+    def end(self) -> TimeSeries:
         """All that was seen since the beginning, this moment included."""
         self._look()
         return course_of(self._points)
@@ -107,7 +107,7 @@ def _slow(stats: Mapping[str, Any]) -> tuple[int, ...] | None:
     return tuple(sum(counts[number + 1 :]) for number in range(len(_BOUNDS)))
 
 
-def course_of(points: Sequence[Point]) -> Course:
+def course_of(points: Sequence[Point]) -> TimeSeries:
     """What the points say."""
     busy = [
         (before.at, now.at)
@@ -115,7 +115,7 @@ def course_of(points: Sequence[Point]) -> Course:
         if now.operations > before.operations
     ]
     moved = tuple((point.at, point.size) for point in points)
-    return Course(moved, tuple(busy), _stalls(points))
+    return TimeSeries(moved, tuple(busy), _stalls(points))
 
 
 def _stalls(points: Sequence[Point]) -> tuple[Span, ...] | None:

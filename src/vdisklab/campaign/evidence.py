@@ -56,7 +56,7 @@ class Snapshot:
     steal: float | None
 
 
-def witness_of(
+def guest_counters(
     machine: Machine, serial: str, devices: tuple[tuple[int, int], ...], image: ImageFile | None
 ) -> Counters:
     """The observers of a disk in a running guest."""

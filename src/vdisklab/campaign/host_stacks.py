@@ -120,7 +120,7 @@ class HostStacks:
 
 
 @contextmanager
-def open_workshop(
+def open_host_stacks(
     site: Site,
     plan: CampaignPlan,
     progress: Progress,

@@ -150,7 +150,7 @@ class HostPlace:
                 hint="put a file system into the path, as in lvm/ext4/host",
             )
         directory = self.directory / f"files-{secrets.token_hex(4)}"
-        with self.site.made(Kind.DIRECTORY, directory):
+        with self.site.tracked(Kind.DIRECTORY, directory):
             directory.mkdir()
             subject = replace(self.disk, path=str(directory), is_device=False, is_directory=True)
             yield Workspace(subject, lambda: _evict_all(directory))

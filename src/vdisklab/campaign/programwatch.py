@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.campaign.time_series import SHORTEST_STALL, Course, Span
+from vdisklab.campaign.time_series import SHORTEST_STALL, Span, TimeSeries
 from vdisklab.host.mounts import mount_of
 from vdisklab.host.processtree import Activity, children_storage_bytes, tree_activity
 from vdisklab.progress import Progress, Throughput
@@ -70,7 +70,7 @@ class ProgramWatch:
         size = max(0, now.activity.storage_bytes - before.activity.storage_bytes)
         self._progress(Throughput(size / (now.at - before.at), None))
 
-    def end(self) -> Course:
+    def end(self) -> TimeSeries:
         """All that was seen since the beginning; what the program moved in all is known only now
         that it has been waited for."""
         began, ended_before = self._began
@@ -89,7 +89,7 @@ def shows_waiting(directory: Path) -> bool:
 
 def course_of(
     looks: Sequence[Look], began: float, ended: tuple[float, int], *, shows_waiting: bool
-) -> Course:
+) -> TimeSeries:
     """What the looks say of a program that began when it had moved nothing, and ended at a moment
     with so many bytes."""
     moved = [(began, 0)]
@@ -101,7 +101,7 @@ def course_of(
     busy = tuple((begin, end) for (begin, less), (end, more) in itertools.pairwise(moved)
                  if more > less)  # fmt: skip
     known = shows_waiting and all(look.activity is not None for look in looks)
-    return Course(tuple(moved), busy, tuple(_stalls(looks)) if known else None)
+    return TimeSeries(tuple(moved), busy, tuple(_stalls(looks)) if known else None)
 
 
 def _stalls(looks: Sequence[Look]) -> list[Span]:

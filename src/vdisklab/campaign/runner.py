@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from vdisklab.campaign.booting import measure_boots
-from vdisklab.campaign.cell import Bench, Observed, measure_cell
+from vdisklab.campaign.cell import CampaignContext, Observed, measure_cell
 from vdisklab.campaign.schedule import Slot, block_order, schedule
 from vdisklab.campaign.state import StateError
 from vdisklab.errors import (
@@ -27,7 +27,7 @@ from vdisklab.results.model import Failure, FailureKind, Origin, Run
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class RunTag:
     """What every run of a campaign is marked with."""
 
     campaign: str
@@ -35,7 +35,7 @@ class Identity:
 
 
 def campaign_runs(
-    bench: Bench, identity: Identity, finished: Collection[tuple[int, str]] = ()
+    bench: CampaignContext, identity: RunTag, finished: Collection[tuple[int, str]] = ()
 ) -> Generator[Run, None, None]:
     """Measures what is not finished yet, and yields each run as soon as it is known.
 
@@ -46,7 +46,7 @@ def campaign_runs(
 
 
 def chosen_runs(
-    bench: Bench, identity: Identity, finished: Collection[tuple[int, str]], choose: Choose
+    bench: CampaignContext, identity: RunTag, finished: Collection[tuple[int, str]], choose: Choose
 ) -> Generator[Run, None, None]:
     """Like `campaign_runs`, but `choose` says before each block which cells are measured in it.
 
@@ -73,7 +73,7 @@ def _chosen(
 
 
 def _measured(
-    bench: Bench, identity: Identity, slots: Iterable[Slot]
+    bench: CampaignContext, identity: RunTag, slots: Iterable[Slot]
 ) -> Generator[Run, None, None]:
     block = 0
     total = len(bench.plan.cells)
@@ -87,7 +87,7 @@ def _measured(
         yield _run(bench, identity, slot)
 
 
-def _run(bench: Bench, identity: Identity, slot: Slot) -> Run:
+def _run(bench: CampaignContext, identity: RunTag, slot: Slot) -> Run:
     started, begin = datetime.now(UTC), time.monotonic()
     observed, failure = _observe(bench, slot.cell)
     wall = time.monotonic() - begin
@@ -114,7 +114,7 @@ def _run(bench: Bench, identity: Identity, slot: Slot) -> Run:
     )
 
 
-def _observe(bench: Bench, cell: Cell) -> tuple[Observed, Failure | None]:
+def _observe(bench: CampaignContext, cell: Cell) -> tuple[Observed, Failure | None]:
     nothing = Observed((), (), ())
     measure = measure_boots if bench.plan.profile.boots else measure_cell
     try:

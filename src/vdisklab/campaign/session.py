@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from vdisklab.campaign.bootguests import disk_boots
-from vdisklab.campaign.cell import Bench
+from vdisklab.campaign.cell import CampaignContext
 from vdisklab.campaign.estimate import memory_needed, room_needed
-from vdisklab.campaign.host_stacks import open_workshop
+from vdisklab.campaign.host_stacks import open_host_stacks
 from vdisklab.campaign.packages import carried_disks, gather_packages
 from vdisklab.campaign.programs import programs_of
 from vdisklab.campaign.user_guest import own_boot
@@ -29,7 +29,7 @@ from vdisklab.storage.site import Site, open_site
 
 
 @contextmanager
-def open_bench(around: Surroundings, plan: CampaignPlan) -> Iterator[Bench]:
+def open_campaign(around: Surroundings, plan: CampaignPlan) -> Iterator[CampaignContext]:
     """A bench with every stack built, every image filled and the guest ready to boot.
 
     Raises HostError when there is no room for all that, before any of it is made.
@@ -40,12 +40,12 @@ def open_bench(around: Surroundings, plan: CampaignPlan) -> Iterator[Bench]:
         accelerator, start = campaign_guests(around, plan, site, carried_disks(packages))
         boots = disk_boots(around, plan, accelerator, guest_buses(plan), site.directory)
         with (
-            open_workshop(
+            open_host_stacks(
                 site, plan, around.progress, None if boots is None else boots.write
             ) as workshop,
             GuestPool(start, around.progress, programs_of(plan)) as guests,
         ):
-            yield Bench(
+            yield CampaignContext(
                 plan,
                 workshop,
                 guests,

@@ -33,7 +33,7 @@ Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class TimeSeries:
     """What was seen of one measurement.
 
     `moved` are bytes at moments of a clock, counted from anywhere, the first at the measurement's
@@ -56,11 +56,11 @@ class Watch(Protocol):
     def __call__(self, process: int | None = None) -> None:
         """Looks once more. `process` is the program's number where it runs on this machine."""
 
-    def end(self) -> Course:
+    def end(self) -> TimeSeries:
         """All that was seen since the beginning, this moment included."""
 
 
-def with_course(outcome: Outcome, course: Course) -> Outcome:
+def with_time_series(outcome: Outcome, course: TimeSeries) -> Outcome:
     """The outcome, and of its course what the program did not say and was seen from outside."""
     known = {sample.metric for sample in outcome.samples}
     short = outcome.measured_seconds is not None and outcome.measured_seconds <= _ONE
@@ -81,7 +81,7 @@ def _bandwidths(outcome: Outcome) -> tuple[Sample, ...]:
     )
 
 
-def worst_second_of(course: Course, *, short: bool = False) -> tuple[Sample, ...]:
+def worst_second_of(course: TimeSeries, *, short: bool = False) -> tuple[Sample, ...]:
     """The smallest of the whole seconds; nothing where it cannot be known.
 
     Seconds are counted from the first completion on. One in which nothing was asked of the disk,
@@ -101,7 +101,7 @@ def worst_second_of(course: Course, *, short: bool = False) -> tuple[Sample, ...
     return (Sample("worst_second", Direction.NONE, min(throughout)),) if throughout else ()
 
 
-def longest_stall_of(course: Course) -> tuple[Sample, ...]:
+def longest_stall_of(course: TimeSeries) -> tuple[Sample, ...]:
     """The longest of the stalls, 0 without one; nothing where they cannot be known."""
     if course.stalls is None or len(course.moved) < 2:
         return ()
@@ -109,7 +109,7 @@ def longest_stall_of(course: Course) -> tuple[Sample, ...]:
     return (Sample("longest_stall", Direction.NONE, longest),)
 
 
-def _asked_part(course: Course) -> Course | None:
+def _asked_part(course: TimeSeries) -> TimeSeries | None:
     """From the first time in which something was completed or awaited to the last such time."""
     spans = _spans(course)
     if not spans:
@@ -119,11 +119,11 @@ def _asked_part(course: Course) -> Course | None:
     return replace(course, moved=moved) if end > begin else None
 
 
-def _size(course: Course) -> int:
+def _size(course: TimeSeries) -> int:
     return course.moved[-1][1] - course.moved[0][1]
 
 
-def _series(course: Course) -> Series | None:
+def _series(course: TimeSeries) -> Series | None:
     if len(course.moved) < 2:
         return None
     start = course.moved[0][0]
@@ -134,7 +134,7 @@ def _series(course: Course) -> Series | None:
     return series_of(Direction.NONE, moved, course.moved[-1][0] - start)
 
 
-def _spans(course: Course) -> list[Span]:
+def _spans(course: TimeSeries) -> list[Span]:
     """Times in which the disk was asked for something, in order, short pauses among them."""
     found: list[Span] = []
     for begin, end in sorted((*course.busy, *(course.stalls or ()))):
@@ -145,7 +145,7 @@ def _spans(course: Course) -> list[Span]:
     return found
 
 
-def _busy(course: Course, seconds: int) -> list[float]:
+def _busy(course: TimeSeries, seconds: int) -> list[float]:
     """For each second how much of it the disk was asked for something: completed it, or let it
     wait.
 

@@ -56,10 +56,10 @@ def own_boot(site: Site, own: UserGuest, name: str) -> Iterator[OwnBoot]:
     require_unchanged(own)
     with ExitStack() as made:
         boot = planned_boot(own, site.directory, name)
-        made.enter_context(site.made(Kind.FILE, boot.overlay))
+        made.enter_context(site.tracked(Kind.FILE, boot.overlay))
         site.host.run(*overlay_command(own, boot.overlay))
         if boot.firmware is not None:
-            made.enter_context(site.made(Kind.FILE, boot.firmware.variables))
+            made.enter_context(site.tracked(Kind.FILE, boot.firmware.variables))
             try:
                 shutil.copyfile(find_firmware()[1], boot.firmware.variables)
             except OSError as error:

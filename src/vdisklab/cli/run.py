@@ -16,11 +16,11 @@ from rich.text import Text
 
 from vdisklab.analysis.observations import Observations
 from vdisklab.analysis.score import role_set
-from vdisklab.campaign.cell import Bench
+from vdisklab.campaign.cell import CampaignContext
 from vdisklab.campaign.estimate import campaign_seconds
-from vdisklab.campaign.runner import Identity, campaign_runs, chosen_runs
+from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import schedule
-from vdisklab.campaign.session import open_bench
+from vdisklab.campaign.session import open_campaign
 from vdisklab.cli import campaign_options as asking
 from vdisklab.cli.campaign_options import DEFAULT_PROFILE, ask, load_profile, make_plan
 from vdisklab.cli.keeping import keep_run
@@ -352,9 +352,9 @@ def measure(
                 console.print("every run of this plan is measured already; --new begins again")
                 return campaign.id, 0, False
             around = Surroundings(host, ledger, cache_directory(), progress)
-            identity = Identity(campaign.id, _medium(plan))
+            identity = RunTag(campaign.id, _medium(plan))
             with (
-                open_bench(around, plan) as bench,
+                open_campaign(around, plan) as bench,
                 closing(_runs(bench, identity, finished, store, search)) as runs,
             ):
                 for measured in runs:
@@ -373,8 +373,8 @@ def measure(
 
 
 def _runs(
-    bench: Bench,
-    identity: Identity,
+    bench: CampaignContext,
+    identity: RunTag,
     finished: set[tuple[int, str]],
     store: Store,
     search: BestSearch | None,

@@ -200,7 +200,7 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, say: Callable[[str],
     name = f"vdisklab-lab-{site.ledger.run_id}"
     started = time.monotonic()
     with ExitStack() as stack:
-        stack.enter_context(site.made(Kind.PROCESS, f"guest={name},"))
+        stack.enter_context(site.tracked(Kind.PROCESS, f"guest={name},"))
         stack.enter_context(_last_words(files))
         argv = lab_argv(config, files, name, Purpose.JOB)
         process = stack.enter_context(qemu_process(argv, (), files.errors))
@@ -235,7 +235,7 @@ def boot_lab_kernel(
 def run_shell(site: Site, config: LabConfig, files: LabFiles) -> None:
     """Boots the lab with its console on this terminal, until its shell ends."""
     name = f"vdisklab-lab-{site.ledger.run_id}"
-    with site.made(Kind.PROCESS, f"guest={name},"):
+    with site.tracked(Kind.PROCESS, f"guest={name},"):
         argv = lab_argv(config, files, name, Purpose.SHELL)
         subprocess.run(argv, env=environment(), check=False)
 

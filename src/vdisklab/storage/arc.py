@@ -46,7 +46,7 @@ def limited_arc(site: Site, limit: int) -> Iterator[None]:
             "the kernel's ZFS",
             hint="leave --arc out, or `modprobe zfs`",
         )
-    with site.made(Kind.ARC, PARAMETER, parameter=parameter, effective=before["arc_limit"]):
+    with site.tracked(Kind.ARC, PARAMETER, parameter=parameter, effective=before["arc_limit"]):
         try:
             PARAMETER.write_text(str(limit))
         except OSError as error:

@@ -112,7 +112,7 @@ def whole_devices(site: Site, backing: BackingDevices, count: int, needed: int) 
 @contextmanager
 def _held(site: Site, path: Path) -> Iterator[None]:
     noted = identity(open_device(path)) | {"label": site.label}
-    with site.made(Kind.DEVICE, path.resolve(), **noted):
+    with site.tracked(Kind.DEVICE, path.resolve(), **noted):
         wipe_command = ("wipefs", "--all", "--quiet", str(path))
         site.host.run(*wipe_command)
         try:

@@ -75,7 +75,7 @@ def directness(site: Site, directory: Path, members: Sequence[Path]) -> str:
         return "refused"
     numbers = [number for member in members if (number := device_below(member)) is not None]
     file = directory / "o_direct.trial"
-    with site.made(Kind.FILE, file):
+    with site.tracked(Kind.FILE, file):
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_DIRECT | os.O_CLOEXEC, 0o600)
         try:
             with mmap.mmap(-1, _TRIAL) as block:

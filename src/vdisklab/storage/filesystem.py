@@ -76,11 +76,11 @@ def filesystem(
     Raises HostError when a mount option that was asked for is not among those read back.
     """
     mountpoint = site.directory / name
-    with site.made(Kind.DIRECTORY, mountpoint):
+    with site.tracked(Kind.DIRECTORY, mountpoint):
         mountpoint.mkdir()
         making = mkfs_command(layer, below.path, site.label, ours=not below.disks)
         site.host.run(*making, timeout=600)
-        with site.made(Kind.MOUNT, mountpoint):
+        with site.tracked(Kind.MOUNT, mountpoint):
             site.host.run(*mount_command(layer, below.path, mountpoint), timeout=120)
             seen = _read_back(site, layer, mountpoint)
             yield below.above(mountpoint, is_block=False, **seen)

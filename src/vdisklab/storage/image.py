@@ -86,7 +86,7 @@ def fill_command(
 def random_source(site: Site, size: int) -> Iterator[Path]:
     """A file of `size` bytes that no file system can compress, to fill images with."""
     file = site.directory / "random.source"
-    with site.made(Kind.FILE, file):
+    with site.tracked(Kind.FILE, file):
         try:
             with file.open("xb") as sink:
                 for _ in range(size // MIB):
@@ -105,7 +105,7 @@ def random_source(site: Site, size: int) -> Iterator[Path]:
 def empty_source(site: Site, size: int) -> Iterator[Path]:
     """A file of `size` zeroes that occupies nothing, for what thin images are to hold."""
     file = site.directory / "thin.source"
-    with site.made(Kind.FILE, file):
+    with site.tracked(Kind.FILE, file):
         file.touch()
         os.truncate(file, size)
         yield file
@@ -130,7 +130,7 @@ def image_file(
             hint="name one: `ext4/raw/none`, not `ext4/none`",
         )
     file = target.path / f"{name}.{image.format}"
-    with site.made(Kind.FILE, file):
+    with site.tracked(Kind.FILE, file):
         yield _make(site, target, image, file, size=size, source=source)
 
 

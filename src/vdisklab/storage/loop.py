@@ -25,9 +25,9 @@ def loop_device(site: Site, name: str, size: int, *, allocate: bool = True) -> I
     that a measurement cannot run out of room.
     """
     file = site.directory / f"{name}.slice"
-    with site.made(Kind.FILE, file):
+    with site.tracked(Kind.FILE, file):
         _make_file(file, size, allocate=allocate)
-        with site.made(Kind.LOOP, file):
+        with site.tracked(Kind.LOOP, file):
             shown = site.host.run("losetup", "--find", "--show", "--direct-io=on", file)
             device = Path(shown.stdout.strip())
             require_flushes(device)

@@ -34,12 +34,14 @@ def logical_volume(
     _require_means(site.host, group)
     devices = note(members)
     thin = layer.kind is LayerKind.LVMTHIN
-    with site.made(Kind.GROUP, group, devices=devices):
-        site.hand_over(*group_command(group, members))
+    with site.tracked(Kind.GROUP, group, devices=devices):
+        site.run_uninterrupted(*group_command(group, members))
         if thin:
-            site.hand_over(*pool_command(group, members), timeout=300)
-        with site.made(Kind.VOLUME, f"{group}/{VOLUME}", devices=devices):
-            site.hand_over(*volume_command(group, members, capacity, thin=thin), timeout=300)
+            site.run_uninterrupted(*pool_command(group, members), timeout=300)
+        with site.tracked(Kind.VOLUME, f"{group}/{VOLUME}", devices=devices):
+            site.run_uninterrupted(
+                *volume_command(group, members, capacity, thin=thin), timeout=300
+            )
             node = Path("/dev") / group / VOLUME
             wait_until(node.exists, timeout=_NODE_SECONDS, what=f"device {node}")
             yield below.above(node.resolve(), is_block=True, **_read_back(site, layer, members))

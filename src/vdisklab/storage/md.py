@@ -33,8 +33,8 @@ def array(site: Site, below: Target, layer: Layer, name: str, _capacity: int) ->
     _require_means(site.host, level)
     if label in (name for _, name in arrays(site.host)):
         raise HostError(f"there is an array {label} already", hint="try again")
-    with site.made(Kind.ARRAY, label, devices=note(below.members)):
-        site.hand_over(*create_command(label, level, below.members), timeout=120)
+    with site.tracked(Kind.ARRAY, label, devices=note(below.members)):
+        site.run_uninterrupted(*create_command(label, level, below.members), timeout=120)
         device = _device_of(site.host, label)
         seen = _read_back(site.host, device, level, len(below.members))
         yield below.above(device, is_block=True, **seen)

@@ -33,7 +33,7 @@ class Site:
         return f"vdl_{self.ledger.run_id}_{name.replace('-', '_')}"
 
     @contextmanager
-    def made(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
+    def tracked(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
         """Holds a thing: noted before it is made in the block, undone however the block ends.
 
         Raises DirtyHostError when it cannot be undone; then the ledger keeps it for `clean`. It
@@ -50,7 +50,7 @@ class Site:
             raise
         self._undo(entry)
 
-    def hand_over(self, *argv: PathArg, timeout: float = 60.0) -> Completed:
+    def run_uninterrupted(self, *argv: PathArg, timeout: float = 60.0) -> Completed:
         """Runs a program whose work others do (a daemon, device-mapper) to its end; see `Host.run`.
 
         Whoever asks us to end meanwhile is heard afterwards: killed half-way, such a program
@@ -82,7 +82,7 @@ def open_site(host: Host, ledger: Ledger, work: Path) -> Iterator[Site]:
     """A site in the work directory `work`, which must exist and be writable."""
     directory = work / f"vdisklab-{ledger.run_id}"
     site = Site(host, ledger, directory)
-    with site.made(Kind.DIRECTORY, directory):
+    with site.tracked(Kind.DIRECTORY, directory):
         try:
             directory.mkdir(mode=0o700)
         except OSError as error:

@@ -20,9 +20,9 @@ def tmpfs(site: Site, name: str, size: int) -> Iterator[Target]:
     """A tmpfs that holds `size` bytes. Raises HostError when the memory is not there."""
     require_memory(size, available_memory(), "this stack")
     mountpoint = site.directory / name
-    with site.made(Kind.DIRECTORY, mountpoint):
+    with site.tracked(Kind.DIRECTORY, mountpoint):
         mountpoint.mkdir()
-        with site.made(Kind.MOUNT, mountpoint):
+        with site.tracked(Kind.MOUNT, mountpoint):
             site.host.run(*tmpfs_command(mountpoint, size))
             mount = mount_at(mountpoint)
             if mount is None or mount.filesystem != "tmpfs":

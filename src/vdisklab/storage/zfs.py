@@ -34,12 +34,14 @@ def dataset(site: Site, below: Target, layer: Layer, name: str, _capacity: int) 
     pool, mountpoint = site.unique(name), site.directory / name
     _require_means(site.host, pool)
     known = known_properties(site.host)
-    with site.made(Kind.DIRECTORY, mountpoint):
+    with site.tracked(Kind.DIRECTORY, mountpoint):
         mountpoint.mkdir()
-        with site.made(Kind.POOL, pool, devices=note(below.members)):
-            site.hand_over(*pool_command(layer, pool, below.members, known), timeout=120)
-            with site.made(Kind.MOUNT, mountpoint):
-                site.hand_over(*dataset_command(layer, pool, mountpoint, known), timeout=120)
+        with site.tracked(Kind.POOL, pool, devices=note(below.members)):
+            site.run_uninterrupted(*pool_command(layer, pool, below.members, known), timeout=120)
+            with site.tracked(Kind.MOUNT, mountpoint):
+                site.run_uninterrupted(
+                    *dataset_command(layer, pool, mountpoint, known), timeout=120
+                )
                 mount = mount_at(mountpoint)
                 if mount is None or "zfs" not in mount.filesystem:
                     raise HostError(
@@ -58,9 +60,9 @@ def volume(site: Site, below: Target, layer: Layer, name: str, capacity: int) ->
     _require_means(site.host, pool)
     _require_volumes()
     known = known_properties(site.host)
-    with site.made(Kind.POOL, pool, devices=note(below.members)):
-        site.hand_over(*pool_command(layer, pool, below.members, known), timeout=120)
-        site.hand_over(*volume_command(layer, pool, capacity, known), timeout=120)
+    with site.tracked(Kind.POOL, pool, devices=note(below.members)):
+        site.run_uninterrupted(*pool_command(layer, pool, below.members, known), timeout=120)
+        site.run_uninterrupted(*volume_command(layer, pool, capacity, known), timeout=120)
         node = Path("/dev/zvol") / pool / DATASET
         wait_until(node.exists, timeout=_NODE_SECONDS, what=f"device {node}")
         seen = _read_back(site.host, layer, pool, known)

@@ -15,13 +15,13 @@ import pytest
 
 from tests.unit.guest.fake_qemu import RECORDED, FakeQemu, Message, machine_of, recorded, refusing
 from vdisklab.campaign.cell import (
-    Bench,
+    CampaignContext,
     disk_for,
     measure_cell,
     storage_checks,
 )
 from vdisklab.campaign.host_stacks import ActiveStack, HostStacks
-from vdisklab.campaign.runner import Identity, campaign_runs
+from vdisklab.campaign.runner import RunTag, campaign_runs
 from vdisklab.campaign.stacks import Stack, image_key
 from vdisklab.campaign.state import StateError, set_page_cache
 from vdisklab.errors import DirtyHostError
@@ -77,13 +77,17 @@ def fio(name: str, **more: Callable[[Message], Any]) -> FakeQemu:
 
 
 @pytest.fixture
-def opened(tmp_path: Path, image: Path) -> Iterator[Callable[..., tuple[Bench, list[object]]]]:
+def opened(
+    tmp_path: Path, image: Path
+) -> Iterator[Callable[..., tuple[CampaignContext, list[object]]]]:
     """Makes a bench for one path, with its image in place and these QEMUs in its stable."""
     with ExitStack() as stack:
         ledger = stack.enter_context(open_ledger(tmp_path / "state"))
         site = stack.enter_context(open_site(LocalHost(), ledger, tmp_path))
 
-        def make(path: str, stable: Stable, *, blocks: int = 1) -> tuple[Bench, list[object]]:
+        def make(
+            path: str, stable: Stable, *, blocks: int = 1
+        ) -> tuple[CampaignContext, list[object]]:
             plan = replace(a_plan(path, blocks=blocks), runtime=0.01, ramp=0.0, size_bytes=SIZE)
             cell = plan.cells[0]
             plan = replace(plan, cells=(cell,))
@@ -96,12 +100,12 @@ def opened(tmp_path: Path, image: Path) -> Iterator[Callable[..., tuple[Bench, l
                 target = Target(image.parent, is_block=False)
                 workshop.standing[Stack((), is_block=False)] = ActiveStack(target, {key: made})
             pool = GuestPool(stable.start, events.append)
-            return Bench(plan, workshop, pool, Accelerator.TCG, events.append), events
+            return CampaignContext(plan, workshop, pool, Accelerator.TCG, events.append), events
 
         yield make
 
 
-Make = Callable[..., tuple[Bench, list[object]]]
+Make = Callable[..., tuple[CampaignContext, list[object]]]
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -149,7 +153,7 @@ class TestFailure:
         cells = bench.plan.cells
         twice = replace(bench.plan, cells=(*cells, *cells))
         with bench.guests:
-            found = list(campaign_runs(replace(bench, plan=twice), Identity("c", "vda")))
+            found = list(campaign_runs(replace(bench, plan=twice), RunTag("c", "vda")))
         assert [type(each) for each in events].count(RunFinished) == 2
         assert stable.started == [first, second]
         assert stable.ended[-1] is second
@@ -204,7 +208,7 @@ class TestFailure:
         qemu.instead["query-blockstats"] = gone
         bench, _ = opened(recorded("nvme").path, Stable([qemu]))
         with bench.guests:
-            (failed,) = campaign_runs(bench, Identity("c", None))
+            (failed,) = campaign_runs(bench, RunTag("c", None))
         assert failed.failure is not None
         assert failed.failure.kind is FailureKind.STORAGE
         assert "No such file" in failed.failure.message
@@ -217,7 +221,7 @@ class TestFailure:
         stable = Stable([fio("nvme")])
         bench, _ = opened(recorded("nvme").path, stable)
         with bench.guests:
-            (failed,) = campaign_runs(replace(bench, progress=observer), Identity("c", None))
+            (failed,) = campaign_runs(replace(bench, progress=observer), RunTag("c", None))
         assert failed.failure is not None
         assert failed.failure.kind is FailureKind.INTERNAL
         assert failed.failure.message == "ZeroDivisionError: float division"
@@ -233,7 +237,7 @@ class TestFailure:
         bench, _ = opened("raw/none/nvme", Stable([fio("nvme")]))
         pool = GuestPool(dirty, silent)
         with pytest.raises(DirtyHostError):
-            list(campaign_runs(replace(bench, guests=pool), Identity("c", None)))
+            list(campaign_runs(replace(bench, guests=pool), RunTag("c", None)))
 
 
 def test_a_measurement_that_needs_a_fresh_guest_gets_one_for_itself(
@@ -443,7 +447,7 @@ class TestOnHost:
             f'cp {tmp_path}/said.log "${{log}}_bw.log"; cat {tmp_path}/said.json',
         )
         bench, _ = opened("host", Stable([fio("nvme")]))
-        (run,) = campaign_runs(bench, Identity("c", "vda"))
+        (run,) = campaign_runs(bench, RunTag("c", "vda"))
         assert run.failure is None, run.failure
         assert (run.origin, run.accelerator) == (Origin.HOST, None)
         (measured,) = run.measurements
@@ -472,7 +476,7 @@ class TestOnHost:
     ) -> None:
         self.script(tmp_path, monkeypatch, body)
         bench, _ = opened("host", Stable([fio("nvme")]))
-        (run,) = campaign_runs(bench, Identity("c", "vda"))
+        (run,) = campaign_runs(bench, RunTag("c", "vda"))
         assert run.failure is not None
         assert run.failure.kind is kind
         assert said in run.failure.message

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from vdisklab.campaign import runner
-from vdisklab.campaign.cell import Bench, Observed
+from vdisklab.campaign.cell import CampaignContext, Observed
 from vdisklab.cli import run as verb
 from vdisklab.cli.search import Wanted, make_search
 from vdisklab.path.cell import Cell
@@ -51,7 +51,7 @@ class Programs:
         self.measured: list[str] = []
         self.interrupt_at = interrupt_at
 
-    def __call__(self, _bench: Bench, cell: Cell) -> Observed:
+    def __call__(self, _bench: CampaignContext, cell: Cell) -> Observed:
         if len(self.measured) >= self.interrupt_at:
             raise KeyboardInterrupt
         self.measured.append(cell.label)
@@ -72,14 +72,14 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
     plan = build_plan(request, Capabilities(), PROFILE)
 
     @contextmanager
-    def open_bench(around: object, plan: CampaignPlan) -> Iterator[Any]:
+    def open_campaign(around: object, plan: CampaignPlan) -> Iterator[Any]:
         guests = SimpleNamespace(renew=lambda: None)
         yield SimpleNamespace(
             plan=plan, guests=guests, accelerator=None, progress=lambda event: None
         )
 
     monkeypatch.setattr(verb, "make_plan", lambda *args: plan)
-    monkeypatch.setattr(verb, "open_bench", open_bench)
+    monkeypatch.setattr(verb, "open_campaign", open_campaign)
     monkeypatch.setattr(verb, "open_ledger", lambda: nullcontext(SimpleNamespace()))
     monkeypatch.setattr(verb, "collect_facts", lambda host: HOST)
     monkeypatch.setattr(verb, "_medium", lambda plan: None)

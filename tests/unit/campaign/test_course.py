@@ -8,45 +8,50 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.campaign.time_series import Course, longest_stall_of, with_course, worst_second_of
+from vdisklab.campaign.time_series import (
+    TimeSeries,
+    longest_stall_of,
+    with_time_series,
+    worst_second_of,
+)
 from vdisklab.results.model import Direction, Sample
 from vdisklab.workload.base import Outcome
 
 
-def steady(seconds: float, *, rate: int = 1000, begin: float = 10.0) -> Course:
+def steady(seconds: float, *, rate: int = 1000, begin: float = 10.0) -> TimeSeries:
     """Looks ten times a second, each of which sees more."""
     ticks = round(seconds * 10)
     moved = [(begin + tick / 10, tick * rate // 10) for tick in range(ticks + 1)]
     busy = [(one[0], other[0]) for one, other in itertools.pairwise(moved)]
-    return Course(tuple(moved), tuple(busy), ())
+    return TimeSeries(tuple(moved), tuple(busy), ())
 
 
-def worst(course: Course) -> float | None:
+def worst(course: TimeSeries) -> float | None:
     found = worst_second_of(course)
     return found[0].value if found else None
 
 
-NOTHING = Course((), (), None)
+NOTHING = TimeSeries((), (), None)
 
 
 def test_what_the_program_says_itself_stays() -> None:
     own = Outcome((Sample("worst_second", Direction.WRITE, 7.0),), None, None)
-    outcome = with_course(own, steady(3))
+    outcome = with_time_series(own, steady(3))
     assert [(s.metric, s.value) for s in outcome.samples] == [
         ("worst_second", 7.0), ("longest_stall", 0.0),
     ]  # fmt: skip
     assert outcome.series[0].direction is Direction.NONE
-    assert with_course(own, NOTHING) == own
+    assert with_time_series(own, NOTHING) == own
 
 
 def test_a_program_that_is_done_within_a_second_has_its_bandwidth() -> None:
     """Seen from outside it took longer: it had to be started, and its end to be seen."""
     moves = (Sample("bandwidth", Direction.READ, 5e6), Sample("bandwidth", Direction.WRITE, 4e6))
-    outcome = with_course(Outcome(moves, None, 0.4), steady(0.7))
+    outcome = with_time_series(Outcome(moves, None, 0.4), steady(0.7))
     assert [(s.direction, s.value) for s in outcome.samples if s.metric == "worst_second"] == [
         (Direction.READ, 5e6), (Direction.WRITE, 4e6),
     ]  # fmt: skip
-    longer = with_course(Outcome(moves, None, 1.4), steady(1.7))
+    longer = with_time_series(Outcome(moves, None, 1.4), steady(1.7))
     assert [s.value for s in longer.samples if s.metric == "worst_second"] == [pytest.approx(1000)]
 
 
@@ -58,7 +63,7 @@ def test_a_course_shorter_than_a_second_counts_whole() -> None:
 def test_a_second_is_not_made_of_less() -> None:
     """Of a run that asked the disk for something for a moment only, as a guest that boots."""
     short = steady(0.5, begin=11.0)
-    course = Course(((10.0, 0), *short.moved, (15.0, 500)), short.busy, ())
+    course = TimeSeries(((10.0, 0), *short.moved, (15.0, 500)), short.busy, ())
     assert worst(course) is None
     assert worst_second_of(course, short=True)[0].value == pytest.approx(1000)
 
@@ -66,7 +71,7 @@ def test_a_second_is_not_made_of_less() -> None:
 def test_a_run_of_one_second_is_one_of_a_second() -> None:
     """sysbench says 1.0004 s, and reports no second of so short a run."""
     moves = (Sample("bandwidth", Direction.READ, 4e9),)
-    outcome = with_course(Outcome(moves, None, 1.0004), steady(1.3))
+    outcome = with_time_series(Outcome(moves, None, 1.0004), steady(1.3))
     assert [s.value for s in outcome.samples if s.metric == "worst_second"] == [4e9]
     assert outcome.series == (), "no whole second of it was seen from outside"
 
@@ -74,34 +79,34 @@ def test_a_run_of_one_second_is_one_of_a_second() -> None:
 def test_seconds_begin_with_the_first_completion() -> None:
     """A program that reads itself for a while has not asked this disk for anything."""
     late = steady(1.2, begin=10.7)
-    course = Course(((10.0, 0), *late.moved, (12.3, 1200)), late.busy, ())
+    course = TimeSeries(((10.0, 0), *late.moved, (12.3, 1200)), late.busy, ())
     assert worst(course) == pytest.approx(1000)
 
 
 def test_a_pause_too_short_to_be_seen_elsewhere_is_none() -> None:
     one, other = steady(0.5), steady(0.5, begin=10.65)
     after = tuple((at, size + 500) for at, size in other.moved)
-    assert worst(Course((*one.moved, *after), (*one.busy, *other.busy), ())) == pytest.approx(
+    assert worst(TimeSeries((*one.moved, *after), (*one.busy, *other.busy), ())) == pytest.approx(
         1000, rel=0.2
     )
     later = tuple((at + 0.2, size) for at, size in after)
     busy = tuple((begin + 0.2, end + 0.2) for begin, end in other.busy)
-    assert worst(Course((*one.moved, *later), (*one.busy, *busy), ())) is None
+    assert worst(TimeSeries((*one.moved, *later), (*one.busy, *busy), ())) is None
 
 
 def test_a_stall_is_the_disks_time_and_makes_a_second_bad() -> None:
     one, other = steady(1.0), steady(1.0, begin=13.0)
     after = tuple((at, size + 1000) for at, size in other.moved)
-    course = Course((*one.moved, *after), (*one.busy, *other.busy), ((11.0, 13.0),))
+    course = TimeSeries((*one.moved, *after), (*one.busy, *other.busy), ((11.0, 13.0),))
     assert worst(course) == 0.0
     assert longest_stall_of(course) == (Sample("longest_stall", Direction.NONE, 2.0),)
 
 
 def test_without_stalls_nothing_is_said() -> None:
     seen = steady(5)
-    unknown = Course(seen.moved, seen.busy, None)
+    unknown = TimeSeries(seen.moved, seen.busy, None)
     assert worst_second_of(unknown) == longest_stall_of(unknown) == ()
-    idle = Course(((0.0, 0), (5.0, 0)), (), ())
+    idle = TimeSeries(((0.0, 0), (5.0, 0)), (), ())
     assert worst_second_of(idle) == ()
     assert longest_stall_of(idle) == (Sample("longest_stall", Direction.NONE, 0.0),)
     assert longest_stall_of(NOTHING) == worst_second_of(NOTHING) == ()
@@ -117,5 +122,5 @@ def test_the_worst_second_lies_between_nothing_and_the_fastest(
         moved.append((at + seconds, before + size))
         if size:
             busy.append((at, at + seconds))
-    found = worst(Course(tuple(moved), tuple(busy), ()))
+    found = worst(TimeSeries(tuple(moved), tuple(busy), ()))
     assert found is None or 0 <= found <= max(size / seconds for seconds, size in steps) * 1.001

@@ -19,7 +19,7 @@ from vdisklab.campaign.place import (
     prepared,
     with_files,
 )
-from vdisklab.campaign.time_series import Course, Watch
+from vdisklab.campaign.time_series import TimeSeries, Watch
 from vdisklab.errors import GuestError, HostError, PlanError, WorkloadError
 from vdisklab.guest.agent import Ended
 from vdisklab.guest.machine import Machine
@@ -47,8 +47,8 @@ class Unwatched:
     def __call__(self, process: int | None = None) -> None:
         self.processes.append(process)
 
-    def end(self) -> Course:
-        return Course((), (), None)
+    def end(self) -> TimeSeries:
+        return TimeSeries((), (), None)
 
 
 def step(*words: str) -> Step:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.host_stacks import HostStacks, open_workshop
+from vdisklab.campaign.host_stacks import HostStacks, open_host_stacks
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, pending
@@ -55,7 +55,7 @@ def test_an_allocated_image_is_made_once_and_shared(site: Site) -> None:
     events: list[object] = []
     paths = ("raw/{writeback,unsafe}", "host")
     plan = replace(a_plan(*paths), size_bytes=SIZE, directory=site.directory)
-    with open_workshop(site, plan, events.append) as workshop:
+    with open_host_stacks(site, plan, events.append) as workshop:
         seen = []
         for cell in plan.cells:
             with workshop.image_for(cell.path) as image:
@@ -79,7 +79,7 @@ def test_a_thin_image_is_new_for_each_run(site: Site, tmp_path: Path) -> None:
     program.chmod(0o755)
     path = "raw:preallocation=off/writeback"
     plan = replace(a_plan(path), size_bytes=SIZE, directory=site.directory)
-    with open_workshop(site, plan, lambda event: None) as workshop:
+    with open_host_stacks(site, plan, lambda event: None) as workshop:
         for _ in range(2):
             with workshop.image_for(plan.cells[0].path) as image:
                 assert image is not None
@@ -94,7 +94,7 @@ def test_an_error_while_it_is_used_leaves_nothing(site: Site) -> None:
     plan = replace(a_plan("host"), size_bytes=SIZE, directory=site.directory)
     with (
         pytest.raises(KeyboardInterrupt),
-        open_workshop(site, plan, lambda event: None),
+        open_host_stacks(site, plan, lambda event: None),
     ):
         raise KeyboardInterrupt
     assert list(site.directory.iterdir()) == []

@@ -119,7 +119,7 @@ def test_an_interrupt_while_something_is_taken_down_leaves_nothing(
         pytest.raises(KeyboardInterrupt),
         open_ledger(tmp_path / "state") as ledger,
         open_site(LocalHost(), ledger, tmp_path) as site,
-        site.made(Kind.MAPPED, "vdl_1"),
+        site.tracked(Kind.MAPPED, "vdl_1"),
     ):
         made.write_text("vdl_1\t(254:0)\n")
     assert not made.exists()
@@ -134,7 +134,7 @@ def test_what_cannot_be_taken_down_for_any_reason_stays_in_the_ledger(
         pytest.raises(DirtyHostError, match="vdl_1 cannot be removed"),
         open_ledger(tmp_path / "state") as ledger,
         open_site(LocalHost(), ledger, tmp_path) as site,
-        site.made(Kind.MAPPED, "vdl_1"),
+        site.tracked(Kind.MAPPED, "vdl_1"),
     ):
         pass
     assert [entry.kind for entry in pending(ledger.path)] == [Kind.MAPPED, Kind.DIRECTORY]

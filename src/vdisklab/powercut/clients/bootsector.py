@@ -141,12 +141,12 @@ def boot_sector_disk(site: Site, disk: Disk) -> Iterator[BootSectorDisk]:
         )
     boot = site.directory / f"{disk.serial}.boot"
     with ExitStack() as stack:
-        stack.enter_context(site.made(Kind.FILE, boot))
+        stack.enter_context(site.tracked(Kind.FILE, boot))
         boot.write_bytes(boot_sector())
-        stack.enter_context(site.made(Kind.PROCESS, f"guest={disk.serial}-boot"))
+        stack.enter_context(site.tracked(Kind.PROCESS, f"guest={disk.serial}-boot"))
         near, far = stack.enter_context(socket_pair())
         errors = site.directory / f"{disk.serial}.stderr"
-        stack.enter_context(site.made(Kind.FILE, errors))
+        stack.enter_context(site.tracked(Kind.FILE, errors))
         argv = boot_argv(boot, far.fileno(), disk)
         stack.enter_context(qemu_process(argv, (far,), errors))
         far.close()

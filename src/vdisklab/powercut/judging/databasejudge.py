@@ -118,9 +118,9 @@ def guest_file_system(site: Site, bench: Path) -> Iterator[GuestFileSystem]:
     """A place for the disks of guests: a file on `bench`, a mount point in the site."""
     file, mountpoint = bench / "guest.disk", site.directory / "guest"
     with (
-        site.made(Kind.DIRECTORY, mountpoint),
-        site.made(Kind.LOOP, file),
-        site.made(Kind.MOUNT, mountpoint),
+        site.tracked(Kind.DIRECTORY, mountpoint),
+        site.tracked(Kind.LOOP, file),
+        site.tracked(Kind.MOUNT, mountpoint),
     ):
         mountpoint.mkdir()
         file.touch()

@@ -196,7 +196,7 @@ def open_examiner(
     with (
         _guest(site, trace) as guest,
         open_rebuilder(site.directory, log, trace.disk_size, sharers=sharers) as rebuilder,
-        site.made(Kind.LOOP, rebuilder.state_file),
+        site.tracked(Kind.LOOP, rebuilder.state_file),
         open_recovery(site, trace) as recovery,
     ):
         yield Examiner(trace, epochs, Expectation(trace), rebuilder, recovery, daemon, guest)

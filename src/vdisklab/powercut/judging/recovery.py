@@ -223,7 +223,7 @@ Opener = Callable[[Site, Trace, Path], AbstractContextManager[Recovery]]
 
 @contextmanager
 def _kernel_filesystem(site: Site, trace: Trace, place: Path) -> Iterator[Recovery]:
-    with site.made(Kind.MOUNT, place):
+    with site.tracked(Kind.MOUNT, place):
         yield KernelFilesystem(site.host, LayerKind(trace.filesystem), mount_options(trace), place)
 
 
@@ -266,7 +266,7 @@ def open_recovery(site: Site, trace: Trace) -> Iterator[Recovery]:
             hint="name a case that `vdisklab powercut` of this version printed",
         )
     place = site.directory / "recovered"
-    with site.made(Kind.DIRECTORY, place):
+    with site.tracked(Kind.DIRECTORY, place):
         place.mkdir()
         with RECOVERIES[LayerKind(trace.filesystem)](site, trace, place) as recovery:
             yield recovery

@@ -89,15 +89,15 @@ def mapped_disk(site: Site, name: str, size: int, log: Path) -> Iterator[tuple[T
     """A device that is logged into the file `log`, which is whole when the block ends."""
     target = require_log_writes(site.host)
     content, device = site.directory / f"{name}.content", site.unique(name)
-    with site.made(Kind.FILE, content):
+    with site.tracked(Kind.FILE, content):
         for file, length in ((content, size), (log, _LOG_BYTES)):
             with file.open("wb") as made:
                 made.truncate(length)
-        with site.made(Kind.LOOP, content), site.made(Kind.LOOP, log):
+        with site.tracked(Kind.LOOP, content), site.tracked(Kind.LOOP, log):
             disks = [attach_loop(file) for file in (content, log)]
             for disk in disks:
                 require_flushes(Path(disk))
-            with site.made(Kind.MAPPED, device):
+            with site.tracked(Kind.MAPPED, device):
                 site.host.run("dmsetup", "create", device, "--table", table(size, *disks))
                 _require_mapped(site.host, device)
                 direct = _on(read_direct_io(site, Path(disks[0])))

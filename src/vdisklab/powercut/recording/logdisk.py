@@ -74,15 +74,15 @@ def logged_disk(
     log = log or site.directory / f"{name}.log"
     marker = f"{site.directory.name}-{name}"
     with (
-        site.made(Kind.FILE, content),
-        site.made(Kind.FILE, mountpoint),
+        site.tracked(Kind.FILE, content),
+        site.tracked(Kind.FILE, mountpoint),
         _log_file(site, log),
-        site.made(Kind.PROCESS, f"--marker={marker}"),
+        site.tracked(Kind.PROCESS, f"--marker={marker}"),
     ):
         mountpoint.touch()
         arguments = _arguments(marker, size, lies, (mountpoint, content, log))
-        with site.made(Kind.MOUNT, mountpoint), _server(arguments, marker):
-            with site.made(Kind.LOOP, mountpoint):
+        with site.tracked(Kind.MOUNT, mountpoint), _server(arguments, marker):
+            with site.tracked(Kind.LOOP, mountpoint):
                 device = Path(attach_loop(mountpoint, direct_io=direct_io))
                 require_flushes(device)
                 seen = "on" if read_direct_io(site, device) else "off"
@@ -96,7 +96,7 @@ def _log_file(site: Site, log: Path) -> Iterator[None]:
     if log.parent != site.directory:
         yield
         return
-    with site.made(Kind.FILE, log):
+    with site.tracked(Kind.FILE, log):
         yield
 
 
