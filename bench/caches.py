@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from machine import machine_facts, print_result
-from vdisklab.guest.factory import Surroundings
+from vdisklab.guest.factory import GuestContext
 from vdisklab.guest.qemu.blockdev import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, state_directory
@@ -121,8 +121,8 @@ def main() -> None:
     host = LocalHost()
     plan = GuestPlan(memory_bytes=512 * MIB, accelerator=asked.accelerator)
     with open_ledger() as ledger, open_lab(host, ledger, asked.dir.absolute()) as lab:
-        around = Surroundings(host, ledger, state_directory() / "cache", silent)
-        with open_guests(around, plan, frozenset({Bus.VIRTIO}), lab.site) as guests:
+        context = GuestContext(host, ledger, state_directory() / "cache", silent)
+        with open_guests(context, plan, frozenset({Bus.VIRTIO}), lab.site) as guests:
             modes = {
                 mode.value: {
                     "acknowledged": record(lab, mode, ClientKind.NEVER),

@@ -27,7 +27,7 @@ from typing import Any
 from machine import machine_facts, print_result
 from vdisklab.campaign.cell import CampaignContext, measure_cell
 from vdisklab.campaign.session import open_campaign
-from vdisklab.guest.factory import Surroundings, boot_files
+from vdisklab.guest.factory import GuestContext, boot_files
 from vdisklab.guest.qemu.argv import BootFiles
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, state_directory
@@ -177,7 +177,7 @@ def one_round(directory: Path, pairs: int) -> tuple[list[tuple[float, float]], s
         image = Path(place) / "byhand.img"
         image.write_bytes(os.urandom(SIZE))
         ledger = opened.enter_context(open_ledger())
-        around = Surroundings(host, ledger, cache, silent)
+        around = GuestContext(host, ledger, cache, silent)
         bench = opened.enter_context(open_campaign(around, make_plan(directory)))
         accelerator = str(bench.accelerator)
         guest = opened.enter_context(hand_guest(boot, image, accelerator))

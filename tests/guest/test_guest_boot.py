@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.guest.rig import Agent, disk, running
-from vdisklab.errors import HostError
+from vdisklab.errors import GuestError
 from vdisklab.guest.image.build import GuestImage, build_guest_image
 from vdisklab.guest.image.kernel import Flavour, find_kernel
 from vdisklab.guest.system.base import STDERR_LOG
@@ -205,5 +205,5 @@ def test_the_kernel_trial_of_the_lab_ends_with_its_panic(cache: Path) -> None:
     """It has no root on purpose; under a deadline that no kernel keeps it is an error."""
     kernel = find_kernel(LocalHost(), cache, frozenset({Bus.VIRTIO})).image
     boot_lab_kernel(LocalHost(), kernel, 60 * patience(), Accelerator.TCG)
-    with pytest.raises(HostError, match="gave no answer within"):
+    with pytest.raises(GuestError, match="gave no answer within"):
         boot_lab_kernel(LocalHost(), kernel, 0.2, Accelerator.TCG)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.guest.factory import Surroundings
+from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
@@ -38,7 +38,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     work, cache = tmp_path_factory.mktemp("lab"), tmp_path_factory.mktemp("cache")
     host = LocalHost()
     with open_ledger() as ledger, open_lab(host, ledger, work, workers=1) as opened:
-        around = Surroundings(host, ledger, cache, silent)
+        around = GuestContext(host, ledger, cache, silent)
         buses = frozenset({Bus.VIRTIO, Bus.NVME, Bus.IDE})
         with open_guests(around, GUEST, buses, opened.site) as opened.guests:
             yield opened

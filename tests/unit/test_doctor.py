@@ -57,7 +57,7 @@ class ScriptedHost:
         return Completed(tuple(words), 0, self.said.get(" ".join(words), default), "")
 
 
-def no_kvm(_host: Host) -> KvmTrial:
+def no_kvm() -> KvmTrial:
     return KvmTrial(False, "/dev/kvm does not exist")
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from vdisklab.campaign.cell import BootFromDisk
-from vdisklab.guest.factory import Surroundings, binary_of, files_of
+from vdisklab.guest.factory import GuestContext, binary_of, files_of
 from vdisklab.guest.image.bootdisk import DiskSystem, disk_system, write_disk
 from vdisklab.guest.image.build import build_guest_image
 from vdisklab.guest.image.kernel import find_kernel
@@ -33,7 +33,7 @@ class DiskBoots:
 
 
 def disk_boots(
-    around: Surroundings,
+    around: GuestContext,
     plan: CampaignPlan,
     accelerator: Accelerator | None,
     buses: frozenset[Bus],

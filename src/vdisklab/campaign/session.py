@@ -13,7 +13,7 @@ from vdisklab.campaign.host_stacks import open_host_stacks
 from vdisklab.campaign.packages import carried_disks, gather_packages
 from vdisklab.campaign.programs import programs_of
 from vdisklab.campaign.user_guest import own_boot
-from vdisklab.guest.factory import Surroundings, prepare_guests
+from vdisklab.guest.factory import GuestContext, prepare_guests
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool, StartGuest
 from vdisklab.guest.qemu.argv import CarriedDisk
@@ -29,7 +29,7 @@ from vdisklab.storage.site import Site, open_site
 
 
 @contextmanager
-def open_campaign(around: Surroundings, plan: CampaignPlan) -> Iterator[CampaignContext]:
+def open_campaign(around: GuestContext, plan: CampaignPlan) -> Iterator[CampaignContext]:
     """A bench with every stack built, every image filled and the guest ready to boot.
 
     Raises HostError when there is no room for all that, before any of it is made.
@@ -65,7 +65,7 @@ def require_space(plan: CampaignPlan) -> None:
 
 
 def campaign_guests(
-    around: Surroundings,
+    around: GuestContext,
     plan: CampaignPlan,
     site: Site,
     carried: tuple[CarriedDisk, ...] = (),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -19,12 +18,11 @@ from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.run import cache_directory
 from vdisklab.cli.tables import Format, dumps
 from vdisklab.errors import HostError
-from vdisklab.guest.factory import Surroundings
-from vdisklab.guest.kvmtrial import try_kvm_with_guest
-from vdisklab.host.command import Host, LocalHost
+from vdisklab.guest.factory import GuestContext, try_kvm_without_download
+from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.probes.findings import Finding, Inspection, State, can_do_main_job, examine
-from vdisklab.host.probes.kvm import KvmTrial, try_kvm
+from vdisklab.host.probes.kvm import KvmTrial, untried
 from vdisklab.progress import Progress
 from vdisklab.render.document import document
 
@@ -57,14 +55,14 @@ def doctor(
     return 0 if possible else HostError.exit_code
 
 
-def _tried_kvm(progress: Progress, host: Host) -> KvmTrial:
-    """Without a state directory that can be written to only the boot sector is tried."""
-    with ExitStack() as stack:
-        try:
-            ledger = stack.enter_context(open_ledger())
-        except HostError:
-            return try_kvm(host)
-        return try_kvm_with_guest(Surroundings(host, ledger, cache_directory(), progress))
+def _tried_kvm(progress: Progress) -> KvmTrial:
+    """A guest booted under KVM, if one can be built and the state directory can be written to."""
+    try:
+        with open_ledger() as ledger:
+            context = GuestContext(LocalHost(), ledger, cache_directory(), progress)
+            return try_kvm_without_download(context)
+    except HostError as error:
+        return replace(untried(), mend=f"{error}" + (f": {error.hint}" if error.hint else ""))
 
 
 def to_json(findings: tuple[Finding, ...]) -> str:

@@ -21,12 +21,13 @@ from vdisklab.cli.run import print_ranking
 from vdisklab.cli.run import run as run_verb
 from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url
 from vdisklab.errors import GuestError, HostError
+from vdisklab.guest.accelerator import try_kvm
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
-from vdisklab.host.probes.kvm import try_kvm
 from vdisklab.lab.image import LabImage, build_image, find_image, require_same_python
 from vdisklab.lab.machine import (
+    KVM_TRIAL_SECONDS,
     LABEL,
     LabConfig,
     boot_lab_kernel,
@@ -270,7 +271,7 @@ def _accelerator(host: Host, image: LabImage, choice: AcceleratorChoice) -> Acce
         return choice.accelerator
     with TerminalProgress(Console(stderr=True)) as progress:
         progress(Step("trying whether the lab runs under KVM"))
-        trial = try_kvm(host, kernel_trial=partial(boot_lab_kernel, host, image.kernel))
+        trial = try_kvm(partial(boot_lab_kernel, host, image.kernel), KVM_TRIAL_SECONDS)
         if not trial.works:
             progress(Note(f"the lab runs under emulation: {trial.tried}"))
     return Accelerator.KVM if trial.works else Accelerator.TCG

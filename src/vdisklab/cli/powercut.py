@@ -25,7 +25,7 @@ from vdisklab.cli.run import cache_directory
 from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url, emit
 from vdisklab.cli.verdicts import says_nothing_of_its_device
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError
-from vdisklab.guest.factory import Surroundings
+from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
@@ -261,7 +261,7 @@ def _guests_for(
     if not asking:
         yield
         return
-    around = Surroundings(lab.site.host, lab.site.ledger, cache_directory(), progress)
+    around = GuestContext(lab.site.host, lab.site.ledger, cache_directory(), progress)
     buses = frozenset(path.attachment.bus for path in asking)
     with open_guests(around, guest, buses, lab.site) as lab.guests:
         yield

@@ -39,7 +39,7 @@ from vdisklab.cli.table import table
 from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url, load, open_results
 from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
-from vdisklab.guest.factory import Surroundings
+from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.deadline import patience
 from vdisklab.host.facts import collect_facts
@@ -351,7 +351,7 @@ def measure(
             if not slots and search is None:
                 console.print("every run of this plan is measured already; --new begins again")
                 return campaign.id, 0, False
-            around = Surroundings(host, ledger, cache_directory(), progress)
+            around = GuestContext(host, ledger, cache_directory(), progress)
             identity = RunTag(campaign.id, _medium(plan))
             with (
                 open_campaign(around, plan) as bench,

@@ -1,9 +1,10 @@
-"""What it takes to start guests: a kernel, an image, an accelerator that really works."""
+"""Starts guests: prepares kernel and image, and chooses the accelerator."""
 
 from __future__ import annotations
 
 import itertools
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,16 +12,17 @@ from functools import cache, partial
 from pathlib import Path
 
 from vdisklab.errors import GuestError
+from vdisklab.guest.accelerator import remembered_trial, trial_key, try_kvm
 from vdisklab.guest.image.build import GuestImage, build_guest_image
-from vdisklab.guest.image.kernel import find_kernel
+from vdisklab.guest.image.kernel import find_kernel, is_kernel_at_hand
 from vdisklab.guest.machine import Machine, start_machine
 from vdisklab.guest.pool import StartGuest
-from vdisklab.guest.qemu.accelerator import Verdict, choose_accelerator, remembered, trial_key
 from vdisklab.guest.qemu.argv import BootFiles, CarriedDisk, GuestConfig, OwnBoot
 from vdisklab.guest.qemu.blockdev import Disk
 from vdisklab.guest.system.base import UnfitGuestError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
+from vdisklab.host.probes.kvm import DEVICE, KvmTrial, device_refused
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.plan.qemu import Qemu
@@ -30,8 +32,8 @@ QEMU = "qemu-system-x86_64"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the edge hands in: the host, its ledger, where caches are, who listens."""
+class GuestContext:
+    """What starting a guest needs besides its plan: host, ledger, cache directory, progress."""
 
     host: Host
     ledger: Ledger
@@ -40,11 +42,11 @@ class Surroundings:
 
 
 OwnBoots = Callable[[str], AbstractContextManager[OwnBoot]]
-"""(a name that no other guest has) -> what one guest of the user's own boots, as a block."""
+"""(a name that no other guest has) -> what one user guest boots, as a context."""
 
 
 def prepare_guests(
-    around: Surroundings,
+    context: GuestContext,
     guest: GuestPlan,
     buses: frozenset[Bus],
     directory: Path,
@@ -53,58 +55,47 @@ def prepare_guests(
     qemus: Sequence[Qemu | None] = (None,),
     own_boots: OwnBoots | None = None,
 ) -> tuple[Accelerator, StartGuest]:
-    """The accelerator that runs the guests here, and what starts one with drivers for `buses`.
+    """The accelerator for all guests, and the function that starts one with drivers for `buses`.
 
-    The guests are ours, or with `own_boots` the user's. Each runs under one of `qemus`, and has
-    the disks `carried`. QEMU's console and errors are written below `directory`.
+    It starts micro guests, or with `own_boots` user guests; each runs under one of `qemus` and
+    has the disks `carried`. QEMU's console and errors are written below `directory`.
     """
-    micro = cache(partial(_micro_guest, around, guest, buses))
+    micro = cache(partial(_micro_guest, context, guest, buses))
     if own_boots is None:
         micro()
-    names = (f"vdisklab-{around.ledger.run_id}-{number}" for number in itertools.count(1))
+    names = (f"vdisklab-{context.ledger.run_id}-{number}" for number in itertools.count(1))
     by_name = {None if qemu is None else qemu.name: qemu for qemu in qemus}
+    accelerator = _choose_accelerator(context, guest, qemus, micro, directory)
 
     def start(
-        accelerator: Accelerator,
-        machine: str,
-        boot: BootFiles | OwnBoot,
-        disks: tuple[Disk, ...] = (),
-        *,
-        qemu: Qemu | None = None,
-        timeout: float | None = None,
+        machine: str, boot: BootFiles | OwnBoot, disks: tuple[Disk, ...], name: str | None
     ) -> AbstractContextManager[Machine]:
+        qemu = by_name[name]
         config = GuestConfig(
             binary_of(qemu), next(names), machine, accelerator, guest, boot,
             usb=Bus.USB in buses, cold_disks=disks, carried=carried,
             version=None if qemu is None else qemu.version,
         )  # fmt: skip
-        return start_machine(config, around.ledger, directory, timeout=timeout)
+        return start_machine(config, context.ledger, directory)
 
-    def try_kvm(qemu: Qemu | None, seconds: float) -> AbstractContextManager[Machine]:
-        return start(Accelerator.KVM, Bus.VIRTIO.machine, micro(), qemu=qemu, timeout=seconds)
-
-    verdict = choose_verdict(around, guest, qemus, micro, try_kvm)
-    if verdict.accelerator.is_emulation:
-        around.progress(Note(f"under emulation (TCG): {verdict.reason}"))
     if own_boots is None:
-        return verdict.accelerator, lambda machine, disks, name: start(
-            verdict.accelerator, machine, micro(), disks, qemu=by_name[name]
-        )
+        return accelerator, lambda machine, disks, name: start(machine, micro(), disks, name)
     boots = own_boots
 
     @contextmanager
     def start_own(machine: str, disks: tuple[Disk, ...], name: str | None) -> Iterator[Machine]:
-        with boots(f"system-{secrets.token_hex(4)}") as boot:
-            opened = start(verdict.accelerator, machine, boot, disks, qemu=by_name[name])
-            with _answering(opened, guest) as running:
-                yield running
+        with (
+            boots(f"system-{secrets.token_hex(4)}") as boot,
+            _answering(start(machine, boot, disks, name), guest) as running,
+        ):
+            yield running
 
-    return verdict.accelerator, start_own
+    return accelerator, start_own
 
 
 @contextmanager
 def _answering(opened: AbstractContextManager[Machine], guest: GuestPlan) -> Iterator[Machine]:
-    """The guest, or an UnfitGuestError when it does not come up: a second try would not, either."""
+    """The guest. UnfitGuestError when it does not come up: a second try would not help."""
     with ExitStack() as stack:
         try:
             machine = stack.enter_context(opened)
@@ -129,17 +120,20 @@ def binary_of(qemu: Qemu | None) -> str:
     return QEMU if qemu is None else str(qemu.binary)
 
 
-def _micro_guest(around: Surroundings, guest: GuestPlan, buses: frozenset[Bus]) -> BootFiles:
-    around.progress(Step("preparing the guest's kernel and image"))
-    return boot_files(around.host, around.cache, buses, guest.kernel)
+def _micro_guest(context: GuestContext, guest: GuestPlan, buses: frozenset[Bus]) -> BootFiles:
+    context.progress(Step("preparing the guest's kernel and image"))
+    return boot_files(context.host, context.cache, buses, guest.kernel)
 
 
 def boot_files(
-    host: Host, cache: Path, buses: frozenset[Bus], kernel_asked: str | None = None
+    host: Host, cache: Path, buses: frozenset[Bus], kernel: str | None = None
 ) -> BootFiles:
-    """Kernel and image of the micro guest with drivers for these buses, made if not cached."""
-    kernel = find_kernel(host, cache, buses, wanted=kernel_asked)
-    return files_of(build_guest_image(host, cache, kernel))
+    """The micro guest with drivers for these buses, from the cache or newly built.
+
+    `kernel` is the image of a certain kernel to take. Raises HostError.
+    """
+    found = find_kernel(host, cache, buses, wanted=kernel)
+    return files_of(build_guest_image(host, cache, found))
 
 
 def files_of(image: GuestImage) -> BootFiles:
@@ -147,30 +141,64 @@ def files_of(image: GuestImage) -> BootFiles:
     return BootFiles(image.kernel, image.initrd, image.root, image.append)
 
 
-def choose_verdict(
-    around: Surroundings,
+def _choose_accelerator(
+    context: GuestContext,
     guest: GuestPlan,
     qemus: Sequence[Qemu | None],
     micro: Callable[[], BootFiles],
-    try_kvm: Callable[[Qemu | None, float], AbstractContextManager[Machine]],
-) -> Verdict:
-    """KVM if each QEMU runs our own guest under it: one accelerator serves all cells."""
+    directory: Path,
+) -> Accelerator:
+    """The requested one, else KVM if the micro guest boots under it with every QEMU, else TCG."""
     if guest.accelerator is not None:
-        return Verdict(guest.accelerator, "it was asked for")
-    verdict: Verdict | None = None
+        if guest.accelerator.is_emulation:
+            context.progress(Note("under emulation (TCG), as requested"))
+        return guest.accelerator
     for qemu in qemus:
+        trial = _kvm_trial(context, guest, qemu, micro(), directory)
+        if not trial.works:
+            context.progress(Note(f"under emulation (TCG): {trial.tried}"))
+            return Accelerator.TCG
+    return Accelerator.KVM
 
-        def decide(qemu: Qemu | None = qemu) -> Verdict:
-            around.progress(Step("trying whether a guest runs under KVM"))
-            return choose_accelerator(partial(try_kvm, qemu))
 
-        version = around.host.run(binary_of(qemu), "--version").stdout.splitlines()[0]
-        boot = micro()
-        key = trial_key(version, f"{boot.kernel} {boot.root}")
-        name = "accelerator" if qemu is None else f"accelerator-{qemu.name}"
-        verdict = remembered(around.cache / f"{name}.json", key, decide)
-        if verdict.accelerator.is_emulation:
-            break
-    if verdict is None:
-        raise AssertionError("there is no QEMU to run a guest")
-    return verdict
+def _kvm_trial(
+    context: GuestContext, guest: GuestPlan, qemu: Qemu | None, boot: BootFiles, directory: Path
+) -> KvmTrial:
+    """Whether the micro guest boots under KVM with this QEMU; remembered in the cache."""
+
+    def start(seconds: float) -> None:
+        marker = f"vdisklab-{context.ledger.run_id}-kvm"
+        machine = Bus.VIRTIO.machine
+        config = GuestConfig(binary_of(qemu), marker, machine, Accelerator.KVM, guest, boot)
+        with start_machine(config, context.ledger, directory, timeout=seconds):
+            pass
+
+    def trial() -> KvmTrial:
+        context.progress(Step("trying whether a guest runs under KVM"))
+        return try_kvm(start)
+
+    version = context.host.run(binary_of(qemu), "--version").stdout.splitlines()[0]
+    name = "accelerator" if qemu is None else f"accelerator-{qemu.name}"
+    key = trial_key(version, f"{boot.kernel} {boot.root}")
+    return remembered_trial(context.cache / f"{name}.json", key, trial)
+
+
+def try_kvm_without_download(context: GuestContext) -> KvmTrial:
+    """The trial that a campaign makes, and remembered for it, if a kernel is at hand.
+
+    `works` is None when there is no kernel yet, so that nothing could be booted. Raises HostError
+    when the guest cannot be built.
+    """
+    buses = frozenset({Bus.VIRTIO})
+    refused = device_refused()
+    if refused is not None:
+        return refused
+    if not is_kernel_at_hand(context.cache, buses):
+        return KvmTrial(
+            works=None,
+            tried=f"{DEVICE} opens; no kernel is at hand yet to boot a guest under it",
+            mend="`vdisklab run` downloads one and tries it",
+        )
+    with tempfile.TemporaryDirectory(prefix="vdisklab-kvm-") as name:
+        boot = boot_files(context.host, context.cache, buses)
+        return _kvm_trial(context, GuestPlan(), None, boot, Path(name))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.campaign.session import campaign_guests, guest_buses
-from vdisklab.guest.factory import Surroundings
+from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.segments import Bus
@@ -31,7 +31,7 @@ def test_without_guests_nothing_is_prepared_and_none_may_start(
         open_ledger(tmp_path / "state") as ledger,
         open_site(LocalHost(), ledger, tmp_path) as site,
     ):
-        around = Surroundings(LocalHost(), ledger, tmp_path / "cache", silent)
+        around = GuestContext(LocalHost(), ledger, tmp_path / "cache", silent)
         accelerator, start = campaign_guests(around, a_plan("host"), site)
         assert accelerator is None
         with pytest.raises(AssertionError):

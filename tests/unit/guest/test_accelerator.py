@@ -1,133 +1,130 @@
-"""KVM or TCG: tried, and remembered for as long as nothing that decides it has changed."""
+"""KVM or emulation: tried, and remembered while nothing that decides it has changed."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from vdisklab.errors import GuestError, HostError, VdisklabError
-from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.accelerator import (
-    TRIAL_SECONDS,
-    Verdict,
-    choose_accelerator,
-    remembered,
-    trial_key,
-)
-from vdisklab.plan.guest import Accelerator
+from vdisklab.guest.accelerator import TRIAL_SECONDS, remembered_trial, trial_key, try_kvm
+from vdisklab.host.probes.kvm import KvmTrial
 
-KVM = Verdict(Accelerator.KVM, "a guest booted under KVM")
-TCG = Verdict(Accelerator.TCG, "it did not")
+WORKS = KvmTrial(True, "a guest booted under KVM")
+FAILS = KvmTrial(False, "it did not")
 
 
-class Trial:
-    """A guest that is tried under KVM; it fails with an error if there is one."""
+class Boot:
+    """A boot under KVM; it fails with an error if there is one."""
 
     def __init__(self, error: VdisklabError | None = None) -> None:
         self.error = error
-        self.trace: list[str] = []
+        self.calls: list[float] = []
 
-    @contextmanager
-    def __call__(self, seconds: float) -> Iterator[Machine]:
-        self.trace.append(f"start {seconds}")
+    def __call__(self, seconds: float) -> None:
+        self.calls.append(seconds)
         if self.error is not None:
             raise self.error
-        yield cast(Machine, None)
-        self.trace.append("end")
 
 
 @pytest.fixture
-def device(tmp_path: Path) -> Path:
-    made = tmp_path / "kvm"
-    made.touch()
-    return made
+def device() -> Iterator[Path]:
+    """In a directory that every user may enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        made = directory / "kvm"
+        made.touch()
+        yield made
 
 
 @contextmanager
 def somebody_else() -> Iterator[None]:
-    """As another user, by the real id, which access(2) goes by."""
+    """The effective user is nobody."""
     if os.geteuid() != 0:
         pytest.skip("needs root to become another user")
-    os.setresuid(65534, 0, 0)
+    os.seteuid(65534)
     try:
         yield
     finally:
-        os.setresuid(0, 0, 0)
+        os.seteuid(0)
 
 
-def test_a_guest_that_boots_is_the_proof_and_is_ended(device: Path) -> None:
-    trial = Trial()
-    assert choose_accelerator(trial, device) == KVM
-    assert trial.trace == [f"start {TRIAL_SECONDS}", "end"]
+def test_a_guest_that_boots_is_the_proof(device: Path) -> None:
+    boot = Boot()
+    trial = try_kvm(boot, device=device)
+    assert trial.works
+    assert trial.tried.startswith("a guest booted under KVM in ")
+    assert boot.calls == [TRIAL_SECONDS]
 
 
 def test_a_guest_that_does_not_boot(device: Path) -> None:
-    verdict = choose_accelerator(Trial(GuestError("no greeting within 12 s")), device)
-    assert verdict.accelerator is Accelerator.TCG
-    assert f"{device} opens, but a guest did not boot under KVM within 12 s" in verdict.reason
-    assert "no greeting" in verdict.reason
+    trial = try_kvm(Boot(GuestError("no greeting within 12 s")), device=device)
+    assert trial.works is False
+    assert f"{device} opens, but a guest did not boot under KVM within 12 s" in trial.tried
+    assert "no greeting" in trial.tried
 
 
-def test_a_trial_that_cannot_be_made_is_no_verdict(device: Path) -> None:
+def test_a_trial_that_cannot_be_made_has_no_result(device: Path) -> None:
     with pytest.raises(HostError, match="not installed"):
-        choose_accelerator(Trial(HostError("qemu is not installed")), device)
+        try_kvm(Boot(HostError("qemu is not installed")), device=device)
 
 
-def test_without_the_device_nothing_is_tried(tmp_path: Path) -> None:
-    trial = Trial()
-    verdict = choose_accelerator(trial, tmp_path / "kvm")
-    assert (verdict.accelerator, trial.trace) == (Accelerator.TCG, [])
-    assert "kvm does not exist" in verdict.reason
+def test_without_the_device_nothing_is_booted(tmp_path: Path) -> None:
+    boot = Boot()
+    trial = try_kvm(boot, device=tmp_path / "kvm")
+    assert (trial.works, boot.calls) == (False, [])
+    assert "kvm does not exist" in trial.tried
 
 
-def test_a_device_of_others_is_not_tried(device: Path) -> None:
+def test_a_device_of_another_user_is_not_tried(device: Path) -> None:
     device.chmod(0o600)
-    trial = Trial()
+    boot = Boot()
     with somebody_else():
-        verdict = choose_accelerator(trial, device)
-    assert (verdict.accelerator, trial.trace) == (Accelerator.TCG, [])
-    assert "cannot be opened by this user" in verdict.reason
+        trial = try_kvm(boot, device=device)
+    assert (trial.works, boot.calls) == (False, [])
+    assert "cannot be opened" in trial.tried
 
 
-def never() -> Verdict:
+def never() -> KvmTrial:
     pytest.fail("tried again")
 
 
-def test_a_verdict_is_remembered_for_its_key(tmp_path: Path) -> None:
+def test_a_result_is_remembered_for_its_key(tmp_path: Path) -> None:
     file = tmp_path / "cache" / "accelerator.json"
-    assert remembered(file, "one", lambda: TCG) == TCG
-    assert remembered(file, "one", never) == TCG
-    assert remembered(file, "two", lambda: KVM) == KVM
-    assert remembered(file, "two", never) == KVM
-    assert remembered(file, "one", lambda: TCG) == TCG
+    assert remembered_trial(file, "one", lambda: FAILS) == FAILS
+    assert remembered_trial(file, "one", never) == FAILS
+    assert remembered_trial(file, "two", lambda: WORKS) == WORKS
+    assert remembered_trial(file, "two", never) == WORKS
+    assert remembered_trial(file, "one", lambda: FAILS) == FAILS
 
 
 @pytest.mark.parametrize(
     "content",
     [
         b"", b"null", b"[]", b"\xff\xfe", b"{", b'"key"', b'{"key": "one"}',
-        b'{"key": "one", "accelerator": "tcg"}',
-        b'{"key": "one", "accelerator": "xen", "reason": "?"}',
-        b'{"key": "one", "accelerator": null, "reason": "?"}',
+        b'{"key": "one", "works": false}',
+        b'{"key": "one", "works": "yes", "tried": "?"}',
+        b'{"key": "one", "works": null, "tried": "?"}',
+        b'{"key": "one", "accelerator": "tcg", "reason": "of an older version"}',
     ],
 )  # fmt: skip
 def test_a_damaged_note_costs_a_new_trial(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "accelerator.json"
     file.write_bytes(content)
-    assert remembered(file, "one", lambda: KVM) == KVM
-    assert remembered(file, "one", never) == KVM
+    assert remembered_trial(file, "one", lambda: WORKS) == WORKS
+    assert remembered_trial(file, "one", never) == WORKS
 
 
 def test_a_note_that_cannot_be_written_costs_a_trial_each_time(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     note = tmp_path / "file" / "accelerator.json"
     for _ in range(2):
-        assert remembered(note, "one", lambda: TCG) == TCG
+        assert remembered_trial(note, "one", lambda: FAILS) == FAILS
 
 
 def test_the_key_changes_with_all_that_decides(device: Path, tmp_path: Path) -> None:
@@ -145,9 +142,9 @@ def test_the_key_changes_with_all_that_decides(device: Path, tmp_path: Path) -> 
     assert len(others) == 4
 
 
-def test_who_is_let_in_does_not_wait_for_the_next_boot(device: Path, tmp_path: Path) -> None:
+def test_a_user_who_gets_access_need_not_reboot(device: Path) -> None:
     """A user is added to the group kvm after a first campaign that was emulated."""
-    boot = tmp_path / "boot_id"
+    boot = device.with_name("boot_id")
     boot.write_text("b00t\n")
     device.chmod(0o600)
     with somebody_else():

@@ -16,7 +16,7 @@ from vdisklab.host.facts import QEMU, memory_bytes, program_version, virtualised
 from vdisklab.host.medium import SYSTEM, device_of, medium_of
 from vdisklab.host.memory import available_memory
 from vdisklab.host.probes.kernel_parts import KernelParts
-from vdisklab.host.probes.kvm import KvmTrial, try_kvm
+from vdisklab.host.probes.kvm import KvmTrial, untried
 from vdisklab.host.probes.trials import try_io_uring, try_o_direct
 from vdisklab.units import GIB, format_bytes
 
@@ -51,7 +51,7 @@ class Inspection:
     host: Host
     directory: Path
     root: Path = SYSTEM
-    kvm: Callable[[Host], KvmTrial] = try_kvm
+    kvm: Callable[[], KvmTrial] = untried
     euid: int | None = None
 
     @property
@@ -72,9 +72,13 @@ def can_do_main_job(findings: tuple[Finding, ...]) -> bool:
 
 
 def _kvm(at: Inspection) -> Iterator[Finding]:
-    trial = at.kvm(at.host)
+    trial = at.kvm()
     if trial.works:
         yield Finding("KVM", State.OK, trial.tried)
+        return
+    if trial.works is None:
+        costs = "whether guests run under KVM or under emulation is not known yet"
+        yield Finding("KVM", State.LIMITED, trial.tried, costs, trial.mend)
         return
     if virtualised(at.root):
         mend = "enable nested virtualisation in the hypervisor that this machine runs under"

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from vdisklab.errors import GuestError, PlanError
-from vdisklab.guest.factory import Surroundings, prepare_guests
+from vdisklab.guest.factory import GuestContext, prepare_guests
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool
 from vdisklab.guest.qemu.blockdev import Disk
@@ -62,7 +62,7 @@ def _client(
 
 @contextmanager
 def open_guests(
-    around: Surroundings, guest: GuestPlan, buses: frozenset[Bus], site: Site
+    around: GuestContext, guest: GuestPlan, buses: frozenset[Bus], site: Site
 ) -> Iterator[Guests]:
     """Guests with drivers for these buses, all ended with the block."""
     accelerator, start = prepare_guests(around, guest, buses, site.directory)

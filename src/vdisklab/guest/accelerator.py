@@ -1,0 +1,71 @@
+"""KVM or emulation. KVM is trusted only once a guest has booted under it: on some hosts /dev/kvm
+opens, and even a boot sector runs, but a kernel hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from vdisklab.errors import GuestError
+from vdisklab.host.probes.kvm import DEVICE, KvmTrial, device_refused
+
+TRIAL_SECONDS = 12.0
+"""Deadline of the trial. A micro guest under KVM answers in one or two seconds."""
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def try_kvm(
+    boot: Callable[[float], None], seconds: float = TRIAL_SECONDS, device: Path = DEVICE
+) -> KvmTrial:
+    """Whether a guest runs under KVM.
+
+    `boot(seconds)` boots under KVM the kernel that will be used, and ends it. It raises
+    GuestError when the guest does not come up within `seconds`; any other error is no result
+    of the trial and is passed on.
+    """
+    refused = device_refused(device)
+    if refused is not None:
+        return refused
+    begun = time.monotonic()
+    try:
+        boot(seconds)
+    except GuestError as error:
+        return KvmTrial(
+            works=False,
+            tried=f"{device} opens, but a guest did not boot under KVM within {seconds:.0f} s "
+            f"({error})",
+        )
+    return KvmTrial(True, f"a guest booted under KVM in {time.monotonic() - begun:.1f} s")
+
+
+def remembered_trial(file: Path, key: str, trial: Callable[[], KvmTrial]) -> KvmTrial:
+    """The result kept in `file` if it was kept under the same key, else that of a new trial.
+
+    A file that cannot be read or written only costs a new trial.
+    """
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        note = json.loads(file.read_text())
+        if note["key"] == key and isinstance(note["works"], bool):
+            return KvmTrial(note["works"], str(note["tried"]))
+    result = trial()
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"key": key, "works": result.works, "tried": result.tried}))
+    return result
+
+
+def trial_key(
+    qemu_version: str, image: str, boot_id: Path = _BOOT_ID, device: Path = DEVICE
+) -> str:
+    """What a trial's result holds for: this boot of the host, this QEMU, this guest image.
+
+    And this access to the device: a user who joins the group `kvm`, or loads the module, gets a
+    new trial without a reboot.
+    """
+    refused = device_refused(device)
+    access = "opens" if refused is None else refused.tried
+    return f"{boot_id.read_text().strip()} {qemu_version} {image} {access}"
