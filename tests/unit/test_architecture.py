@@ -31,7 +31,7 @@ ALLOWED = {
     "export":   VOCABULARY | {"guest.qemu.blockdev", "storage.image"},
     "audit":    VOCABULARY | {"export", "guest.qemu.blockdev"},
     "analysis": VOCABULARY,  # values of values: no I/O, so no database either
-    "render":   VOCABULARY | {"analysis", "results", "export", "audit"},
+    "render":   VOCABULARY | {"analysis", "results", "export", "audit", "services"},
     # Use cases: values in, values out; they print nothing.
     "services": VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut", "lab",
                               "results", "analysis", "export", "audit"},

@@ -19,19 +19,9 @@ from vdisklab.analysis.summary import summarise
 from vdisklab.audit.disk import ConfiguredDisk, disk_path
 from vdisklab.audit.domain import LARGEST, read_domain
 from vdisklab.audit.risks import risks
+from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
+from vdisklab.cli.output import emit
 from vdisklab.cli.surroundings import look_around
-from vdisklab.cli.tables import (
-    CampaignOption,
-    DbOption,
-    Format,
-    FormatOption,
-    Results,
-    choose_campaigns,
-    emit,
-    load,
-    open_results,
-)
-from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import CommandError, DatabaseError, HostError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
@@ -43,6 +33,13 @@ from vdisklab.render.auditing import (
     Standing,
     audit_document,
     audit_table,
+)
+from vdisklab.services.answers import (
+    Results,
+    choose_campaigns,
+    load,
+    open_results,
+    stored_verdicts,
 )
 
 _MEASURE = "Measure first: `vdisklab run PATHS…`."

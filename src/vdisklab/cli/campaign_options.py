@@ -31,9 +31,13 @@ from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.units import parse_duration, parse_size
 from vdisklab.workload.jobprofile import job_profile
-from vdisklab.workload.registry import OURS_ALONE, builtin_profile_text, workload_for
+from vdisklab.workload.registry import (
+    DEFAULT_PROFILE,
+    OURS_ALONE,
+    builtin_profile_text,
+    workload_for,
+)
 
-DEFAULT_PROFILE = "quick"
 _A_TEXT_FILE = "name a file that can be read, in UTF-8"
 
 PathsArgument = Annotated[

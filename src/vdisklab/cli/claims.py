@@ -15,20 +15,8 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.cli import campaign_options as asking
 from vdisklab.cli.campaign_options import ask, load_profile
 from vdisklab.cli.filling import NOTHING, Filled, measure_missing
-from vdisklab.cli.held import held_claims
-from vdisklab.cli.tables import (
-    CampaignOption,
-    DbOption,
-    Format,
-    FormatOption,
-    Loaded,
-    Results,
-    disagreement,
-    emit,
-    joinable_campaigns,
-    load,
-    open_results,
-)
+from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
+from vdisklab.cli.output import emit
 from vdisklab.errors import (
     EXIT_CLAIM_FAILS,
     EXIT_CLAIM_OPEN,
@@ -39,12 +27,16 @@ from vdisklab.errors import (
 from vdisklab.plan.build import NO_BASELINE
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.request import Request
-from vdisklab.render.tables.claim_results import (
-    ClaimsAnswer,
-    claims_document,
-    claims_table,
-    junit_xml,
+from vdisklab.render.tables.claim_results import claims_document, claims_table, junit_xml
+from vdisklab.services.answers import (
+    Loaded,
+    Results,
+    disagreement,
+    joinable_campaigns,
+    load,
+    open_results,
 )
+from vdisklab.services.claim_answers import ClaimsAnswer, evaluate_claims
 from vdisklab.units import MIB, format_bytes
 from vdisklab.workload.directions import directions_of
 
@@ -163,7 +155,7 @@ def answer_all(
     named, and in the place of the newest.
     """
     loaded, left_out = _load(results, names, measured)
-    return held_claims(loaded, files, asked, left_out)
+    return evaluate_claims(loaded, files, asked, left_out)
 
 
 def _load(

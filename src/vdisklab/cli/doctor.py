@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.options import Format
+from vdisklab.cli.output import dumps
 from vdisklab.cli.run import cache_directory
-from vdisklab.cli.tables import Format, dumps
 from vdisklab.errors import HostError
 from vdisklab.guest.factory import GuestContext, try_kvm_without_download
 from vdisklab.host.command import LocalHost

@@ -12,9 +12,7 @@ from vdisklab.analysis.claimfile import Claim
 from vdisklab.analysis.claims import answer_claims
 from vdisklab.analysis.observations import from_numbers
 from vdisklab.cli.campaign_options import load_profile
-from vdisklab.cli.missing import Group, missing_groups, request_for, whole_claims
 from vdisklab.cli.run import measure
-from vdisklab.cli.tables import Loaded, database_url, disagreement, load_chosen
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
@@ -22,6 +20,8 @@ from vdisklab.plan.build import DEFAULT_BLOCKS
 from vdisklab.plan.request import Request
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store, open_store
+from vdisklab.services.answers import Loaded, database_url, disagreement, load_chosen
+from vdisklab.services.missing_claims import MissingCells, missing_cells, request_for, whole_claims
 from vdisklab.units import counted
 
 NOTHING = Loaded((), (), from_numbers({}))
@@ -48,7 +48,7 @@ def measure_missing(
         like = held.campaigns[0] if held.campaigns else None
         found = [each.id for each in held.campaigns]
         answers = answer_claims(claims, held.observations, held.outlines)
-        for group in missing_groups(answers):
+        for group in missing_cells(answers):
             campaign, interrupted = _measure(store, group, asked, like, console)
             found += [] if campaign is None else [campaign]
             if interrupted:
@@ -57,7 +57,7 @@ def measure_missing(
 
 
 def _measure(
-    store: Store, group: Group, asked: Request, like: Campaign | None, console: Console
+    store: Store, group: MissingCells, asked: Request, like: Campaign | None, console: Console
 ) -> tuple[str | None, bool]:
     """The campaign of a group, None where this host cannot measure it; whether it was cut off."""
     blocks = asked.blocks

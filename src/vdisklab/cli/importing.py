@@ -15,11 +15,12 @@ from typing import Annotated
 import typer
 
 from vdisklab.analysis.observations import cell_label
-from vdisklab.cli.tables import DbOption, database_url
+from vdisklab.cli.options import DbOption
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Campaign, Evidence, HostFacts, Measurement, Origin, Run
 from vdisklab.results.store import Store, open_store
+from vdisklab.services.answers import database_url
 from vdisklab.units import counted
 from vdisklab.workload.importers.base import Report, printable
 from vdisklab.workload.importers.recognise import recognise

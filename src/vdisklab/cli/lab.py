@@ -17,9 +17,9 @@ from rich.console import Console
 from vdisklab.cli.campaign_options import ask, asked_paths
 from vdisklab.cli.import_lab import DATABASE, LabHost, bring_back
 from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.run import print_ranking
 from vdisklab.cli.run import run as run_verb
-from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.accelerator import try_kvm
 from vdisklab.host.command import Host, LocalHost
@@ -40,6 +40,7 @@ from vdisklab.lab.payload import carried_files, payload_disk
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
 from vdisklab.progress import Note, Step
 from vdisklab.results.store import open_store
+from vdisklab.services.answers import database_url
 from vdisklab.storage.site import Site, open_site
 from vdisklab.units import format_duration, parse_size
 

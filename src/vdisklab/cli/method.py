@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.cli.tables import Format, FormatOption, emit
+from vdisklab.cli.options import Format, FormatOption
+from vdisklab.cli.output import emit
 from vdisklab.errors import PlanError
 from vdisklab.render.tables.explanations import (
     EXPLANATIONS,

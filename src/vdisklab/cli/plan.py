@@ -26,7 +26,8 @@ from vdisklab.campaign.stacks import takes_turns
 from vdisklab.cli import campaign_options as asking
 from vdisklab.cli.campaign_options import ask, make_plan
 from vdisklab.cli.live import TerminalProgress
-from vdisklab.cli.tables import Format, FormatOption, dumps
+from vdisklab.cli.options import Format, FormatOption
+from vdisklab.cli.output import dumps
 from vdisklab.errors import HostError
 from vdisklab.guest.factory import boot_files
 from vdisklab.host.command import LocalHost

@@ -20,10 +20,10 @@ from vdisklab.cli.cutquestions import (
     make_wanted,
 )
 from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.options import DbOption, Format, FormatOption
+from vdisklab.cli.output import emit
 from vdisklab.cli.plan import print_dropped
 from vdisklab.cli.run import cache_directory
-from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url, emit
-from vdisklab.cli.verdicts import says_nothing_of_its_device
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError
 from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import LocalHost
@@ -46,6 +46,7 @@ from vdisklab.render.tables.power_cuts import power_cut_document, power_cut_tabl
 from vdisklab.results.model import HostFacts
 from vdisklab.results.powercut import PowerCut
 from vdisklab.results.store import Store, open_store
+from vdisklab.services.answers import database_url, judged_without_its_device
 from vdisklab.storage.zfs import require_zfs
 from vdisklab.units import MIB
 
@@ -282,7 +283,7 @@ def _notes(found: Sequence[PowerCut], controls: Sequence[ControlResult]) -> tupl
     kernel = dict.fromkeys(each.seen[DISK_LOG] for each in found if DISK_LOG in each.seen)
     if kernel:
         notes.append(f"The disk was logged by the kernel's {', '.join(kernel)}, not through FUSE.")
-    partial = [each.path for each in found if says_nothing_of_its_device(each)]
+    partial = [each.path for each in found if judged_without_its_device(each)]
     if partial:
         notes.append(
             f"{', '.join(dict.fromkeys(partial))}: judged without the device. QEMU's NVMe device "

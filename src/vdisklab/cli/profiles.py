@@ -10,7 +10,8 @@ import typer
 from vdisklab.campaign.estimate import campaign_seconds, room_needed
 from vdisklab.campaign.schedule import schedule
 from vdisklab.cli.campaign_options import load_profile
-from vdisklab.cli.tables import Format, FormatOption, emit
+from vdisklab.cli.options import Format, FormatOption
+from vdisklab.cli.output import emit
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities

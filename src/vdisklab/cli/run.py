@@ -22,11 +22,12 @@ from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import schedule
 from vdisklab.campaign.session import open_campaign
 from vdisklab.cli import campaign_options as asking
-from vdisklab.cli.campaign_options import DEFAULT_PROFILE, ask, load_profile, make_plan
+from vdisklab.cli.campaign_options import ask, load_profile, make_plan
 from vdisklab.cli.keeping import keep_run
 from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.plan import print_dropped, print_warnings
-from vdisklab.cli.rank import DEFAULT_METRIC, rank
+from vdisklab.cli.rank import rank
 from vdisklab.cli.search import (
     SEARCH_BLOCKS,
     BestSearch,
@@ -36,8 +37,6 @@ from vdisklab.cli.search import (
     make_search,
 )
 from vdisklab.cli.table import table
-from vdisklab.cli.tables import DbOption, Format, FormatOption, database_url, load, open_results
-from vdisklab.cli.verdicts import stored_verdicts
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
 from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import Host, LocalHost
@@ -54,7 +53,10 @@ from vdisklab.progress import CampaignStarted, Note, Progress
 from vdisklab.render.wording import search_effort, search_sentence
 from vdisklab.results.model import Campaign, HostFacts, Run
 from vdisklab.results.store import Store, open_store
+from vdisklab.services.advice import DEFAULT_METRIC
+from vdisklab.services.answers import database_url, load, open_results, stored_verdicts
 from vdisklab.units import counted
+from vdisklab.workload.registry import DEFAULT_PROFILE
 
 
 def run(

@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.cli.tables import DbOption, Format, FormatOption, emit, open_results
+from vdisklab.cli.options import DbOption, Format, FormatOption
+from vdisklab.cli.output import emit
 from vdisklab.render.tables.stored_runs import campaigns_table, list_document, runs_table
+from vdisklab.services.answers import open_results
 
 
 def runs(

@@ -26,8 +26,6 @@ from vdisklab.analysis.search import Ended, Outcome, Rules, goodness, next_cells
 from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import Choose
 from vdisklab.campaign.schedule import schedule
-from vdisklab.cli.rank import DEFAULT_METRIC, SCORES
-from vdisklab.cli.tables import Results, find_measure
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
@@ -38,6 +36,8 @@ from vdisklab.plan.needs import DURABLE, Need, parse_need
 from vdisklab.plan.profile import Profile
 from vdisklab.render.tables.power_cuts import basis
 from vdisklab.results.model import METRICS, Campaign, Direction
+from vdisklab.services.advice import DEFAULT_METRIC, SCORES
+from vdisklab.services.answers import Results, find_measure
 from vdisklab.units import counted, format_duration, parse_duration
 from vdisklab.workload.directions import directions_of
 

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.cli.tables import DbOption, Format, FormatOption, emit, open_results
+from vdisklab.cli.options import DbOption, Format, FormatOption
+from vdisklab.cli.output import emit
 from vdisklab.render.tables.layout import sanitise
 from vdisklab.render.tables.stored_runs import run_document, run_tables, samples_table
+from vdisklab.services.answers import open_results
 
 
 def show(

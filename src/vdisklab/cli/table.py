@@ -13,19 +13,8 @@ from vdisklab import __version__
 from vdisklab.analysis.diagnostics.findings import caveats_of
 from vdisklab.analysis.observations import cell_label
 from vdisklab.cli.fsyncs import Planned, fsync_notes, of_sysbench
-from vdisklab.cli.tables import (
-    CampaignOption,
-    DbOption,
-    Format,
-    FormatOption,
-    Loaded,
-    Results,
-    RunOutline,
-    disagreement,
-    emit,
-    open_results,
-)
-from vdisklab.cli.tables import load as load_campaigns
+from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
+from vdisklab.cli.output import emit
 from vdisklab.errors import PlanError
 from vdisklab.render.document import document
 from vdisklab.render.tables.layout import Table, as_records, sanitise
@@ -46,6 +35,8 @@ from vdisklab.render.tables.program_texts import (
 )
 from vdisklab.render.wording import caution
 from vdisklab.results.model import Campaign, Origin
+from vdisklab.services.answers import Loaded, Results, RunOutline, disagreement, open_results
+from vdisklab.services.answers import load as load_campaigns
 from vdisklab.workload.install import PROGRAM as INSTALL
 
 

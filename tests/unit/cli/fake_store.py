@@ -13,11 +13,11 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from vdisklab.analysis.diagnostics.witness import witnessed
 from vdisklab.analysis.observations import Codes, Floats
-from vdisklab.cli import tables
 from vdisklab.errors import DatabaseError
 from vdisklab.results.model import Campaign, Measurement, Run, Witnessed
 from vdisklab.results.observations import CellTally, Example, RunCourse
 from vdisklab.results.powercut import PowerCut
+from vdisklab.services import answers
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,8 @@ def install(monkeypatch: pytest.MonkeyPatch, store: FakeStore) -> list[str]:
         asked.append(url)
         yield store
 
-    monkeypatch.setattr(tables, "open_store", open_store)
-    monkeypatch.setattr(tables, "default_url", lambda directory: f"default:{directory}")
+    monkeypatch.setattr(answers, "open_store", open_store)
+    monkeypatch.setattr(answers, "default_url", lambda directory: f"default:{directory}")
     return asked
 
 

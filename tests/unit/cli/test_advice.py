@@ -16,7 +16,6 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN, START, _run, campaign_runs
 from tests.unit.cli.fake_store import FakeStore, install
 from vdisklab.cli.main import main
-from vdisklab.cli.verdicts import stored_verdicts, verdicts_of
 from vdisklab.errors import HostError, PlanError
 from vdisklab.export.form import Wish
 from vdisklab.export.registry import EXPORTERS, Form
@@ -28,6 +27,7 @@ from vdisklab.render.tables.ranking import bar
 from vdisklab.results.model import Run
 from vdisklab.results.powercut import PowerCut
 from vdisklab.results.store import open_store
+from vdisklab.services.answers import stored_verdicts, verdicts_of
 
 SPEEDS = {
     "host": 1.0,
@@ -120,9 +120,9 @@ def test_weights_of_ones_own_decide(store: FakeStore, capsys: pytest.CaptureFixt
         (["--need", "format"], "is no need"),
         (["--need", "durable=yes"], "is no need"),
         (["--need", "format=qed"], "meets: format=qed"),
-        (["--weights", "read"], "is no weight"),
-        (["--weights", "read=-1"], "is no weight"),
-        (["--weights", "read=nan"], "is no weight"),
+        (["--weights", "read"], "is not a weight"),
+        (["--weights", "read=-1"], "is not a weight"),
+        (["--weights", "read=nan"], "is not a weight"),
         (["--weights", "read=0,write=0"], "all weights are zero"),
         (["--weights", "nonsense=1"], "was not measured"),
     ],
@@ -140,7 +140,7 @@ def test_bad_wishes_end_in_a_sentence(
     ("made", "sentence"),
     [
         ([], "holds no numbers: every run failed"),
-        (list(runs(1)), "1 of 3 blocks"),
+        (list(runs(1)), "only 1 of the 3 blocks"),
         (list(runs(5, {"host": 1.0})), "no path that a guest could use"),
         ([run for run in runs(5) if run.path != "host"], "no path has the measure"),
     ],

@@ -123,7 +123,7 @@ def test_published_numbers_stand_beside_ours(store: FakeStore) -> None:
     assert found["command"].startswith("vdisklab run host raw/default")
     with pytest.raises(PlanError, match="instead of A and B"):
         call("compare", "raw/none", "host", "--published", "debatty-2024")
-    with pytest.raises(PlanError, match="two paths are compared"):
+    with pytest.raises(PlanError, match="compare takes exactly two paths"):
         call("compare", "raw/none")
 
 
@@ -154,7 +154,7 @@ def test_a_baseline_that_was_not_measured(store: FakeStore) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        (("rank", "--metric", "iops"), PlanError, "may be any of several measures"),
+        (("rank", "--metric", "iops"), PlanError, "matches several measures"),
         (("rank", "--metric", "randreed/read/iops"), PlanError, "was not measured"),
         (("rank", "--campaign", "nope"), DatabaseError, "there is no campaign"),
         (("compare", "raw/none", "raw/none"), PlanError, "the same cell"),

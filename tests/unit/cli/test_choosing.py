@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.fake_store import FakeStore
-from vdisklab.cli.tables import choose_campaigns, joinable_campaigns
 from vdisklab.errors import DatabaseError
+from vdisklab.services.answers import choose_campaigns, joinable_campaigns
 
 KILLED = replace(CAMPAIGN, id="ffff0000", started=CAMPAIGN.started + timedelta(days=1))
 

@@ -16,7 +16,6 @@ from vdisklab.analysis import claimfile
 from vdisklab.analysis.claimfile import parse_claims
 from vdisklab.cli import filling
 from vdisklab.cli.claims import claims
-from vdisklab.cli.missing import Group, request_for, spell, whole_claims
 from vdisklab.errors import (
     EXIT_CLAIM_FAILS,
     EXIT_CLAIM_OPEN,
@@ -31,6 +30,12 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.request import Request
 from vdisklab.results.model import Run
+from vdisklab.services.missing_claims import (
+    MissingCells,
+    request_for,
+    run_command,
+    whole_claims,
+)
 
 MINE = """
 article = "mine"
@@ -358,7 +363,7 @@ def test_half_a_claim_is_not_measured(mine: str) -> None:
     asked = Request(paths=paths, directory=Path("/tmp"), baseline="none")  # noqa: S108
     plan = build_plan(asked, Capabilities(), Profile("p", "t", ()))
     assert [cell.label for cell in whole_claims(plan, claims).cells] == ["raw/none", "host"]
-    with pytest.raises(HostError, match="of directsync not every path can be measured here"):
+    with pytest.raises(HostError, match="this host cannot measure every path of directsync"):
         whole_claims(plan, claims[1:2])
 
 
@@ -369,8 +374,8 @@ def test_what_is_measured_is_alike_to_what_it_will_stand_beside() -> None:
             "devices": ["/dev/sdb"], "disks": 4, "arc_bytes": 1 << 30, "scale": 0.1,
             "guest": {**guest, **own}}  # fmt: skip
     like = dataclasses.replace(CAMPAIGN, plan=plan)
-    group = Group("quick", PageCacheChoice.COLD, ("raw/none",))
-    command = spell(request_for(group, Request(), like))
+    group = MissingCells("quick", PageCacheChoice.COLD, ("raw/none",))
+    command = run_command(request_for(group, Request(), like))
     assert command == (
         "vdisklab run raw/none --profile quick --page-cache cold --baseline none --runtime 2 "
         "--ramp 0.5 --size 256M --dir /srv/images --on /dev/sdb --disks 4 --arc 1G --scale 0.1 "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.cli.tables import Format, emit
+from vdisklab.cli.options import Format
+from vdisklab.cli.output import emit
 from vdisklab.render.tables.layout import Column, Table, text
 
 

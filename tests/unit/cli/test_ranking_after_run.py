@@ -9,9 +9,9 @@ from rich.console import Console
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.cli.fake_store import FakeStore, install
-from vdisklab.cli.rank import DEFAULT_METRIC
+from vdisklab.cli.options import Format
 from vdisklab.cli.run import print_ranking
-from vdisklab.cli.tables import Format
+from vdisklab.services.advice import DEFAULT_METRIC
 
 
 def test_only_failed_cells_are_no_ranking_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

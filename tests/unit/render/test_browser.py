@@ -18,11 +18,11 @@ from tests.conftest import in_ci
 from tests.unit.cli.fake_store import FakeStore
 from tests.unit.render.large import hostile, renamed, shapely, shapely_runs
 from vdisklab.analysis.observations import MeasureKey, cell_label
-from vdisklab.cli.report import gather
 from vdisklab.render import numbers
 from vdisklab.render.page.html import FIRST_PAGE, render_page
 from vdisklab.results.export import import_json
 from vdisklab.results.store import open_store
+from vdisklab.services.report_contents import gather
 
 IMAGES = Path(__file__).parents[3] / "docs" / "images"
 

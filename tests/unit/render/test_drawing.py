@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.render.large import shapely
-from vdisklab.cli.report import gather
 from vdisklab.errors import HostError
 from vdisklab.host.deadline import wait_until
 from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import CSS, Spec, draw_here, drawing_aside
+from vdisklab.services.report_contents import gather
 
 
 def some_specs() -> list[Spec]:

@@ -20,13 +20,11 @@ from tests.unit.render.large import EVIL, hostile, renamed, shapely, shapely_run
 from vdisklab.analysis.diagnostics.findings import FailedCell
 from vdisklab.analysis.score import NoScore
 from vdisklab.cli.main import main
-from vdisklab.cli.report import gather
 from vdisklab.errors import DatabaseError, HostError, PlanError
 from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import CSS, for_page
 from vdisklab.render.charts.vega import to_svg
 from vdisklab.render.page.contents import (
-    Contents,
     answer_sentences,
     doubt_sentences,
     doubts_by_cell,
@@ -35,6 +33,7 @@ from vdisklab.render.page.files import ReportFormat, build
 from vdisklab.render.page.html import render_page
 from vdisklab.results.model import Direction
 from vdisklab.results.powercut import PowerCut
+from vdisklab.services.report_contents import Contents, gather
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,12 @@ from playwright.sync_api import Browser
 from tests.unit.analysis.made import CAMPAIGN, START
 from tests.unit.cli.fake_store import FakeColumns
 from tests.unit.render.test_browser import _CHROMIUM, browser, watch
-from vdisklab.cli.report import gather
 from vdisklab.path.disk_path import parse_path
 from vdisklab.render.page.html import FIRST_PAGE, render_page
 from vdisklab.results.model import Campaign, Direction, Origin, Run, Series, Witnessed
 from vdisklab.results.observations import CellTally, Example, RunCourse, RunOutline
 from vdisklab.results.powercut import PowerCut
+from vdisklab.services.report_contents import gather
 
 __all__ = ["browser"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.cli.missing import spell
 from vdisklab.plan.request import Request
 from vdisklab.results.address import without_password
+from vdisklab.services.missing_claims import run_command
 
 
 @pytest.mark.parametrize(
@@ -24,5 +24,5 @@ def test_a_password_is_left_out_and_nothing_else(given: str, shown: str) -> None
 
 
 def test_a_command_to_paste_holds_no_password() -> None:
-    command = spell(Request(paths=("raw/none",), db="postgresql://me:s3cret@server/lab"))
+    command = run_command(Request(paths=("raw/none",), db="postgresql://me:s3cret@server/lab"))
     assert command.endswith("--db postgresql://me@server/lab")

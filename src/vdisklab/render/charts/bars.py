@@ -17,8 +17,9 @@ from vdisklab.path.segments import Bus
 from vdisklab.render import numbers
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels
-from vdisklab.render.page.contents import Contents
+from vdisklab.render.page.contents import caution_of
 from vdisklab.results.model import Better
+from vdisklab.services.report_contents import Contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def _bar_figure(recipe: _Recipe, contents: Contents, palette: Palette) -> Figure
     rows, unit = recipe.rows(contents)
     if not rows:
         return Figure(recipe.key, recipe.title, "", missing=recipe.missing)
-    spec = bars(rows, unit, palette, caution=contents.caution, shared=recipe.shared)
+    spec = bars(rows, unit, palette, caution=caution_of(contents), shared=recipe.shared)
     return Figure(
         recipe.key, recipe.title, _told(recipe.title, rows, unit, contents), spec,
         cells=recipe.cells(rows, contents),
@@ -114,7 +115,7 @@ def _told(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -> str
            if row.low is not None and row.high is not None else "")
         for row in rows
     )  # fmt: skip
-    caution = f" {contents.caution}." if contents.caution else ""
+    caution = f" {caution_of(contents)}." if caution_of(contents) else ""
     return f"Bar chart, {title}, in {unit}: {shown}.{caution}"
 
 

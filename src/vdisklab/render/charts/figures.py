@@ -14,9 +14,11 @@ from vdisklab.render.charts.bars import bar_figures, path_of
 from vdisklab.render.charts.lines import course_figure, latency_figure
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels, panel_rows
-from vdisklab.render.page.contents import Contents
-from vdisklab.render.tables.comparison import PublishedAnswer, compared_rows
+from vdisklab.render.page.contents import caution_of
+from vdisklab.render.tables.comparison import compared_rows
 from vdisklab.results.model import Better
+from vdisklab.services.claim_answers import PublishedAnswer
+from vdisklab.services.report_contents import Contents
 
 MOST_POINTS = 300
 """More points cover one another; those of the front always stay."""
@@ -85,7 +87,7 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
     order = [each for each in _SAFETIES if any(point.safety == each for point in points)]
     told = "; ".join(f"{p.label}: {numbers.digits(p.value)}, {p.safety}" for p in points if p.front)
     unit = scale.suffix.strip()
-    spec = plane(points, order, unit, palette, caution=contents.caution)
+    spec = plane(points, order, unit, palette, caution=caution_of(contents))
     what = "The answer, and what nothing beats in both"
     alt = f"Chart of speed in {unit} against safety. {what}: {told}."
     note = "Orange and named: the answer, and what no other path beats in both (by medians)."
@@ -186,7 +188,7 @@ def published_figure(contents: Contents, palette: Palette) -> Figure:
     if not rows:
         missing = "vdisklab run {raw,qcow2}/{none,writeback,writethrough,unsafe} host"
         return Figure("published", title, "", missing=missing)
-    caution = contents.caution
+    caution = caution_of(contents)
     spec = beside(rows, palette, caution=f"here {caution}" if caution else None)
     told = "; ".join(
         f"{row.panel}, {row.label}: published {numbers.ratio(row.published)}, "

@@ -13,8 +13,9 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.render import numbers
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, panel_rows
-from vdisklab.render.page.contents import Contents
+from vdisklab.render.page.contents import caution_of
 from vdisklab.results.model import Direction
+from vdisklab.services.report_contents import Contents
 
 MOST_MOMENTS = 90
 """So many points make a line; longer runs are drawn by means of several seconds."""
@@ -36,8 +37,8 @@ def course_figure(contents: Contents, palette: Palette) -> Figure:
     scale = numbers.scale(min(tops, default=0.0), "B/s")
     rows = [moment for each in found for moment in _moments(each, scale)]
     unit = scale.suffix.strip()
-    spec = over_time(rows, unit, palette, caution=contents.caution)
-    caution = f" {contents.caution}." if contents.caution else ""
+    spec = over_time(rows, unit, palette, caution=caution_of(contents))
+    caution = f" {caution_of(contents)}." if caution_of(contents) else ""
     alt = f"Line charts of bandwidth in {unit} by the second: {'; '.join(_told(found))}.{caution}"
     note = (
         "Each line is one run. A cross marks a stall: a second in which less than "
@@ -134,8 +135,8 @@ def latency_figure(contents: Contents, palette: Palette) -> Figure:
     if not rows:
         return Figure("latency", title, "", missing=RUN_COMMAND)
     told = "; ".join(f"{r.label}, {r.percentile}: {numbers.digits(r.value)}" for r in rows)
-    spec = percentiles(rows, "µs", palette, caution=contents.caution)
-    caution = f" {contents.caution}." if contents.caution else ""
+    spec = percentiles(rows, "µs", palette, caution=caution_of(contents))
+    caution = f" {caution_of(contents)}." if caution_of(contents) else ""
     return Figure(
         "latency", f"{title} ({name})", f"Line chart in microseconds: {told}.{caution}", spec,
         note="Percentiles are of each run; drawn is their median over the runs.",

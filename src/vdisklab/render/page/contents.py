@@ -2,122 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from vdisklab.analysis.compare import Ratio
-from vdisklab.analysis.courses import Course
-from vdisklab.analysis.diagnostics.findings import Caveats, FailedCell, Finding
-from vdisklab.analysis.diagnostics.witness import FROM_CACHE_BELOW
-from vdisklab.analysis.evidence import Tally, Workings
+from vdisklab.analysis.diagnostics.findings import Finding
 from vdisklab.analysis.observations import MeasureKey, split_label
-from vdisklab.analysis.rank import Ranking
-from vdisklab.analysis.score import RoleSet, Score
-from vdisklab.analysis.summary import Summaries, Summary
-from vdisklab.path.durability import Verdicts
+from vdisklab.analysis.score import Score
 from vdisklab.render import numbers
 from vdisklab.render.tables.claim_results import (
-    ClaimsAnswer,
     claims_table,
     stated,
-    status,
     verdict_text,
 )
-from vdisklab.render.tables.comparison import PublishedAnswer, compared_rows, shape_text
+from vdisklab.render.tables.comparison import compared_rows, shape_text
 from vdisklab.render.tables.layout import Column, Table, Value, text
-from vdisklab.render.tables.recommendation import RecommendationAnswer, sentences
+from vdisklab.render.tables.recommendation import sentences
 from vdisklab.render.wording import caution, sentence
-from vdisklab.results.model import Campaign
-from vdisklab.results.observations import Example
-
-FEATURED = 4
-"""So many lines can be told apart."""
+from vdisklab.services.claim_answers import status
+from vdisklab.services.report_contents import FEATURED, Contents
 
 SAID_OF_A_KIND = 6
 """So many findings of one kind are told one by one; the rest is counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """Everything of a report. `summaries` has every measure, the scores first.
-
-    `recommendation` is that of a durable path, None with `why_none` where there is none.
-    `cached` names, for a cell, the measurements whose bytes mostly came from the page cache,
-    `verdicts` are of power cuts on the same host.
-    """
-
-    campaigns: tuple[Campaign, ...]
-    caveats: Caveats
-    blocks: int
-    baseline: str
-    roles: RoleSet | None
-    measure: MeasureKey
-    ranking: Ranking
-    ratios: Mapping[str, Ratio]
-    summaries: Mapping[MeasureKey, Summaries]
-    recommendation: RecommendationAnswer | None
-    why_none: str
-    workings: Mapping[str, Workings]
-    cached: Mapping[str, tuple[str, ...]]
-    examples: Mapping[str, Example]
-    failed: tuple[FailedCell, ...]
-    findings: tuple[Finding, ...]
-    verdicts: Verdicts = field(default_factory=dict)
-    courses: tuple[Course, ...] = ()
-    claims: ClaimsAnswer | None = None
-    published: tuple[PublishedAnswer, ...] = ()
-
-    @property
-    def featured(self) -> tuple[str, ...]:
-        """The cells that figures with few lines show: the answer, the baseline, the next best."""
-        answer = None if self.recommendation is None else self.recommendation.recommendation.cell
-        ranked = (row.cell for row in self.ranking.rows)
-        chosen = dict.fromkeys(cell for cell in (answer, self.baseline, *ranked) if cell)
-        return tuple(chosen)[:FEATURED]
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """All measured cells: ranked ones first, best first."""
-        ranked = dict.fromkeys(row.cell for row in self.ranking.rows)
-        rest = [cell for cell, blocks in self.measured.items() if blocks and cell not in ranked]
-        return (*ranked, *sorted(rest))
-
-    def of(self, measure: MeasureKey) -> Mapping[str, Summary]:
-        """The summaries of a measure by cell; none of one that was not measured."""
-        return self.summaries.get(measure) or {}
-
-    @property
-    def measured(self) -> dict[str, int]:
-        """In how many blocks each cell has any one measure, at most."""
-        found = list(self.summaries.values())
-        most = np.max([each.blocks for each in found], axis=0).tolist() if found else []
-        return dict(zip(found[0].cells if found else (), most, strict=True))
-
-    @property
-    def caution(self) -> str | None:
-        """What has to stand at every figure."""
-        return caution(self.caveats)
-
-
-def from_page_cache(
-    tallies: Iterable[Tally], labels: Mapping[str, str]
-) -> dict[str, tuple[str, ...]]:
-    """The measurements of each cell that mostly did not touch the device, over all blocks."""
-    found: dict[str, list[str]] = {}
-    for tally in tallies:
-        asked, reached = tally.asked_bytes, tally.device_bytes
-        if asked and reached is not None and reached < FROM_CACHE_BELOW * asked:
-            label = labels.get(tally.cell, tally.cell)
-            if not _is_null(label):
-                found.setdefault(label, []).append(tally.measurement)
-    return {label: tuple(sorted(names)) for label, names in found.items()}
-
-
-def _is_null(label: str) -> bool:
-    return any(part.partition(":")[0] == "null" for part in split_label(label)[0].split("/"))
+def caution_of(contents: Contents) -> str | None:
+    """The warning that stands at every figure, or None."""
+    return caution(contents.caveats)
 
 
 def headline(contents: Contents) -> str:

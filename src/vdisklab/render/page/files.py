@@ -12,7 +12,6 @@ from vdisklab.render.charts.svg import LIGHT, Draw, draw_here
 from vdisklab.render.charts.vega import to_png, to_svg
 from vdisklab.render.document import campaign_json, document, findings_json
 from vdisklab.render.page.contents import (
-    Contents,
     answer_sentences,
     doubt_sentences,
     headline,
@@ -24,6 +23,7 @@ from vdisklab.render.tables.claim_results import claims_document
 from vdisklab.render.tables.comparison import published_document
 from vdisklab.render.tables.layout import as_csv, as_records
 from vdisklab.render.tables.recommendation import recommendation_document
+from vdisklab.services.report_contents import Contents
 
 Files = Mapping[str, bytes]
 """Names and contents; one file, or one for each figure."""

@@ -31,8 +31,8 @@ from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import CSS, Draw, draw_here, for_page
 from vdisklab.render.charts.vega import Figure, harmless
 from vdisklab.render.page.contents import (
-    Contents,
     answer_sentences,
+    caution_of,
     claim_rows,
     claims_title,
     doubt_sentences,
@@ -43,6 +43,7 @@ from vdisklab.render.page.contents import (
 )
 from vdisklab.render.tables.layout import sanitise
 from vdisklab.results.observations import Example
+from vdisklab.services.report_contents import Contents
 
 FIRST_PAGE = 50
 """Rows that stand in the HTML itself, so that a table is there before any script has run."""
@@ -68,7 +69,7 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
         headline=headline(contents),
-        caution=contents.caution,
+        caution=caution_of(contents),
         answer=answer_sentences(contents),
         doubts=doubt_sentences(contents),
         claims=claim_rows(contents),

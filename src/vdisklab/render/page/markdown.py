@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from vdisklab.analysis.observations import split_label
 from vdisklab.render import numbers
 from vdisklab.render.page.contents import (
-    Contents,
     answer_sentences,
+    caution_of,
     claim_rows,
     claims_title,
     doubt_sentences,
@@ -17,6 +17,7 @@ from vdisklab.render.page.contents import (
     score_keys,
 )
 from vdisklab.render.tables.layout import sanitise_line
+from vdisklab.services.report_contents import Contents
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
 
@@ -33,8 +34,9 @@ def to_markdown(contents: Contents) -> str:
 
 def _lines(contents: Contents) -> Iterator[str]:
     yield f"# vdisklab: {escape(headline(contents))}"
-    if contents.caution:
-        yield f"\n**{escape(contents.caution)}**"
+    caution = caution_of(contents)
+    if caution:
+        yield f"\n**{escape(caution)}**"
     yield ""
     yield from (f"* {escape(each)}" for each in answer_sentences(contents))
     yield "\n## Cells\n"
@@ -72,8 +74,9 @@ def _claims(contents: Contents) -> Iterator[str]:
     if not rows:
         return
     yield f"\n## Claims\n\n{escape(claims_title(contents))}\n"
-    if contents.caution:
-        yield f"Measured {escape(contents.caution)}.\n"
+    caution = caution_of(contents)
+    if caution:
+        yield f"Measured {escape(caution)}.\n"
     yield "| claim | verdict here | ratio | 95 % interval | stated | blocks |"
     yield f"|{'---|' * 6}"
     for row in rows:

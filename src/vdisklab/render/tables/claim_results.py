@@ -3,47 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from xml.etree import ElementTree as Xml
 
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.analysis.claims import ClaimAnswer, ClaimVerdict, Void
-from vdisklab.analysis.diagnostics.findings import Caveats, Finding
 from vdisklab.render import numbers
 from vdisklab.render.document import Json, campaign_json, document, findings_json
 from vdisklab.render.tables.layout import Column, Table, Value, as_records, sanitise_line, text
 from vdisklab.render.wording import caution, sentence
-from vdisklab.results.model import Campaign
+from vdisklab.services.claim_answers import ClaimsAnswer, status
 from vdisklab.units import counted
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimsAnswer:
-    """All answers with what they rest on.
-
-    `commands` holds, by article and name, what would measure a claim that was not.
-    """
-
-    campaigns: tuple[Campaign, ...]
-    caveats: Caveats
-    answers: tuple[ClaimAnswer, ...]
-    titles: Mapping[str, str]
-    commands: Mapping[tuple[str, str], str]
-    findings: tuple[Finding, ...]
-    left_out: tuple[str, ...]
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How many claims ended how; a void one counts as void only."""
-        return Counter(status(answer) for answer in self.answers)
-
-
-def status(answer: ClaimAnswer) -> str:
-    """One of holds, fails, inconclusive, not-measured, void."""
-    settled = answer.verdict in (ClaimVerdict.HOLDS, ClaimVerdict.FAILS)
-    return "void" if settled and answer.void is not None else answer.verdict.value
 
 
 def verdict_text(answer: ClaimAnswer) -> str:

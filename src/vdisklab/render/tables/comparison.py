@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vdisklab.analysis.compare import Comparison, Verdict
-from vdisklab.analysis.diagnostics.findings import Caveats, Finding
-from vdisklab.analysis.published import Shape, ShapeComparison, ShapeRow
+from vdisklab.analysis.published import Shape, ShapeRow
 from vdisklab.render import numbers
 from vdisklab.render.document import Json, campaign_json, document, findings_json
 from vdisklab.render.tables.layout import Column, Table, Value, as_records, text
 from vdisklab.render.wording import caution, sentence, verdict
-from vdisklab.results.model import Campaign
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonAnswer:
-    """Two cells, by label, and what each measure says of them."""
-
-    campaigns: tuple[Campaign, ...]
-    caveats: Caveats
-    a: str
-    b: str
-    comparisons: tuple[Comparison, ...]
-    findings: tuple[Finding, ...] = ()
-
+from vdisklab.services.advice import ComparisonAnswer
+from vdisklab.services.claim_answers import PublishedAnswer
 
 _COLUMNS = (
     Column("a", "", only_data=True),
@@ -112,18 +98,6 @@ def _row(answer: ComparisonAnswer, found: Comparison) -> tuple[Value, ...]:
         Value(needed, numbers.MISSING if needed is None else str(needed)),
         Value(found.verdict.value, verdict(found.verdict, ratio)),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedAnswer:
-    """A series of an article beside a campaign. `command` would measure what is missing."""
-
-    campaigns: tuple[Campaign, ...]
-    caveats: Caveats
-    comparison: ShapeComparison
-    title: str
-    command: str | None
-    findings: tuple[Finding, ...] = ()
 
 
 _PUBLISHED_COLUMNS = (

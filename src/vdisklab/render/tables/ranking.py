@@ -4,48 +4,22 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from vdisklab.analysis.compare import Ratio
 from vdisklab.analysis.diagnostics.ceilings import is_on_host
 from vdisklab.analysis.diagnostics.doubt import FromPageCache
-from vdisklab.analysis.diagnostics.findings import Caveats, Emulated, FailedCell, Finding, InLab
+from vdisklab.analysis.diagnostics.findings import Emulated, InLab
 from vdisklab.analysis.observations import MeasureKey, split_label
-from vdisklab.analysis.rank import Ranking
-from vdisklab.analysis.score import RoleSet, Score
+from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
-from vdisklab.path.durability import Verdicts
 from vdisklab.render import numbers
 from vdisklab.render.document import Json, campaign_json, document, findings_json
 from vdisklab.render.tables.layout import Column, Raw, Table, Value, as_records, text
 from vdisklab.render.tables.power_cuts import POWER_CUT_COLUMNS, power_cut_values
 from vdisklab.render.wording import caution, sentence
-from vdisklab.results.model import Campaign, Direction
+from vdisklab.results.model import Direction
+from vdisklab.services.advice import RankingAnswer
 from vdisklab.units import counted
-
-
-@dataclass(frozen=True, slots=True)
-class RankingAnswer:
-    """Everything that the ranking shows. `summaries` has one entry per column of numbers.
-
-    `ratios` are to the baseline, `cached` what came from the page cache among the measurements
-    that the ranking is made of, `findings` all that is said below the table. `verdicts` are of
-    power cuts on the same host.
-    """
-
-    campaigns: tuple[Campaign, ...]
-    caveats: Caveats
-    ranking: Ranking
-    baseline: str
-    roles: RoleSet | None
-    summaries: Mapping[MeasureKey, Mapping[str, Summary]]
-    ratios: Mapping[str, Ratio]
-    cached: tuple[FromPageCache, ...]
-    failed: tuple[FailedCell, ...]
-    findings: tuple[Finding, ...]
-    blocks: int
-    verdicts: Verdicts = field(default_factory=dict)
-
 
 _TITLES = {Score.READ.key: "read", Score.WRITE.key: "write", Score.OVERALL.key: "overall"}
 _NOT_RANKED = Value(None, numbers.MISSING)

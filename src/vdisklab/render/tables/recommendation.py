@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from vdisklab.analysis.compare import Ratio
-from vdisklab.analysis.diagnostics.findings import Caveats, Finding
 from vdisklab.analysis.diagnostics.witness import FROM_CACHE_BELOW
 from vdisklab.analysis.evidence import Workings
 from vdisklab.analysis.mix import MIX
@@ -19,37 +17,13 @@ from vdisklab.render.document import Json, campaign_json, document, findings_jso
 from vdisklab.render.tables.layout import Column, Table, Value, text
 from vdisklab.render.tables.power_cuts import basis_sentence, durability_sentence, keeping_word
 from vdisklab.render.wording import caution, sentence
-from vdisklab.results.model import Campaign
+from vdisklab.services.advice import RecommendationAnswer
 
 SHOWN = 6
 """So many alternatives are listed."""
 
 NAMED = 4
 """So many ties are named in a sentence; the rest is counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecommendationAnswer:
-    """A recommendation with what explains it. `summaries` has one entry per column shown."""
-
-    campaigns: tuple[Campaign, ...]
-    caveats: Caveats
-    recommendation: Recommendation
-    summaries: Mapping[MeasureKey, Mapping[str, Summary]]
-    ratios: Mapping[str, Ratio]
-    workings: Mapping[str, Workings]
-    findings: tuple[Finding, ...]
-
-    @property
-    def path(self) -> str:
-        """The path to use."""
-        return split_label(self.recommendation.cell)[0]
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """The qualified cells, best first."""
-        ranked = tuple(row.cell for row in self.recommendation.ranking.rows)
-        return ranked or (self.recommendation.cell,)
 
 
 def _times(ratio: Ratio) -> str:

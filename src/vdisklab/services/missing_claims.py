@@ -1,4 +1,4 @@
-"""The campaigns that would measure what an answer lacks, and the commands that start them."""
+"""Finds what claims lack, and plans the campaigns that measure it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from vdisklab.units import format_size
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Cells that one campaign can measure: of one profile and one state of the page cache.
+class MissingCells:
+    """Unmeasured cells of one profile and page-cache choice, which one campaign can measure.
 
-    `claims` are those that they are measured for.
+    `claims` are the claims that need them.
     """
 
     profile: str
@@ -33,57 +33,57 @@ class Group:
     claims: tuple[Claim, ...] = ()
 
 
-def missing_groups(answers: Sequence[ClaimAnswer]) -> tuple[Group, ...]:
-    """What must be measured so that every claim can be answered, in as few campaigns as can be."""
-    groups: dict[tuple[str, PageCacheChoice], list[ClaimAnswer]] = {}
+def missing_cells(answers: Sequence[ClaimAnswer]) -> tuple[MissingCells, ...]:
+    """The cells that the answers lack, in as few campaigns as possible."""
+    lacking: dict[tuple[str, PageCacheChoice], list[ClaimAnswer]] = {}
     for answer in answers:
         if answer.missing:
             key = (answer.claim.profile, answer.claim.page_cache)
-            groups.setdefault(key, []).append(answer)
+            lacking.setdefault(key, []).append(answer)
     return tuple(
-        Group(
+        MissingCells(
             *key,
-            tuple(dict.fromkeys(cell.path.canonical for each in found for cell in each.missing)),
-            tuple(each.claim for each in found),
+            tuple(dict.fromkeys(cell.path.canonical for one in group for cell in one.missing)),
+            tuple(answer.claim for answer in group),
         )
-        for key, found in groups.items()
+        for key, group in lacking.items()
     )
 
 
 def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> CampaignPlan:
-    """The plan with the cells of those claims of which every cell can be measured here.
+    """The plan reduced to the claims whose cells can all be measured here.
 
-    Raises HostError when there is none: half a ratio is not worth measuring.
+    Raises HostError if there is no such claim: half a ratio is not worth measuring.
     """
     here = set(plan.cells)
     wanted = {cell for claim in claims if here.issuperset(claim.cells) for cell in claim.cells}
-    kept = tuple(cell for cell in plan.cells if cell in wanted)
-    if not kept:
+    cells = tuple(cell for cell in plan.cells if cell in wanted)
+    if not cells:
         reasons = "; ".join(f"{one.path}: {one.reason}" for one in plan.dropped)
         raise HostError(
-            f"of {', '.join(claim.name for claim in claims)} not every path can be measured here: "
+            f"this host cannot measure every path of {', '.join(claim.name for claim in claims)}: "
             f"{reasons}",
-            hint="mend what the reasons name, or leave those claims out with --only",
+            hint="remove these reasons, or leave those claims out with --only",
         )
-    return replace(plan, cells=kept)
+    return replace(plan, cells=cells)
 
 
-def request_for(group: Group, asked: Request, like: Campaign | None) -> Request:
-    """The campaign that measures a group, alike to what it will be joined with."""
+def request_for(cells: MissingCells, requested: Request, like: Campaign | None) -> Request:
+    """The campaign that measures the cells, with the settings of the campaign that it joins."""
     plan = {} if like is None else dict(like.plan)
     guest = dict(plan.get("guest") or {})
     known = guest.get("accelerator")
     image = guest.get("image")
     return replace(
-        asked,
-        paths=group.paths,
-        profile=group.profile,
-        page_cache=group.page_cache,
+        requested,
+        paths=cells.paths,
+        profile=cells.profile,
+        page_cache=cells.page_cache,
         baseline=NO_BASELINE,
-        runtime=asked.runtime or plan.get("runtime"),
-        ramp=plan.get("ramp") if asked.ramp is None else asked.ramp,
-        size_bytes=asked.size_bytes or plan.get("size_bytes"),
-        directory=asked.directory or _path(plan.get("directory")),
+        runtime=requested.runtime or plan.get("runtime"),
+        ramp=plan.get("ramp") if requested.ramp is None else requested.ramp,
+        size_bytes=requested.size_bytes or plan.get("size_bytes"),
+        directory=requested.directory or _path(plan.get("directory")),
         devices=tuple(map(Path, plan.get("devices") or ())),
         disks=plan.get("disks"),
         arc_bytes=plan.get("arc_bytes"),
@@ -91,7 +91,8 @@ def request_for(group: Group, asked: Request, like: Campaign | None) -> Request:
         guest=GuestRequest(
             cpus=guest.get("cpus"),
             memory_bytes=guest.get("memory_bytes"),
-            accelerator=asked.guest.accelerator or (AcceleratorChoice(known) if known else None),
+            accelerator=requested.guest.accelerator
+            or (AcceleratorChoice(known) if known else None),
             kernel=guest.get("kernel"),
             image=_path(image),
             firmware=Firmware(guest["firmware"]) if image else None,
@@ -104,9 +105,9 @@ def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
 
-def spell(request: Request) -> str:
-    """The `vdisklab run` command that a request stands for."""
-    said: list[tuple[str, object]] = [
+def run_command(request: Request) -> str:
+    """The `vdisklab run` command for a request."""
+    options: list[tuple[str, object]] = [
         ("--profile", request.profile),
         ("--page-cache", request.page_cache.value if request.page_cache else None),
         ("--baseline", request.baseline),
@@ -131,6 +132,6 @@ def spell(request: Request) -> str:
         ("--db", None if request.db is None else without_password(request.db)),
     ]
     words = ["vdisklab", "run", *request.paths]
-    for option, value in said:
+    for option, value in options:
         words += [] if value is None else [option, str(value)]
     return shlex.join(words)

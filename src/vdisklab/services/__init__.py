@@ -1,0 +1,1 @@
+"""Use cases: they take values, return values and print nothing."""

@@ -1,0 +1,388 @@
+"""Ranks, compares and recommends what was measured; the cli verbs of these names print it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from vdisklab.analysis.compare import Comparison, Ratio, against_baseline, compare_cells
+from vdisklab.analysis.diagnostics.ceilings import ceiling_findings
+from vdisklab.analysis.diagnostics.circumstances import host_findings
+from vdisklab.analysis.diagnostics.doubt import FromPageCache
+from vdisklab.analysis.diagnostics.findings import (
+    Caveats,
+    FailedCell,
+    Finding,
+    caveats_of,
+    failed_cells,
+    ranking_findings,
+)
+from vdisklab.analysis.diagnostics.stability import (
+    bimodal_findings,
+    drift_findings,
+    first_block_findings,
+)
+from vdisklab.analysis.evidence import Workings, workings
+from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.mix import MIX, add_mix
+from vdisklab.analysis.observations import MeasureKey, Observations, narrowed, split_label
+from vdisklab.analysis.rank import Ranking
+from vdisklab.analysis.rank import rank as rank_cells
+from vdisklab.analysis.recommend import Recommendation, candidates, ratio_of
+from vdisklab.analysis.recommend import recommend as recommend_cell
+from vdisklab.analysis.score import NoScore, RoleSet, Score, Scored, add_scores
+from vdisklab.analysis.summary import Summary, summarise
+from vdisklab.errors import PlanError
+from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.durability import Verdicts
+from vdisklab.path.needs import Need, example_of
+from vdisklab.plan.qemu import without_qemu
+from vdisklab.results.model import Campaign
+from vdisklab.services.answers import (
+    Loaded,
+    Results,
+    baseline_of,
+    cache_findings,
+    direct_doubts,
+    evidence_doubts,
+    find_cells,
+    find_measure,
+    load,
+    require_numbers,
+    stored_verdicts,
+)
+
+DEFAULT_METRIC = "overall"
+SCORES = {DEFAULT_METRIC: Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
+_QEMU = "qemu="
+
+
+@dataclass(frozen=True, slots=True)
+class RankingAnswer:
+    """A ranking with everything shown beside it. `summaries` has one entry per number column.
+
+    `ratios` are to the baseline. `cached` are the numbers from the page cache among the
+    measurements that the ranking uses. `verdicts` are of power cuts on the same host.
+    """
+
+    campaigns: tuple[Campaign, ...]
+    caveats: Caveats
+    ranking: Ranking
+    baseline: str
+    roles: RoleSet | None
+    summaries: Mapping[MeasureKey, Mapping[str, Summary]]
+    ratios: Mapping[str, Ratio]
+    cached: tuple[FromPageCache, ...]
+    failed: tuple[FailedCell, ...]
+    findings: tuple[Finding, ...]
+    blocks: int
+    verdicts: Verdicts = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonAnswer:
+    """Two cells, by label, compared in every measure that both have."""
+
+    campaigns: tuple[Campaign, ...]
+    caveats: Caveats
+    a: str
+    b: str
+    comparisons: tuple[Comparison, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendationAnswer:
+    """A recommendation with what explains it. `summaries` has one entry per column shown."""
+
+    campaigns: tuple[Campaign, ...]
+    caveats: Caveats
+    recommendation: Recommendation
+    summaries: Mapping[MeasureKey, Mapping[str, Summary]]
+    ratios: Mapping[str, Ratio]
+    workings: Mapping[str, Workings]
+    findings: tuple[Finding, ...]
+
+    @property
+    def path(self) -> str:
+        """The recommended disk path."""
+        return split_label(self.recommendation.cell)[0]
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The qualified cells, best first."""
+        ranked = tuple(row.cell for row in self.recommendation.ranking.rows)
+        return ranked or (self.recommendation.cell,)
+
+
+def answer_ranking(
+    results: Results, metric: str, names: list[str] | None, baseline: str | None
+) -> RankingAnswer:
+    """Ranks the cells of the named campaigns (None: the newest) by a score or a measure.
+
+    Raises PlanError for an unknown metric or baseline, DatabaseError for an unknown campaign.
+    """
+    return ranking_of(results, load(results, names), metric, baseline)
+
+
+def ranking_of(
+    results: Results, loaded: Loaded, metric: str = DEFAULT_METRIC, baseline: str | None = None
+) -> RankingAnswer:
+    """Like `answer_ranking`, of campaigns that are loaded."""
+    require_numbers(loaded)
+    base, base_findings = baseline_of(loaded, baseline)
+    scored = add_scores(loaded.observations, base)
+    measure, shown = _measures(scored, metric)
+    observations = scored.observations
+    ranking = rank_cells(observations, measure)
+    caveats = caveats_of(loaded.outlines)
+    evidence = evidence_doubts(results, loaded)
+    cached = [doubt for doubt in evidence if isinstance(doubt, FromPageCache)]
+    used = measurements_used(scored, measure)
+    return RankingAnswer(
+        campaigns=loaded.campaigns,
+        caveats=caveats,
+        ranking=ranking,
+        baseline=base,
+        roles=scored.roles if measure.name == "score" else None,
+        summaries={key: summarise(observations, key) for key in shown},
+        ratios=against_baseline(observations, measure, base),
+        cached=tuple(doubt for doubt in cached if doubt.measurement in used),
+        failed=failed_cells(loaded.outlines),
+        findings=(
+            *caveats.findings,
+            *base_findings,
+            *(doubt for doubt in evidence if not isinstance(doubt, FromPageCache)),
+            *host_findings(loaded.campaigns, loaded.observations.cells),
+            *direct_doubts(results, loaded),
+            *value_findings(observations, shown, measure, {doubt.cell for doubt in cached}),
+            *ranking_findings(ranking, MIN_BLOCKS),
+            *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
+        ),
+        blocks=loaded.blocks,
+        verdicts=stored_verdicts(results, loaded.campaigns[0].host),
+    )
+
+
+def value_findings(
+    observations: Observations,
+    shown: Collection[MeasureKey],
+    measure: MeasureKey,
+    cached: Collection[str],
+) -> Iterator[Finding]:
+    """What the values of the blocks reveal: drift, outlying first blocks, two modes, ceilings.
+
+    `cached` are the cells whose numbers come from the page cache.
+    """
+    yield from drift_findings(observations, measure)
+    yield from first_block_findings(observations, measure)
+    for key in shown:
+        yield from bimodal_findings(observations, key)
+    yield from ceiling_findings(observations, measure, cached)
+
+
+def missing_scores(scored: Scored, measure: MeasureKey) -> tuple[NoScore, ...]:
+    """The cells without the ranked score; only the baseline if that is why others have none."""
+    missing = tuple(each for each in scored.missing if each.score.key == measure)
+    if missing and missing[0].baseline_lacking:
+        return tuple(each for each in missing if each.cell == scored.baseline) or missing[:1]
+    return missing
+
+
+def measurements_used(scored: Scored, measure: MeasureKey) -> set[str]:
+    """The names of the measurements from which the ranked numbers are computed."""
+    if measure.name != "score" or scored.roles is None:
+        return {measure.name}
+    return {key.name for key in scored.roles.measures.values()}
+
+
+def _measures(scored: Scored, metric: str) -> tuple[MeasureKey, tuple[MeasureKey, ...]]:
+    """The measure to rank by, and those shown as columns."""
+    if metric not in SCORES:
+        measure = find_measure(scored.observations, metric)
+        return measure, (measure,)
+    if scored.roles is None:
+        raise PlanError(
+            "this campaign's profile has no scores",
+            hint="name a measure: `vdisklab rank --metric MEASUREMENT/DIRECTION/METRIC`",
+        )
+    return SCORES[metric].key, (Score.READ.key, Score.WRITE.key, Score.OVERALL.key)
+
+
+def answer_comparisons(
+    results: Results, a: str, b: str, names: list[str] | None
+) -> tuple[ComparisonAnswer, ...]:
+    """One answer for each pair of cells. Raises PlanError for a path that was not measured."""
+    loaded = load(results, names)
+    pairs = match_cells(loaded.observations, a, b)
+    cached = cache_findings(results, loaded)
+    return tuple(
+        ComparisonAnswer(
+            campaigns=loaded.campaigns,
+            caveats=caveats_of(loaded.outlines),
+            a=first,
+            b=second,
+            comparisons=compare_cells(loaded.observations, first, second),
+            findings=(
+                *(doubt for doubt in cached if doubt.cell in (first, second)),
+                *host_findings(loaded.campaigns, (first, second)),
+            ),
+        )
+        for first, second in pairs
+    )
+
+
+def match_cells(observations: Observations, a: str, b: str) -> tuple[tuple[str, str], ...]:
+    """The pairs of cells to compare: those in the same page-cache state, else each with each."""
+    if a.startswith(_QEMU) and b.startswith(_QEMU):
+        return _of_two_qemus(observations, a.removeprefix(_QEMU), b.removeprefix(_QEMU))
+    of_a, of_b = find_cells(observations, a), find_cells(observations, b)
+    alike = [(x, y) for x in of_a for y in of_b if split_label(x)[1] == split_label(y)[1]]
+    pairs = [(x, y) for x, y in alike or [(x, y) for x in of_a for y in of_b] if x != y]
+    if not pairs:
+        raise PlanError(f"{a} and {b} are the same cell", hint="name two different paths")
+    return tuple(pairs)
+
+
+def _of_two_qemus(observations: Observations, a: str, b: str) -> tuple[tuple[str, str], ...]:
+    """The pairs of cells that differ only in their QEMU."""
+    of_a, of_b = (_by_path(observations, name) for name in (a, b))
+    pairs = [(of_a[key], of_b[key]) for key in of_a if key in of_b]
+    if a == b or not pairs:
+        raise PlanError(
+            f"no path was measured with both QEMU {a} and QEMU {b}",
+            hint="measure both: vdisklab run PATHS --qemu BIN --qemu BIN",
+        )
+    return tuple(pairs)
+
+
+def _by_path(observations: Observations, qemu: str) -> dict[tuple[DiskPath, str], str]:
+    """The cells of one QEMU by their path without it, and their page-cache state."""
+    cells = {}
+    for cell in observations.cells:
+        path, state = split_label(cell)
+        if f"qemu={qemu}" in re.split("[:/]", path):
+            cells[without_qemu(parse_path(path)), state] = cell
+    return cells
+
+
+def answer_recommendation(
+    results: Results, needs: tuple[Need, ...], weights: str | None, names: list[str] | None
+) -> RecommendationAnswer:
+    """The best path that meets all needs. Raises PlanError if there is none."""
+    loaded = load(results, names)
+    require_numbers(loaded)
+    return recommendation_of(results, loaded, needs, weights)
+
+
+def recommendation_of(
+    results: Results,
+    loaded: Loaded,
+    needs: tuple[Need, ...],
+    weights: str | None = None,
+    worked: Mapping[str, Workings] | None = None,
+) -> RecommendationAnswer:
+    """Like `answer_recommendation`, of campaigns that are loaded.
+
+    `worked` is what the counters say of each cell; it is read from the database if it is None.
+    """
+    verdicts = stored_verdicts(results, loaded.campaigns[0].host)
+    scored = add_scores(loaded.observations, baseline_of(loaded)[0])
+    if not candidates(scored.observations.cells):
+        raise _nothing_to_recommend(scored.observations, needs, Score.OVERALL.key)
+    observations, measure, shown = _weighted(scored, weights)
+    best = recommend_cell(observations, measure, needs, verdicts)
+    if best is None:
+        raise _nothing_to_recommend(observations, needs, measure)
+    order = [row.cell for row in best.ranking.rows] or [best.cell]
+    if worked is None:
+        worked = workings(results.tallies(loaded.ids), loaded.labels)
+    return RecommendationAnswer(
+        campaigns=loaded.campaigns,
+        caveats=caveats_of(loaded.outlines),
+        recommendation=best,
+        summaries={key: summarise(observations, key) for key in shown},
+        ratios={cell: ratio_of(observations, measure, cell, best.cell) for cell in order[1:6]},
+        workings=worked,
+        findings=ranking_findings(best.ranking, MIN_BLOCKS),
+    )
+
+
+def _weighted(
+    scored: Scored, weights: str | None
+) -> tuple[Observations, MeasureKey, tuple[MeasureKey, ...]]:
+    """The measure to decide by, and those shown as columns."""
+    if weights is None:
+        if scored.roles is None:
+            raise PlanError(
+                "this campaign's profile has no scores, so nothing says what counts",
+                hint="say it: --weights MEASUREMENT/DIRECTION/METRIC=1,…",
+            )
+        return scored.observations, Score.OVERALL.key, tuple(score.key for score in Score)
+    chosen = parse_weights(scored, weights)
+    if scored.baseline not in scored.observations.cells:
+        raise PlanError(
+            f"weights relate to the baseline {scored.baseline}, which was not measured",
+            hint="measure it in the same campaign",
+        )
+    mixed = add_mix(scored.observations, scored.baseline, chosen)
+    return mixed, MIX, (MIX, *chosen)
+
+
+def parse_weights(scored: Scored, text: str) -> Mapping[MeasureKey, float]:
+    """`read=3,write=1` as measures with weights. Raises PlanError."""
+    weights: dict[MeasureKey, float] = {}
+    for part in text.split(","):
+        name, equals, number = part.strip().rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = -1.0
+        if not equals or not name or not 0 <= weight < math.inf:
+            raise PlanError(f"{part!r} is not a weight", hint="write weights like read=3,write=1")
+        score = SCORES.get(name)
+        key = score.key if score else find_measure(scored.observations, name)
+        weights[key] = weights.get(key, 0.0) + weight
+    if not sum(weights.values()) > 0:
+        raise PlanError("all weights are zero", hint="write weights like read=3,write=1")
+    return {key: weight for key, weight in weights.items() if weight}
+
+
+def _nothing_to_recommend(
+    observations: Observations, needs: tuple[Need, ...], measure: MeasureKey
+) -> PlanError:
+    paths = candidates(observations.cells)
+    if not paths:
+        return PlanError(
+            "no path that a guest could use was measured",
+            hint="measure some: `vdisklab run ext4/{raw,qcow2}/{none,writeback}`",
+        )
+    usable = narrowed(observations, paths)
+    blocks = int(usable.blocks_of().max(initial=0))
+    if not needs and blocks < MIN_BLOCKS:
+        return PlanError(
+            f"only {blocks} of the {MIN_BLOCKS} blocks that a rank needs are measured",
+            hint=f"continue the campaign with --blocks {MIN_BLOCKS} or more",
+        )
+    if not needs:
+        return PlanError(
+            f"no path has the measure {measure} in {MIN_BLOCKS} blocks",
+            hint="see `vdisklab rank` for what is missing",
+        )
+    if not (usable.grid(measure) > 0).any():
+        return PlanError(
+            f"no path has the measure {measure}: a measurement that it is computed from, or the "
+            "baseline, is missing",
+            hint="see `vdisklab rank`, or say what counts: --weights "
+            "MEASUREMENT/DIRECTION/METRIC=1,…",
+        )
+    example = example_of(needs)
+    return PlanError(
+        f"none of the {len(paths)} measured paths can be ranked and meets: "
+        f"{', '.join(map(str, needs))}",
+        hint="these needs exclude one another: leave one out"
+        if example is None
+        else f"leave out a --need, or measure a path that has it: `vdisklab run {example} host`",
+    )

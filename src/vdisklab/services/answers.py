@@ -1,0 +1,364 @@
+"""Loads what the verbs answer from: chosen campaigns, their numbers, and power-cut verdicts."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from vdisklab.analysis.diagnostics.direct import direct_findings
+from vdisklab.analysis.diagnostics.doubt import Doubt, FromPageCache, NotDirect
+from vdisklab.analysis.diagnostics.findings import NoBaseline, Outline
+from vdisklab.analysis.diagnostics.witness import evidence_findings
+from vdisklab.analysis.evidence import Tally
+from vdisklab.analysis.observations import (
+    Columns,
+    MeasureKey,
+    Observations,
+    cell_label,
+    from_columns,
+    split_label,
+)
+from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.host.ledger import state_directory
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import Cuts, PathVerdict, Verdicts, forgets_fua
+from vdisklab.path.segments import HOST, PageCache
+from vdisklab.powercut.campaign import AccessKind
+from vdisklab.powercut.clients.driver import DriverSetting
+from vdisklab.powercut.judging.verdict import Outcome
+from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.results.address import default_url
+from vdisklab.results.model import Campaign, HostFacts, Run, Witnessed
+from vdisklab.results.observations import Example, RunCourse
+from vdisklab.results.powercut import PowerCut
+from vdisklab.results.store import open_store
+
+
+class RunOutline(Outline, Protocol):
+    """A listed run, with its cell's fingerprint."""
+
+    @property
+    def cell(self) -> str:
+        """The fingerprint that the columns of observations use."""
+
+    @property
+    def wall_seconds(self) -> float | None:
+        """How long the run took, everything included; None for an imported one."""
+
+
+class Results(Protocol):
+    """What the verbs need of `result.store.Store`."""
+
+    def campaigns(self, *, with_runs: bool = False) -> Sequence[Campaign]:
+        """All campaigns, or those of which a run is stored, the newest first."""
+
+    def campaign(self, name: str, /) -> Campaign:
+        """The one whose id begins so."""
+
+    def runs(self, campaign_id: str, /, *, measured_only: bool = False) -> Iterable[Run]:
+        """Whole runs, one after another."""
+
+    def run(self, name: str, /) -> Run:
+        """The one whose id begins so."""
+
+    def outlines(self, campaign_ids: Sequence[str], /) -> Sequence[RunOutline]:
+        """All runs without their numbers, failed ones too."""
+
+    def power_cuts(self, machine_id: str | None = None, /) -> Sequence[PowerCut]:
+        """The verdicts of power cuts on one machine."""
+
+    def evidence(self, campaign_ids: Sequence[str], /) -> Iterable[Witnessed]:
+        """The evidence of each measurement of measured runs, without numbers and raw output."""
+
+    def observations(self, campaign_ids: Sequence[str], /) -> Columns:
+        """All numbers of the measured runs."""
+
+    def tallies(self, campaign_ids: Sequence[str], /) -> Sequence[Tally]:
+        """What was counted, summed by cell and measurement."""
+
+    def examples(self, campaign_ids: Sequence[str], /) -> Sequence[Example]:
+        """One measured run of each cell."""
+
+    def courses(self, campaign_ids: Sequence[str], cells: Sequence[str], /) -> Sequence[RunCourse]:
+        """Bandwidth over time of the measured runs of some cells, by fingerprint."""
+
+
+def database_url(db: str | None) -> str:
+    """The value of `--db`, or the default database. Raises DatabaseError for an empty value."""
+    if db is None:
+        return default_url(state_directory())
+    if not db.strip():
+        raise DatabaseError("--db is empty", hint="leave it out for the default database")
+    return db
+
+
+@contextmanager
+def open_results(db: str | None) -> Iterator[Results]:
+    """Opens an existing database for reading answers. Raises DatabaseError if there is none."""
+    with open_store(database_url(db), create=False) as results:
+        yield results
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """The numbers of some campaigns of one machine."""
+
+    campaigns: tuple[Campaign, ...]
+    outlines: tuple[RunOutline, ...]
+    observations: Observations
+
+    @property
+    def ids(self) -> list[str]:
+        """The campaigns' ids."""
+        return [campaign.id for campaign in self.campaigns]
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks in which at least one run succeeded."""
+        return len({(run.campaign, run.block) for run in self.outlines if run.failure is None})
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Each cell's label by its fingerprint."""
+        return {run.cell: cell_label(run.path, run.page_cache) for run in self.outlines}
+
+
+def load(results: Results, names: Sequence[str] | None) -> Loaded:
+    """The named campaigns, or the newest. Raises PlanError if they cannot be joined."""
+    return load_chosen(results, choose_campaigns(results, names))
+
+
+def load_chosen(results: Results, campaigns: tuple[Campaign, ...]) -> Loaded:
+    """The numbers of campaigns that were checked to be joinable."""
+    ids = [campaign.id for campaign in campaigns]
+    outlines = tuple(results.outlines(ids))
+    labels = {run.cell: cell_label(run.path, run.page_cache) for run in outlines}
+    return Loaded(campaigns, outlines, from_columns(results.observations(ids), labels))
+
+
+def choose_campaigns(results: Results, names: Sequence[str] | None) -> tuple[Campaign, ...]:
+    """The named campaigns without repetition, or the newest one that has runs.
+
+    A campaign without runs has just begun or was killed before its first cell; it does not hide
+    the answer of an older one. Raises PlanError if the named ones cannot be joined.
+    """
+    if names:
+        campaigns = tuple({each.id: each for each in map(results.campaign, names)}.values())
+        for other in campaigns[1:]:
+            error = disagreement(campaigns[0], other)
+            if error is not None:
+                raise error
+        return campaigns
+    newest = results.campaigns(with_runs=True)[:1] or results.campaigns()[:1]
+    if not newest:
+        raise DatabaseError(
+            "the database holds no campaign", hint="measure something: `vdisklab run PATHS…`"
+        )
+    return tuple(newest)
+
+
+_PLACES = ("directory", "devices", "disks")
+_SAME_PLAN = ("size_bytes", "runtime", "ramp", "scale", "guest", *_PLACES, "arc_bytes")
+
+
+def disagreement(first: Campaign, other: Campaign, *, places: bool = False) -> PlanError | None:
+    """Why two campaigns cannot share one table, or None if they can.
+
+    They must come from one machine, and what has the same name must have been measured alike.
+    With `places`, their directories and devices may differ: the caller keeps them apart.
+    """
+    if other.host.machine_id != first.host.machine_id:
+        return PlanError(
+            f"campaigns {first.id} and {other.id} were measured on two machines "
+            f"({first.host.hostname}, {other.host.hostname})",
+            hint="numbers of two machines are not ranked together; name campaigns of one",
+        )
+    same = [key for key in _SAME_PLAN if not (places and key in _PLACES)]
+    different = [key for key in same if first.plan.get(key) != other.plan.get(key)]
+    if _conflict(first.plan.get("qemu", {}), other.plan.get("qemu", {})):
+        different.append("QEMU")
+    if _conflict(_measurements(first), _measurements(other)):
+        different.append("measurements")
+    if not different:
+        return None
+    hint = "only campaigns that measure alike can be joined"
+    if different[0] in _PLACES:
+        hint += (
+            "; to see several places side by side: "
+            f"`vdisklab table --campaign {first.id} --campaign {other.id}`"
+        )
+    return PlanError(
+        f"campaigns {first.id} and {other.id} differ in {different[0].replace('_', ' ')}", hint=hint
+    )
+
+
+def _conflict(first: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    """True if a name that both have means two different things."""
+    return any(first[name] != other[name] for name in first.keys() & other.keys())
+
+
+def _measurements(campaign: Campaign) -> dict[str, object]:
+    """The settings of each measurement of a campaign's plan, by name."""
+    return {planned["name"]: planned for planned in campaign.plan.get("measurements", ())}
+
+
+def require_numbers(loaded: Loaded) -> None:
+    """Raises PlanError if nothing was measured in these campaigns."""
+    if not len(loaded.observations.value):
+        raise PlanError(
+            "this campaign holds no numbers: every run failed, or none was made",
+            hint=f"see why: `vdisklab runs {loaded.campaigns[0].id}`",
+        )
+
+
+def joinable_campaigns(
+    results: Results, names: Sequence[str] | None, first: Campaign | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Ids of the named campaigns, or of `first` (else the newest) and all that can join it.
+
+    Also returns why other campaigns were left out. Raises DatabaseError if there is none.
+    """
+    if names:
+        return tuple(each.id for each in choose_campaigns(results, names)), ()
+    if first is None:
+        first, *_ = choose_campaigns(results, None)
+    joined, left_out = [first.id], []
+    for other in results.campaigns(with_runs=True):
+        if other.id == first.id:
+            continue
+        error = disagreement(first, other)
+        if error is None:
+            joined.append(other.id)
+        else:
+            left_out.append(str(error))
+    return tuple(joined), tuple(left_out)
+
+
+def baseline_of(loaded: Loaded, requested: str | None = None) -> tuple[str, tuple[NoBaseline, ...]]:
+    """The label of the requested baseline or the plan's, with a finding if the latter is missing.
+
+    Raises PlanError if a requested baseline was not measured.
+    """
+    if requested is not None:
+        return find_cells(loaded.observations, requested)[0], ()
+    planned = str(loaded.campaigns[0].plan.get("baseline", HOST))
+    try:
+        return find_cells(loaded.observations, planned)[0], ()
+    except PlanError:
+        return planned, (NoBaseline(planned),)
+
+
+def evidence_doubts(results: Results, loaded: Loaded) -> tuple[Doubt, ...]:
+    """What the counters and clocks beside the numbers reveal about them."""
+    return evidence_findings(results.evidence(loaded.ids), loaded.campaigns[0].host.cpus or 1)
+
+
+def direct_doubts(results: Results, loaded: Loaded) -> tuple[NotDirect, ...]:
+    """Cells that should bypass the page cache on a ZFS that ignores O_DIRECT.
+
+    Without a ZFS cell the database is not read.
+    """
+    labels = loaded.labels
+    if not any("zfs" in label for label in labels.values()):
+        return ()
+    return direct_findings(results.examples(loaded.ids), labels)
+
+
+def cache_findings(results: Results, loaded: Loaded) -> tuple[FromPageCache, ...]:
+    """The numbers that came from the page cache."""
+    doubts = evidence_doubts(results, loaded)
+    return tuple(doubt for doubt in doubts if isinstance(doubt, FromPageCache))
+
+
+def find_cells(observations: Observations, name: str) -> tuple[str, ...]:
+    """The measured cells that a disk path (all page-cache states) or a label names.
+
+    Raises PlanError if none was measured.
+    """
+    if name in observations.cells:
+        return (name,)
+    path, state = split_label(name)
+    try:
+        path = parse_path(path).canonical
+    except PlanError as error:
+        raise PlanError(f"{name!r} was not measured, and {error}", hint=error.hint) from None
+    bypassed = state == PageCache.BYPASSED
+    cells = [
+        cell
+        for cell in observations.cells
+        if split_label(cell)[0] == path and (bypassed or split_label(cell)[1] == state)
+    ]
+    if not cells:
+        near = difflib.get_close_matches(name, observations.cells, n=3, cutoff=0.3)
+        raise PlanError(
+            f"{name!r} was not measured in this campaign",
+            hint=f"measured were {', '.join(near)} …" if near else "see `vdisklab rank`",
+        )
+    order = [state.value for state in (PageCache.BYPASSED, PageCache.COLD, PageCache.WARM)]
+    return tuple(sorted(cells, key=lambda cell: order.index(split_label(cell)[1])))
+
+
+def find_measure(observations: Observations, name: str) -> MeasureKey:
+    """The measure of that name, or the only one that contains it. Raises PlanError."""
+    by_name = {str(measure): measure for measure in sorted(observations.measures)}
+    if name in by_name:
+        return by_name[name]
+    containing = [text for text in by_name if name in text]
+    if len(containing) == 1:
+        return by_name[containing[0]]
+    near = containing or difflib.get_close_matches(name, by_name, n=6, cutoff=0.3) or list(by_name)
+    shown = ", ".join(near[:8]) + (" …" if len(near) > 8 else "")
+    problem = "matches several measures" if containing else "was not measured"
+    raise PlanError(f"{name!r} {problem}", hint=f"write one of {shown}")
+
+
+def stored_verdicts(results: Results, host: HostFacts) -> Verdicts:
+    """The power-cut verdicts of a machine under its present kernel and QEMU.
+
+    A verdict under another kernel or QEMU does not apply: it was another path.
+    """
+    return verdicts_of(
+        cut
+        for cut in results.power_cuts(host.machine_id)
+        if (cut.host.kernel, cut.host.qemu) == (host.kernel, host.qemu)
+    )
+
+
+def verdicts_of(power_cuts: Iterable[PowerCut]) -> Verdicts:
+    """The verdicts by path, separately for clients that flush and for one that never does."""
+    verdicts: dict[str, PathVerdict] = {}
+    for cut in power_cuts:
+        if cut.failure is not None or cut.survives is None:
+            continue
+        if _guest_changed_cache(cut) or judged_without_its_device(cut):
+            continue
+        known = verdicts.get(cut.path, PathVerdict(cut.path))
+        counts = _counts(cut)
+        verdicts[cut.path] = (
+            replace(known, unflushed=known.unflushed + counts)
+            if cut.client == ClientKind.NEVER
+            else replace(known, flushed=known.flushed + counts)
+        )
+    return verdicts
+
+
+def judged_without_its_device(cut: PowerCut) -> bool:
+    """True for a verdict through NBD on a path whose virtual device drops FUA.
+
+    QEMU's block layer alone keeps data that a guest would lose through the device.
+    """
+    return cut.access == AccessKind.NBD and forgets_fua(parse_path(cut.path))
+
+
+def _guest_changed_cache(cut: PowerCut) -> bool:
+    """True if the guest set its disk's write cache: that is no verdict on the default."""
+    return bool(cut.settings.get("driver", DriverSetting.AS_FOUND) != DriverSetting.AS_FOUND)
+
+
+def _counts(cut: PowerCut) -> Cuts:
+    broken = sum(count for outcome, count in cut.outcomes.items() if Outcome(outcome).is_loss)
+    # A broken promise counts as a loss even if no outcome is called one.
+    return Cuts(cut.states, max(broken, int(not cut.survives)), cut.exhaustive)

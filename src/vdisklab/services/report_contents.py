@@ -1,0 +1,256 @@
+"""Gathers everything that a report shows, whatever its format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from vdisklab.analysis.claimfile import builtin_claims
+from vdisklab.analysis.compare import Ratio, against_baseline
+from vdisklab.analysis.courses import Course, courses
+from vdisklab.analysis.diagnostics.circumstances import host_findings
+from vdisklab.analysis.diagnostics.doubt import FromPageCache
+from vdisklab.analysis.diagnostics.findings import (
+    Caveats,
+    FailedCell,
+    Finding,
+    caveats_of,
+    failed_cells,
+    ranking_findings,
+)
+from vdisklab.analysis.diagnostics.witness import FROM_CACHE_BELOW
+from vdisklab.analysis.evidence import Tally, Workings, workings
+from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.observations import MeasureKey, split_label
+from vdisklab.analysis.published import builtin_publications
+from vdisklab.analysis.rank import Ranking
+from vdisklab.analysis.rank import rank as rank_cells
+from vdisklab.analysis.score import RoleSet, Score, Scored, add_scores
+from vdisklab.analysis.summary import Summaries, Summary, summarise
+from vdisklab.errors import PlanError
+from vdisklab.path.durability import Verdicts
+from vdisklab.path.needs import Need, NeedKind
+from vdisklab.results.model import Campaign
+from vdisklab.results.observations import Example
+from vdisklab.services.advice import (
+    RecommendationAnswer,
+    missing_scores,
+    recommendation_of,
+    value_findings,
+)
+from vdisklab.services.answers import (
+    Loaded,
+    Results,
+    baseline_of,
+    choose_campaigns,
+    direct_doubts,
+    evidence_doubts,
+    load_chosen,
+    require_numbers,
+    stored_verdicts,
+)
+from vdisklab.services.claim_answers import (
+    ClaimsAnswer,
+    PublishedAnswer,
+    evaluate_claims,
+    evaluate_publications,
+)
+
+FEATURED = 4
+"""Number of cells in charts with few lines: more cannot be told apart."""
+
+EVIDENCE_CELLS = 1000
+"""With more cells than this, the evidence of single runs is not read; `vdisklab rank` has it."""
+
+COURSES = 4
+"""Number of measurements drawn over time: those that the score uses, else the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Everything that a report shows. `summaries` has every measure, the scores first.
+
+    `recommendation` is for a user who needs durability; without one, `why_none` says why.
+    `cached` has, by cell, the measurements whose bytes mostly came from the page cache.
+    `verdicts` are of power cuts on the same host.
+    """
+
+    campaigns: tuple[Campaign, ...]
+    caveats: Caveats
+    blocks: int
+    baseline: str
+    roles: RoleSet | None
+    measure: MeasureKey
+    ranking: Ranking
+    ratios: Mapping[str, Ratio]
+    summaries: Mapping[MeasureKey, Summaries]
+    recommendation: RecommendationAnswer | None
+    why_none: str
+    workings: Mapping[str, Workings]
+    cached: Mapping[str, tuple[str, ...]]
+    examples: Mapping[str, Example]
+    failed: tuple[FailedCell, ...]
+    findings: tuple[Finding, ...]
+    verdicts: Verdicts = field(default_factory=dict)
+    courses: tuple[Course, ...] = ()
+    claims: ClaimsAnswer | None = None
+    published: tuple[PublishedAnswer, ...] = ()
+
+    @property
+    def featured(self) -> tuple[str, ...]:
+        """The cells of charts with few lines: the answer, the baseline, the next best."""
+        answer = None if self.recommendation is None else self.recommendation.recommendation.cell
+        ranked = (row.cell for row in self.ranking.rows)
+        chosen = dict.fromkeys(cell for cell in (answer, self.baseline, *ranked) if cell)
+        return tuple(chosen)[:FEATURED]
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """All measured cells: the ranked ones, best first, then the others by name."""
+        ranked = dict.fromkeys(row.cell for row in self.ranking.rows)
+        rest = [cell for cell, blocks in self.measured.items() if blocks and cell not in ranked]
+        return (*ranked, *sorted(rest))
+
+    def of(self, measure: MeasureKey) -> Mapping[str, Summary]:
+        """The summaries of a measure by cell; empty if it was not measured."""
+        return self.summaries.get(measure) or {}
+
+    @property
+    def measured(self) -> dict[str, int]:
+        """For each cell, the largest number of blocks of any one measure."""
+        summaries = list(self.summaries.values())
+        most = np.max([each.blocks for each in summaries], axis=0).tolist() if summaries else []
+        return dict(zip(summaries[0].cells if summaries else (), most, strict=True))
+
+
+def gather(results: Results, names: list[str] | None) -> Contents:
+    """Everything of a report on the named campaigns (None: the newest).
+
+    Raises PlanError if they hold no numbers.
+    """
+    campaigns = choose_campaigns(results, names)
+    with ThreadPoolExecutor(1) as pool:
+        # The database sums in one thread while the numbers are read in another.
+        summing = pool.submit(results.tallies, [campaign.id for campaign in campaigns])
+        loaded = load_chosen(results, campaigns)
+    tallies = summing.result()
+    require_numbers(loaded)
+    labels = loaded.labels
+    baseline, base_findings = baseline_of(loaded)
+    scored = add_scores(loaded.observations, baseline)
+    observations = scored.observations
+    measure = _measure(scored)
+    ranking = rank_cells(observations, measure)
+    worked = workings(tallies, labels)
+    answer, why_none = _recommendation(results, loaded, worked)
+    caveats = caveats_of(loaded.outlines)
+    cached = from_page_cache(tallies, labels)
+    contents = Contents(
+        campaigns=loaded.campaigns,
+        caveats=caveats,
+        blocks=loaded.blocks,
+        baseline=baseline,
+        roles=scored.roles,
+        measure=measure,
+        ranking=ranking,
+        ratios=against_baseline(observations, measure, baseline),
+        summaries={key: summarise(observations, key) for key in _scores_first(scored)},
+        recommendation=answer,
+        why_none=why_none,
+        workings=worked,
+        cached=cached,
+        examples={
+            labels.get(example.cell, example.cell): example
+            for example in results.examples(loaded.ids)
+        },
+        failed=failed_cells(loaded.outlines),
+        findings=(
+            *caveats.findings,
+            *base_findings,
+            *_evidence_findings(results, loaded),
+            *value_findings(observations, _checked_measures(scored, measure), measure, cached),
+            *ranking_findings(ranking, MIN_BLOCKS),
+            *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
+        ),
+        claims=evaluate_claims(loaded, builtin_claims()),
+        published=evaluate_publications(loaded, builtin_publications()),
+        verdicts=stored_verdicts(results, loaded.campaigns[0].host),
+    )
+    return replace(contents, courses=_courses(results, loaded, contents.featured, scored))
+
+
+def from_page_cache(
+    tallies: Iterable[Tally], labels: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """By cell, the measurements of which most bytes, over all blocks, missed the device."""
+    cached: dict[str, list[str]] = {}
+    for tally in tallies:
+        requested, reached = tally.asked_bytes, tally.device_bytes
+        if requested and reached is not None and reached < FROM_CACHE_BELOW * requested:
+            label = labels.get(tally.cell, tally.cell)
+            if not _is_null(label):
+                cached.setdefault(label, []).append(tally.measurement)
+    return {label: tuple(sorted(names)) for label, names in cached.items()}
+
+
+def _is_null(label: str) -> bool:
+    return any(part.partition(":")[0] == "null" for part in split_label(label)[0].split("/"))
+
+
+def _measure(scored: Scored) -> MeasureKey:
+    """The overall score if any cell has it, else the first bandwidth, else the first measure."""
+    used = scored.observations.used
+    if Score.OVERALL.key in used:
+        return Score.OVERALL.key
+    return min(used, key=lambda key: (key.metric != "bandwidth", key))
+
+
+def _scores_first(scored: Scored) -> list[MeasureKey]:
+    return sorted(scored.observations.used, key=lambda key: (key.name != "score", key))
+
+
+def _checked_measures(scored: Scored, measure: MeasureKey) -> tuple[MeasureKey, ...]:
+    """The measures whose single values are checked: those that the ranking shows."""
+    if measure.name != "score":
+        return (measure,)
+    used = set(scored.observations.used)
+    return tuple(score.key for score in Score if score.key in used)
+
+
+def _evidence_findings(results: Results, loaded: Loaded) -> Iterator[Finding]:
+    """What evidence and host reveal; the page cache has its own column in the table."""
+    yield from direct_doubts(results, loaded)
+    yield from host_findings(loaded.campaigns, loaded.observations.cells)
+    if len(loaded.observations.cells) <= EVIDENCE_CELLS:
+        for doubt in evidence_doubts(results, loaded):
+            if not isinstance(doubt, FromPageCache):
+                yield doubt
+
+
+def _courses(
+    results: Results, loaded: Loaded, cells: tuple[str, ...], scored: Scored
+) -> tuple[Course, ...]:
+    """The bandwidth over time of some cells, in their order."""
+    labels = loaded.labels
+    fingerprints = [fingerprint for fingerprint, label in labels.items() if label in cells]
+    series = results.courses(loaded.ids, fingerprints)
+    roles = () if scored.roles is None else [key.name for key in scored.roles.measures.values()]
+    names = dict.fromkeys(each.measurement for each in series)
+    chosen = [name for name in dict.fromkeys(roles) if name in names] or list(names)
+    drawn = courses(series, labels, chosen[:COURSES])
+    return tuple(sorted(drawn, key=lambda course: (cells.index(course.cell), course.run)))
+
+
+def _recommendation(
+    results: Results, loaded: Loaded, worked: Mapping[str, Workings]
+) -> tuple[RecommendationAnswer | None, str]:
+    """The recommendation for a user who needs durability, or why there is none."""
+    try:
+        needs = (Need(NeedKind.DURABLE),)
+        return recommendation_of(results, loaded, needs, worked=worked), ""
+    except PlanError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return None, f"Nothing can be recommended yet: {error}{hint}."
