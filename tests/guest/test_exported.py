@@ -21,9 +21,8 @@ from vdisklab.audit.domain import read_domain
 from vdisklab.export.form import Wish
 from vdisklab.export.qemu import arguments
 from vdisklab.export.registry import EXPORTERS, Form
-from vdisklab.guest.qemu.blockdev import write_cache_property
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.segments import Bus, CacheMode
+from vdisklab.path.segments import Bus
 
 pytestmark = pytest.mark.guest
 
@@ -144,14 +143,12 @@ def assert_effective(wish: Wish, seen: Mapping[str, Any]) -> None:
     path = wish.path
     nodes = [node for node in seen["nodes"] if node.get("file") == wish.source]
     assert nodes, wish.path
-    mode = CacheMode.WRITEBACK if path.cache is CacheMode.DEFAULT else path.cache
+    mode = path.cache.spelled_out
     for node in nodes:
         assert node["cache"]["direct"] is mode.direct, path
         assert node["cache"]["no-flush"] is mode.no_flush, path
     device = next(each for each in seen["blocks"] if "inserted" in each)
-    told = write_cache_property(path.cache, path.attachment.write_cache)
-    # `auto`, and nothing, leave the block backend's own state: a write cache.
-    assert device["inserted"]["cache"]["writeback"] is (told != "off"), path
+    assert device["inserted"]["cache"]["writeback"] is path.offers_write_cache, path
     assert len(seen["iothreads"]) == int(path.attachment.iothread), path
 
 

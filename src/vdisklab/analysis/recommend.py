@@ -13,7 +13,7 @@ from vdisklab.analysis.rank import Ranking, rank
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import Durability, Verdicts, durability
 from vdisklab.path.needs import Need, meets
-from vdisklab.path.segments import CacheMode, ImageFormat, PageCache
+from vdisklab.path.segments import CacheMode, PageCache
 from vdisklab.results.model import Better
 
 
@@ -62,18 +62,13 @@ def candidates(cells: Iterable[str]) -> dict[str, DiskPath]:
         if path not in found or state != PageCache.WARM:
             found[path] = cell
     parsed = {cell: parsed_once(path) for path, cell in found.items()}
-    return {cell: path for cell, path in parsed.items() if _is_usable(path)}
+    return {cell: path for cell, path in parsed.items() if path.is_guest_storage}
 
 
 @lru_cache(maxsize=1 << 16)
 def parsed_once(path: str) -> DiskPath:
     """The path that a text spells, kept: a report asks a dozen times for ten thousand."""
     return parse_path(path)
-
-
-def _is_usable(path: DiskPath) -> bool:
-    null = path.image is not None and path.image.format is ImageFormat.NULL
-    return not path.on_host and not null
 
 
 def recommend(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from vdisklab.guest.qemu.blockdev import cache_options, write_cache_property
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 
 
@@ -63,14 +62,4 @@ def _agree(disk: ConfiguredDisk) -> bool:
     """True when the note and the configuration describe the same disk to the guest."""
     if disk.noted is None or disk.path is None:
         return False
-    return _guest_side(disk.noted) == _guest_side(disk.path)
-
-
-def _guest_side(path: DiskPath) -> tuple[object, ...]:
-    """What QEMU is told, in which `writeback` with write_cache=off is `writethrough`."""
-    attachment = path.attachment
-    told = write_cache_property(path.cache, attachment.write_cache)
-    rest = tuple(option for option in attachment.options if option[0] != "write_cache")
-    options = cache_options(path.cache)
-    form = None if path.image is None else path.image.format
-    return form, None if options is None else tuple(options.items()), told, attachment.bus, rest
+    return disk.noted.guest_side == disk.path.guest_side

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vdisklab.audit.disk import ConfiguredDisk, Surroundings, disk_path
-from vdisklab.guest.qemu.blockdev import write_cache_property
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.rules import impossible
-from vdisklab.path.segments import Aio, Bus, CacheMode
+from vdisklab.path.durability import FlushDropper, dropped_flushes, forgets_fua
+from vdisklab.path.rules import Impossible, impossible, native_without_direct
+from vdisklab.path.segments import Bus, CacheMode
 
 NEARLY_FULL = 1.0
 """A file system is nearly full for an image that may grow by more than this share of its room."""
@@ -22,6 +22,13 @@ NEARLY_FULL = 1.0
 @dataclass(frozen=True, slots=True)
 class FlushesDropped:
     """Cache mode unsafe: what the guest has flushed is lost in a power cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlushesDroppedBelow:
+    """A host layer drops flushes: what the guest has flushed may be lost in a power cut."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +79,6 @@ class NoDiscard:
 
 
 @dataclass(frozen=True, slots=True)
-class Impossible:
-    """A path that cannot exist as it is written."""
-
-    reason: str
-    instead: str
-
-
-@dataclass(frozen=True, slots=True)
 class StaleNote:
     """vdisklab's note in the metadata names another path: the XML was changed since."""
 
@@ -88,6 +87,7 @@ class StaleNote:
 
 Risk = (
     FlushesDropped
+    | FlushesDroppedBelow
     | HangsOnGuestFlushes
     | FuaForgotten
     | FlushAfterEachWrite
@@ -112,24 +112,19 @@ def risks(disk: ConfiguredDisk, around: Surroundings) -> tuple[Risk, ...]:
 
 
 def _flushes(path: DiskPath, _around: Surroundings) -> Risk | None:
-    if path.cache.no_flush:
+    """A device that forgets FUA passes other flushes on: it is a risk of its own."""
+    drops = {drop.dropper: drop.reason for drop in reversed(dropped_flushes(path))}
+    if FlushDropper.CACHE_MODE in drops:
         return FlushesDropped()
-    if write_cache_property(path.cache, path.attachment.write_cache) == "off":
+    if FlushDropper.LAYER in drops:
+        return FlushesDroppedBelow(drops[FlushDropper.LAYER])
+    if not path.offers_write_cache:
         return FlushAfterEachWrite()
     return HangsOnGuestFlushes(in_memory=not path.cache.direct)
 
 
 def _fua(path: DiskPath, _around: Surroundings) -> Risk | None:
-    """See `analysis.durability.forgets_fua`, which knows it of paths."""
-    cached = write_cache_property(path.cache, path.attachment.write_cache) != "off"
-    nvme = path.attachment.bus is Bus.NVME
-    return FuaForgotten() if nvme and cached and not path.cache.no_flush else None
-
-
-def _aio(path: DiskPath, _around: Surroundings) -> Risk | None:
-    if path.attachment.aio is Aio.NATIVE and not path.cache.direct:
-        return AioConflict(path.cache)
-    return None
+    return FuaForgotten() if forgets_fua(path) and not path.cache.no_flush else None
 
 
 def _room(path: DiskPath, around: Surroundings) -> Risk | None:
@@ -155,14 +150,13 @@ def _discard(path: DiskPath, around: Surroundings) -> Risk | None:
 
 
 def _buildable(path: DiskPath, _around: Surroundings) -> Risk | None:
-    if path.attachment.aio is Aio.NATIVE and not path.cache.direct:
-        return None  # said by AioConflict
+    if native_without_direct(path):
+        return AioConflict(path.cache)
     if path.image is None and not path.layers:
         return None  # a block device whose layers nobody has looked up
-    reason = impossible(path)
-    return None if reason is None else Impossible(reason.reason, reason.instead)
+    return impossible(path)
 
 
 _JUDGES: tuple[Callable[[DiskPath, Surroundings], Risk | None], ...] = (
-    _aio, _buildable, _fua, _flushes, _room, _bus, _discard,
+    _buildable, _fua, _flushes, _room, _bus, _discard,
 )  # fmt: skip

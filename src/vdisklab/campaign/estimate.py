@@ -9,9 +9,10 @@ from functools import partial
 from vdisklab.campaign.attach_groups import attach_groups
 from vdisklab.campaign.schedule import Slot
 from vdisklab.campaign.stacks import stack_of, stacks_of
+from vdisklab.path.backing import in_memory
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import Layer
-from vdisklab.path.segments import LayerKind, PageCache
+from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.storage.room import size_for
@@ -86,7 +87,7 @@ def room_needed(plan: CampaignPlan) -> int:
     total = plan.size_bytes  # the random bytes that images are filled with
     for stack, capacity in stacks_of(plan).items():
         layers = stack.layers
-        if plan.backing.on_devices(layers) or (layers and layers[0].kind is LayerKind.TMPFS):
+        if plan.backing.on_devices(layers) or in_memory(layers):
             continue
         total += stack_bytes(plan, layers, capacity) if layers else capacity
     return total
@@ -97,7 +98,7 @@ def memory_needed(plan: CampaignPlan) -> int:
     return sum(
         stack_bytes(plan, stack.layers, capacity)
         for stack, capacity in stacks_of(plan).items()
-        if stack.layers and stack.layers[0].kind is LayerKind.TMPFS
+        if in_memory(stack.layers)
     )
 
 

@@ -8,7 +8,7 @@ import typer
 
 from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
-from vdisklab.path.needs import parse_need
+from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.render.tables.recommendation import recommendation_document, recommendation_table
 from vdisklab.services.advice import answer_recommendation
 from vdisklab.services.answers import open_results
@@ -18,8 +18,7 @@ NeedOption = Annotated[
     typer.Option(
         "--need",
         metavar="NEED",
-        help="durable, no-flush-safe, snapshots, discard, live-migration, format=…; may be "
-        "given again.",
+        help=needs_help("What the path must be"),
     ),
 ]
 WeightsOption = Annotated[
@@ -49,7 +48,7 @@ def recommend(
 
       vdisklab recommend --weights read=3,write=1 --format json
     """
-    needs = tuple(dict.fromkeys(parse_need(text) for text in need or ()))
+    needs = parse_needs(need)
     with open_results(db) as results:
         answer = answer_recommendation(results, needs, weights, campaign)
     emit(form, [recommendation_table(answer)], lambda: recommendation_document(answer))

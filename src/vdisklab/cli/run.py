@@ -33,7 +33,6 @@ from vdisklab.cli.search import (
     BestSearch,
     Wanted,
     durable_basis,
-    judged_needs,
     make_search,
 )
 from vdisklab.cli.table import table
@@ -44,10 +43,11 @@ from vdisklab.host.deadline import patience
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.medium import describe_device, medium_of
+from vdisklab.path.needs import needs_help
 from vdisklab.path.segments import HOST
 from vdisklab.plan.build import DEFAULT_BLOCKS, NO_BASELINE
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.needs import only_with
+from vdisklab.plan.matrix import Matrix, narrow_to_needs
 from vdisklab.plan.request import Request
 from vdisklab.progress import CampaignStarted, Note, Progress
 from vdisklab.render.wording import search_effort, search_sentence
@@ -125,8 +125,7 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="NEED",
-            help="With --find: what a path must be: durable, format=qcow2, bus=…, cache=…, "
-            "layer=…; may be given again.",
+            help=needs_help("With --find: what the path must be"),
         ),
     ] = None,
     metric: Annotated[
@@ -332,7 +331,8 @@ def measure(
                 plan = narrow(plan)
             if search is not None:
                 verdicts = stored_verdicts(store, collect_facts(host))
-                plan = only_with(plan, judged_needs(search.needs, verdicts))
+                matrix = narrow_to_needs(Matrix(plan.cells, plan.dropped), search.needs, verdicts)
+                plan = replace(plan, cells=matrix.cells, dropped=matrix.dropped)
                 said = durable_basis(plan, search.needs, verdicts)
                 if said is not None:
                     progress(Note(said))

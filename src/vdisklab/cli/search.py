@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -28,11 +28,10 @@ from vdisklab.campaign.runner import Choose
 from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell
-from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import Durability, Keeping, Verdicts, durability
+from vdisklab.path.durability import Keeping, Verdicts, durability
+from vdisklab.path.needs import Need, parse_needs
 from vdisklab.path.segments import HOST
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.needs import DURABLE, Need, parse_need
 from vdisklab.plan.profile import Profile
 from vdisklab.render.tables.power_cuts import basis
 from vdisklab.results.model import METRICS, Campaign, Direction
@@ -220,36 +219,15 @@ def make_search(
     return BestSearch(
         rules=Rules(margin=parse_share(within or "3%")),
         budget=math.inf if budget is None else parse_duration(budget),
-        needs=tuple(parse_need(text) for text in needs or ()),
+        needs=parse_needs(needs),
         metric=metric or DEFAULT_METRIC,
         began=time.monotonic(),
     )
 
 
-def judged_needs(needs: Sequence[Need], verdicts: Verdicts) -> tuple[Need, ...]:
-    """The needs, of which `durable` goes by power cuts where a path was judged, else by rule."""
-
-    def known(path: DiskPath) -> Durability:
-        return durability(path, verdicts)
-
-    def why(path: DiskPath) -> str:
-        found = known(path)
-        if found.keeping is Keeping.LOST_IN_TEST:
-            lost, judged = found.cuts.broken, found.cuts.judged
-            return f"it lost promised data in {lost} of {judged} power cuts"
-        return found.reason or ""
-
-    return tuple(
-        replace(need, met=lambda path: known(path).keeping.acceptable, why=why)
-        if need.text == DURABLE
-        else need
-        for need in needs
-    )
-
-
 def durable_basis(plan: CampaignPlan, needs: Sequence[Need], verdicts: Verdicts) -> str | None:
     """By what `--need durable` chose the paths of a plan; None where it was not asked for."""
-    if not any(need.text == DURABLE for need in needs):
+    if not any(need.goes_by_power_cuts for need in needs):
         return None
     paths = {cell.path.canonical: cell.path for cell in plan.cells if not cell.path.on_host}
     found = [durability(path, verdicts) for path in paths.values()]

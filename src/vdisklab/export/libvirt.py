@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from vdisklab.export.form import Exported, Gap, Wish, check
 from vdisklab.export.preparation import preparation
 from vdisklab.export.qemu import DIRECTORY, arguments
-from vdisklab.guest.qemu.blockdev import write_cache_property
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, WriteCache
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
@@ -128,14 +127,13 @@ def _add_override(domain: ET.Element, wish: Wish) -> None:
     asked = wish.path.attachment.write_cache
     if asked is WriteCache.MODE:
         return  # libvirt itself sets the property that -drive would set for the cache mode
-    value = write_cache_property(wish.path.cache, asked)
     override = ET.SubElement(domain, "qemu:override")
     device = ET.SubElement(override, "qemu:device", {"alias": ALIAS})
     frontend = ET.SubElement(device, "qemu:frontend")
     ET.SubElement(
         frontend,
         "qemu:property",
-        {"name": "write-cache", "type": "string", "value": str(value)},
+        {"name": "write-cache", "type": "string", "value": asked.value},
     )
 
 

@@ -35,7 +35,7 @@ class BackingDevices:
 
     def on_devices(self, layers: tuple[Layer, ...]) -> bool:
         """True when a stack occupies the user's devices; tmpfs never does."""
-        return bool(self.devices) and not (layers and layers[0].kind is LayerKind.TMPFS)
+        return bool(self.devices) and not in_memory(layers)
 
     def disks_for(self, layers: tuple[Layer, ...]) -> int:
         """How many disks the lowest layer gets: one for layers that take no more."""
@@ -62,6 +62,11 @@ class BackingDevices:
 
 WORK_DIRECTORY = BackingDevices()
 """Slices of the work directory, as few as each layer needs."""
+
+
+def in_memory(layers: tuple[Layer, ...]) -> bool:
+    """True for a stack on tmpfs, which needs no device and loses all in a power cut."""
+    return bool(layers) and layers[0].kind is LayerKind.TMPFS
 
 
 def fewest_disks(layer: Layer) -> int:

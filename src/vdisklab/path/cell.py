@@ -6,8 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vdisklab.path.backing import in_memory
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import ImageFormat, LayerKind, PageCache
+from vdisklab.path.segments import PageCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,14 @@ class Cell:
 
 
 class PageCacheChoice(StrEnum):
-    """Which states of the host's page cache a user asks for, where the path uses it."""
+    """The requested states of the host's page cache, for paths that use it."""
 
     COLD = "cold"
     WARM = "warm"
     BOTH = "both"
 
     def admits(self, state: PageCache) -> bool:
-        """True for a state that was asked for; a path that bypasses the cache has no choice."""
+        """True for a requested state; a path that bypasses the cache has no choice."""
         return (
             state is PageCache.BYPASSED or self is PageCacheChoice.BOTH or state.value == self.value
         )
@@ -50,14 +51,8 @@ def page_cache_states(path: DiskPath, *, on_tmpfs: bool = False) -> tuple[PageCa
     Files on tmpfs live in the page cache, which therefore cannot be emptied of them; `on_tmpfs`
     says that the work directory is on one.
     """
-    bypassed = (
-        path.on_host
-        or path.cache.direct
-        or (path.image is not None and path.image.format is ImageFormat.NULL)
-    )
-    if bypassed:
+    if path.needs_direct_io or not path.has_storage:
         return (PageCache.BYPASSED,)
-    kinds = [layer.kind for layer in path.layers]
-    if kinds == [LayerKind.TMPFS] or (on_tmpfs and not kinds):
+    if in_memory(path.layers) or (on_tmpfs and not path.layers):
         return (PageCache.WARM,)
     return (PageCache.COLD, PageCache.WARM)

@@ -167,6 +167,37 @@ class DiskPath:
         return self.image is None or self.image.format is not ImageFormat.NULL
 
     @property
+    def is_guest_storage(self) -> bool:
+        """True when a guest can keep data on it; False for `host` and for the null device."""
+        return self.has_storage and not self.on_host
+
+    @property
+    def needs_direct_io(self) -> bool:
+        """True when O_DIRECT must work on the stack; workloads on the host always use it."""
+        return self.on_host or self.cache.direct
+
+    @property
+    def offers_write_cache(self) -> bool:
+        """True when the device has a volatile write cache: data is durable after a flush only."""
+        return self.attachment.write_cache.is_offered(self.cache)
+
+    @property
+    def guest_side(self) -> tuple[object, ...]:
+        """What QEMU is told about the disk; equal for two spellings of one configuration.
+
+        `writeback` with write_cache=off is `writethrough`. Host layers and image options are not
+        part of it.
+        """
+        attachment, mode = self.attachment, self.cache
+        return (
+            self.image and self.image.format,
+            None if mode is CacheMode.DEFAULT else (mode.direct, mode.no_flush),
+            attachment.write_cache.qemu_property(mode),
+            attachment.bus,
+            tuple(option for option in attachment.options if option[0] != "write_cache"),
+        )
+
+    @property
     def stack(self) -> str:
         """The host layers alone, canonically; empty for the work directory as it is."""
         return "/".join(str(layer) for layer in self.layers)

@@ -1,22 +1,29 @@
-"""What a path keeps in a power cut: known by construction, tested by cutting it, or not known."""
+"""What a path keeps in a power cut: known by rule, shown by cutting the power, or not known.
+
+Every rule about flushes stands here: what drops them, which device forgets FUA, and where no
+flush is needed at all. `vdisklab powercut` shows what a path really loses.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vdisklab.path.disk_path import DiskPath, Layer
-from vdisklab.path.segments import Bus, LayerKind, WriteCache
+from vdisklab.path.backing import in_memory
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.segments import Bus
 
 FEWEST_CUTS = 20
-"""Of fewer judged states that kept all nothing is said: at 20 still up to 15 % may lose."""
+"""States to judge before a verdict: with 20 clean states the 95 % bound on losses is still 15 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Judged states, and in how many of them a promise was broken; `all_judged` when these were all
-    that a cut could leave."""
+    """Judged states, and how many of them broke a promise.
+
+    `all_judged` is True when every state that a power cut could leave was judged.
+    """
 
     judged: int = 0
     broken: int = 0
@@ -24,34 +31,34 @@ class Cuts:
 
     @property
     def kept(self) -> bool | None:
-        """Whether no promise was broken; None when too little was judged to tell."""
+        """True when no promise was broken; None with too few states for a verdict."""
         if self.broken:
             return False
         return True if self.all_judged or self.judged >= FEWEST_CUTS else None
 
     @property
     def most_losing(self) -> float:
-        """At most this share of all states breaks a promise where none of the judged did (95 %).
+        """The 95 % upper bound on the share of losing states when none of the judged ones lost.
 
         The rule of three (Hanley and Lippman-Hand, JAMA 1983); 0 where all were judged.
         """
         return 0.0 if self.all_judged else min(1.0, 3 / self.judged) if self.judged else 1.0
 
     def __add__(self, other: Cuts) -> Cuts:
-        parts = [each for each in (self, other) if each.judged]
+        parts = [cuts for cuts in (self, other) if cuts.judged]
         return Cuts(
             self.judged + other.judged,
             self.broken + other.broken,
-            bool(parts) and all(each.all_judged for each in parts),
+            bool(parts) and all(cuts.all_judged for cuts in parts),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PathVerdict:
-    """What power cuts of one path came to; `vdisklab powercut` stores them.
+    """The power cuts of one path, as `vdisklab powercut` stored them.
 
-    `flushed` is of clients that wait for a flush (or write with FUA), `unflushed` of one that
-    takes a write's own acknowledgement for durable.
+    `flushed` counts clients that wait for a flush (or write with FUA), `unflushed` the client that
+    takes an acknowledged write for durable.
     """
 
     path: str
@@ -69,13 +76,13 @@ class Keeping(StrEnum):
 
     @property
     def acceptable(self) -> bool:
-        """False where it is shown that flushed data may be lost."""
+        """False where flushed data is known to be lost. An untested path counts as durable."""
         return self in (Keeping.KEPT_IN_TEST, Keeping.NOT_TESTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """`reason` says what drops flushes; `flush_free` that by rule not even a flush is needed.
+    """`reason` names what drops flushes; `flush_free` means that writes need no flush.
 
     `cuts` are the states that decided, or that were too few to; `tested` is the whole verdict.
     """
@@ -88,22 +95,22 @@ class Durability:
 
 
 Verdicts = Mapping[str, PathVerdict]
+"""Verdicts by canonical path."""
 
 
 def durability(path: DiskPath, verdicts: Verdicts) -> Durability:
-    """What is known; a test counts for more than the hope that a stack is in order.
+    """What is known of a path. Rules come first, then power cuts.
 
-    What becomes of unflushed data counts only where the path says that no flush is needed.
+    Unflushed data counts only where the path needs no flush.
     """
-    flush_free = not _offers_write_cache(path)
+    flush_free = not path.offers_write_cache
     tested = verdicts.get(path.canonical)
-    reason = _drops_flushes(path)
-    if reason is not None:
-        return Durability(Keeping.LOST_BY_CONSTRUCTION, False, reason, tested=tested)
+    drops = dropped_flushes(path)
+    if drops:
+        return Durability(Keeping.LOST_BY_CONSTRUCTION, False, drops[0].reason, tested=tested)
     verdict = tested or PathVerdict(path.canonical)
-    relied = verdict.flushed + verdict.unflushed if flush_free else verdict.flushed
-    keeping = _TESTED[relied.kept]
-    return Durability(keeping, flush_free, None, relied, tested)
+    cuts = verdict.flushed + verdict.unflushed if flush_free else verdict.flushed
+    return Durability(_TESTED[cuts.kept], flush_free, None, cuts, tested)
 
 
 _TESTED = {
@@ -113,40 +120,57 @@ _TESTED = {
 }
 
 
-def _offers_write_cache(path: DiskPath) -> bool:
-    """True when the device says that writes wait for a flush; without, QEMU flushes each."""
-    asked = path.attachment.write_cache
-    return path.cache.write_cache if asked is WriteCache.MODE else asked is not WriteCache.OFF
+class FlushDropper(StrEnum):
+    """The part of a path that answers a flush before the data is durable."""
+
+    CACHE_MODE = "cache mode"
+    DEVICE = "device"
+    LAYER = "host layer"
 
 
-def _drops_flushes(path: DiskPath) -> str | None:
-    if path.cache.no_flush and not path.on_host:
-        return f"cache mode {path.cache} throws flushes away"
-    if forgets_fua(path):
-        return (
-            "QEMU's NVMe device answers the guest's FUA writes, as its file systems' journals send "
-            "them, before they are durable; write_cache=off mends it"
+@dataclass(frozen=True, slots=True)
+class DroppedFlushes:
+    """One part of a path that drops flushes, and how."""
+
+    dropper: FlushDropper
+    reason: str
+
+
+def dropped_flushes(path: DiskPath) -> tuple[DroppedFlushes, ...]:
+    """Every part of the path that drops flushes: cache mode, device, then layers from the bottom.
+
+    cache=unsafe drops the guest's flushes (qemu(1)); tmpfs lives in memory; ZFS with
+    sync=disabled answers before data is stable (zfsprops(7)); barrier=0 and nobarrier leave the
+    device's cache unflushed (ext4(5), btrfs(5)).
+    """
+    return tuple(_dropped_flushes(path))
+
+
+def _dropped_flushes(path: DiskPath) -> Iterator[DroppedFlushes]:
+    if path.cache.no_flush:
+        yield DroppedFlushes(
+            FlushDropper.CACHE_MODE, f"cache mode {path.cache} throws flushes away"
         )
-    return next((found for layer in path.layers if (found := _layer_drops(layer))), None)
+    if forgets_fua(path):
+        yield DroppedFlushes(
+            FlushDropper.DEVICE,
+            "QEMU's NVMe device answers the guest's FUA writes, as its file systems' journals send "
+            "them, before they are durable; write_cache=off mends it",
+        )
+    if in_memory(path.layers):
+        yield DroppedFlushes(FlushDropper.LAYER, "tmpfs is memory")
+    for layer in path.layers:
+        if layer.option("barrier") is False:
+            yield DroppedFlushes(FlushDropper.LAYER, f"{layer} sends no flushes to the disk")
+        if layer.option("sync") == "disabled":
+            yield DroppedFlushes(FlushDropper.LAYER, f"{layer} answers flushes without writing")
 
 
 def forgets_fua(path: DiskPath) -> bool:
     """True when fsync(2) in the guest may return too early: NVMe with a write cache.
 
-    The device tells Linux that it can do FUA, and passes no such flag on. Seen in power cuts with
-    QEMU 7.2.22 (docs/powercut.md); the source of later ones is the same (hw/nvme/ctrl.c, with the
-    fixes of 9.2).
+    The device announces FUA to Linux and does not pass the flag on. Seen in power cuts with
+    QEMU 7.2.22 (docs/powercut.md); the source of later versions is the same (hw/nvme/ctrl.c, with
+    the fixes of 9.2).
     """
-    if path.on_host or path.attachment.bus is not Bus.NVME:
-        return False
-    return _offers_write_cache(path)
-
-
-def _layer_drops(layer: Layer) -> str | None:
-    if layer.kind is LayerKind.TMPFS:
-        return "tmpfs is memory"
-    if layer.option("barrier") is False:
-        return f"{layer} sends no flushes to the disk"
-    if layer.option("sync") == "disabled":
-        return f"{layer} answers flushes without writing"
-    return None
+    return path.attachment.bus is Bus.NVME and path.offers_write_cache

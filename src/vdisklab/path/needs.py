@@ -1,20 +1,24 @@
-"""What a user cannot do without, as a judgement of paths."""
+"""Needs: what a user requires of a disk path. One language for every `--need`.
+
+A new need is one member of `NeedKind` and one row of `_RULES`; help texts come from there.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from vdisklab.errors import PlanError
-from vdisklab.path.disk_path import DiskPath, parse_path
-from vdisklab.path.durability import Verdicts, durability
-from vdisklab.path.segments import Bus, ImageFormat, LayerKind
+from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, parse_path
+from vdisklab.path.durability import Keeping, Verdicts, durability
+from vdisklab.path.rules import impossible
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
 
 
 class NeedKind(StrEnum):
-    """The needs, as they are written; `format` takes a value."""
+    """The needs, as they are written; the last four take a value: `format=qcow2`."""
 
     DURABLE = "durable"
     NO_FLUSH_SAFE = "no-flush-safe"
@@ -22,81 +26,220 @@ class NeedKind(StrEnum):
     DISCARD = "discard"
     LIVE_MIGRATION = "live-migration"
     FORMAT = "format"
-
-
-MEANING = {
-    NeedKind.DURABLE: "flushed data survives a power cut, as far as is known",
-    NeedKind.NO_FLUSH_SAFE: "written data survives a power cut even if the guest never flushes",
-    NeedKind.SNAPSHOTS: "qcow2, or a host layer that makes snapshots",
-    NeedKind.DISCARD: "the guest's discards free room on the host",
-    NeedKind.LIVE_MIGRATION: "the host's page cache holds nothing, and the device can migrate",
-    NeedKind.FORMAT: "this image format",
-}
-
-_SNAPSHOT_LAYERS = (LayerKind.BTRFS, LayerKind.ZFS, LayerKind.ZVOL, LayerKind.LVMTHIN,
-                    LayerKind.LVM)  # fmt: skip
+    CACHE = "cache"
+    BUS = "bus"
+    LAYER = "layer"
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One need; `format` is set for FORMAT."""
+    """One need; `value` is set for the kinds that take one."""
 
     kind: NeedKind
-    format: ImageFormat | None = None
+    value: str | None = None
 
     def __str__(self) -> str:
-        return self.kind.value if self.format is None else f"format={self.format}"
+        return self.kind.value if self.value is None else f"{self.kind}={self.value}"
+
+    @property
+    def meaning(self) -> str:
+        """What the need asks for, as a clause."""
+        return _RULES[self.kind].meaning
+
+    @property
+    def goes_by_power_cuts(self) -> bool:
+        """True when stored power cuts decide, where there are any."""
+        return self.kind in (NeedKind.DURABLE, NeedKind.NO_FLUSH_SAFE)
 
 
 def parse_need(text: str) -> Need:
-    """The need that is spelled so. Raises PlanError with what may be written."""
-    name, equals, value = text.partition("=")
-    try:
-        kind = NeedKind(name)
-        form = ImageFormat(value) if kind is NeedKind.FORMAT else None
-    except ValueError:
-        kind, form = NeedKind.DURABLE, None
-        known = False
-    else:
-        known = bool(equals) == (kind is NeedKind.FORMAT)
-    if not known:
-        names = ", ".join(each for each in NeedKind if each is not NeedKind.FORMAT)
-        forms = "|".join(form for form in ImageFormat if form.is_file)
-        raise PlanError(f"{text!r} is no need", hint=f"write one of {names}, format={forms}")
-    return Need(kind, form)
+    """The need that `text` spells. Raises PlanError with the known needs."""
+    word, equals, value = text.partition("=")
+    rule = _RULES.get(NeedKind(word)) if word in set(NeedKind) else None
+    if rule is None or bool(equals) != bool(rule.values):
+        raise PlanError(f"unknown need {text!r}", hint=f"write one of {NEED_WORDS}")
+    if rule.values and value not in rule.values:
+        raise PlanError(f"unknown {word} {value!r}", hint=f"possible: {', '.join(rule.values)}")
+    return Need(NeedKind(word), value or None)
+
+
+def parse_needs(texts: Iterable[str] | None) -> tuple[Need, ...]:
+    """The needs that several `--need` spell, each once. Raises PlanError."""
+    return tuple(dict.fromkeys(parse_need(text) for text in texts or ()))
+
+
+def lack(path: DiskPath, need: Need, verdicts: Verdicts) -> str | None:
+    """Why a path does not meet a need, as a clause; None when it does.
+
+    An untested path counts as durable as long as no rule speaks against it.
+    """
+    return _RULES[need.kind].lack(path, need.value or "", verdicts)
 
 
 def meets(path: DiskPath, need: Need, verdicts: Verdicts) -> bool:
-    """True when the path has what is needed. What is not tested counts as durable so far."""
-    match need.kind:
-        case NeedKind.DURABLE:
-            return durability(path, verdicts).keeping.acceptable
-        case NeedKind.NO_FLUSH_SAFE:
-            found = durability(path, verdicts)
-            return found.keeping.acceptable and found.flush_free
-        case NeedKind.SNAPSHOTS:
-            qcow2 = path.image is not None and path.image.format is ImageFormat.QCOW2
-            return qcow2 or any(layer.kind in _SNAPSHOT_LAYERS for layer in path.layers)
-        case NeedKind.DISCARD:
-            return path.attachment.option("discard") == "unmap"
-        case NeedKind.LIVE_MIGRATION:
-            # libvirt calls others unsafe to migrate; QEMU marks its NVMe device unmigratable.
-            return path.cache.direct and path.attachment.bus is not Bus.NVME
-        case NeedKind.FORMAT:
-            return path.image is not None and path.image.format is need.format
+    """True when the path meets the need."""
+    return lack(path, need, verdicts) is None
 
 
-def example_of(needs: Sequence[Need]) -> str | None:
-    """A path that meets all of these, to be measured; None where no simple one does."""
-    forms = [need.format for need in needs if need.format is not None]
-    made = itertools.product(
-        ("ext4", "btrfs"),
-        forms[:1] or (ImageFormat.QCOW2, ImageFormat.RAW),
-        ("none", "directsync"),
-        ("", "/virtio:discard=unmap"),
-    )
-    for layer, form, cache, bus in made:
-        path = parse_path(f"{layer}/{form}/{cache}{bus}")
-        if all(meets(path, need, {}) for need in needs):
-            return str(path)
+def unmet(path: DiskPath, needs: Iterable[Need], verdicts: Verdicts) -> dict[Need, str]:
+    """The needs that a path does not meet, with the reasons; empty when it meets all."""
+    reasons = ((need, lack(path, need, verdicts)) for need in needs)
+    return {need: reason for need, reason in reasons if reason is not None}
+
+
+def _loses_flushed_data(path: DiskPath, _value: str, verdicts: Verdicts) -> str | None:
+    known = durability(path, verdicts)
+    if known.keeping is Keeping.LOST_IN_TEST:
+        return f"it lost promised data in {known.cuts.broken} of {known.cuts.judged} power cuts"
+    return known.reason
+
+
+def _loses_unflushed_data(path: DiskPath, value: str, verdicts: Verdicts) -> str | None:
+    reason = _loses_flushed_data(path, value, verdicts)
+    if reason is None and path.offers_write_cache:
+        return "its device has a write cache, so a write waits for the guest's flush"
+    return reason
+
+
+def _has_no_snapshots(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:
+    if path.image is not None and path.image.format is ImageFormat.QCOW2:
+        return None
+    if any(layer.kind in _SNAPSHOT_LAYERS for layer in path.layers):
+        return None
+    return "neither its format nor a host layer makes snapshots"
+
+
+def _ignores_discards(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:
+    discard = path.attachment.option("discard")
+    return None if discard == "unmap" else f"its bus has discard={discard}"
+
+
+def _cannot_migrate(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:
+    # libvirt refuses to migrate a disk whose data may wait in the host's page cache.
+    if not path.cache.direct:
+        return f"cache mode {path.cache} leaves data in the host's page cache"
+    if path.attachment.bus is Bus.NVME:
+        return "QEMU marks its NVMe device as unmigratable"
     return None
+
+
+def _has_another_format(path: DiskPath, value: str, _verdicts: Verdicts) -> str | None:
+    if path.image is None:
+        return "it has no image format"
+    return None if path.image.format == value else f"its format is {path.image.format}"
+
+
+def _has_another_cache(path: DiskPath, value: str, _verdicts: Verdicts) -> str | None:
+    return None if path.cache == value else f"its cache mode is {path.cache}"
+
+
+def _has_another_bus(path: DiskPath, value: str, _verdicts: Verdicts) -> str | None:
+    return None if path.attachment.bus == value else f"its bus is {path.attachment.bus}"
+
+
+def _has_no_such_layer(path: DiskPath, value: str, _verdicts: Verdicts) -> str | None:
+    if any(layer.kind == value for layer in path.layers):
+        return None
+    return f"its host layers are {path.stack}" if path.layers else "it has no host layer"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """`values` are those that a need takes; empty for one without."""
+
+    meaning: str
+    lack: Callable[[DiskPath, str, Verdicts], str | None]
+    values: tuple[str, ...] = ()
+
+
+_RULES: Mapping[NeedKind, _Rule] = {
+    NeedKind.DURABLE: _Rule(
+        "flushed data survives a power cut, as far as is known", _loses_flushed_data
+    ),
+    NeedKind.NO_FLUSH_SAFE: _Rule(
+        "written data survives a power cut even if the guest never flushes", _loses_unflushed_data
+    ),
+    NeedKind.SNAPSHOTS: _Rule("qcow2, or a host layer that makes snapshots", _has_no_snapshots),
+    NeedKind.DISCARD: _Rule("the guest's discards free room on the host", _ignores_discards),
+    NeedKind.LIVE_MIGRATION: _Rule(
+        "the host's page cache holds nothing, and the device can migrate", _cannot_migrate
+    ),
+    NeedKind.FORMAT: _Rule("this image format", _has_another_format, tuple(ImageFormat)),
+    NeedKind.CACHE: _Rule("this cache mode", _has_another_cache, tuple(CacheMode)),
+    NeedKind.BUS: _Rule("this bus", _has_another_bus, tuple(Bus)),
+    NeedKind.LAYER: _Rule("this host layer", _has_no_such_layer, tuple(LayerKind)),
+}
+
+_SNAPSHOT_LAYERS = frozenset(
+    {LayerKind.BTRFS, LayerKind.ZFS, LayerKind.ZVOL, LayerKind.LVMTHIN, LayerKind.LVM}
+)
+
+NEED_WORDS = ", ".join(f"{kind}=…" if rule.values else kind for kind, rule in _RULES.items())
+"""All needs as they are written, for help texts and hints."""
+
+
+def needs_help(sentence: str) -> str:
+    """The help text of an option `--need`: its sentence and the words."""
+    return f"{sentence}: {NEED_WORDS}; may be given again."
+
+
+_EXAMPLE = "ext4/qcow2/none"
+
+
+def example_of(needs: Sequence[Need]) -> DiskPath | None:
+    """A path to measure that meets all needs; None when the needs exclude one another."""
+    return nearest(parse_path(_EXAMPLE), needs, {})
+
+
+def nearest(path: DiskPath, needs: Sequence[Need], verdicts: Verdicts) -> DiskPath | None:
+    """The path with the fewest changed parts that meets all needs and can exist, or None."""
+    for variation in sorted(_variations(path, needs), key=lambda each: _distance(path, each)):
+        if not unmet(variation, needs, verdicts) and impossible(variation) is None:
+            return variation
+    return None
+
+
+def _variations(path: DiskPath, needs: Sequence[Need]) -> Iterator[DiskPath]:
+    named = {need.kind: need.value or "" for need in needs}
+    layers = [path.layers, *_stacks(named.get(NeedKind.LAYER))]
+    images = [path.image, None, *(Image(form) for form in _formats(named.get(NeedKind.FORMAT)))]
+    modes = [path.cache, *_CACHE_PREFERENCE]
+    buses = [path.attachment.bus, Bus(named.get(NeedKind.BUS, Bus.VIRTIO))]
+    for stack, image, mode, bus, extra in itertools.product(layers, images, modes, buses, _EXTRAS):
+        options = dict(path.attachment.options if bus is path.attachment.bus else ()) | dict(extra)
+        yield DiskPath(stack, image, mode, Attachment(bus, tuple(options.items())))
+
+
+_CACHE_PREFERENCE = (
+    CacheMode.NONE, CacheMode.DIRECTSYNC, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH,
+    CacheMode.DEFAULT, CacheMode.UNSAFE,
+)  # fmt: skip
+_EXTRAS = tuple(
+    discard + write_cache
+    for write_cache in ((), (("write_cache", "off"),))
+    for discard in ((), (("discard", "unmap"),))
+)
+
+
+def _stacks(wanted: str | None) -> tuple[tuple[Layer, ...], ...]:
+    ext4, btrfs = Layer(LayerKind.EXT4), Layer(LayerKind.BTRFS)
+    if wanted is None:
+        return (ext4,), (btrfs,)
+    layer = Layer(LayerKind(wanted))
+    return (layer,), (layer, ext4)
+
+
+def _formats(wanted: str | None) -> tuple[ImageFormat, ...]:
+    return (ImageFormat.QCOW2, ImageFormat.RAW) if wanted is None else (ImageFormat(wanted),)
+
+
+def _distance(path: DiskPath, other: DiskPath) -> int:
+    """How much differs: `discard` counts less than a segment, `write_cache` more."""
+    segments = (
+        path.layers != other.layers,
+        path.image != other.image,
+        path.cache is not other.cache,
+        path.attachment.bus is not other.attachment.bus,
+    )
+    options = dict(set(path.attachment.options) ^ set(other.attachment.options))
+    return 2 * sum(segments) + sum(3 if name == "write_cache" else 1 for name in options)

@@ -1,4 +1,4 @@
-"""Paths that can be written and cannot exist: why, and what to write instead."""
+"""Which paths cannot exist: why, and what to write instead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, fewest_disks
 from vdisklab.path.disk_path import DiskPath, Image
-from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind, WriteCache
+from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Impossible:
     instead: str
 
 
-def _stacking(path: DiskPath, _ground: BackingDevices) -> Impossible | None:
+def _stacking(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
     for below, above in zip(path.layers, path.layers[1:], strict=False):
         if above.kind is LayerKind.TMPFS:
             return Impossible(
@@ -58,8 +58,8 @@ def _raw_on_block(path: DiskPath, backing: BackingDevices) -> Impossible | None:
     return None
 
 
-def _null_stands_alone(path: DiskPath, _ground: BackingDevices) -> Impossible | None:
-    if path.image is None or path.image.format is not ImageFormat.NULL:
+def _null_stands_alone(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
+    if path.has_storage:
         return None
     if path.layers or path.cache is not CacheMode.DEFAULT:
         return Impossible(
@@ -71,8 +71,13 @@ def _null_stands_alone(path: DiskPath, _ground: BackingDevices) -> Impossible | 
     return None
 
 
-def _native_needs_direct(path: DiskPath, _ground: BackingDevices) -> Impossible | None:
-    if path.attachment.aio is Aio.NATIVE and not path.cache.direct and not path.on_host:
+def native_without_direct(path: DiskPath) -> bool:
+    """True for aio=native without O_DIRECT, with which QEMU does not start (block/file-posix.c)."""
+    return path.attachment.aio is Aio.NATIVE and not path.cache.direct
+
+
+def _native_needs_direct(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
+    if native_without_direct(path):
         return Impossible(
             f"aio=native needs O_DIRECT, which cache mode {path.cache} does not use",
             "choose none or directsync, or aio=threads or aio=io_uring",
@@ -80,7 +85,7 @@ def _native_needs_direct(path: DiskPath, _ground: BackingDevices) -> Impossible 
     return None
 
 
-def _qcow2_features(path: DiskPath, _ground: BackingDevices) -> Impossible | None:
+def _qcow2_features(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
     image = path.image
     if image is None or image.format is not ImageFormat.QCOW2:
         return None
@@ -112,8 +117,8 @@ def _enough_disks(path: DiskPath, backing: BackingDevices) -> Impossible | None:
             )
         if number == 0 and backing.disks_for(path.layers) < fewest:
             return Impossible(
-                f"{layer} needs {fewest} disks, and there are to be {backing.disks}",
-                f"ask for --disks {fewest} or more",
+                f"{layer} needs {fewest} disks, and --disks is {backing.disks}",
+                f"write --disks {fewest} or more",
             )
         if number == 0 and backing.on_devices(path.layers):
             wanted = backing.disks_for(path.layers)
@@ -125,22 +130,32 @@ def _enough_disks(path: DiskPath, backing: BackingDevices) -> Impossible | None:
     return None
 
 
-def _usb_keeps_its_write_cache(path: DiskPath, _ground: BackingDevices) -> Impossible | None:
+def _usb_keeps_its_write_cache(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
     """usb-storage takes write-cache=off and shows a write cache all the same.
 
     Seen in the guest and in query-block of QEMU 7.2: usb_msd_storage_realize() makes its SCSI
     disk without handing the property on (hw/usb/dev-storage-classic.c).
     """
-    attachment = path.attachment
-    if path.on_host or attachment.bus is not Bus.USB:
-        return None
-    asked = attachment.write_cache
-    if asked is WriteCache.OFF or (asked is WriteCache.MODE and not path.cache.write_cache):
+    if path.attachment.bus is Bus.USB and not path.offers_write_cache:
         return Impossible(
             "QEMU's usb-storage cannot do without its write cache",
             "choose none, writeback or unsafe, or another bus",
         )
     return None
+
+
+def too_many_queues(path: DiskPath, cpus: int) -> Impossible | None:
+    """The reason when a guest with that many CPUs cannot use the path's queues.
+
+    Linux gives a disk at most one queue per CPU (block/blk-mq.c, blk_mq_alloc_tag_set).
+    """
+    queues = path.attachment.queues
+    if queues is None or queues <= cpus:
+        return None
+    return Impossible(
+        f"queues={queues} is more than the guest's {cpus} CPUs can use",
+        f"add --guest-cpus {queues}",
+    )
 
 
 _RULES: tuple[Callable[[DiskPath, BackingDevices], Impossible | None], ...] = (

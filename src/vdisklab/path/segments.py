@@ -77,13 +77,13 @@ class CacheMode(StrEnum):
 
     @property
     def write_cache(self) -> bool:
-        """The device offers a volatile write cache, so a write is not durable before a flush."""
+        """cache.writeback: a write is durable only after the guest's next flush."""
         return self not in (CacheMode.WRITETHROUGH, CacheMode.DIRECTSYNC)
 
     @property
-    def uses_page_cache(self) -> bool:
-        """Reads and writes go through the host's page cache, so its state is part of the cell."""
-        return not self.direct
+    def spelled_out(self) -> CacheMode:
+        """The mode itself, or the one that QEMU uses when it is told nothing."""
+        return CacheMode.WRITEBACK if self is CacheMode.DEFAULT else self
 
 
 class Bus(StrEnum):
@@ -116,12 +116,27 @@ class Aio(StrEnum):
 
 
 class WriteCache(StrEnum):
-    """The device's `write-cache` property; `mode` follows the cache mode, as -drive does."""
+    """The option `write_cache` of a bus; `mode` follows the cache mode, as -drive does."""
 
     MODE = "mode"
     ON = "on"
     OFF = "off"
     AUTO = "auto"
+
+    def qemu_property(self, mode: CacheMode) -> WriteCache | None:
+        """The value of the device's `write-cache`; None leaves it out, which means `auto`."""
+        if self is not WriteCache.MODE:
+            return self
+        if mode is CacheMode.DEFAULT:
+            return None
+        return WriteCache.ON if mode.write_cache else WriteCache.OFF
+
+    def is_offered(self, mode: CacheMode) -> bool:
+        """True when writes wait for a flush; without a write cache QEMU flushes after each write.
+
+        `auto` takes the block node's own setting, which is on for every node of -blockdev.
+        """
+        return self.qemu_property(mode) is not WriteCache.OFF
 
 
 class PageCache(StrEnum):

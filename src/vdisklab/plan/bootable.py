@@ -28,7 +28,7 @@ def bootable(matrix: Matrix, profile: Profile) -> Matrix:
     reasons = {
         cell.path.canonical: "a boot needs a guest" if cell.path.on_host else "it holds no system"
         for cell in matrix.cells
-        if cell.path.on_host or not cell.path.has_storage
+        if not cell.path.is_guest_storage
     }
     dropped = tuple(Dropped(path, reason, "leave it out") for path, reason in reasons.items())
     kept = tuple(cell for cell in matrix.cells if cell.path.canonical not in reasons)

@@ -22,6 +22,7 @@ from vdisklab.path.backing import BackingDevices
 from vdisklab.path.braces import expand_segments
 from vdisklab.path.cell import Cell, PageCacheChoice
 from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.rules import too_many_queues
 from vdisklab.path.segments import HOST
 from vdisklab.plan.bootable import bootable
 from vdisklab.plan.campaign import CampaignPlan, Dropped
@@ -151,18 +152,16 @@ def _check_image(request: GuestRequest) -> None:
 
 
 def _fitting(matrix: Matrix, guest: GuestPlan) -> Matrix:
-    """Drops paths with more queues than CPUs: Linux gives a disk at most one queue per CPU
-    (block/blk-mq.c, blk_mq_alloc_tag_set), so the rest would be asked for and not be there."""
+    """The matrix without the paths that have more queues than the guest has CPUs."""
     kept: list[Cell] = []
     dropped: dict[str, Dropped] = {}
     for cell in matrix.cells:
-        queues = None if cell.path.on_host else cell.path.attachment.queues
-        if queues is None or queues <= guest.cpus:
+        verdict = too_many_queues(cell.path, guest.cpus)
+        if verdict is None:
             kept.append(cell)
             continue
         name = cell.path.canonical
-        reason = f"queues={queues} is more than the guest's {guest.cpus} CPUs can use"
-        dropped[name] = Dropped(name, reason, f"add --guest-cpus {queues}")
+        dropped[name] = Dropped(name, verdict.reason, verdict.instead)
     if not kept:
         first = next(iter(dropped.values()))
         raise PlanError(f"{first.path} cannot exist: {first.reason}", hint=first.instead)

@@ -89,9 +89,7 @@ def _infeasible_for_guest(path: DiskPath, capabilities: Capabilities) -> Impossi
 
 
 def _without_direct_io(path: DiskPath, capabilities: Capabilities) -> Impossible | None:
-    if not (path.cache.direct or path.on_host) or capabilities.direct_io.get(path.stack) in (
-        True, None,
-    ):  # fmt: skip
+    if not path.needs_direct_io or capabilities.direct_io.get(path.stack) in (True, None):
         return None
     where = path.stack or "the work directory"
     if path.on_host:

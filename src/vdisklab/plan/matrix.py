@@ -10,6 +10,8 @@ from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.braces import MAX_WORDS, expand_segments
 from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.durability import Verdicts
+from vdisklab.path.needs import Need, unmet
 from vdisklab.path.rules import Impossible, impossible
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
@@ -52,6 +54,29 @@ def expand_matrix(
             dropped.append(Dropped(path.canonical, verdict.reason, verdict.instead))
     if not cells:
         raise _nothing_left(paths, dropped, backing)
+    return Matrix(tuple(cells), tuple(dropped))
+
+
+def narrow_to_needs(matrix: Matrix, needs: Sequence[Need], verdicts: Verdicts) -> Matrix:
+    """The matrix without the guests' paths that do not meet all needs; those are dropped.
+
+    Paths on the host stay, as scores relate to them. Raises PlanError when no guest is left.
+    """
+    cells: list[Cell] = []
+    dropped = dict.fromkeys(matrix.dropped)
+    for cell in matrix.cells:
+        lacks = {} if cell.path.on_host else unmet(cell.path, needs, verdicts)
+        if not lacks:
+            cells.append(cell)
+            continue
+        need, reason = next(iter(lacks.items()))
+        sentence = f"it does not meet --need {need}: {reason}"
+        dropped[Dropped(str(cell.path), sentence, "leave the need out to measure it")] = None
+    if needs and all(cell.path.on_host for cell in cells):
+        raise PlanError(
+            f"no path meets {', '.join(map(str, needs))}",
+            hint="leave a need out, or name more paths",
+        )
     return Matrix(tuple(cells), tuple(dropped))
 
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, PlanError, PowercutError, VdisklabError
-from vdisklab.guest.qemu.blockdev import Disk, write_cache_property
+from vdisklab.guest.qemu.blockdev import Disk
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import ImageFormat
 from vdisklab.powercut.clients.bootsector import boot_sector_disk
@@ -196,11 +196,7 @@ def _keep(recording: Recording, directory: Path) -> str | None:
 
 def _writes_flush(question: Question) -> bool:
     """Whether a write alone may flush: without a write cache; through the BIOS nobody knows."""
-    path = question.path
-    return (
-        question.access is not AccessKind.NBD
-        or write_cache_property(path.cache, path.attachment.write_cache) == "off"
-    )
+    return question.access is not AccessKind.NBD or not question.path.offers_write_cache
 
 
 def _access(lab: Lab, question: Question, load: Load) -> Access:

@@ -16,9 +16,9 @@ from vdisklab.audit.risks import (
     AioConflict,
     FlushAfterEachWrite,
     FlushesDropped,
+    FlushesDroppedBelow,
     FuaForgotten,
     HangsOnGuestFlushes,
-    Impossible,
     MayOutgrow,
     NoDiscard,
     Risk,
@@ -27,6 +27,7 @@ from vdisklab.audit.risks import (
 )
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability
+from vdisklab.path.rules import Impossible
 from vdisklab.render import numbers
 from vdisklab.render.document import Json, document, findings_json
 from vdisklab.render.tables.layout import Column, Table, Value, text
@@ -85,6 +86,11 @@ def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911 - one case per kind
             return (
                 "Flushes are dropped: a power cut may lose or mix up what the guest believes to "
                 "be safe. Use none or writeback, which pass them on."
+            )
+        case FlushesDroppedBelow(reason):
+            return (
+                f"Flushes are dropped below the image: {reason}. A power cut may lose or mix up "
+                "what the guest believes to be safe."
             )
         case HangsOnGuestFlushes(in_memory):
             where = "in the host's memory" if in_memory else "in the disk's own cache"

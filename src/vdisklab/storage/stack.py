@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
+from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, in_memory
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.storage.arc import limited_arc
@@ -65,7 +65,7 @@ def _bottom(
         return built.enter_context(whole_devices(site, backing, disks, size))
     if not layers:
         return Target(site.directory, is_block=False)
-    if layers[0].kind is LayerKind.TMPFS:
+    if in_memory(layers):
         return built.enter_context(tmpfs(site, f"{name}-tmpfs", size))
     if allocate:
         require_room(site.directory, size * disks, f"the stack {'/'.join(map(str, layers))}")

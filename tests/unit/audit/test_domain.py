@@ -16,9 +16,9 @@ from vdisklab.audit.risks import (
     AioConflict,
     FlushAfterEachWrite,
     FlushesDropped,
+    FlushesDroppedBelow,
     FuaForgotten,
     HangsOnGuestFlushes,
-    Impossible,
     MayOutgrow,
     NoDiscard,
     Risk,
@@ -31,6 +31,7 @@ from vdisklab.export.form import Wish
 from vdisklab.export.qemu import arguments
 from vdisklab.export.registry import EXPORTERS, Form
 from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import CacheMode
 
 SOURCES = st.sampled_from(["/srv/disk.img", "/srv/a b/<&>\"'--.img", "/srv/ä,b=c.img"])
@@ -159,6 +160,9 @@ def risks_of(path: str, around: Surroundings = NOWHERE) -> tuple[Risk, ...]:
     [
         ("raw/unsafe", (FlushesDropped(),)),
         ("raw/none", (HangsOnGuestFlushes(in_memory=False),)),
+        ("tmpfs/raw/none", (FlushesDroppedBelow("tmpfs is memory"),)),
+        ("ext4:barrier=off/raw/directsync",
+         (FlushesDroppedBelow("ext4:barrier=off sends no flushes to the disk"),)),
         ("raw/default", (HangsOnGuestFlushes(in_memory=True),)),
         ("raw/writethrough", (FlushAfterEachWrite(),)),
         ("raw/none/nvme", (FuaForgotten(), HangsOnGuestFlushes(in_memory=False))),

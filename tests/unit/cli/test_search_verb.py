@@ -13,16 +13,16 @@ from vdisklab.cli.search import (
     BestSearch,
     Wanted,
     durable_basis,
-    judged_needs,
     make_search,
     parse_share,
 )
 from vdisklab.errors import PlanError
 from vdisklab.path.durability import Cuts, PathVerdict
+from vdisklab.path.needs import parse_need
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.needs import only_with, parse_need
+from vdisklab.plan.matrix import Matrix, narrow_to_needs
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.request import Request
 from vdisklab.render.wording import search_effort, search_sentence
@@ -176,11 +176,12 @@ def test_a_guests_path_that_scores_relate_to_is_measured_in_every_block(plan: Ca
 
 
 def test_needs_leave_paths_out_and_list_them(plan: CampaignPlan) -> None:
-    kept = only_with(plan, [parse_need("cache=none")])
+    matrix = Matrix(plan.cells, plan.dropped)
+    kept = narrow_to_needs(matrix, [parse_need("cache=none")], {})
     assert [cell.label for cell in kept.cells] == ["host", "raw/none"]
     assert {one.path for one in kept.dropped} >= {"raw/writeback", "qcow2/directsync"}
     with pytest.raises(PlanError, match="no path meets format=vdi"):
-        only_with(plan, [parse_need("format=vdi")])
+        narrow_to_needs(matrix, [parse_need("format=vdi")], {})
 
 
 def test_durable_goes_by_power_cuts_where_there_are_any(plan: CampaignPlan) -> None:
@@ -189,15 +190,17 @@ def test_durable_goes_by_power_cuts_where_there_are_any(plan: CampaignPlan) -> N
         "raw/none": PathVerdict("raw/none", Cuts(60, 2)),
         "qcow2/directsync": PathVerdict("qcow2/directsync", Cuts(60)),
     }
-    kept = only_with(plan, judged_needs(needs, verdicts))
-    assert "raw/none" in {cell.label for cell in only_with(plan, needs).cells}
+    matrix = Matrix(plan.cells, plan.dropped)
+    kept = narrow_to_needs(matrix, needs, verdicts)
+    assert "raw/none" in {cell.label for cell in narrow_to_needs(matrix, needs, {}).cells}
     assert "raw/none" not in {cell.label for cell in kept.cells}
     (dropped,) = [one for one in kept.dropped if one.path == "raw/none"]
     assert "lost promised data in 2 of 60 power cuts" in dropped.reason
-    said = durable_basis(kept, needs, verdicts) or ""
+    left = dataclasses.replace(plan, cells=kept.cells)
+    said = durable_basis(left, needs, verdicts) or ""
     assert said.startswith("Durable: 1 of ")
     assert "the others by rule alone" in said
-    assert durable_basis(kept, [parse_need("cache=none")], verdicts) is None
+    assert durable_basis(left, [parse_need("cache=none")], verdicts) is None
 
 
 @pytest.mark.parametrize(("text", "share"), [("3%", 0.03), ("0.5 %", 0.005), ("0.1", 0.1)])

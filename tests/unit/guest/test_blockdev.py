@@ -18,7 +18,6 @@ from vdisklab.guest.qemu.blockdev import (
     cold_arguments,
     detach_commands,
     devices,
-    write_cache_property,
 )
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus, CacheMode, WriteCache
@@ -70,10 +69,7 @@ def test_every_combination_is_as_it_was_reviewed() -> None:
 
 def test_the_cache_modes_are_those_of_the_manual() -> None:
     """qemu(1), -drive cache=: the table of cache.writeback, cache.direct and cache.no-flush."""
-    table = {
-        mode: (write_cache_property(mode, WriteCache.MODE), cache_options(mode))
-        for mode in CacheMode
-    }
+    table = {mode: (WriteCache.MODE.qemu_property(mode), cache_options(mode)) for mode in CacheMode}
     assert table == {
         CacheMode.DEFAULT: (None, None),
         CacheMode.WRITEBACK: ("on", {"direct": False, "no-flush": False}),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vdisklab.path.disk_path import Attachment
-from vdisklab.path.segments import Bus, CacheMode, WriteCache
+from vdisklab.path.segments import Bus, CacheMode
 
 Arguments = Mapping[str, Any]
 
@@ -77,15 +77,6 @@ def cache_options(mode: CacheMode) -> dict[str, bool] | None:
     return {"direct": mode.direct, "no-flush": mode.no_flush}
 
 
-def write_cache_property(mode: CacheMode, asked: WriteCache) -> str | None:
-    """The device's `write-cache`; None leaves it out, which QEMU reads as `auto`."""
-    if asked is not WriteCache.MODE:
-        return asked.value
-    if mode is CacheMode.DEFAULT:
-        return None
-    return "on" if mode.write_cache else "off"
-
-
 def block_nodes(disk: Disk) -> tuple[Arguments, ...]:
     """The -blockdev nodes of a disk, lowest first.
 
@@ -122,9 +113,9 @@ def devices(disk: Disk, port: str | None) -> tuple[Arguments, ...]:
     names = AttachedNames(disk.serial)
     place = {} if port is None else {"bus": port}
     shared: dict[str, Any] = {"id": names.device, "drive": names.node, "serial": disk.serial}
-    write_cache = write_cache_property(disk.cache, disk.attachment.write_cache)
+    write_cache = disk.attachment.write_cache.qemu_property(disk.cache)
     if write_cache is not None:
-        shared["write-cache"] = write_cache
+        shared["write-cache"] = write_cache.value
     attachment = disk.attachment
     match attachment.bus:
         case Bus.VIRTIO:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.blockdev import AttachedNames, Disk, write_cache_property
+from vdisklab.guest.qemu.blockdev import AttachedNames, Disk
 from vdisklab.guest.qemu.qmp_models import count_iothreads, inserted_node, running_version
 from vdisklab.guest.system.base import GuestDisk
 from vdisklab.path.segments import Aio, Bus
@@ -63,14 +63,13 @@ def _check_told(seen: GuestDisk, name: str, fact: str, asked: str | None) -> tup
     return (Check(name, asked, seen.facts.get(fact, "unknown")),)
 
 
-def _effective_write_cache(disk: Disk) -> bool:
-    """`auto` means the block backend's own value, which -blockdev starts as on."""
-    return write_cache_property(disk.cache, disk.attachment.write_cache) in ("on", "auto", None)
+def _offers_write_cache(disk: Disk) -> bool:
+    return disk.attachment.write_cache.is_offered(disk.cache)
 
 
 def _expected_write_cache(disk: Disk) -> str:
     """QEMU's NVMe device always announces a volatile write cache (hw/nvme/ctrl.c, id->vwc)."""
-    if disk.attachment.bus is Bus.NVME or _effective_write_cache(disk):
+    if disk.attachment.bus is Bus.NVME or _offers_write_cache(disk):
         return "write back"
     return "write through"
 
@@ -85,7 +84,7 @@ def _check_block(machine: Machine, disk: Disk) -> tuple[Check, ...]:
         Check("qemu.cache.no-flush", _word(disk.cache.no_flush), _word(cache.no_flush)),
         Check(
             "qemu.cache.writeback",
-            _word(_effective_write_cache(disk)),
+            _word(_offers_write_cache(disk)),
             _word(cache.writeback),
         ),
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import GuestError
-from vdisklab.guest.qemu.blockdev import AttachedNames, Disk, block_nodes, write_cache_property
+from vdisklab.guest.qemu.blockdev import AttachedNames, Disk, block_nodes
 from vdisklab.guest.qemu.monitor import Channel, open_channel
 from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
 from vdisklab.host.ledger import Kind, Ledger
@@ -84,14 +84,13 @@ class StorageDaemon:
 def export_arguments(disk: Disk) -> dict[str, object]:
     """The arguments of block-export-add for a disk."""
     names = AttachedNames(disk.serial)
-    write_cache = write_cache_property(disk.cache, disk.attachment.write_cache)
     return {
         "type": "nbd",
         "id": names.device,
         "node-name": names.node,
         "name": disk.serial,
         "writable": True,
-        "writethrough": write_cache == "off",
+        "writethrough": not disk.attachment.write_cache.is_offered(disk.cache),
     }
 
 

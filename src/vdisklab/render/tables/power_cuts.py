@@ -8,7 +8,6 @@ from typing import assert_never
 
 from vdisklab.analysis.recommend import Recommendation
 from vdisklab.path.durability import Cuts, Durability, Keeping, PathVerdict
-from vdisklab.path.needs import NeedKind
 from vdisklab.render.document import Json, document, host_json
 from vdisklab.render.tables.layout import Column, Table, Value, text
 from vdisklab.results.powercut import PowerCut
@@ -236,7 +235,7 @@ def keeping_word(found: Durability) -> str:
 
 def basis_sentence(found: Recommendation) -> Iterator[str]:
     """By what the needs of safety were decided: verdicts of power cuts, or rules."""
-    if not any(need.kind in (NeedKind.DURABLE, NeedKind.NO_FLUSH_SAFE) for need in found.needs):
+    if not any(need.goes_by_power_cuts for need in found.needs):
         return
     tested = sum(each.keeping is Keeping.KEPT_IN_TEST for each in found.durability.values())
     yield basis(tested, len(found.durability))

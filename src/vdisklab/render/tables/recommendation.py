@@ -11,7 +11,6 @@ from vdisklab.analysis.mix import MIX
 from vdisklab.analysis.observations import MeasureKey, split_label
 from vdisklab.analysis.recommend import Price, Recommendation
 from vdisklab.analysis.summary import Summary
-from vdisklab.path.needs import MEANING
 from vdisklab.render import numbers
 from vdisklab.render.document import Json, campaign_json, document, findings_json
 from vdisklab.render.tables.layout import Column, Table, Value, text
@@ -37,7 +36,7 @@ def _times(ratio: Ratio) -> str:
 
 def price_sentence(price: Price, chosen: str) -> str:
     """What a need costs."""
-    need = f"The price of {price.need} ({MEANING[price.need.kind]})"
+    need = f"The price of {price.need} ({price.need.meaning})"
     if price.without == chosen:
         return f"{need}: nothing here."
     if price.ratio is None or price.ratio.ratio is None:

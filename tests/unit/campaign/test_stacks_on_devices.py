@@ -13,7 +13,6 @@ from vdisklab.campaign.schedule import block_order, schedule
 from vdisklab.campaign.stacks import image_key, stacks_of, takes_turns
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import Image, parse_path
-from vdisklab.path.rules import impossible
 from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
@@ -31,44 +30,6 @@ def plan_on(backing: BackingDevices, *paths: str, blocks: int = 3) -> CampaignPl
         paths=paths, blocks=blocks, devices=backing.devices, disks=backing.disks, baseline="none"
     )
     return build_plan(request, Capabilities(), PROFILE)
-
-
-@pytest.mark.parametrize("text", ["none/virtio", "qcow2/none", "host", "ext4/raw/none"])
-def test_a_device_can_be_given_as_it_is(text: str) -> None:
-    assert impossible(parse_path(text), ONE) is None
-
-
-def test_raw_on_a_device_is_the_device() -> None:
-    verdict = impossible(parse_path("raw/none"), ONE)
-    assert verdict is not None
-    assert verdict.instead == "leave the format out: none"
-    assert impossible(parse_path("none"), WORK_DIRECTORY) is not None
-
-
-@pytest.mark.parametrize(
-    ("text", "backing", "reason"),
-    [
-        (
-            "md:level=5/none",
-            BackingDevices(disks=2),
-            "md:level=5 needs 3 disks, and there are to be 2",
-        ),
-        ("zfs:raid=raidz1/raw", ONE, "zfs:raid=raidz1 needs 3 disks, and 1 were given"),
-        ("lvm/md/none", WORK_DIRECTORY, "md needs 2 disks, and lvm below is one"),
-    ],
-)
-def test_too_few_disks(text: str, backing: BackingDevices, reason: str) -> None:
-    verdict = impossible(parse_path(text), backing)
-    assert verdict is not None
-    assert verdict.reason == reason
-
-
-def test_each_layer_gets_as_many_disks_as_it_can_use() -> None:
-    four = BackingDevices(tuple(Path(f"/dev/sd{x}") for x in "abcd"))
-    assert four.disks_for(parse_path("zfs:raid=raidz1/raw").layers) == 4
-    assert four.disks_for(parse_path("ext4/raw").layers) == 1
-    assert WORK_DIRECTORY.disks_for(parse_path("md:level=10/none").layers) == 4
-    assert BackingDevices(disks=4).disks_for(parse_path("lvm/none").layers) == 4
 
 
 def test_the_workload_on_the_host_uses_the_device_where_there_is_one() -> None:
@@ -104,7 +65,7 @@ def test_a_block_device_holds_one_image_and_a_directory_all(backing: BackingDevi
     assert str(files) == "ext4"
 
 
-def test_the_ground_is_part_of_the_plan_and_destroy_is_not() -> None:
+def test_the_devices_are_part_of_the_plan_and_destroy_is_not() -> None:
     plan = plan_on(ONE, "none")
     assert plan.as_json()["devices"] == ["/dev/sdx"]
     allowed = replace(plan, backing=replace(plan.backing, destroy=plan.backing.devices))

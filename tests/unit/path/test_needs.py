@@ -1,0 +1,195 @@
+"""One language of needs: each word is met or says why not, and a path that meets it is proposed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.export.made import configurable_paths
+from vdisklab.errors import PlanError
+from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.durability import Cuts, PathVerdict, durability
+from vdisklab.path.needs import (
+    NEED_WORDS,
+    Need,
+    NeedKind,
+    example_of,
+    lack,
+    meets,
+    nearest,
+    needs_help,
+    parse_need,
+    parse_needs,
+    unmet,
+)
+from vdisklab.path.rules import impossible
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
+
+VALUES = {
+    NeedKind.FORMAT: tuple(form for form in ImageFormat if form.is_file),
+    NeedKind.CACHE: tuple(CacheMode),
+    NeedKind.BUS: tuple(Bus),
+    NeedKind.LAYER: tuple(LayerKind),
+}
+needs = st.sampled_from(
+    [Need(kind, value) for kind in NeedKind for value in VALUES.get(kind, (None,))]
+)
+
+
+@pytest.mark.parametrize(
+    ("need", "path", "met"),
+    [
+        ("durable", "raw/none", True),
+        ("durable", "raw/unsafe", False),
+        ("durable", "tmpfs/raw/writeback", False),
+        ("durable", "zfs:sync=disabled/qcow2/writeback", False),
+        ("durable", "zfs/qcow2/writeback", True),
+        ("durable", "ext4:barrier=off/raw/none", False),
+        ("durable", "raw/none/nvme", False),
+        ("no-flush-safe", "raw/none", False),
+        ("no-flush-safe", "raw/directsync", True),
+        ("no-flush-safe", "raw/none/virtio:write_cache=off", True),
+        ("no-flush-safe", "raw/unsafe/virtio:write_cache=off", False),
+        ("snapshots", "qcow2/none", True),
+        ("snapshots", "zvol/none", True),
+        ("snapshots", "ext4/raw/none", False),
+        ("discard", "raw/none", False),
+        ("discard", "raw/none/scsi:discard=unmap", True),
+        ("live-migration", "raw/none", True),
+        ("live-migration", "raw/writeback", False),
+        ("live-migration", "raw/none/nvme", False),
+        ("format=qcow2", "qcow2/none", True),
+        ("format=qcow2", "raw/none", False),
+        ("format=qcow2", "lvm/none", False),
+        ("cache=none", "raw/none", True),
+        ("cache=writeback", "raw", False),
+        ("bus=virtio", "raw/none", True),
+        ("bus=nvme", "raw/none", False),
+        ("layer=ext4", "zvol/ext4/qcow2/none", True),
+        ("layer=zvol", "zvol/ext4/qcow2/none", True),
+        ("layer=ext4", "raw/none", False),
+    ],
+)
+def test_needs(need: str, path: str, met: bool) -> None:
+    assert meets(parse_path(path), parse_need(need), {}) is met
+
+
+@pytest.mark.parametrize(
+    ("need", "path", "reason"),
+    [
+        ("durable", "raw/unsafe", "cache mode unsafe throws flushes away"),
+        ("no-flush-safe", "raw/none", "its device has a write cache"),
+        ("snapshots", "ext4/raw/none", "neither its format nor a host layer"),
+        ("discard", "raw/none", "discard=ignore"),
+        ("live-migration", "raw/unsafe", "cache mode unsafe leaves data"),
+        ("live-migration", "raw/none/nvme", "unmigratable"),
+        ("format=qcow2", "lvm/none", "it has no image format"),
+        ("format=qcow2", "raw/none", "its format is raw"),
+        ("cache=none", "raw", "its cache mode is default"),
+        ("bus=scsi", "raw", "its bus is virtio"),
+        ("layer=xfs", "zvol/ext4/raw", "its host layers are zvol/ext4"),
+        ("layer=xfs", "raw", "it has no host layer"),
+    ],
+)
+def test_a_path_says_what_it_lacks(need: str, path: str, reason: str) -> None:
+    assert reason in (lack(parse_path(path), parse_need(need), {}) or "")
+
+
+def test_power_cuts_decide_where_there_are_any() -> None:
+    path = parse_path("ext4/raw/directsync")
+    for verdict in (
+        PathVerdict(str(path), flushed=Cuts(40, 3)),
+        PathVerdict(str(path), unflushed=Cuts(40, 3)),
+    ):
+        reason = lack(path, parse_need("no-flush-safe"), {str(path): verdict})
+        assert reason == "it lost promised data in 3 of 40 power cuts"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "unknown need ''"),
+        ("fast", "unknown need 'fast'"),
+        ("durable=yes", "unknown need"),
+        ("durable=", "unknown need"),
+        ("format", "unknown need"),
+        ("format=", "unknown format ''"),
+        ("format=iso", "unknown format 'iso'"),
+        ("cache=fast", "unknown cache 'fast'"),
+        ("size=1", "unknown need"),
+    ],
+)
+def test_unknown_needs_are_refused_with_the_known_ones(text: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message) as caught:
+        parse_need(text)
+    assert caught.value.hint
+
+
+def test_help_and_hint_name_every_word() -> None:
+    assert all(kind in needs_help("What") for kind in NeedKind)
+    assert NEED_WORDS.startswith("durable, no-flush-safe, snapshots, discard, live-migration, form")
+    assert all(Need(kind).meaning for kind in NeedKind)
+
+
+def test_a_need_given_twice_is_one() -> None:
+    assert parse_needs(["durable", "bus=scsi", "durable"]) == (
+        Need(NeedKind.DURABLE),
+        Need(NeedKind.BUS, "scsi"),
+    )
+    assert parse_needs(None) == ()
+
+
+@given(needs)
+def test_a_need_is_read_back_as_it_is_written(need: Need) -> None:
+    assert parse_need(str(need)) == need
+
+
+@given(configurable_paths, needs)
+def test_the_nearest_path_meets_the_need_and_is_the_path_itself_if_that_does(
+    path: DiskPath, need: Need
+) -> None:
+    near = nearest(path, [need], {})
+    assert near is not None
+    assert meets(near, need, {})
+    assert impossible(near) is None
+    if meets(path, need, {}):
+        assert near == path
+
+
+@given(configurable_paths)
+def test_durable_is_what_durability_calls_acceptable(path: DiskPath) -> None:
+    known = durability(path, {})
+    assert meets(path, Need(NeedKind.DURABLE), {}) is known.keeping.acceptable
+    assert meets(path, Need(NeedKind.NO_FLUSH_SAFE), {}) is (
+        known.keeping.acceptable and known.flush_free
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "need", "near"),
+    [
+        ("ext4/qcow2/unsafe", "durable", "ext4/qcow2/none"),
+        ("raw/none/nvme", "durable", "raw/none"),
+        ("raw/none/scsi:iothread=on", "discard", "raw/none/scsi:discard=unmap:iothread=on"),
+        ("ext4/raw/none", "snapshots", "ext4/qcow2/none"),
+        ("raw/none", "no-flush-safe", "raw/directsync"),
+        ("raw/none", "layer=xfs", "xfs/raw/none"),
+        ("raw/writeback", "live-migration", "raw/none"),
+        ("tmpfs/raw/none", "durable", "ext4/raw/none"),
+    ],
+)
+def test_the_nearest_path_changes_little(path: str, need: str, near: str) -> None:
+    assert str(nearest(parse_path(path), [parse_need(need)], {})) == near
+
+
+def test_examples_and_contradictions() -> None:
+    assert str(example_of([])) == "ext4/qcow2/none"
+    assert str(example_of(parse_needs(["format=qed"]))) == "ext4/qed/none"
+    assert str(example_of(parse_needs(["layer=zvol", "format=raw"]))) == "zvol/ext4/raw/none"
+    assert example_of(parse_needs(["live-migration", "bus=nvme"])) is None
+    assert example_of(parse_needs(["cache=none", "cache=unsafe"])) is None
+    both = parse_needs(["durable", "bus=nvme"])
+    example = example_of(both)
+    assert example is not None
+    assert unmet(example, both, {}) == {}
