@@ -96,7 +96,7 @@ def runs(cells: int, blocks: int) -> Iterator[Run]:
         for number, place in enumerate(rng.permutation(cells), 1):
             clock += timedelta(seconds=1)
             path = parse_path(named[place])
-            cached = path.cache.uses_page_cache and not path.on_host
+            cached = not path.cache.direct and not path.on_host
             cell = Cell(path, PageCache.COLD if cached else PageCache.BYPASSED)
             speeds = np.exp(level[place] + rng.normal(0, 0.05, len(NAMES)))
             yield Run(
