@@ -11,7 +11,11 @@ from rich.console import Console
 
 from vdisklab.cli.options import Format
 from vdisklab.render.document import Json
+from vdisklab.render.tables.campaign_tables import places_document, places_tables
 from vdisklab.render.tables.layout import Table, as_csv, show
+from vdisklab.render.tables.ranking import ranking_bars, ranking_document, ranking_table
+from vdisklab.services.advice import RankingAnswer
+from vdisklab.services.places import Places
 
 PIPE_WIDTH = 120
 """Line width if the output is not a terminal and COLUMNS is not set."""
@@ -36,6 +40,18 @@ def emit(form: Format, tables: Sequence[Table], document: Callable[[], Json]) ->
         screen = console()
         for table in tables:
             show(table, screen)
+
+
+def print_ranking(answer: RankingAnswer, form: Format, *, bars: bool = False) -> None:
+    """Prints a ranking, with `bars` as bars unless the format is for programs."""
+    drawn = bars and form is Format.TABLE
+    table = ranking_bars(answer) if drawn else ranking_table(answer)
+    emit(form, [table], lambda: ranking_document(answer))
+
+
+def print_tables(places: Places, form: Format) -> None:
+    """Prints all medians of one place, or of several side by side."""
+    emit(form, list(places_tables(places).values()), lambda: places_document(places))
 
 
 def dumps(value: Json) -> str:

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
-from vdisklab.cli.output import emit
-from vdisklab.render.tables.ranking import ranking_bars, ranking_document, ranking_table
+from vdisklab.cli.output import print_ranking
 from vdisklab.services.advice import DEFAULT_METRIC, answer_ranking
 from vdisklab.services.answers import open_results
 
@@ -53,6 +52,4 @@ def rank(
     """
     with open_results(db) as results:
         answer = answer_ranking(results, metric, campaign, baseline)
-    drawn = bars and form is Format.TABLE
-    table = ranking_bars(answer) if drawn else ranking_table(answer)
-    emit(form, [table], lambda: ranking_document(answer))
+    print_ranking(answer, form, bars=bars)

@@ -14,20 +14,19 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from vdisklab.analysis.observations import Observations
-from vdisklab.analysis.score import role_set
 from vdisklab.campaign.cell import CampaignContext
 from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import schedule
 from vdisklab.campaign.session import open_campaign
 from vdisklab.cli import campaign_options as asking
+from vdisklab.cli import output
 from vdisklab.cli.campaign_options import ask, load_profile, make_plan
 from vdisklab.cli.keeping import keep_run
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import DbOption, Format, FormatOption
+from vdisklab.cli.output import print_tables
 from vdisklab.cli.plan import print_dropped, print_warnings
-from vdisklab.cli.rank import rank
 from vdisklab.cli.search import (
     SEARCH_BLOCKS,
     BestSearch,
@@ -35,7 +34,6 @@ from vdisklab.cli.search import (
     durable_basis,
     make_search,
 )
-from vdisklab.cli.table import table
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
 from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import Host, LocalHost
@@ -54,7 +52,8 @@ from vdisklab.render.wording import search_effort, search_sentence
 from vdisklab.results.model import Campaign, HostFacts, Run
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.advice import DEFAULT_METRIC
-from vdisklab.services.answers import database_url, load, open_results, stored_verdicts
+from vdisklab.services.answers import database_url, open_results, stored_verdicts
+from vdisklab.services.places import Places, load_places, overview
 from vdisklab.units import counted
 from vdisklab.workload.registry import DEFAULT_PROFILE
 
@@ -268,7 +267,9 @@ def _side_by_side(
                 break
     campaigns = [campaign for campaign in found if campaign is not None]
     if campaigns:
-        table(campaign=campaigns, db=url, form=form)
+        with open_results(url) as results:
+            places = load_places(results, campaigns)
+        print_tables(places, form)
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if failed else 0
@@ -287,24 +288,17 @@ def print_ranking(
     That nothing can be ranked is no failure of measuring.
     """
     try:
-        observations = _observations(url, campaign)
-        if metric != DEFAULT_METRIC:
-            rank(metric, campaign=[campaign], db=url, form=form)
-        elif observations.measures and role_set(observations) is None:
-            # A profile that has no scores: all its numbers instead.
-            table(campaign=[campaign], db=url, form=form)
+        with open_results(url) as results:
+            answer = overview(results, campaign, metric)
+        if isinstance(answer, Places):
+            print_tables(answer, form)
         else:
-            rank(campaign=[campaign], db=url, form=form)
+            output.print_ranking(answer, form)
     except PlanError as error:
         if failed:
             console.print(f"{failed} cells failed; `vdisklab runs {campaign}` lists them")
         console.print(Text(f"no ranking: {error}"), soft_wrap=True)
         console.print(Text(f"hint: {error.hint}"), soft_wrap=True)
-
-
-def _observations(url: str, campaign: str) -> Observations:
-    with open_results(url) as results:
-        return load(results, [campaign]).observations
 
 
 def measure(

@@ -26,15 +26,11 @@ def test_only_failed_cells_are_no_ranking_and_no_error(monkeypatch: pytest.Monke
     assert "hint: " in said
 
 
-def test_a_search_ends_with_the_ranking_by_its_own_metric(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def rank(metric: str = DEFAULT_METRIC, **_: object) -> None:
-        asked.append(metric)
-
+def test_a_search_ends_with_the_ranking_by_its_own_metric(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     install(monkeypatch, FakeStore(all_runs=list(campaign_runs())))
-    monkeypatch.setattr("vdisklab.cli.run.rank", rank)
     console = Console(file=io.StringIO(), width=200)
-    for metric in ("randread-4k-q1/read/iops", DEFAULT_METRIC):
+    for metric, name in (("randread-4k-q1/read/iops",) * 2, (DEFAULT_METRIC, "weighted overall")):
         print_ranking(console, CAMPAIGN.id, "sqlite://", Format.TABLE, metric=metric)
-    assert asked == ["randread-4k-q1/read/iops", DEFAULT_METRIC]
+        assert f"Ranking by {name}: " in capsys.readouterr().out

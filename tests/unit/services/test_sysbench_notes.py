@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vdisklab.cli.fsyncs import fsync_notes, of_sysbench
+from vdisklab.services.places import of_sysbench, sysbench_notes
 
 PLANNED = [
     {"name": "journal", "program": "sysbench", "settings": {"mode": "rndwr", "fsync_freq": 1}},
@@ -17,14 +17,14 @@ def test_sysbenchs_measurements_are_found_by_program_or_by_an_imports_name() -> 
 
 
 def test_each_way_of_syncing_is_told_with_its_defaults() -> None:
-    first, second = fsync_notes(NAMES, PLANNED, imported=False)
+    first, second = sysbench_notes(NAMES, PLANNED, imported=False)
     assert first.endswith("--file-fsync-freq=1 --file-fsync-all=off --file-fsync-end=on (journal)")
     assert "--file-fsync-freq=100" in second
-    (alone,) = fsync_notes(["sysbench-seqwr"], PLANNED, imported=False)
+    (alone,) = sysbench_notes(["sysbench-seqwr"], PLANNED, imported=False)
     assert alone.endswith("--file-fsync-end=on")
 
 
 def test_of_an_import_nothing_is_said_to_be_known() -> None:
-    (note,) = fsync_notes(["sysbench-rndrd"], [{"name": "sysbench-rndrd"}], imported=True)
+    (note,) = sysbench_notes(["sysbench-rndrd"], [{"name": "sysbench-rndrd"}], imported=True)
     assert "not known" in note
-    assert fsync_notes(["quick"], [], imported=True) == ()
+    assert sysbench_notes(["quick"], [], imported=True) == ()

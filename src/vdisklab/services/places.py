@@ -1,0 +1,138 @@
+"""Numbers of one campaign, or of campaigns in several places, to be laid out side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vdisklab.analysis.diagnostics.findings import Caveats, caveats_of
+from vdisklab.analysis.score import role_set
+from vdisklab.results.model import Campaign, Origin
+from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer, ranking_of
+from vdisklab.services.answers import (
+    Loaded,
+    Results,
+    RunOutline,
+    choose_campaigns,
+    disagreement,
+    load,
+    load_chosen,
+)
+from vdisklab.workload.install import PROGRAM as INSTALL
+from vdisklab.workload.registry import SYSBENCH
+from vdisklab.workload.sysbench import SysbenchSettings, fsync_options
+
+Planned = Sequence[Mapping[str, Any]]
+"""The measurements of a stored plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Loaded campaigns by directory or devices. A single place has the name ``."""
+
+    loaded: Mapping[str, Loaded]
+
+    @property
+    def outlines(self) -> tuple[RunOutline, ...]:
+        """All runs, without their numbers."""
+        return tuple(run for each in self.loaded.values() for run in each.outlines)
+
+    @property
+    def campaigns(self) -> tuple[Campaign, ...]:
+        """All campaigns."""
+        return tuple(campaign for each in self.loaded.values() for campaign in each.campaigns)
+
+    @property
+    def caveats(self) -> Caveats:
+        """What holds for all the numbers, such as emulation."""
+        return caveats_of(self.outlines)
+
+    @property
+    def planned(self) -> Planned:
+        """The measurements of the plan; campaigns side by side have the same ones."""
+        planned: Planned = self.campaigns[0].plan.get("measurements", ())
+        return planned
+
+    @property
+    def order(self) -> list[str]:
+        """The names of the measurements in the plan's order."""
+        return [str(each.get("name", "")) for each in self.planned]
+
+    @property
+    def installations(self) -> list[str]:
+        """The measurements that install packages, in the plan's order."""
+        return [str(each["name"]) for each in self.planned if each.get("program") == INSTALL]
+
+    @property
+    def imported(self) -> bool:
+        """True if any run was imported."""
+        return any(run.origin is Origin.IMPORTED for run in self.outlines)
+
+    @property
+    def in_user_guest(self) -> bool:
+        """True if a campaign ran in a guest of the user, whose system decides the program."""
+        return any("image" in each.plan.get("guest", {}) for each in self.campaigns)
+
+
+def load_places(results: Results, names: Sequence[str] | None) -> Places:
+    """The named campaigns, or the newest; those of one place are joined.
+
+    Raises PlanError for campaigns that differ in more than their directory or devices.
+    """
+    campaigns = tuple({each.id: each for each in map(results.campaign, names or ())}.values())
+    places = {place_of(campaign) for campaign in campaigns}
+    if len(places) < 2:
+        return Places({"": load_chosen(results, choose_campaigns(results, names))})
+    for other in campaigns[1:]:
+        error = disagreement(campaigns[0], other, places=True)
+        if error is not None:
+            raise error
+    grouped: dict[str, list[str]] = {}
+    for campaign in campaigns:
+        grouped.setdefault(place_of(campaign), []).append(campaign.id)
+    return Places({place: load(results, ids) for place, ids in grouped.items()})
+
+
+def place_of(campaign: Campaign) -> str:
+    """Where a campaign measured: its devices, else its directory."""
+    devices = campaign.plan.get("devices") or ()
+    return " + ".join(map(str, devices)) or str(campaign.plan.get("directory", "unknown"))
+
+
+def overview(results: Results, campaign: str, metric: str) -> RankingAnswer | Places:
+    """The answer to show after a run: a ranking, or all numbers if the profile has no scores.
+
+    Raises PlanError if nothing can be ranked.
+    """
+    loaded = load(results, [campaign])
+    observations = loaded.observations
+    if metric == DEFAULT_METRIC and observations.measures and role_set(observations) is None:
+        return Places({"": loaded})
+    return ranking_of(results, loaded, metric)
+
+
+def of_sysbench(names: Sequence[str], planned: Planned) -> tuple[str, ...]:
+    """The measurements made by sysbench, according to the plan or to an import's name."""
+    programs = {each.get("name"): each.get("program") for each in planned}
+    return tuple(
+        name for name in names if (programs.get(name) or name.partition("-")[0]) == SYSBENCH
+    )
+
+
+def sysbench_notes(names: Sequence[str], planned: Planned, *, imported: bool) -> tuple[str, ...]:
+    """How often sysbench called fsync, which decides what a write costs; one note per setting."""
+    measurements = of_sysbench(names, planned)
+    by_options: dict[str, list[str]] = {}
+    for each in planned:
+        if each.get("name") in measurements and each.get("program") == SYSBENCH:
+            settings = SysbenchSettings.model_validate(each.get("settings", {}))
+            by_options.setdefault(" ".join(fsync_options(settings)), []).append(str(each["name"]))
+    notes = [
+        f"sysbench's fsyncs decide what a write costs: {options}"
+        + (f" ({', '.join(its)})" if len(by_options) > 1 else "")
+        for options, its in by_options.items()
+    ]
+    if measurements and imported:
+        notes.append("how often sysbench called fsync is not known for imported results")
+    return tuple(notes)
