@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vdisklab.errors import PlanError
+from vdisklab.path.needs import Need
 from vdisklab.plan.campaign import Dropped
-from vdisklab.plan.matrix import Matrix, expand_matrix
+from vdisklab.plan.matrix import Matrix, expand_matrix, narrow_to_needs
 from vdisklab.powercut.campaign import AccessKind, Question, Settings
 from vdisklab.powercut.clients.bootsector import BUSES
 from vdisklab.powercut.clients.driver import DriverSetting
@@ -25,12 +26,14 @@ def make_questions(
     access: AccessKind,
     drivers: list[DriverSetting] | None,
     settings: Settings,
+    needs: Sequence[Need] = (),
 ) -> tuple[tuple[Question, ...], tuple[Dropped, ...]]:
     """Each path with each client and each setting of a driver, and what is left out and why.
 
-    Raises PlanError when nothing is left, or what was asked contradicts itself.
+    `needs` go by rules, not by stored power cuts: the verdicts are the question. Raises PlanError
+    when nothing is left, or when the options contradict each other.
     """
-    matrix = _matrix(paths)
+    matrix = _matrix(paths, needs)
     kinds, settable = _clients(clients, access), _drivers(drivers, access)
     dropped = list(matrix.dropped)
     questions = []
@@ -63,10 +66,10 @@ def make_wanted(states: int | None, tear: int, seed: int, *, exhaustive: bool) -
     return Wanted(states or DEFAULT_STATES, tear=tear, seed=seed)
 
 
-def _matrix(asked: list[str] | None) -> Matrix:
+def _matrix(asked: list[str] | None, needs: Sequence[Need]) -> Matrix:
     if not asked:
         raise PlanError("no path is named", hint="vdisklab powercut ext4/{raw,qcow2}/none")
-    matrix = expand_matrix(tuple(asked))
+    matrix = narrow_to_needs(expand_matrix(tuple(asked)), needs, {})
     for cell in matrix.cells:
         require_judgeable(cell.path)
     return matrix

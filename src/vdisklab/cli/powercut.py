@@ -29,6 +29,7 @@ from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.path.segments import LayerKind
 from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
 from vdisklab.powercut.campaign import AccessKind, Question, Settings, answers
@@ -63,6 +64,12 @@ def powercut(
             "--client",
             help="When the client takes a write for durable; may be given again.",
             show_default="flushes, fua and never",
+        ),
+    ] = None,
+    need: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NEED", help=needs_help("Only paths that are this by rule, before any cut")
         ),
     ] = None,
     access: Annotated[
@@ -169,7 +176,7 @@ def powercut(
         wanted=make_wanted(states, tear, seed, exhaustive=exhaustive),
         logged_by=logged_by,
     )
-    questions, dropped = make_questions(paths, client, access, driver, settings)
+    questions, dropped = make_questions(paths, client, access, driver, settings, parse_needs(need))
     print_dropped(Console(stderr=True), dropped)
     choice = accelerator or AcceleratorChoice.AUTO
     guest = GuestPlan(memory_bytes=_GUEST_MEMORY, accelerator=choice.accelerator)

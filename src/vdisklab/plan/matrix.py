@@ -71,7 +71,7 @@ def narrow_to_needs(matrix: Matrix, needs: Sequence[Need], verdicts: Verdicts) -
             continue
         need, reason = next(iter(lacks.items()))
         sentence = f"it does not meet --need {need}: {reason}"
-        dropped[Dropped(str(cell.path), sentence, "leave the need out to measure it")] = None
+        dropped[Dropped(str(cell.path), sentence, "leave the need out")] = None
     if needs and all(cell.path.on_host for cell in cells):
         raise PlanError(
             f"no path meets {', '.join(map(str, needs))}",

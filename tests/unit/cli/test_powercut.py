@@ -12,8 +12,12 @@ import pytest
 
 from tests.unit.results.test_power_cuts import FAILED, KEPT, LOST
 from vdisklab.cli import powercut as verb
+from vdisklab.cli.cutquestions import make_questions
 from vdisklab.cli.main import main
 from vdisklab.errors import HostError
+from vdisklab.path.needs import parse_needs
+from vdisklab.powercut.campaign import AccessKind, Settings
+from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.render.tables.power_cuts import power_cut_document, power_cut_table, verdict_word
 
 
@@ -42,6 +46,8 @@ from vdisklab.render.tables.power_cuts import power_cut_document, power_cut_tabl
             "a boot sector is tried on ide and virtio, not on usb",
             "write one of them",
         ),
+        (("ext4/raw/unsafe", "--need", "durable"), "no path meets durable", "leave a need out"),
+        (("ext4/raw/none", "--need", "fast"), "unknown need 'fast'", "durable, no-flush-safe"),
         (("--replay", "nonsense"), "'nonsense' names no case", "ID/EPOCH-BITS"),
         (("--replay", "abcd/0-0"), "holds no recording", "name a case as"),
     ],
@@ -55,6 +61,18 @@ def test_what_cannot_be_judged_is_one_sentence(
     assert sentence in said
     assert hint in said
     assert said.count("\n") <= 2
+
+
+def test_needs_leave_out_the_other_paths_with_the_reason() -> None:
+    questions, dropped = make_questions(
+        ["{ext4,tmpfs}/{raw,qcow2}/{none,unsafe}"], [ClientKind.FLUSHES], AccessKind.NBD, None,
+        Settings(), parse_needs(["durable", "format=raw"]),
+    )  # fmt: skip
+    assert [str(question.path) for question in questions] == ["ext4/raw/none"]
+    reasons = {one.path: one.reason for one in dropped}
+    assert reasons["tmpfs/raw/none"] == "it does not meet --need durable: tmpfs is memory"
+    assert reasons["ext4/qcow2/none"] == "it does not meet --need format=raw: its format is qcow2"
+    assert len(dropped) == 7
 
 
 def test_a_kernel_without_log_writes_is_told_before_any_control(
