@@ -62,9 +62,9 @@ def test_a_damaged_file_leaves_nothing(
     ("content", "said"),
     [
         (b"", "the file is empty"),
-        (b"caf\xe9", "not text in UTF-8: byte 3 is wrong"),
-        (b"4096 bytes\0 copied, 1 s", "is no text: it has a NUL at character 10"),
-        (b"\xff\xfe\x00", "not text"),
+        (b"caf\xe9", "not UTF-8 text: byte 3 is invalid"),
+        (b"4096 bytes\0 copied, 1 s", "is not text: character 10 is NUL"),
+        (b"\xff\xfe\x00", "not UTF-8 text"),
         (b"\x7fELF\x01\x01", "no known program wrote this"),
     ],
 )
@@ -151,7 +151,7 @@ def test_a_file_of_a_year_that_no_calendar_has(
 
     monkeypatch.setattr(os, "fstat", far)
     assert main(["import", str(DATA / "dd-9.1-4k.txt"), "--db", db]) == 2
-    assert "which is in no year" in capsys.readouterr().err
+    assert "impossible modification time" in capsys.readouterr().err
 
 
 def test_a_name_of_bytes_that_are_no_text(db: str, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_names_that_no_table_could_show_are_refused(
 ) -> None:
     for option in ("--as", "--measurement"):
         assert main(["import", str(DATA / "dd-9.1-4k.txt"), option, name, "--db", db]) == 2
-        assert f"{option} {name[:40]!r} is no name" in capsys.readouterr().err
+        assert f"{option} {name[:40]!r} is not a usable name" in capsys.readouterr().err
     assert not Path(db).exists()
 
 

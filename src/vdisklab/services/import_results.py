@@ -1,0 +1,234 @@
+"""Imports result files of other programs, measured elsewhere or by hand, as runs of a campaign."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from vdisklab.analysis.observations import cell_label
+from vdisklab.errors import PlanError, WorkloadError
+from vdisklab.path.segments import PageCache
+from vdisklab.results.model import Campaign, Evidence, HostFacts, Measurement, Origin, Run
+from vdisklab.results.store import Store, open_store
+from vdisklab.workload.importers.base import Report, printable
+from vdisklab.workload.importers.recognise import recognise
+
+_LARGEST_FILE = 64 << 20
+_LONGEST_NAME = 200
+_BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The campaign that took the results, the labels of their cells, and the number of runs."""
+
+    campaign: str
+    cells: tuple[str, ...]
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One report of a file. `text` is the file's whole text, stored with its first report only."""
+
+    file: Path
+    text: str
+    modified: datetime
+    report: Report
+
+
+def import_files(
+    url: str,
+    files: Sequence[Path],
+    name: str | None = None,
+    into: str | None = None,
+    measurement: str | None = None,
+) -> Imported:
+    """Reads all files, then stores them in one transaction. Repeated names are repetitions.
+
+    `name` replaces the files' own names, `measurement` the measurement's; `into` is the campaign
+    to join, None for a new one. Raises PlanError for a file that cannot be read or a bad name,
+    WorkloadError for a file that is damaged or of no known program.
+    """
+    for option, value in (("--as", name), ("--measurement", measurement)):
+        _require_name(option, value)
+    _require_different(files)
+    sources = [source for file in files for source in read_file(file)]
+    with open_store(url) as store:
+        known = None if into is None else store.campaign(into)
+        campaign = known or _new_campaign(sources)
+        runs = make_runs(sources, campaign.id, name, measurement, taken=_taken(store, known))
+        store.add_together(campaign if known is None else None, runs)
+    cells = dict.fromkeys(cell_label(run.path, run.page_cache) for run in runs)
+    return Imported(campaign.id, tuple(cells), len(runs))
+
+
+def _require_different(files: Sequence[Path]) -> None:
+    """Raises PlanError for a file named twice: it would count as a repetition of itself."""
+    seen: set[Path] = set()
+    for file in files:
+        if file.resolve() in seen:
+            raise PlanError(f"{file} is given twice", hint="name each result once")
+        seen.add(file.resolve())
+
+
+def _require_name(option: str, name: str | None) -> None:
+    if name is None:
+        return
+    if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
+        raise PlanError(
+            f"{option} {name[:40]!r} is not a usable name",
+            hint=f"write up to {_LONGEST_NAME} printable characters on one line",
+        )
+
+
+def read_file(file: Path) -> list[_Source]:
+    """The reports in a file. Raises PlanError if it cannot be read, WorkloadError if it is damaged
+    or of no known program."""
+    if file.is_fifo() and not file.is_relative_to("/dev"):  # /dev/fd: the shell's <( )
+        raise PlanError(f"{file} is a pipe that may never get a writer", hint="give a file")
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_LARGEST_FILE + 1)
+            seconds = os.fstat(opened.fileno()).st_mtime
+    except OSError as error:
+        raise PlanError(f"{file} cannot be read: {error.strerror}") from error
+    modified = _date(file, seconds)
+    text = _decoded(file, content)
+    try:
+        reports = recognise(text)
+    except WorkloadError as error:
+        raise WorkloadError(f"{file}: {error.message}", hint=error.hint) from error
+    return [
+        _Source(file, "" if place else text, modified, report)
+        for place, report in enumerate(reports)
+    ]
+
+
+def _decoded(file: Path, content: bytes) -> str:
+    if len(content) > _LARGEST_FILE:
+        raise WorkloadError(
+            f"{file} is larger than {_LARGEST_FILE >> 20} MiB, more than any result file"
+        )
+    encoding = _BYTE_ORDER_MARKS.get(content[:2]) or _BYTE_ORDER_MARKS.get(content[:3]) or "utf-8"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"{file} is not UTF-8 text: byte {error.start} is invalid") from error
+    if "\0" in text:
+        raise WorkloadError(f"{file} is not text: character {text.index(chr(0))} is NUL")
+    return text
+
+
+def _date(file: Path, seconds: float) -> datetime:
+    """tmpfs and btrfs can hold modification times that `datetime` cannot."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise PlanError(
+            f"{file} has an impossible modification time: {seconds:g} seconds after 1970",
+            hint=f"set the file's modification time: touch {file}",
+        ) from error
+
+
+def make_runs(
+    sources: Sequence[_Source],
+    campaign: str,
+    name: str | None,
+    measurement: str | None,
+    *,
+    taken: dict[str, int],
+) -> list[Run]:
+    """One run for each report; equal names are repetitions, in blocks after `taken` of each cell.
+
+    A file's text is stored once, with its first run: a CSV may have a thousand lines.
+    """
+    blocks = dict(taken)
+    runs: list[Run] = []
+    text_run = ""
+    for source in sources:
+        run_id = secrets.token_hex(8)
+        text_run = run_id if source.text else text_run
+        path = name or _name(source)
+        cell = hashlib.sha256(path.encode()).hexdigest()[:16]
+        blocks[cell] = blocks.get(cell, 0) + 1
+        runs.append(
+            Run(
+                id=run_id,
+                campaign=campaign,
+                cell=cell,
+                path=path,
+                page_cache=PageCache.BYPASSED.value,
+                block=blocks[cell],
+                position=len(runs) + 1,
+                origin=Origin.IMPORTED,
+                started=source.modified,
+                wall_seconds=None,
+                accelerator=None,
+                medium=None,
+                measurements=_measurements(source, measurement, text_run),
+            )
+        )
+    return runs
+
+
+def _taken(store: Store, campaign: Campaign | None) -> dict[str, int]:
+    """The last block of each cell of a campaign."""
+    blocks: dict[str, int] = {}
+    for run in () if campaign is None else store.outlines([campaign.id]):
+        blocks[run.cell] = max(run.block, blocks.get(run.cell, 0))
+    return blocks
+
+
+def _name(source: _Source) -> str:
+    """The file's name, with the report's label if there is one."""
+    label = source.report.label
+    whole = f"{source.file.stem} {label}" if label else source.file.stem
+    return re.sub(r"[^\w .+/=:-]", "?", whole).strip() or "imported"
+
+
+def _measurements(source: _Source, name: str | None, text_run: str) -> tuple[Measurement, ...]:
+    found = source.report.found
+    if name is not None and len(found) != 1:
+        raise PlanError(
+            f"{source.file} holds {len(found)} measurements: "
+            f"{', '.join(each.name for each in found[:8])}",
+            hint="leave --measurement out",
+        )
+    version = f" {source.report.version}" if source.report.version else ""
+    file = printable(source.file.name)
+    elsewhere = f"# {file} is kept with the first measurement of run {text_run}"
+    return tuple(
+        Measurement(
+            name=name or each.name,
+            program=source.report.program,
+            command=f"# imported from {file}: {source.report.program}{version}",
+            samples=each.outcome.samples,
+            evidence=Evidence(guest=each.outcome.counted),
+            started=source.modified,
+            wall_seconds=None,
+            measured_seconds=each.outcome.measured_seconds,
+            raw=elsewhere if place else source.text or elsewhere,
+            series=each.outcome.series,
+        )
+        for place, each in enumerate(found)
+    )
+
+
+def _new_campaign(sources: Sequence[_Source]) -> Campaign:
+    digest = hashlib.sha256("\0".join(source.text for source in sources).encode()).hexdigest()
+    names = dict.fromkeys(each.name for source in sources for each in source.report.found)
+    return Campaign(
+        id=secrets.token_hex(4),
+        fingerprint=digest[:16],
+        plan={"profile": "imported", "measurements": [{"name": name} for name in names]},
+        host=HostFacts("", "", "", "", None, None, None, None),
+        started=datetime.now(UTC),
+        label="imported",
+    )
