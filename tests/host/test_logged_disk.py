@@ -25,8 +25,8 @@ from vdisklab.host.mounts import mounted_elsewhere, mounts_below
 from vdisklab.powercut.recording.diskserver import Lies
 from vdisklab.powercut.recording.log import Flag, read_log
 from vdisklab.powercut.recording.logdisk import LoggedDisk, logged_disk
+from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
-from vdisklab.storage.tmpfs import tmpfs
 from vdisklab.storage.undo import UNDO, processes_marked
 from vdisklab.units import MIB
 

@@ -28,9 +28,9 @@ from vdisklab.powercut.recording.record import Load
 from vdisklab.powercut.recording.recording import Asked, Recording, make_recording
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.session import Lab, choose, open_lab
+from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.room import free_bytes
 from vdisklab.storage.site import Site, open_site
-from vdisklab.storage.tmpfs import tmpfs, tmpfs_command
 from vdisklab.storage.undo import UNDO
 from vdisklab.units import MIB
 
@@ -163,7 +163,7 @@ def test_a_file_on_a_file_system_that_went_read_only_goes_with_it_if_it_is_ours(
 ) -> None:
     directory = tmp_path / ("vdisklab-0123abcd" if ours else "somebody") / "mnt"
     directory.mkdir(parents=True)
-    LocalHost().run(*tmpfs_command(directory, MIB))
+    LocalHost().run("mount", "-t", "tmpfs", "-o", f"size={MIB}", "tmpfs", directory)
     try:
         file = directory / "disk.raw"
         file.touch()

@@ -32,7 +32,7 @@ from vdisklab.powercut.recording.recording import Asked, Recording
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.session import Lab, choose, open_lab
 from vdisklab.progress import silent
-from vdisklab.storage.tmpfs import tmpfs
+from vdisklab.storage.filesystem import tmpfs
 from vdisklab.units import KIB
 
 pytestmark = pytest.mark.host

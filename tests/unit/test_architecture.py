@@ -118,7 +118,7 @@ def test_every_directory_is_a_package() -> None:
 @pytest.mark.parametrize(
     ("importer", "text", "allowed"),
     [
-        ("plan/x.py", "from vdisklab.storage.target import Target", False),
+        ("plan/x.py", "from vdisklab.storage.site import Target", False),
         ("plan/x.py", "import vdisklab.cli.main", False),
         ("plan/x.py", "from ..host import command", False),
         ("plan/x.py", "from . import path", True),

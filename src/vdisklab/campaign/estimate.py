@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from vdisklab.campaign.attach_groups import attach_groups
+from vdisklab.campaign.host_stacks import stack_of, stacks_of
 from vdisklab.campaign.schedule import Slot
-from vdisklab.campaign.stacks import stack_of, stacks_of
 from vdisklab.path.backing import in_memory
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import Layer

@@ -1,45 +1,119 @@
-"""The host side of a campaign: every stack and every allocated image.
+"""The host side of a campaign: its distinct stacks, and every image on them.
 
-Stacks on slices of the work directory stand side by side for the whole campaign. Stacks on the
-user's devices take turns: the next one is built when a cell asks for it.
+Stacks on slices of the work directory exist side by side while the campaign runs. Stacks on the
+user's devices take turns: the next one is built when a cell needs it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vdisklab.campaign.stacks import Stack, image_key, stack_of, stacks_of
 from vdisklab.errors import HostError
 from vdisklab.host.counters import device_below
 from vdisklab.host.pagecache import evict
+from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.progress import Progress, Step
 from vdisklab.storage.image import ImageFile, empty_source, image_file, random_source
-from vdisklab.storage.site import Site
+from vdisklab.storage.site import Site, Target
 from vdisklab.storage.stack import build_stack
-from vdisklab.storage.target import Target
-from vdisklab.units import format_bytes
+from vdisklab.units import MIB, format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The layers below some images.
+
+    A directory on top holds all images of its paths. A block device holds one: then `image` is
+    that one (None: the device as it is), and another image gets a stack of its own.
+    """
+
+    layers: tuple[Layer, ...]
+    is_block: bool
+    image: Image | None = None
+
+    def __str__(self) -> str:
+        """The layers as in paths, and the image if the stack is for that one alone."""
+        image = [str(self.image)] if self.image is not None else []
+        return "/".join([*map(str, self.layers), *image])
+
+
+def stack_of(plan: CampaignPlan, path: DiskPath) -> Stack:
+    """The stack below a path that has storage."""
+    if not plan.backing.is_block(path.layers):
+        return Stack(path.layers, is_block=False)
+    return Stack(path.layers, is_block=True, image=image_key(path, plan.backing))
+
+
+def stacks_of(plan: CampaignPlan) -> dict[Stack, int]:
+    """The distinct stacks of a plan, each with the bytes that its images need."""
+    paths: dict[Stack, list[DiskPath]] = {}
+    for cell in plan.cells:
+        if cell.path.has_storage:
+            paths.setdefault(stack_of(plan, cell.path), []).append(cell.path)
+    return {stack: _capacity(plan, above) for stack, above in paths.items()}
+
+
+def takes_turns(plan: CampaignPlan) -> bool:
+    """True when several stacks need the user's devices, so only one can exist at a time."""
+    return sum(plan.backing.on_devices(stack.layers) for stack in stacks_of(plan)) > 1
+
+
+def image_key(path: DiskPath, backing: BackingDevices) -> Image | None:
+    """Paths with equal keys share one image; None for a device as it is.
+
+    The workload on the host has a raw image where the stack holds files.
+    """
+    if path.on_host and not backing.is_block(path.layers):
+        return Image(ImageFormat.RAW)
+    return path.image
+
+
+def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
+    images = {image_key(path, plan.backing) for path in paths}
+    capacity = sum(_image_room(image, plan.size_bytes) for image in images if image is not None)
+    if None in images:
+        capacity = max(capacity, plan.size_bytes)
+    if _works_on_files(plan) and any(path.on_host for path in paths):
+        capacity += plan.size_bytes
+    return capacity
+
+
+def _works_on_files(plan: CampaignPlan) -> bool:
+    """A measurement needs a directory, beside the image, on each host path."""
+    return any(measurement.filesystem for measurement in plan.profile.measurements)
+
+
+def _image_room(image: Image, size: int) -> int:
+    """Bytes of an image with its format's tables: at most a thousandth of the disk for clusters
+    of 64 KiB, more for small ones; a quarter covers 512-byte clusters."""
+    cluster = image.option("cluster_size")
+    share = 4 if cluster is not None and int(cluster) < 4096 else 32
+    return size + size // share + 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveStack:
-    """A stack that is up, with its allocated images."""
+    """A stack that exists, and how its allocated images are named and filled."""
 
+    stack: Stack
     target: Target
-    images: dict[Image | None, ImageFile]
+    teardown: ExitStack
+    images: dict[Image | None, ImageFile] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class HostStacks:
-    """Stacks and images that live as long as the campaign, or as long as their turn.
+    """Builds stacks and images when they are first needed.
 
-    Allocated images are shared by all cells of one stack and format, so that two cache modes are
-    compared on the very same blocks. Thin images are made anew for each run, because a
-    measurement changes them. They are empty, or hold what is not zero of `thin_source`.
+    All cells of one stack and format share an allocated image, so that two cache modes are
+    compared on the very same blocks. A thin image is created anew for each run, because a
+    measurement changes it; it is empty, or holds the blocks of `thin_source` that are not zero.
     """
 
     site: Site
@@ -47,33 +121,38 @@ class HostStacks:
     source: Path
     progress: Progress
     thin_source: Path | None = None
-    standing: dict[Stack, ActiveStack] = field(default_factory=dict)
-    _tenant: ExitStack = field(default_factory=ExitStack)
+    _active: dict[Stack, ActiveStack] = field(default_factory=dict)
+    _teardown: ExitStack = field(default_factory=ExitStack)
 
     @contextmanager
     def image_for(self, path: DiskPath) -> Iterator[ImageFile | None]:
-        """The image of a path; None for the null device. May build the path's stack first."""
+        """The image of a path; None for the null device. Builds the path's stack if necessary."""
         if not path.has_storage:
             yield None
             return
-        standing = self._stack(stack_of(self.plan, path))
         image = image_key(path, self.plan.backing)
-        if image in standing.images:
-            yield standing.images[image]
+        active = self._activate(stack_of(self.plan, path))
+        if image is None or not image.is_thin:
+            yield self._filled(active, image)
             return
-        name = f"thin-{path.fingerprint}"
-        with image_file(
-            self.site,
-            standing.target,
-            image,
-            size=self.plan.size_bytes,
-            name=name,
-            source=self.thin_source,
-        ) as made:
-            yield made
+        with self._image(active, image, f"thin-{path.fingerprint}", self.thin_source) as thin:
+            yield thin
+
+    def build_side_by_side(self) -> None:
+        """Builds all stacks that do not take turns, and fills their allocated images."""
+        for stack in stacks_of(self.plan):
+            if not self.plan.backing.on_devices(stack.layers):
+                active = self._activate(stack)
+                for image in self._allocated_images(stack):
+                    self._filled(active, image)
+
+    def close(self) -> None:
+        """Takes everything down, the newest first."""
+        self._active.clear()
+        self._teardown.close()
 
     def devices_for(self, path: DiskPath) -> tuple[tuple[int, int], ...]:
-        """The devices whose counters tell what a path's cell really moved."""
+        """The numbers of the devices whose counters show what a path's cell moved."""
         if path.has_storage and self.plan.backing.on_devices(path.layers):
             count = self.plan.backing.disks_for(path.layers)
             places = self.plan.backing.devices[:count]
@@ -81,42 +160,51 @@ class HostStacks:
             places = (self.site.directory,)
         return tuple(number for place in places if (number := device_below(place)) is not None)
 
-    def close_tenant(self) -> None:
-        """Takes down the stack on the user's devices, if one is up."""
-        on_devices = self.plan.backing.on_devices
-        for stack in [each for each in self.standing if on_devices(each.layers)]:
-            del self.standing[stack]
-        self._tenant.close()
-
-    def _stack(self, stack: Stack) -> ActiveStack:
-        if stack not in self.standing:
-            if not self.plan.backing.on_devices(stack.layers):
-                raise HostError(f"the stack {stack} was not built")
-            self.close_tenant()
-            with ExitStack() as built:
-                self.standing[stack] = self.build(built, stack, "tenant")
-                self._tenant = built.pop_all()
-        return self.standing[stack]
-
-    def build(self, built: ExitStack, stack: Stack, name: str) -> ActiveStack:
-        """A stack of the plan with its allocated images, which `built` takes down."""
+    def _activate(self, stack: Stack) -> ActiveStack:
+        if stack in self._active:
+            return self._active[stack]
+        stacks = stacks_of(self.plan)
+        if stack not in stacks:
+            raise HostError(f"the stack {stack} is not part of this campaign")
+        if self.plan.backing.on_devices(stack.layers):
+            self._release_devices()
         if stack.layers:
             self.progress(Step(f"building {'/'.join(map(str, stack.layers))}"))
-        capacity = stacks_of(self.plan)[stack]
-        made = build_stack(self.site, stack.layers, capacity, name, backing=self.plan.backing)
-        standing = ActiveStack(built.enter_context(made), {})
-        for number, image in enumerate(_allocated_images(self.plan, stack)):
-            self.progress(Step(f"filling {_spell(stack.layers, image)}"))
-            filled = image_file(
-                self.site,
-                standing.target,
-                image,
-                size=self.plan.size_bytes,
-                name=f"image{number}",
-                source=self.source,
-            )
-            standing.images[image] = built.enter_context(filled)
-        return standing
+        name, capacity = f"stack{list(stacks).index(stack)}", stacks[stack]
+        teardown = self._teardown.enter_context(ExitStack())
+        target = teardown.enter_context(
+            build_stack(self.site, stack.layers, capacity, name, backing=self.plan.backing)
+        )
+        self._active[stack] = ActiveStack(stack, target, teardown)
+        return self._active[stack]
+
+    def _release_devices(self) -> None:
+        """Takes down the stack on the user's devices, if there is one."""
+        on_devices = [s for s in self._active if self.plan.backing.on_devices(s.layers)]
+        for stack in on_devices:
+            self._active.pop(stack).teardown.close()
+
+    def _filled(self, active: ActiveStack, image: Image | None) -> ImageFile:
+        """The allocated image, which is created and filled when it is first needed."""
+        if image not in active.images:
+            self.progress(Step(f"filling {_spell(active.stack.layers, image)}"))
+            number = self._allocated_images(active.stack).index(image)
+            creation = self._image(active, image, f"image{number}", self.source)
+            active.images[image] = active.teardown.enter_context(creation)
+        return active.images[image]
+
+    def _image(
+        self, active: ActiveStack, image: Image | None, name: str, source: Path | None
+    ) -> AbstractContextManager[ImageFile]:
+        size = self.plan.size_bytes
+        return image_file(self.site, active.target, image, size=size, name=name, source=source)
+
+    def _allocated_images(self, stack: Stack) -> list[Image | None]:
+        """The images of a stack that are created once: all but thin ones."""
+        stored = [cell.path for cell in self.plan.cells if cell.path.has_storage]
+        paths = [path for path in stored if stack_of(self.plan, path) == stack]
+        images = dict.fromkeys(image_key(path, self.plan.backing) for path in paths)
+        return [image for image in images if image is None or not image.is_thin]
 
 
 @contextmanager
@@ -126,34 +214,24 @@ def open_host_stacks(
     progress: Progress,
     write_system: Callable[[Path], None] | None = None,
 ) -> Iterator[HostStacks]:
-    """Builds what can stand side by side.
+    """The stacks of a plan; those that can exist side by side are built at once.
 
-    `write_system` makes a file a disk that a guest can boot from; then that is on every image.
+    `write_system` writes a bootable system into a file; then every image holds that.
     """
-    with ExitStack() as built:
+    with ExitStack() as opened:
         progress(Step(f"writing {format_bytes(plan.size_bytes)} of random data"))
-        source = built.enter_context(random_source(site, plan.size_bytes))
-        thin = None
+        source = opened.enter_context(random_source(site, plan.size_bytes))
+        thin_source = None
         if write_system is not None:
             progress(Step("writing the system that is booted"))
             write_system(source)
             evict(source)
-            thin = built.enter_context(empty_source(site, plan.size_bytes))
-            write_system(thin)
-        workshop = HostStacks(site, plan, source, progress, thin)
-        built.callback(workshop.close_tenant)
-        for number, stack in enumerate(stacks_of(plan)):
-            if not plan.backing.on_devices(stack.layers):
-                workshop.standing[stack] = workshop.build(built, stack, f"stack{number}")
-        yield workshop
-
-
-def _allocated_images(plan: CampaignPlan, stack: Stack) -> list[Image | None]:
-    """The images of a stack that are made once: no thin ones."""
-    stored = [cell.path for cell in plan.cells if cell.path.has_storage]
-    paths = [path for path in stored if stack_of(plan, path) == stack]
-    wanted = dict.fromkeys(image_key(path, plan.backing) for path in paths)
-    return [image for image in wanted if image is None or not image.is_thin]
+            thin_source = opened.enter_context(empty_source(site, plan.size_bytes))
+            write_system(thin_source)
+        stacks = HostStacks(site, plan, source, progress, thin_source)
+        opened.callback(stacks.close)
+        stacks.build_side_by_side()
+        yield stacks
 
 
 def _spell(layers: tuple[Layer, ...], image: Image | None) -> str:

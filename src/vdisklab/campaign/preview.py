@@ -1,4 +1,4 @@
-"""The exact commands of a cell before anything is run; `RUN` stands for what a run makes up."""
+"""The exact commands of a cell, before anything runs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.campaign.cell import disk_for
-from vdisklab.campaign.stack_commands import Commands, planned_stack
-from vdisklab.campaign.stacks import image_key
+from vdisklab.campaign.host_stacks import HostStacks
 from vdisklab.campaign.user_guest import planned_boot
 from vdisklab.guest.disk import port_for
 from vdisklab.guest.factory import binary_of
@@ -16,15 +15,22 @@ from vdisklab.guest.filesystem import MOUNT_POINT, make_commands
 from vdisklab.guest.qemu.argv import BootFiles, Channels, GuestConfig, OwnBoot, build_argv
 from vdisklab.guest.qemu.blockdev import attach_commands, spell_arguments, spell_commands
 from vdisklab.guest.system.user_image import overlay_command
+from vdisklab.host.command import Host, RecordingHost
+from vdisklab.host.ledger import Ledger
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import Bus, ImageFormat
+from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator, SystemBus
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.storage.image import ImageFile, create_command, fill_command
+from vdisklab.progress import silent
+from vdisklab.storage.image import ImageFile, random_source
+from vdisklab.storage.site import PlannedSite, site_directory
 from vdisklab.workload.base import Subject, Timing
 from vdisklab.workload.registry import workload_for
+
+RUN = "RUN"
+"""Stands for the identifiers that a run makes for itself."""
 
 _NOTHING = BootFiles(Path("-"), Path("-"), Path("-"), "")
 
@@ -40,12 +46,15 @@ class CellCommands:
 
 
 def preview_cell(
-    plan: CampaignPlan, cell: Cell, boot: BootFiles | None, accelerator: Accelerator
+    real: Host, plan: CampaignPlan, cell: Cell, boot: BootFiles | None, accelerator: Accelerator
 ) -> CellCommands:
-    """All commands of one cell, as they will be run; `boot` is our own guest's, None without."""
-    directory = plan.directory / "vdisklab-RUN"
-    stack = planned_stack(plan, cell.path, directory)
-    image = _image(plan, cell.path, stack.top)
+    """All commands of one cell, as a run will execute them; `boot` is the micro guest's.
+
+    The builders themselves run, on a host that records their commands and a site that looks at
+    nothing.
+    """
+    host_commands, image = _host_side(plan, cell, real)
+    directory = site_directory(plan.directory, RUN)
     own = plan.guest.own
     system = SystemBus.VIRTIO if own is None else own.bus
     device = str(image.path) if cell.path.on_host and image else _guest_device(cell.path, system)
@@ -59,12 +68,11 @@ def preview_cell(
         for line in _measuring(m, subject, timing)
         if not boots
     )
-    host = _host_commands(plan, cell.path, stack.commands, directory, image)
     if cell.path.on_host:
-        return CellCommands(host, None, (), measurements)
+        return CellCommands(host_commands, None, (), measurements)
     guest = (boot or _NOTHING) if own is None else planned_boot(own, directory, "system-RUN")
     if isinstance(guest, OwnBoot) and own is not None:
-        host = (*host, shlex.join(overlay_command(own, guest.overlay)))
+        host_commands = (*host_commands, shlex.join(overlay_command(own, guest.overlay)))
     disk = disk_for(cell.path, image, plan.size_bytes, "vdlRUN")
     bus = cell.path.attachment.bus
     config = GuestConfig(
@@ -80,7 +88,9 @@ def preview_cell(
     argv = build_argv(config, Channels(3, 4, directory / "vdisklab-RUN.console"))
     plugged = bus.hot_pluggable and not boots
     plugging = attach_commands(disk, port_for(disk)) if plugged else ()
-    return CellCommands(host, spell_arguments(argv), spell_commands(plugging), measurements)
+    return CellCommands(
+        host_commands, spell_arguments(argv), spell_commands(plugging), measurements
+    )
 
 
 def _measuring(plan: MeasurementPlan, subject: Subject, timing: Timing) -> tuple[str, ...]:
@@ -114,25 +124,19 @@ def _guest_device(path: DiskPath, system: SystemBus) -> str:
             return "/dev/sdb" if system is SystemBus.SATA else "/dev/sda"
 
 
-def _image(plan: CampaignPlan, path: DiskPath, top: Path) -> ImageFile | None:
-    image = image_key(path, plan.backing)
-    if image is not None and image.format is ImageFormat.NULL:
-        return None
-    if image is None:
-        return ImageFile(top, True, "raw", plan.size_bytes, {}, ())
-    block = plan.backing.is_block(path.layers)
-    file = top if block else top / f"image.{image.format}"
-    return ImageFile(file, block, image.format.value, plan.size_bytes, {}, ())
-
-
-def _host_commands(
-    plan: CampaignPlan, path: DiskPath, stack: Commands, directory: Path, image: ImageFile | None
-) -> tuple[str, ...]:
-    commands = list(stack)
-    made = image_key(path, plan.backing)
-    block = image is not None and image.is_block
-    if image is not None and made is not None and not (block and made.format is ImageFormat.RAW):
-        commands.append(create_command(made, image.path, plan.size_bytes, on_device=block))
-    if image is not None and (made is None or not made.is_thin):
-        commands.append(fill_command(image.format, directory / "random.source", image.path))
-    return tuple(shlex.join(command) for command in commands)
+def _host_side(
+    plan: CampaignPlan, cell: Cell, real: Host
+) -> tuple[tuple[str, ...], ImageFile | None]:
+    """The commands that build a cell's stack and image, and the image."""
+    recording = RecordingHost(real)
+    directory = site_directory(plan.directory, RUN)
+    site = PlannedSite(recording, Ledger(Path("/dev/null"), RUN, -1), directory)
+    with random_source(site, plan.size_bytes) as source:
+        writing = tuple(recording.commands)
+        stacks = HostStacks(site, plan, source, silent)
+        with stacks.image_for(cell.path) as image:
+            building = tuple(recording.commands[len(writing) :])
+        stacks.close()
+    filling = any(str(source) in command for command in building)
+    commands = (*writing, *building) if filling else building
+    return tuple(shlex.join(command) for command in commands), image

@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from vdisklab.campaign.stacks import Stack, stack_of, takes_turns
+from vdisklab.campaign.host_stacks import Stack, stack_of, takes_turns
 from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan
 

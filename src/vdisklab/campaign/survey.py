@@ -23,9 +23,8 @@ from vdisklab.plan.qemu import AskedQemu, Qemu, require_distinct
 from vdisklab.progress import Progress, Step
 from vdisklab.storage.device import require_usable
 from vdisklab.storage.direct import serves_direct_io
-from vdisklab.storage.site import Site, open_site
+from vdisklab.storage.site import Site, Target, open_site
 from vdisklab.storage.stack import build_stack
-from vdisklab.storage.target import Target
 from vdisklab.units import MIB
 
 _TRIAL_CAPACITY = 32 * MIB

@@ -19,10 +19,10 @@ from vdisklab.campaign.estimate import (
     run_seconds,
 )
 from vdisklab.campaign.forewarning import warnings
+from vdisklab.campaign.host_stacks import takes_turns
 from vdisklab.campaign.preview import CellCommands, preview_cell
 from vdisklab.campaign.schedule import Slot, block_order, schedule
 from vdisklab.campaign.session import guest_buses, require_space
-from vdisklab.campaign.stacks import takes_turns
 from vdisklab.cli import campaign_options as asking
 from vdisklab.cli.campaign_options import ask, make_plan
 from vdisklab.cli.live import TerminalProgress
@@ -169,7 +169,7 @@ def _commands(host: LocalHost, planned: CampaignPlan) -> dict[Cell, CellCommands
         else:
             boot = boot_files(host, cache, buses, kernel)
     accelerator = planned.guest.accelerator or Accelerator.KVM
-    return {cell: preview_cell(planned, cell, boot, accelerator) for cell in planned.cells}
+    return {cell: preview_cell(host, planned, cell, boot, accelerator) for cell in planned.cells}
 
 
 def _cell_table(planned: CampaignPlan) -> Table:

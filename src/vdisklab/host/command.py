@@ -130,8 +130,39 @@ class LocalHost:
 
     def which(self, program: str) -> Path | None:
         """Where a program is, the administrators' directories included, or None."""
-        found = shutil.which(program, path=environment()["PATH"])
-        return Path(found) if found else None
+        place = shutil.which(program, path=environment()["PATH"])
+        return Path(place) if place else None
+
+
+# Programs of a build whose answer decides later commands, and which change nothing.
+_QUERIES = (("zpool", "get"), ("zfs", "get"))
+
+
+class RecordingHost:
+    """Records programs in `commands` instead of running them; the real host answers queries."""
+
+    def __init__(self, real: Host) -> None:
+        self.commands: list[tuple[str, ...]] = []
+        self._real = real
+
+    def run(
+        self,
+        *argv: PathArg,
+        timeout: float = 60.0,
+        allowed: Collection[int] = (0,),
+        stdin: str | None = None,  # noqa: ARG002 - the protocol's
+        watch: Callable[[int], None] | None = None,  # noqa: ARG002
+    ) -> Completed:
+        """Success without output; a query's real answer."""
+        command = tuple(os.fspath(word) for word in argv)
+        if command[:2] in _QUERIES:
+            return self._real.run(*command, timeout=timeout, allowed=allowed)
+        self.commands.append(command)
+        return Completed(command, 0, "", "")
+
+    def which(self, program: str) -> Path | None:
+        """Where the real host has a program, or None."""
+        return self._real.which(program)
 
 
 def _in_memory(text: str) -> int:

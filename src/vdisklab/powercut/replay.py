@@ -16,8 +16,8 @@ from vdisklab.powercut.judging.daemonkeeper import keep_daemon
 from vdisklab.powercut.judging.examine import open_examiner
 from vdisklab.powercut.judging.verdict import Judged
 from vdisklab.powercut.recording.recording import Recording, open_recording
+from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import open_site
-from vdisklab.storage.tmpfs import tmpfs
 from vdisklab.units import GIB
 
 

@@ -24,8 +24,8 @@ from vdisklab.powercut.judging.workers import STATE_SECONDS, HangError, Job, Poo
 from vdisklab.powercut.recording.log import read_log
 from vdisklab.powercut.recording.record import PromisingDisk
 from vdisklab.powercut.recording.recording import Access, Asked, Recording, make_recording
+from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
-from vdisklab.storage.tmpfs import tmpfs
 from vdisklab.units import GIB, format_bytes
 
 AFTERLIVES = 20

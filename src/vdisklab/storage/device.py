@@ -11,8 +11,7 @@ from vdisklab.host.blockdevice import Device, identity, open_device, signatures,
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
 from vdisklab.path.backing import BackingDevices
-from vdisklab.storage.site import Site
-from vdisklab.storage.target import Target
+from vdisklab.storage.site import NO_PROPERTIES, Site, Target
 from vdisklab.units import format_bytes
 
 
@@ -100,7 +99,7 @@ def whole_devices(site: Site, backing: BackingDevices, count: int, needed: int) 
             f"{count} devices are needed, and {len(backing.devices)} were given",
             hint="name more with --on, or use slices of the work directory",
         )
-    require_usable(site.host, backing, needed)
+    site.observe(lambda: require_usable(site.host, backing, needed), planned=None)
     taken = backing.devices[:count]
     with ExitStack() as built:
         for path in taken:
@@ -111,10 +110,11 @@ def whole_devices(site: Site, backing: BackingDevices, count: int, needed: int) 
 
 @contextmanager
 def _held(site: Site, path: Path) -> Iterator[None]:
-    noted = identity(open_device(path)) | {"label": site.label}
-    with site.tracked(Kind.DEVICE, path.resolve(), **noted):
+    known = site.observe(lambda: identity(open_device(path)), planned=NO_PROPERTIES)
+    detail = {**known, "label": site.label}
+    with site.tracked(Kind.DEVICE, path.resolve(), **detail):
         wipe_command = ("wipefs", "--all", "--quiet", str(path))
-        site.host.run(*wipe_command)
+        site.run(*wipe_command)
         try:
             yield
         finally:

@@ -13,8 +13,7 @@ from vdisklab.errors import HostError
 from vdisklab.host.counters import device_below, read_devices
 from vdisklab.host.ledger import Kind
 from vdisklab.host.probes.trials import try_o_direct
-from vdisklab.storage.site import Site
-from vdisklab.storage.target import Target
+from vdisklab.storage.site import Site, Target
 
 _BLOCK = 4096
 _TRIAL = 4 << 20

@@ -1,4 +1,4 @@
-"""ext4, xfs and btrfs on a block device."""
+"""ext4, xfs and btrfs on a block device; tmpfs in memory."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError
+from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
+from vdisklab.host.memory import available_memory
 from vdisklab.host.mounts import Mount, mount_at
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
-from vdisklab.storage.site import Site
-from vdisklab.storage.target import Target
+from vdisklab.storage.room import require_memory
+from vdisklab.storage.site import NO_PROPERTIES, Site, Target
 
 
 @dataclass(frozen=True, slots=True)
 class _Making:
-    """How a file system is made, and what each option value adds to mkfs or to mount.
+    """The mkfs command of a file system, and what each option value adds to mkfs or to mount.
 
-    Discards are left out while making: they would punch the holes that the slice below was
-    allocated to not have. ext4's lazy initialisation is left out, because the kernel would write
-    in the background while we measure.
+    mkfs does not discard: that would punch holes into the allocated slice below. ext4 does not
+    initialise lazily: the kernel would write in the background while we measure.
     """
 
     mkfs: tuple[str, ...]
@@ -71,26 +72,27 @@ _OPTION_NAMES = {
 def filesystem(
     site: Site, below: Target, layer: Layer, name: str, _capacity: int
 ) -> Iterator[Target]:
-    """Makes the layer's file system on the device below and mounts it in the site's directory.
+    """Creates the layer's file system on the device below and mounts it in the site's directory.
 
-    Raises HostError when a mount option that was asked for is not among those read back.
+    Raises HostError when a requested mount option is not among those that the kernel shows.
     """
     mountpoint = site.directory / name
     with site.tracked(Kind.DIRECTORY, mountpoint):
-        mountpoint.mkdir()
-        making = mkfs_command(layer, below.path, site.label, ours=not below.disks)
-        site.host.run(*making, timeout=600)
+        site.run("mkdir", mountpoint)
+        site.run(*mkfs_command(layer, below.path, site.label, ours=not below.disks), timeout=600)
         with site.tracked(Kind.MOUNT, mountpoint):
-            site.host.run(*mount_command(layer, below.path, mountpoint), timeout=120)
-            seen = _read_back(site, layer, mountpoint)
+            site.run(*mount_command(layer, below.path, mountpoint), timeout=120)
+            seen = site.observe(
+                lambda: _read_back(site.host, layer, mountpoint), planned=NO_PROPERTIES
+            )
             yield below.above(mountpoint, is_block=False, **seen)
 
 
 def mkfs_command(layer: Layer, device: Path, label: str, *, ours: bool = False) -> tuple[str, ...]:
-    """What makes the file system; its label says later that it is ours.
+    """The mkfs command; the label marks the file system as ours.
 
-    `ours` is a device that we have just made of others, such as an array: what an earlier one,
-    whose builder was killed, held in the same place shows through it and may be overwritten.
+    `ours` means a device that we have just created from others, such as an array. The file system
+    of an earlier array, whose builder was killed, may show through it and may be overwritten.
     """
     making = _MAKING[layer.kind]
     extra = list(making.force) if ours else []
@@ -100,24 +102,24 @@ def mkfs_command(layer: Layer, device: Path, label: str, *, ours: bool = False) 
 
 
 def mount_command(layer: Layer, device: Path, mountpoint: Path) -> tuple[str, ...]:
-    """What mounts it."""
+    """The mount command."""
     options = wanted_mount_options(layer)
     flags = ("-o", ",".join(options)) if options else ()
     return ("mount", "-t", layer.kind.value, *flags, str(device), str(mountpoint))
 
 
 def wanted_mount_options(layer: Layer) -> tuple[str, ...]:
-    """The mount options that the layer's options stand for."""
+    """The mount options for the layer's options."""
     table = _MAKING[layer.kind].mount_options
     found = (table.get((name, layer.option(name))) for name in _OPTION_NAMES[layer.kind])
     return tuple(option for option in found if option is not None)
 
 
-def _read_back(site: Site, layer: Layer, mountpoint: Path) -> dict[str, str]:
+def _read_back(host: Host, layer: Layer, mountpoint: Path) -> dict[str, str]:
     mount = mount_at(mountpoint)
     if mount is None or mount.filesystem != layer.kind:
         raise HostError(
-            f"{mountpoint} is not mounted as {layer.kind} although mount said so",
+            f"{mountpoint} is not mounted as {layer.kind} although mount succeeded",
             hint="something else mounted over it (`findmnt`), such as an automounter: choose "
             "another --dir",
         )
@@ -125,7 +127,7 @@ def _read_back(site: Site, layer: Layer, mountpoint: Path) -> dict[str, str]:
         _require_option(mount, option)
     seen = {f"{layer.kind}__mount": ",".join(sorted(mount.options))}
     if layer.kind is LayerKind.XFS:
-        seen |= {"xfs__reflink": _read_reflink(site, mountpoint)}
+        seen |= {"xfs__reflink": _read_reflink(host, mountpoint)}
     return seen
 
 
@@ -133,14 +135,37 @@ def _require_option(mount: Mount, option: str) -> None:
     """btrfs shows compress=zlib as compress=zlib:3, hence the prefix."""
     if not any(seen == option or seen.startswith(f"{option}:") for seen in mount.options):
         raise HostError(
-            f"{mount.filesystem} was mounted without {option}, which was asked for",
-            hint="this kernel does not know the option; leave it out",
+            f"{mount.filesystem} was mounted without the requested option {option}",
+            hint="this kernel does not know it; leave the option out",
         )
 
 
-def _read_reflink(site: Site, mountpoint: Path) -> str:
-    text = site.host.run("xfs_info", mountpoint).stdout
+def _read_reflink(host: Host, mountpoint: Path) -> str:
+    text = host.run("xfs_info", mountpoint).stdout
     for word in text.replace(",", " ").split():
         if word.startswith("reflink="):
             return "on" if word == "reflink=1" else "off"
     return "unknown"
+
+
+@contextmanager
+def tmpfs(site: Site, name: str, size: int) -> Iterator[Target]:
+    """A tmpfs that holds `size` bytes. Raises HostError when the memory is not there."""
+    site.observe(lambda: require_memory(size, available_memory(), "this stack"), planned=None)
+    mountpoint = site.directory / name
+    with site.tracked(Kind.DIRECTORY, mountpoint):
+        site.run("mkdir", mountpoint)
+        with site.tracked(Kind.MOUNT, mountpoint):
+            site.run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", mountpoint)
+            options = site.observe(lambda: _tmpfs_options(mountpoint), planned="")
+            yield Target(mountpoint, False, {"tmpfs.mount": options})
+
+
+def _tmpfs_options(mountpoint: Path) -> str:
+    mount = mount_at(mountpoint)
+    if mount is None or mount.filesystem != "tmpfs":
+        raise HostError(
+            f"{mountpoint} is not a tmpfs although mount succeeded",
+            hint="something else mounted over it (`findmnt`): choose another --dir",
+        )
+    return ",".join(sorted(mount.options))

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vdisklab.errors import HostError
+from vdisklab.errors import CommandError, HostError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
 from vdisklab.path.disk_path import Image
 from vdisklab.path.options import FORMAT_OPTIONS
 from vdisklab.path.segments import ImageFormat
-from vdisklab.storage.site import Site
-from vdisklab.storage.target import Target
-from vdisklab.units import MIB
+from vdisklab.storage.site import NO_PROPERTIES, Site, Target
 
 _CREATE_TIMEOUT = 3600.0
 
@@ -88,16 +85,16 @@ def random_source(site: Site, size: int) -> Iterator[Path]:
     file = site.directory / "random.source"
     with site.tracked(Kind.FILE, file):
         try:
-            with file.open("xb") as sink:
-                for _ in range(size // MIB):
-                    sink.write(os.urandom(MIB))
-                sink.write(os.urandom(size % MIB))
-        except OSError as error:
+            site.run(
+                "dd", "if=/dev/urandom", f"of={file}", "bs=1M", f"count={size}",
+                "iflag=fullblock,count_bytes", "status=none", timeout=_CREATE_TIMEOUT,
+            )  # fmt: skip
+        except CommandError as error:
             raise HostError(
-                f"{file} cannot be written: {error.strerror}",
+                f"{file} cannot be written: {error}",
                 hint="choose a smaller --size or another --dir",
             ) from error
-        evict(file)
+        site.observe(lambda: evict(file), planned=None)
         yield file
 
 
@@ -106,8 +103,7 @@ def empty_source(site: Site, size: int) -> Iterator[Path]:
     """A file of `size` zeroes that occupies nothing, for what thin images are to hold."""
     file = site.directory / "thin.source"
     with site.tracked(Kind.FILE, file):
-        file.touch()
-        os.truncate(file, size)
+        site.run("truncate", "--size", str(size), file)
         yield file
 
 
@@ -140,10 +136,10 @@ def _on_device(
     if image is not None and image.format is not ImageFormat.RAW:
         return _make(site, target, image, target.path, size=size, source=source)
     if source is not None:
-        site.host.run(*fill_command("raw", source, target.path), timeout=_CREATE_TIMEOUT)
-        evict(target.path)
+        site.run(*fill_command("raw", source, target.path), timeout=_CREATE_TIMEOUT)
+        site.observe(lambda: evict(target.path), planned=None)
     caches = (target.path, *target.cached_below)
-    whole = _device_size(target.path)
+    whole = site.observe(lambda: _device_size(target.path), planned=size)
     if whole < size:
         raise HostError(f"{target.path} has {whole} bytes, and {size} are to be used")
     return ImageFile(target.path, True, "raw", whole, target.properties, caches)
@@ -159,40 +155,54 @@ def _make(
     site: Site, target: Target, image: Image, path: Path, *, size: int, source: Path | None
 ) -> ImageFile:
     if image.format is ImageFormat.RAW and site.host.which("qemu-img") is None:
-        return _make_plain(target, path, size=size, source=source)
+        return _copy_plain(site, target, path, size=size, source=source)
     command = create_command(image, path, size, on_device=target.is_block)
-    site.host.run(*command, timeout=_CREATE_TIMEOUT)
+    site.run(*command, timeout=_CREATE_TIMEOUT)
     if source is not None:
         fill = fill_command(image.format.value, source, path, thin=image.is_thin)
-        site.host.run(*fill, timeout=_CREATE_TIMEOUT)
+        site.run(*fill, timeout=_CREATE_TIMEOUT)
     elif not image.is_thin:
-        raise HostError(f"{path} is to be filled, and there is nothing to fill it with")
-    evict(path)
-    seen = read_properties(site, path, image.format)
-    _require(seen, "image.virtual_size", size, path)
-    _require_preallocated(image, seen, path, size, is_block=target.is_block, empty=source is None)
+        raise HostError(f"{path} needs to be filled, and there is no source to fill it with")
+
+    def read_back() -> Mapping[str, str]:
+        evict(path)
+        seen = read_properties(site.host, path, image.format)
+        _require(seen, "image.virtual_size", size, path)
+        _require_preallocated(
+            image, seen, path, size, is_block=target.is_block, empty=source is None
+        )
+        return seen
+
+    seen = site.observe(read_back, planned=NO_PROPERTIES)
     return ImageFile(
         path, target.is_block, image.format.value, size, {**target.properties, **seen},
         (path, *target.cached_below),
     )  # fmt: skip
 
 
-def _make_plain(target: Target, path: Path, *, size: int, source: Path | None) -> ImageFile:
-    """A raw image where there is no qemu-img, as on a cloud server: a file is all that it is."""
+def _copy_plain(
+    site: Site, target: Target, path: Path, *, size: int, source: Path | None
+) -> ImageFile:
+    """A raw image where qemu-img is not installed, as on a cloud server: a plain file."""
     if target.is_block or source is None:
         raise HostError("qemu-img is not installed", hint="apt-get install qemu-utils")
     try:
-        shutil.copyfile(source, path)
-    except OSError as error:
-        raise HostError(f"{path} cannot be written: {error.strerror}") from error
-    evict(path)
-    found = path.stat()
-    seen = {
-        "image.virtual_size": str(found.st_size),
-        "image.mapped": str(min(found.st_size, found.st_blocks * 512)),
-    }
-    _require(seen, "image.virtual_size", size, path)
-    _require(seen, "image.mapped", size, path)
+        site.run("cp", source, path, timeout=_CREATE_TIMEOUT)
+    except CommandError as error:
+        raise HostError(f"{path} cannot be written: {error}") from error
+
+    def read_back() -> Mapping[str, str]:
+        evict(path)
+        status = path.stat()
+        seen = {
+            "image.virtual_size": str(status.st_size),
+            "image.mapped": str(min(status.st_size, status.st_blocks * 512)),
+        }
+        _require(seen, "image.virtual_size", size, path)
+        _require(seen, "image.mapped", size, path)
+        return seen
+
+    seen = site.observe(read_back, planned=NO_PROPERTIES)
     return ImageFile(
         path, False, "raw", size, {**target.properties, **seen}, (path, *target.cached_below)
     )
@@ -219,11 +229,11 @@ def _placed(extents: Iterable[Mapping[str, Any]]) -> int:
     return sum(extent["length"] for extent in extents if "offset" in extent)
 
 
-def read_properties(site: Site, path: Path, image_format: ImageFormat) -> dict[str, str]:
+def read_properties(host: Host, path: Path, image_format: ImageFormat) -> dict[str, str]:
     """What qemu-img says of an image: sizes, mapped bytes, and the format's own settings."""
     form = image_format.value
-    info = json.loads(site.host.run("qemu-img", "info", "-f", form, "--output=json", path).stdout)
-    extents = _extents(site.host, path, form)
+    info = json.loads(host.run("qemu-img", "info", "-f", form, "--output=json", path).stdout)
+    extents = _extents(host, path, form)
     seen = {
         "image.virtual_size": str(info["virtual-size"]),
         "image.mapped": str(_mapped(extents)),

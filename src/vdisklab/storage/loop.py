@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from vdisklab.errors import HostError
+from vdisklab.errors import CommandError, HostError
+from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
-from vdisklab.storage.site import Site
-from vdisklab.storage.target import Target
+from vdisklab.storage.site import Site, Target
 
 _WRITE_BACK = "write back"
+
+# A file system that cannot reserve blocks writes zeros instead.
+_RESERVE_SECONDS = 3600.0
 
 
 @contextmanager
@@ -26,14 +29,18 @@ def loop_device(site: Site, name: str, size: int, *, allocate: bool = True) -> I
     """
     file = site.directory / f"{name}.slice"
     with site.tracked(Kind.FILE, file):
-        _make_file(file, size, allocate=allocate)
+        _make_file(site, file, size, allocate=allocate)
         with site.tracked(Kind.LOOP, file):
-            shown = site.host.run("losetup", "--find", "--show", "--direct-io=on", file)
-            device = Path(shown.stdout.strip())
-            require_flushes(device)
-            direct = read_direct_io(site, device)
+            shown = site.run("losetup", "--find", "--show", "--direct-io=on", file).stdout.strip()
+            device = site.observe(lambda: Path(shown), planned=Path(f"/dev/loop-{name}"))
+            direct = site.observe(partial(_confirm, site.host, device), planned=True)
             below = () if direct else (file,)
             yield Target(device, True, {"loop.direct_io": "on" if direct else "off"}, below)
+
+
+def _confirm(host: Host, device: Path) -> bool:
+    require_flushes(device)
+    return read_direct_io(host, device)
 
 
 def side_by_side(slices: Sequence[Target]) -> Target:
@@ -76,22 +83,19 @@ def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
         )
 
 
-def read_direct_io(site: Site, device: Path) -> bool:
+def read_direct_io(host: Host, device: Path) -> bool:
     """Whether a loop device bypasses the page cache of the file below, as the kernel says."""
-    text = site.host.run("losetup", "--json", "--list", "--output", "NAME,DIO", device).stdout
+    text = host.run("losetup", "--json", "--list", "--output", "NAME,DIO", device).stdout
     (found,) = json.loads(text)["loopdevices"]
     return str(found["dio"]).lower() in ("1", "true")
 
 
-def _make_file(file: Path, size: int, *, allocate: bool) -> None:
+def _make_file(site: Site, file: Path, size: int, *, allocate: bool) -> None:
+    reserve = ("fallocate", "--posix", "--length") if allocate else ("truncate", "--size")
     try:
-        with file.open("xb") as made:
-            if allocate:
-                os.posix_fallocate(made.fileno(), 0, size)
-            else:
-                made.truncate(size)
-    except OSError as error:
+        site.run(*reserve, str(size), file, timeout=_RESERVE_SECONDS)
+    except CommandError as error:
         raise HostError(
-            f"{file} cannot be made: {error.strerror}",
+            f"{file} cannot be created: {error}",
             hint="choose a smaller --size, fewer paths, or another --dir",
         ) from error

@@ -13,8 +13,7 @@ from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import Kind
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
-from vdisklab.storage.site import Site
-from vdisklab.storage.target import Target
+from vdisklab.storage.site import NO_PROPERTIES, Site, Target
 from vdisklab.storage.undo_members import lvm_on, lvm_report
 
 VOLUME = "disk"
@@ -31,8 +30,8 @@ def logical_volume(
     Raises HostError when LVM or the kernel's device-mapper is missing, or the group's name taken.
     """
     group, members = site.unique(name), below.members
-    _require_means(site.host, group)
-    devices = note(members)
+    site.observe(lambda: _require_lvm(site.host, group), planned=None)
+    devices = site.observe(lambda: note(members), planned="")
     thin = layer.kind is LayerKind.LVMTHIN
     with site.tracked(Kind.GROUP, group, devices=devices):
         site.run_uninterrupted(*group_command(group, members))
@@ -42,19 +41,27 @@ def logical_volume(
             site.run_uninterrupted(
                 *volume_command(group, members, capacity, thin=thin), timeout=300
             )
-            node = Path("/dev") / group / VOLUME
-            wait_until(node.exists, timeout=_NODE_SECONDS, what=f"device {node}")
-            yield below.above(node.resolve(), is_block=True, **_read_back(site, layer, members))
+            link = Path("/dev") / group / VOLUME
+            node = site.observe(lambda: _node(link), planned=link)
+            seen = site.observe(
+                lambda: _read_back(site.host, layer, members), planned=NO_PROPERTIES
+            )
+            yield below.above(node, is_block=True, **seen)
+
+
+def _node(link: Path) -> Path:
+    wait_until(link.exists, timeout=_NODE_SECONDS, what=f"device {link}")
+    return link.resolve()
 
 
 def group_command(group: str, members: tuple[Path, ...]) -> tuple[str, ...]:
-    """Makes the physical volumes and the group; what is on the members was looked at before."""
+    """Creates the physical volumes and the group. The members were checked for data before."""
     paths = map(str, members)
     return ("vgcreate", *lvm_on(members), "--quiet", "--yes", "--zero", "y", group, *paths)
 
 
 def pool_command(group: str, members: tuple[Path, ...]) -> tuple[str, ...]:
-    """A thin pool over all the room; LVM takes metadata and their spare out of it."""
+    """A thin pool on all free extents; LVM takes the metadata and its spare out of them."""
     return (
         "lvcreate", *lvm_on(members), "--quiet", "--yes", "--type", "thin-pool",
         "--name", POOL, "--extents", "100%FREE", group,
@@ -64,14 +71,14 @@ def pool_command(group: str, members: tuple[Path, ...]) -> tuple[str, ...]:
 def volume_command(
     group: str, members: tuple[Path, ...], size: int, *, thin: bool
 ) -> tuple[str, ...]:
-    """The volume that is given away."""
+    """The volume that carries the next layer or the guest's disk."""
     common = ("lvcreate", *lvm_on(members), "--quiet", "--yes", "--name", VOLUME)
     if thin:
         return (*common, "--virtualsize", f"{size}b", "--thin", f"{group}/{POOL}")
     return (*common, "--wipesignatures", "n", "--size", f"{size}b", group)
 
 
-def _require_means(host: Host, group: str) -> None:
+def _require_lvm(host: Host, group: str) -> None:
     for program in ("vgcreate", "dmsetup"):
         if host.which(program) is None:
             raise HostError(f"{program} is not installed", hint="apt-get install lvm2")
@@ -79,18 +86,18 @@ def _require_means(host: Host, group: str) -> None:
         host.run("dmsetup", "version")
     except CommandError as error:
         raise HostError(
-            "this kernel has no device-mapper, which LVM stands on",
+            "this kernel has no device-mapper, which LVM needs",
             hint="modprobe dm_mod; or try it in the lab: vdisklab lab run",
         ) from error
     # Asked without --devices: two groups of one name on other disks could not both be active.
     known = host.run("vgs", "--noheadings", "-o", "vg_name").stdout.split()
     if group in known or (Path("/dev") / group).exists():
-        raise HostError(f"there is a volume group {group} already", hint="try again")
+        raise HostError(f"the volume group {group} exists already", hint="try again")
 
 
-def _read_back(site: Site, layer: Layer, members: tuple[Path, ...]) -> dict[str, str]:
+def _read_back(host: Host, layer: Layer, members: tuple[Path, ...]) -> dict[str, str]:
     fields = "lv_name,lv_size,segtype,stripes,chunk_size,zero,discards"
-    rows = {row["lv_name"]: row for row in lvm_report(site.host, "lvs", members, fields)}
+    rows = {row["lv_name"]: row for row in lvm_report(host, "lvs", members, fields)}
     kind, volume = layer.kind.value, rows[VOLUME]
     seen = {f"{kind}__size": volume["lv_size"], f"{kind}__segment_type": volume["segtype"]}
     wanted = "thin" if layer.kind is LayerKind.LVMTHIN else "linear"

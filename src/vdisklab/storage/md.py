@@ -13,8 +13,7 @@ from vdisklab.host.deadline import wait_until
 from vdisklab.host.kernelfile import read_text
 from vdisklab.host.ledger import Kind
 from vdisklab.path.disk_path import Layer
-from vdisklab.storage.site import Site
-from vdisklab.storage.target import Target
+from vdisklab.storage.site import NO_PROPERTIES, Site, Target
 from vdisklab.storage.undo_members import arrays
 
 MDSTAT = Path("/proc/mdstat")
@@ -26,18 +25,21 @@ _MODULES = {"0": "raid0", "1": "raid1", "5": "raid456", "10": "raid10"}
 def array(site: Site, below: Target, layer: Layer, name: str, _capacity: int) -> Iterator[Target]:
     """An array of the layer's level over all members below.
 
-    It is told that its members agree (--assume-clean): the resync of a new array would be measured
-    along, and nothing that is on it yet is worth it. Slices of files are zeros, which agree.
+    --assume-clean skips the resync of a new array, which would disturb the measurement and protect
+    nothing: the array holds no data yet.
     """
     label, level = site.unique(name), str(layer.option("level"))
-    _require_means(site.host, level)
-    if label in (name for _, name in arrays(site.host)):
-        raise HostError(f"there is an array {label} already", hint="try again")
-    with site.tracked(Kind.ARRAY, label, devices=note(below.members)):
+    count = len(below.members)
+    site.observe(lambda: _require_level(site.host, level), planned=None)
+    site.observe(lambda: _require_free(site.host, label), planned=None)
+    devices = site.observe(lambda: note(below.members), planned="")
+    with site.tracked(Kind.ARRAY, label, devices=devices):
         site.run_uninterrupted(*create_command(label, level, below.members), timeout=120)
-        device = _device_of(site.host, label)
-        seen = _read_back(site.host, device, level, len(below.members))
-        yield below.above(device, is_block=True, **seen)
+        node = site.observe(lambda: _device_of(site.host, label), planned=Path("/dev/md") / label)
+        seen = site.observe(
+            lambda: _read_back(site.host, node, level, count), planned=NO_PROPERTIES
+        )
+        yield below.above(node, is_block=True, **seen)
 
 
 def create_command(label: str, level: str, members: Sequence[Path]) -> tuple[str, ...]:
@@ -58,7 +60,7 @@ def parse_export(text: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
-def _require_means(host: Host, level: str) -> None:
+def _require_level(host: Host, level: str) -> None:
     if host.which("mdadm") is None:
         raise HostError("mdadm is not installed", hint="apt-get install mdadm")
     module = _MODULES[level]
@@ -70,6 +72,11 @@ def _require_means(host: Host, level: str) -> None:
             f"this kernel has no software RAID of level {level}",
             hint=f"modprobe {module}; or try it in the lab: vdisklab lab run",
         )
+
+
+def _require_free(host: Host, label: str) -> None:
+    if label in (name for _, name in arrays(host)):
+        raise HostError(f"the array {label} exists already", hint="try again")
 
 
 def _device_of(host: Host, label: str) -> Path:

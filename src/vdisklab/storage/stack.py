@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, in_memory
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
-from vdisklab.storage.arc import limited_arc
 from vdisklab.storage.device import whole_devices
+from vdisklab.storage.filesystem import filesystem, tmpfs
 from vdisklab.storage.loop import loop_device, side_by_side
-from vdisklab.storage.registry import BUILDERS
+from vdisklab.storage.lvm import logical_volume
+from vdisklab.storage.md import array
 from vdisklab.storage.room import capacity_above, require_room, size_for
-from vdisklab.storage.site import Site
-from vdisklab.storage.target import Target
-from vdisklab.storage.tmpfs import tmpfs
+from vdisklab.storage.site import Site, Target
+from vdisklab.storage.zfs import dataset, limited_arc, volume
 
 _ZFS = (LayerKind.ZFS, LayerKind.ZVOL)
 
@@ -32,7 +32,7 @@ def build_stack(
 ) -> Iterator[Target]:
     """The target on top of `layers`, with room for `capacity` bytes.
 
-    No layers: the site's directory itself, or the first device of the ground. Half a stack is
+    No layers: the site's directory itself, or the first backing device. Half a stack is
     taken down before an error leaves. `allocate` False makes thin slices below, for trials that
     write next to nothing.
     """
@@ -68,9 +68,28 @@ def _bottom(
     if in_memory(layers):
         return built.enter_context(tmpfs(site, f"{name}-tmpfs", size))
     if allocate:
-        require_room(site.directory, size * disks, f"the stack {'/'.join(map(str, layers))}")
+        what = f"the stack {'/'.join(map(str, layers))}"
+        site.observe(lambda: require_room(site.directory, size * disks, what), planned=None)
     slices = [
         built.enter_context(loop_device(site, slice_name, size, allocate=allocate))
         for slice_name in ([name] if disks == 1 else [f"{name}.{n}" for n in range(disks)])
     ]
     return side_by_side(slices)
+
+
+Builder = Callable[[Site, Target, Layer, str, int], AbstractContextManager[Target]]
+"""(site, target below, layer, a name that is free in the site, bytes to offer) -> the target above.
+
+The target exists for as long as the block lasts.
+"""
+
+BUILDERS: Mapping[LayerKind, Builder] = {
+    LayerKind.EXT4: filesystem,
+    LayerKind.XFS: filesystem,
+    LayerKind.BTRFS: filesystem,
+    LayerKind.LVM: logical_volume,
+    LayerKind.LVMTHIN: logical_volume,
+    LayerKind.MD: array,
+    LayerKind.ZFS: dataset,
+    LayerKind.ZVOL: volume,
+}

@@ -16,10 +16,9 @@ from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mount_at
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.options import LAYER_OPTIONS
-from vdisklab.storage.arc import arc_facts
 from vdisklab.storage.direct import directness
-from vdisklab.storage.site import Site
-from vdisklab.storage.target import Target
+from vdisklab.storage.site import NO_PROPERTIES, Site, Target
+from vdisklab.units import format_bytes
 
 DATASET = "disk"
 _NODE_SECONDS = 30.0
@@ -32,41 +31,57 @@ _PROPERTIES = ("recordsize", "volblocksize", "compression", "sync", "primarycach
 def dataset(site: Site, below: Target, layer: Layer, name: str, _capacity: int) -> Iterator[Target]:
     """A dataset in a new pool, mounted in the site's directory."""
     pool, mountpoint = site.unique(name), site.directory / name
-    _require_means(site.host, pool)
-    known = known_properties(site.host)
+    site.observe(lambda: _require_new_pool(site.host, pool), planned=None)
+    known = known_properties(site.host, layer)
+    devices = site.observe(lambda: note(below.members), planned="")
     with site.tracked(Kind.DIRECTORY, mountpoint):
-        mountpoint.mkdir()
-        with site.tracked(Kind.POOL, pool, devices=note(below.members)):
+        site.run("mkdir", mountpoint)
+        with site.tracked(Kind.POOL, pool, devices=devices):
             site.run_uninterrupted(*pool_command(layer, pool, below.members, known), timeout=120)
             with site.tracked(Kind.MOUNT, mountpoint):
-                site.run_uninterrupted(
-                    *dataset_command(layer, pool, mountpoint, known), timeout=120
-                )
-                mount = mount_at(mountpoint)
-                if mount is None or "zfs" not in mount.filesystem:
-                    raise HostError(
-                        f"{mountpoint} is not a mounted dataset although zfs said so",
-                        hint="something else mounted over it (`findmnt`): choose another --dir",
-                    )
-                seen = _read_back(site.host, layer, pool, known)
-                seen["zfs__o_direct"] = directness(site, mountpoint, below.members)
+                creation = dataset_command(layer, pool, mountpoint, known)
+                site.run_uninterrupted(*creation, timeout=120)
+
+                def read_back() -> dict[str, str]:
+                    _require_mounted(mountpoint)
+                    seen = _read_back(site.host, layer, pool, known)
+                    return {**seen, "zfs__o_direct": directness(site, mountpoint, below.members)}
+
+                seen = site.observe(read_back, planned=NO_PROPERTIES)
                 yield below.above(mountpoint, is_block=False, **seen)
+
+
+def _require_mounted(mountpoint: Path) -> None:
+    mount = mount_at(mountpoint)
+    if mount is None or "zfs" not in mount.filesystem:
+        raise HostError(
+            f"{mountpoint} is not a mounted dataset although zfs succeeded",
+            hint="something else mounted over it (`findmnt`): choose another --dir",
+        )
 
 
 @contextmanager
 def volume(site: Site, below: Target, layer: Layer, name: str, capacity: int) -> Iterator[Target]:
     """A ZFS volume of `capacity` bytes in a new pool, with its room reserved."""
     pool = site.unique(name)
-    _require_means(site.host, pool)
-    _require_volumes()
-    known = known_properties(site.host)
-    with site.tracked(Kind.POOL, pool, devices=note(below.members)):
+    site.observe(lambda: _require_new_pool(site.host, pool), planned=None)
+    site.observe(_require_volumes, planned=None)
+    known = known_properties(site.host, layer)
+    devices = site.observe(lambda: note(below.members), planned="")
+    with site.tracked(Kind.POOL, pool, devices=devices):
         site.run_uninterrupted(*pool_command(layer, pool, below.members, known), timeout=120)
         site.run_uninterrupted(*volume_command(layer, pool, capacity, known), timeout=120)
-        node = Path("/dev/zvol") / pool / DATASET
-        wait_until(node.exists, timeout=_NODE_SECONDS, what=f"device {node}")
-        seen = _read_back(site.host, layer, pool, known)
-        yield below.above(node.resolve(), is_block=True, **seen)
+        link = Path("/dev/zvol") / pool / DATASET
+        node = site.observe(lambda: _node(link), planned=link)
+        seen = site.observe(
+            lambda: _read_back(site.host, layer, pool, known), planned=NO_PROPERTIES
+        )
+        yield below.above(node, is_block=True, **seen)
+
+
+def _node(link: Path) -> Path:
+    wait_until(link.exists, timeout=_NODE_SECONDS, what=f"device {link}")
+    return link.resolve()
 
 
 def pool_command(
@@ -98,10 +113,15 @@ def volume_command(layer: Layer, pool: str, size: int, known: frozenset[str]) ->
     return ("zfs", "create", "-V", str(size), *_settings(layer, known), f"{pool}/{DATASET}")
 
 
-def known_properties(host: Host) -> frozenset[str]:
-    """The properties that this version of ZFS has, from the lists in its own help."""
-    texts = [host.run(program, "get", allowed=range(1, 3)).stderr for program in ("zpool", "zfs")]
-    return parse_properties("\n".join(texts))
+def known_properties(host: Host, layer: Layer) -> frozenset[str]:
+    """The properties that this version of ZFS has, from the lists in its own help.
+
+    Where no ZFS is installed, which only a plan survives: all that the layer has options for.
+    """
+    if host.which("zpool") is None or host.which("zfs") is None:
+        return frozenset(LAYER_OPTIONS[layer.kind])
+    usages = [host.run(program, "get", allowed=range(1, 3)).stderr for program in ("zpool", "zfs")]
+    return parse_properties("\n".join(usages))
 
 
 def parse_properties(usage: str) -> frozenset[str]:
@@ -151,9 +171,9 @@ def require_zfs(host: Host) -> tuple[str, ...]:
         )
 
 
-def _require_means(host: Host, pool: str) -> None:
+def _require_new_pool(host: Host, pool: str) -> None:
     if pool in require_zfs(host):
-        raise HostError(f"there is a pool {pool} already", hint="try again")
+        raise HostError(f"the pool {pool} exists already", hint="try again")
 
 
 def _require_volumes(module: Path = Path("/sys/module/zfs")) -> None:
@@ -210,3 +230,62 @@ def _require_asked(layer: Layer, seen: Mapping[str, str]) -> None:
                 f"{layer.kind} has {option}={found} instead of {schema[option].format(value)}",
                 hint="this version of ZFS does not do it; leave the option out",
             )
+
+
+PARAMETER = Path("/sys/module/zfs/parameters/zfs_arc_max")
+STATISTICS = Path("/proc/spl/kstat/zfs/arcstats")
+_SETTLE_SECONDS = 10.0
+
+
+def parse_arcstats(text: str) -> dict[str, int]:
+    """The counters of a kstat table: `name type data` lines after two of header."""
+    rows = (line.split() for line in text.splitlines()[2:])
+    return {row[0]: int(row[2]) for row in rows if len(row) == 3}
+
+
+def arc_facts() -> dict[str, str]:
+    """Size and limit of the cache now, in bytes; empty where the kernel does not tell."""
+    text = read_text(STATISTICS)
+    if text is None:
+        return {}
+    counters = parse_arcstats(text)
+    return {"arc_size": str(counters["size"]), "arc_limit": str(counters["c_max"])}
+
+
+@contextmanager
+def limited_arc(site: Site, limit: int) -> Iterator[None]:
+    """Limits the cache to `limit` bytes while the context is open.
+
+    Raises HostError where there is no such limit, or ZFS does not follow it.
+    """
+    before = site.observe(_arc_setting, planned=("", ""))
+    with site.tracked(Kind.ARC, PARAMETER, parameter=before[0], effective=before[1]):
+        site.observe(lambda: _limit_arc(limit), planned=None)
+        yield
+
+
+def _arc_setting() -> tuple[str, str]:
+    """The module's parameter, and the limit in effect."""
+    facts, parameter = arc_facts(), read_text(PARAMETER)
+    if not facts or parameter is None:
+        raise HostError(
+            "the size of ZFS's cache cannot be set here: the module is not loaded, or it is not "
+            "the kernel's ZFS",
+            hint="leave --arc out, or `modprobe zfs`",
+        )
+    return parameter, facts["arc_limit"]
+
+
+def _limit_arc(limit: int) -> None:
+    try:
+        PARAMETER.write_text(str(limit))
+    except OSError as error:
+        raise HostError(
+            f"{PARAMETER} cannot be written: {error.strerror}",
+            hint="leave --arc out, or load the kernel's zfs module: only it has this parameter",
+        ) from error
+    wait_until(
+        lambda: arc_facts()["arc_limit"] == str(limit),
+        timeout=_SETTLE_SECONDS,
+        what=f"limit of {format_bytes(limit)} on ZFS's cache (the kernel's log says why)",
+    )

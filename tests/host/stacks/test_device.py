@@ -16,9 +16,8 @@ from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.device import require_usable, whole_devices
 from vdisklab.storage.image import image_file, random_source
-from vdisklab.storage.site import Site
+from vdisklab.storage.site import Site, Target
 from vdisklab.storage.stack import build_stack
-from vdisklab.storage.target import Target
 from vdisklab.storage.undo import UNDO
 
 from .conftest import MIB, Attach

@@ -17,8 +17,7 @@ from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.path.disk_path import parse_path
-from vdisklab.storage.site import open_site
-from vdisklab.storage.target import Target
+from vdisklab.storage.site import Target, open_site
 from vdisklab.storage.undo import UNDO
 from vdisklab.storage.zfs import dataset
 

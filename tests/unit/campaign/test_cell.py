@@ -20,9 +20,8 @@ from vdisklab.campaign.cell import (
     measure_cell,
     storage_checks,
 )
-from vdisklab.campaign.host_stacks import ActiveStack, HostStacks
+from vdisklab.campaign.host_stacks import ActiveStack, HostStacks, Stack, image_key
 from vdisklab.campaign.runner import RunTag, campaign_runs
-from vdisklab.campaign.stacks import Stack, image_key
 from vdisklab.campaign.state import StateError, set_page_cache
 from vdisklab.errors import DirtyHostError
 from vdisklab.guest.machine import Machine
@@ -38,8 +37,7 @@ from vdisklab.plan.profile import Profile
 from vdisklab.progress import MeasurementStarted, RunFinished, Throughput, silent
 from vdisklab.results.model import FailureKind, Origin, Run
 from vdisklab.storage.image import ImageFile
-from vdisklab.storage.site import open_site
-from vdisklab.storage.target import Target
+from vdisklab.storage.site import Target, open_site
 from vdisklab.workload.fio import Fio
 
 from .plans import a_plan
@@ -98,7 +96,10 @@ def opened(
                 seen = {"image.virtual_size": str(SIZE), "image.mapped": str(SIZE)}
                 made = ImageFile(image, False, key.format.value, SIZE, seen, (image,))
                 target = Target(image.parent, is_block=False)
-                workshop.standing[Stack((), is_block=False)] = ActiveStack(target, {key: made})
+                stack_below = Stack((), is_block=False)
+                workshop._active[stack_below] = ActiveStack(
+                    stack_below, target, ExitStack(), {key: made}
+                )
             pool = GuestPool(stable.start, events.append)
             return CampaignContext(plan, workshop, pool, Accelerator.TCG, events.append), events
 

@@ -10,8 +10,8 @@ from vdisklab.campaign.estimate import (
     room_needed,
     run_seconds,
 )
+from vdisklab.campaign.host_stacks import stacks_of
 from vdisklab.campaign.schedule import schedule
-from vdisklab.campaign.stacks import stacks_of
 from vdisklab.errors import HostError
 from vdisklab.path.segments import PageCache
 from vdisklab.storage.room import require_guest_memory, require_memory

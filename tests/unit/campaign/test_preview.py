@@ -10,6 +10,7 @@ import pytest
 
 from vdisklab.campaign.preview import CellCommands, preview_cell
 from vdisklab.guest.qemu.argv import BootFiles
+from vdisklab.host.command import LocalHost
 from vdisklab.path.backing import BackingDevices
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.profile import MeasurementPlan
@@ -21,7 +22,7 @@ BOOT = BootFiles(Path("/c/kernel"), Path("/c/initrd"), Path("/c/root"), "console
 
 def preview(path: str) -> CellCommands:
     plan = a_plan(path)
-    return preview_cell(plan, plan.cells[0], BOOT, Accelerator.TCG)
+    return preview_cell(LocalHost(), plan, plan.cells[0], BOOT, Accelerator.TCG)
 
 
 def programs(commands: tuple[str, ...]) -> list[str]:
@@ -31,10 +32,11 @@ def programs(commands: tuple[str, ...]) -> list[str]:
 def test_a_stack_an_image_and_a_plugged_disk() -> None:
     shown = preview("xfs/qcow2/none")
     assert programs(shown.host) == [
+        "dd",
         "fallocate",
         "losetup",
-        "mkfs.xfs",
         "mkdir",
+        "mkfs.xfs",
         "mount",
         "qemu-img",
         "qemu-img",
@@ -68,21 +70,24 @@ def test_the_host_needs_no_guest() -> None:
     assert shown.qemu is None
     assert shown.qmp == ()
     (measurement,) = shown.measurements
-    assert "--filename=/w/vdisklab-RUN/stack-0/image.raw" in measurement
+    assert "--filename=/w/vdisklab-RUN/stack0-0/image0.raw" in measurement
 
 
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("tmpfs/raw", "mkdir mount qemu-img qemu-img"),
-        ("lvm/none", "fallocate losetup vgcreate lvcreate qemu-img"),
-        ("lvmthin/none", "fallocate losetup vgcreate lvcreate lvcreate qemu-img"),
-        ("md:level=5/none", "fallocate losetup fallocate losetup fallocate losetup mdadm qemu-img"),
-        ("zfs/raw/writeback", "fallocate losetup zpool zfs qemu-img qemu-img"),
-        ("zvol:raid=mirror/none", "fallocate losetup fallocate losetup zpool zfs qemu-img"),
+        ("tmpfs/raw", "dd mkdir mount qemu-img qemu-img"),
+        ("lvm/none", "dd fallocate losetup vgcreate lvcreate qemu-img"),
+        ("lvmthin/none", "dd fallocate losetup vgcreate lvcreate lvcreate qemu-img"),
+        (
+            "md:level=5/none",
+            "dd fallocate losetup fallocate losetup fallocate losetup mdadm qemu-img",
+        ),
+        ("zfs/raw/writeback", "dd fallocate losetup mkdir zpool zfs qemu-img qemu-img"),
+        ("zvol:raid=mirror/none", "dd fallocate losetup fallocate losetup zpool zfs qemu-img"),
         (
             "md/ext4/raw",
-            "fallocate losetup fallocate losetup mdadm mkfs.ext4 mkdir mount qemu-img qemu-img",
+            "dd fallocate losetup fallocate losetup mdadm mkdir mkfs.ext4 mount qemu-img qemu-img",
         ),
     ],
 )
@@ -93,10 +98,10 @@ def test_each_stack_from_the_bottom(path: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("path", "top"),
     [
-        ("lvm/none", "/dev/vdl_RUN_stack_0/disk"),
-        ("zvol/none", "/dev/zvol/vdl_RUN_stack_0/disk"),
-        ("md/none", "/dev/md/vdl_RUN_stack_0"),
-        ("zfs/raw/writeback", "/w/vdisklab-RUN/stack-0/image.raw"),
+        ("lvm/none", "/dev/vdl_RUN_stack0_0/disk"),
+        ("zvol/none", "/dev/zvol/vdl_RUN_stack0_0/disk"),
+        ("md/none", "/dev/md/vdl_RUN_stack0_0"),
+        ("zfs/raw/writeback", "/w/vdisklab-RUN/stack0-0/image0.raw"),
     ],
 )
 def test_what_is_filled_and_plugged_is_the_top_of_the_stack(path: str, top: str) -> None:
@@ -107,10 +112,10 @@ def test_what_is_filled_and_plugged_is_the_top_of_the_stack(path: str, top: str)
 
 def test_a_device_of_the_users_is_wiped_and_taken_whole() -> None:
     plan = replace(a_plan("xfs/raw/none"), backing=BackingDevices((Path("/dev/sdx"),)))
-    shown = preview_cell(plan, plan.cells[0], BOOT, Accelerator.TCG)
-    assert shown.host[0] == "wipefs --all --quiet /dev/sdx"
-    assert programs(shown.host)[:4] == ["wipefs", "mkfs.xfs", "mkdir", "mount"]
-    assert shlex.split(shown.host[1])[-1] == "/dev/sdx"
+    shown = preview_cell(LocalHost(), plan, plan.cells[0], BOOT, Accelerator.TCG)
+    assert shown.host[1] == "wipefs --all --quiet /dev/sdx"
+    assert programs(shown.host)[:5] == ["dd", "wipefs", "mkdir", "mkfs.xfs", "mount"]
+    assert shlex.split(shown.host[3])[-1] == "/dev/sdx"
 
 
 def test_a_measurement_on_files_makes_its_file_system_first() -> None:
@@ -121,7 +126,7 @@ def test_a_measurement_on_files_makes_its_file_system_first() -> None:
     ):
         plan = a_plan(path)
         plan = replace(plan, profile=replace(plan.profile, measurements=(files,)))
-        shown = preview_cell(plan, plan.cells[0], BOOT, Accelerator.TCG)
+        shown = preview_cell(LocalHost(), plan, plan.cells[0], BOOT, Accelerator.TCG)
         assert programs(shown.measurements) == programs_run
         assert "--directory=" in shown.measurements[-1]
 

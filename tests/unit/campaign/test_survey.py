@@ -56,6 +56,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     made = Programs(directory)
     made.prints("qemu-system-x86_64", said("device-help"))
     made.prints("qemu-img", said("qemu-img-help"), status=1)
+    for program in ("truncate", "mkdir"):
+        (directory / program).symlink_to(f"/bin/{program}")
     monkeypatch.setenv("PATH", str(directory))
     return made
 

@@ -16,14 +16,13 @@ from vdisklab.errors import CommandError, DirtyHostError, HostError
 from vdisklab.host.ledger import Entry, Kind, open_ledger
 from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.storage import lvm, md, undo_members, zfs
-from vdisklab.storage.arc import parse_arcstats
 from vdisklab.storage.lvm import group_command, pool_command, volume_command
 from vdisklab.storage.md import create_command, parse_export
-from vdisklab.storage.site import Site, open_site
-from vdisklab.storage.target import Target
+from vdisklab.storage.site import Site, Target, open_site
 from vdisklab.storage.undo import UNDO
 from vdisklab.storage.zfs import (
     dataset_command,
+    parse_arcstats,
     parse_properties,
     parse_raid,
 )
@@ -226,14 +225,14 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_made(
     assert isinstance(host, Programs)
     host.group = scripted.unique("s-0")
     with (
-        pytest.raises(HostError, match=f"there is a volume group {host.group} already"),
+        pytest.raises(HostError, match=f"the volume group {host.group} exists already"),
         lvm.logical_volume(scripted, below, layer("lvm"), "s-0", MIB),
     ):
         pytest.fail("not reached")
-    monkeypatch.setattr(md, "_require_means", lambda host, level: None)
+    monkeypatch.setattr(md, "_require_level", lambda host, level: None)
     monkeypatch.setattr(md, "arrays", lambda host: [(Path("/dev/md9"), scripted.unique("s-0"))])
     with (
-        pytest.raises(HostError, match=r"there is an array vdl_\w+ already"),
+        pytest.raises(HostError, match=r"the array vdl_\w+ exists already"),
         md.array(scripted, below, layer("md:level=1"), "s-0", MIB),
     ):
         pytest.fail("not reached")

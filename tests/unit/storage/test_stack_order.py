@@ -10,7 +10,7 @@ from vdisklab.errors import CommandError, DirtyHostError, HostError
 from vdisklab.host.ledger import Kind, open_ledger, pending
 from vdisklab.host.mounts import Mount
 from vdisklab.path.disk_path import Layer, parse_path
-from vdisklab.storage import filesystem, image, room, tmpfs
+from vdisklab.storage import filesystem, image, room
 from vdisklab.storage.filesystem import mkfs_command, mount_command
 from vdisklab.storage.image import create_command, fill_command
 from vdisklab.storage.room import size_for
@@ -100,7 +100,7 @@ def test_another_file_system_than_asked_is_an_error(
 
 
 def test_tmpfs_needs_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tmpfs, "available_memory", lambda: 1 * MIB)
+    monkeypatch.setattr(filesystem, "available_memory", lambda: 1 * MIB)
     with pytest.raises(HostError, match=r"needs .* of memory .*, and 1\.0 MiB is available"):
         build(ScriptedHost(), tmp_path, "tmpfs")
 

@@ -21,8 +21,7 @@ from vdisklab.host.syscalls import attach_loop
 from vdisklab.powercut.recording.log import Log, LogError, mark_text
 from vdisklab.powercut.recording.trace import Trace
 from vdisklab.storage.loop import read_direct_io, require_flushes
-from vdisklab.storage.site import Site
-from vdisklab.storage.target import Target
+from vdisklab.storage.site import Site, Target
 from vdisklab.units import GIB
 
 TARGET = "log-writes"
@@ -100,7 +99,7 @@ def mapped_disk(site: Site, name: str, size: int, log: Path) -> Iterator[tuple[T
             with site.tracked(Kind.MAPPED, device):
                 site.host.run("dmsetup", "create", device, "--table", table(size, *disks))
                 _require_mapped(site.host, device)
-                direct = _on(read_direct_io(site, Path(disks[0])))
+                direct = _on(read_direct_io(site.host, Path(disks[0])))
                 seen = {"loop.direct_io": direct, DISK_LOG: target}
                 yield Target(Path("/dev/mapper") / device, True, seen), MarkTail(site.host, device)
 

@@ -22,8 +22,7 @@ from vdisklab.powercut.cutting.memory import memory_full
 from vdisklab.powercut.recording.diskserver import FULL, READY, Lies
 from vdisklab.powercut.recording.dmlog import MarkTail
 from vdisklab.storage.loop import read_direct_io, require_flushes
-from vdisklab.storage.site import Site
-from vdisklab.storage.target import Target
+from vdisklab.storage.site import Site, Target
 
 _START_SECONDS = 30.0
 _END_SECONDS = 60.0
@@ -85,7 +84,7 @@ def logged_disk(
             with site.tracked(Kind.LOOP, mountpoint):
                 device = Path(attach_loop(mountpoint, direct_io=direct_io))
                 require_flushes(device)
-                seen = "on" if read_direct_io(site, device) else "off"
+                seen = "on" if read_direct_io(site.host, device) else "off"
                 yield LoggedDisk(Target(device, True, {"loop.direct_io": seen}), log, size)
             # The server ends with its mount: unmounted here, awaited by `_server`.
             site.host.run("umount", mountpoint)

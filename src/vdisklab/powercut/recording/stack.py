@@ -19,9 +19,9 @@ from vdisklab.powercut.recording.logdisk import HONEST, LoggedBy, LoggedDisk, lo
 from vdisklab.powercut.recording.trace import FILLED
 from vdisklab.powercut.sectors import SECTOR, make_sectors
 from vdisklab.storage.image import ImageFile, image_file
-from vdisklab.storage.registry import BUILDERS
 from vdisklab.storage.room import size_for
 from vdisklab.storage.site import Site
+from vdisklab.storage.stack import BUILDERS
 from vdisklab.storage.zfs import DATASET
 from vdisklab.units import MIB
 

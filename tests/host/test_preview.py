@@ -1,0 +1,87 @@
+"""`plan --commands` prints what a run executes: the builders run once for real, once recorded."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.campaign.plans import a_plan
+from vdisklab.campaign.host_stacks import HostStacks
+from vdisklab.campaign.preview import preview_cell
+from vdisklab.host.command import Completed, LocalHost, PathArg
+from vdisklab.host.ledger import open_ledger
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.guest import Accelerator
+from vdisklab.progress import silent
+from vdisklab.storage.image import random_source
+from vdisklab.storage.site import open_site
+
+pytestmark = pytest.mark.host
+
+# Programs that only look.
+_LOOKING = re.compile(
+    r"losetup --json|qemu-img (info|map)|xfs_info|z(fs|pool) (get|list|status)|modprobe|lsblk|blkid"
+)
+
+
+class LoggingHost(LocalHost):
+    """Runs programs, and remembers those that change something."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def run(
+        self,
+        *argv: PathArg,
+        timeout: float = 60.0,
+        allowed: Collection[int] = (0,),
+        stdin: str | None = None,
+        watch: Callable[[int], None] | None = None,
+    ) -> Completed:
+        line = shlex.join(map(str, argv))
+        if not _LOOKING.match(line):
+            self.lines.append(line)
+        return super().run(*argv, timeout=timeout, allowed=allowed, stdin=stdin, watch=watch)
+
+
+def built(plan: CampaignPlan, state: Path) -> list[str]:
+    """What building the plan's only cell runs, with a run's identifiers as in a preview."""
+    host = LoggingHost()
+    with (
+        open_ledger(state) as ledger,
+        open_site(host, ledger, plan.directory) as site,
+        random_source(site, plan.size_bytes) as source,
+    ):
+        stacks = HostStacks(site, plan, source, silent)
+        with stacks.image_for(plan.cells[0].path):
+            lines = "\n".join(host.lines).replace(ledger.run_id, "RUN")
+        stacks.close()
+    return re.sub(r"/dev/loop\d+", "/dev/loop", lines).splitlines()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "ext4:data=writeback/raw/none",
+        "xfs:reflink=off/qcow2:cluster_size=128k/writeback",
+        "btrfs:compress=zstd/qcow2:preallocation=metadata/writeback",
+        "tmpfs/raw/writeback",
+        "raw:preallocation=off/writeback",
+        "xfs/host",
+    ],
+)
+def test_the_commands_of_a_plan_are_those_of_a_run(path: str, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    plan = replace(a_plan(path), directory=work)
+    shown = preview_cell(LocalHost(), plan, plan.cells[0], None, Accelerator.TCG).host
+    planned = [re.sub(r"/dev/loop-[\w.]+", "/dev/loop", line) for line in shown]
+    real = built(plan, tmp_path / "state")
+    if ":preallocation=off" in path or "metadata" in path:
+        real = [line for line in real if not line.startswith("dd ")]  # for other cells' images
+    assert planned == real
