@@ -31,6 +31,7 @@ from vdisklab.analysis.diagnostics.stability import (
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.rank import rank
 from vdisklab.analysis.summary import summarise
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Direction
 
 BLOCKS = 10
@@ -63,7 +64,7 @@ def observations(cells: int) -> Observations:
         block=block.ravel(),
         measure=measure.ravel(),
         value=np.exp(logs).ravel(),
-        cells=names,
+        cells=tuple(map(MeasuredCell, names)),
         blocks=tuple(f"c/{number:04d}" for number in range(BLOCKS)),
         measures=measures,
     )

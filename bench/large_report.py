@@ -101,7 +101,7 @@ def runs(cells: int, blocks: int) -> Iterator[Run]:
             speeds = np.exp(level[place] + rng.normal(0, 0.05, len(NAMES)))
             yield Run(
                 f"{block:02x}{place:06x}", CAMPAIGN.id, cell.fingerprint, named[place],
-                cell.page_cache.value, block, number,
+                cell.page_cache, block, number,
                 Origin.HOST if path.on_host else Origin.GUEST, clock, 50.0,
                 None if path.on_host else "kvm", "a disk",
                 (Check("O_DIRECT", "on", "on"), Check("write cache", "write back", "write back")),

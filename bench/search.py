@@ -40,9 +40,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vdisklab.analysis.observations import Floats, MeasureKey, cell_label, observe
+from vdisklab.analysis.observations import Floats, MeasureKey, observe
 from vdisklab.analysis.rank import rank
 from vdisklab.analysis.search import Rules, SearchState, goodness, look, next_cells
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.export import read_export
 from vdisklab.results.model import Run
 
@@ -255,10 +256,9 @@ def recorded(file: Path, measure: MeasureKey) -> list[Campaign]:
     whole = np.isfinite(logs).all(axis=1)
     if not whole.any():
         raise ValueError(f"{file} has no cell with {measure} in every block")
-    seconds: dict[str, list[float]] = {}
+    seconds: dict[MeasuredCell, list[float]] = {}
     for run in candidates:
-        label = cell_label(run.path, run.page_cache)
-        seconds.setdefault(label, []).append(run.wall_seconds or 0.0)
+        seconds.setdefault(run.measured_cell, []).append(run.wall_seconds or 0.0)
     cost = np.array([float(np.mean(seconds[cell])) for cell in observations.cells])[whole]
     kept = logs[whole]
     noise = float(np.median(_deviations(kept)))

@@ -23,10 +23,9 @@ from vdisklab.analysis.observations import (
     Floats,
     MeasureKey,
     Observations,
-    cell_label,
     logarithms,
 )
-from vdisklab.path.cell import Cell
+from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.plan.guest import Accelerator
 from vdisklab.results.model import Origin
 
@@ -97,14 +96,14 @@ class _Grids:
 
     def __init__(self, observations: Observations) -> None:
         self._observations = observations
-        self._rows = {cell: row for row, cell in enumerate(observations.cells)}
+        self._rows = observations.place
         self._logs: dict[MeasureKey, Floats] = {}
 
     def row(self, cell: Cell, measure: MeasureKey) -> Floats | None:
         """The cell's logarithms by block; None when nothing of it was measured."""
         if measure not in self._logs:
             self._logs[measure] = logarithms(self._observations.grid(measure))
-        row = self._rows.get(cell.label)
+        row = self._rows.get(cell.measured)
         if row is None:
             return None
         logs: Floats = self._logs[measure][row]
@@ -119,8 +118,8 @@ class _Grids:
 def _measured(
     claim: Claim,
     grids: _Grids,
-    voids: Mapping[str, Void],
-    failed: Mapping[str, str],
+    voids: Mapping[MeasuredCell, Void],
+    failed: Mapping[MeasuredCell, str],
     alpha: float,
 ) -> tuple[ClaimAnswer, Floats]:
     """The claim with its ratio, not decided yet, and the mean log ratio of each whole block."""
@@ -130,7 +129,7 @@ def _measured(
     logs = nothing if missing else _whole_blocks(claim, grids)
     if not len(logs):
         lacking = missing or claim.cells
-        failures = tuple(failed[cell.label] for cell in lacking if cell.label in failed)
+        failures = tuple(failed[cell.measured] for cell in lacking if cell.measured in failed)
         failures += _without_number(claim, grids)
         answer = ClaimAnswer(claim, ClaimVerdict.NOT_MEASURED, missing=lacking, failures=failures)
         return answer, nothing
@@ -231,32 +230,32 @@ def _decided(
     return replace(answer, p_adjusted=adjusted, more_blocks=more)
 
 
-def _voids(runs: Sequence[Outline]) -> dict[str, Void]:
+def _voids(runs: Sequence[Outline]) -> dict[MeasuredCell, Void]:
     """By cell: whether any of its measured runs was emulated or ran in a lab."""
-    found: dict[str, Void] = {}
+    found: dict[MeasuredCell, Void] = {}
     for run in runs:
         if run.failure is None:
-            label = cell_label(run.path, run.page_cache)
+            cell = run.measured_cell
             if run.origin == Origin.LAB:
-                found[label] = Void.LAB
+                found[cell] = Void.LAB
             elif run.accelerator == Accelerator.TCG:
-                found.setdefault(label, Void.EMULATION)
+                found.setdefault(cell, Void.EMULATION)
     return found
 
 
-def _void(claim: Claim, voids: Mapping[str, Void]) -> Void | None:
+def _void(claim: Claim, voids: Mapping[MeasuredCell, Void]) -> Void | None:
     if not claim.absolute:
         return None
-    found = [voids[cell.label] for cell in claim.cells if cell.label in voids]
+    found = [voids[cell.measured] for cell in claim.cells if cell.measured in voids]
     return (Void.LAB if Void.LAB in found else found[0]) if found else None
 
 
-def _failures(runs: Sequence[Outline]) -> dict[str, str]:
+def _failures(runs: Sequence[Outline]) -> dict[MeasuredCell, str]:
     """By cell: why its last failed run failed."""
     ordered = sorted(runs, key=lambda run: (run.started, run.id))
     return {
-        label: f"{label}: {run.failure.sentence}"
+        cell: f"{cell}: {run.failure.sentence}"
         for run in ordered
         if run.failure is not None
-        for label in [cell_label(run.path, run.page_cache)]
+        for cell in [run.measured_cell]
     }

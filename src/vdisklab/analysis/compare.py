@@ -11,6 +11,7 @@ from vdisklab.analysis.distributions import t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
 from vdisklab.analysis.summary import Summary, known, summarise
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 
 PRECISION = 1e-9
@@ -123,7 +124,7 @@ def holm(p: Floats) -> Floats:
 
 
 def compare_cells(
-    observations: Observations, a: str, b: str, alpha: float = 0.05
+    observations: Observations, a: MeasuredCell, b: MeasuredCell, alpha: float = 0.05
 ) -> tuple[Comparison, ...]:
     """Every measure that both cells have, in the order of the measures' names.
 
@@ -156,8 +157,8 @@ def compare_cells(
 
 
 def against_baseline(
-    observations: Observations, measure: MeasureKey, baseline: str, level: float = 0.95
-) -> dict[str, Ratio]:
+    observations: Observations, measure: MeasureKey, baseline: MeasuredCell, level: float = 0.95
+) -> dict[MeasuredCell, Ratio]:
     """Each cell's ratio to the baseline within blocks, for the cells that share a block with it.
 
     The intervals are for each cell alone; which cells differ for sure is what `rank` says.

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Direction, Series
 
 STALL_BELOW = 0.1
@@ -37,10 +38,10 @@ class Seen(Protocol):
 class Course:
     """One run's measurement over time: `values` are bytes per second in intervals of `interval` s.
 
-    `cell` is the label, `run` names campaign and block.
+    `run` names campaign and block.
     """
 
-    cell: str
+    cell: MeasuredCell
     run: str
     measurement: str
     direction: Direction
@@ -69,12 +70,12 @@ class Course:
 
 
 def courses(
-    seen: Iterable[Seen], labels: Mapping[str, str], measurements: Collection[str]
+    seen: Iterable[Seen], cells: Mapping[str, MeasuredCell], measurements: Collection[str]
 ) -> tuple[Course, ...]:
-    """The courses of some measurements under the cells' labels; `labels` is by fingerprint."""
+    """The courses of some measurements ; `cells` are by fingerprint."""
     return tuple(
         Course(
-            labels.get(each.cell, each.cell),
+            cells[each.cell],
             f"{each.campaign}/{each.block:04d}",
             each.measurement,
             each.series.direction,

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from vdisklab.path.cell import MeasuredCell
+
 
 class Tally(Protocol):
     """Sums over a cell's runs of one measurement; None where nobody could count."""
@@ -44,25 +46,27 @@ class Workings:
     `device_share` the bytes that reached the device for each one that was asked for.
     """
 
-    cell: str
+    cell: MeasuredCell
     flushes_per_1000: float | None
     device_flushes_per_1000: float | None
     cpu_per_operation: float | None
     device_share: float | None
 
 
-def workings(tallies: Iterable[Tally], labels: Mapping[str, str]) -> dict[str, Workings]:
-    """For each cell's label what its measurements add up to; `labels` is by fingerprint."""
-    groups: dict[str, list[Tally]] = {}
+def workings(
+    tallies: Iterable[Tally], cells: Mapping[str, MeasuredCell]
+) -> dict[MeasuredCell, Workings]:
+    """For each cell what its measurements add up to; `cells` are by fingerprint."""
+    groups: dict[MeasuredCell, list[Tally]] = {}
     for tally in tallies:
-        groups.setdefault(labels.get(tally.cell, tally.cell), []).append(tally)
-    return {label: _workings(label, group) for label, group in groups.items()}
+        groups.setdefault(cells[tally.cell], []).append(tally)
+    return {cell: _workings(cell, group) for cell, group in groups.items()}
 
 
-def _workings(label: str, group: list[Tally]) -> Workings:
+def _workings(cell: MeasuredCell, group: list[Tally]) -> Workings:
     operations = [tally.operations for tally in group]
     return Workings(
-        label,
+        cell,
         _share([tally.flushes for tally in group], operations, 1000),
         _share([tally.device_flushes for tally in group], operations, 1000),
         _share([tally.cpu_seconds for tally in group], operations, 1),

@@ -14,13 +14,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from vdisklab.analysis.observations import MeasureKey, Observations, logarithms
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction
 
 MIX = MeasureKey("score", Direction.NONE, "weighted_mix")
 
 
 def add_mix(
-    observations: Observations, baseline: str, weights: Mapping[MeasureKey, float]
+    observations: Observations, baseline: MeasuredCell, weights: Mapping[MeasureKey, float]
 ) -> Observations:
     """Adds the mix as one more measure; a cell that lacks one of its measures has none.
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.errors import PlanError
-from vdisklab.path.segments import PageCache
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import METRICS, Better, Direction, Metric, Run
 
 Floats = npt.NDArray[np.float64]
@@ -60,18 +60,18 @@ class MeasureKey:
 class Observations:
     """Columns of equal length; the codes index the vocabularies. What is missing has no row.
 
-    `cells` are labels (`ext4/raw/none`, `raw/writeback (warm)`), `blocks` names that are unique
-    over campaigns: block 1 of two campaigns is two blocks. Values are in the metric's SI unit.
+    `blocks` are names that are unique over campaigns: block 1 of two campaigns is two blocks.
+    Values are in the metric's SI unit.
     """
 
     cell: Codes
     block: Codes
     measure: Codes
     value: Floats
-    cells: tuple[str, ...]
+    cells: tuple[MeasuredCell, ...]
     blocks: tuple[str, ...]
     measures: tuple[MeasureKey, ...]
-    place: Mapping[str, int] = field(init=False, repr=False)
+    place: Mapping[MeasuredCell, int] = field(init=False, repr=False)
     """Where each cell stands in `cells`."""
 
     def __post_init__(self) -> None:
@@ -108,44 +108,31 @@ class Observations:
         return np.bincount(pairs // max(1, len(self.blocks)), minlength=len(self.cells))
 
 
-def cell_label(path: str, page_cache: str) -> str:
-    """The spelling of `plan.cell.Cell.label`, from the strings that a Run holds."""
-    return path if page_cache == PageCache.BYPASSED else f"{path} ({page_cache})"
-
-
-def split_label(label: str) -> tuple[str, str]:
-    """Disk path and page-cache state of a cell's label."""
-    path, opening, state = label.rpartition(" (")
-    if opening and state.endswith(")"):
-        return path, state[:-1]
-    return label, PageCache.BYPASSED.value
-
-
 def observe(runs: Iterable[Run]) -> Observations:
     """The numbers of all runs that did not fail; of a repeated run, those of the later one.
 
     A failed run may carry samples of the measurements before the failure. They are left out:
     a cell whose state is in doubt has no numbers. Values that are not finite are left out too.
     """
-    latest: dict[tuple[str, str, int], Run] = {}
+    latest: dict[tuple[MeasuredCell, str, int], Run] = {}
     for run in runs:
         if run.failure is None:
-            key = (cell_label(run.path, run.page_cache), run.campaign, run.block)
+            key = (run.measured_cell, run.campaign, run.block)
             known = latest.get(key)
             if known is None or (known.started, known.id) < (run.started, run.id):
                 latest[key] = run
-    numbers: dict[tuple[str, str, MeasureKey], float] = {}
-    for (label, campaign, block), run in latest.items():
+    numbers: dict[tuple[MeasuredCell, str, MeasureKey], float] = {}
+    for (cell, campaign, block), run in latest.items():
         for measurement in run.measurements:
             for sample in measurement.samples:
                 if math.isfinite(sample.value):
                     measure = MeasureKey(measurement.name, sample.direction, sample.metric)
-                    numbers[label, f"{campaign}/{block:04d}", measure] = sample.value
+                    numbers[cell, f"{campaign}/{block:04d}", measure] = sample.value
     return from_numbers(numbers)
 
 
-def from_numbers(numbers: Mapping[tuple[str, str, MeasureKey], float]) -> Observations:
-    """Observations of (cell label, block name, measure) -> value, with sorted vocabularies."""
+def from_numbers(numbers: Mapping[tuple[MeasuredCell, str, MeasureKey], float]) -> Observations:
+    """Observations of (cell, block name, measure) -> value, with sorted vocabularies."""
     cells = tuple(sorted({cell for cell, _, _ in numbers}))
     blocks = tuple(sorted({block for _, block, _ in numbers}))
     measures = tuple(sorted({measure for _, _, measure in numbers}))
@@ -163,7 +150,7 @@ def from_numbers(numbers: Mapping[tuple[str, str, MeasureKey], float]) -> Observ
     )
 
 
-def narrowed(observations: Observations, cells: Iterable[str]) -> Observations:
+def narrowed(observations: Observations, cells: Iterable[MeasuredCell]) -> Observations:
     """The observations of some cells alone; names that were not measured are passed over."""
     wanted = set(cells)
     kept = [place for place, cell in enumerate(observations.cells) if cell in wanted]
@@ -217,27 +204,27 @@ class Columns(Protocol):
         """Values in SI units."""
 
 
-def from_columns(columns: Columns, labels: Mapping[str, str]) -> Observations:
-    """The store's columns under the cells' labels, with sorted vocabularies.
+def from_columns(columns: Columns, cells: Mapping[str, MeasuredCell]) -> Observations:
+    """The store's columns with sorted vocabularies; `cells` are by fingerprint.
 
-    `labels` maps a cell's fingerprint to its label. The order in which the database gave its
+    The order in which the database gave its
     rows leaves no trace.
     """
-    names = [labels[cell] for cell in columns.cells]
+    measured = [cells[fingerprint] for fingerprint in columns.cells]
     keys = [MeasureKey.parse(measure) for measure in columns.measures]
-    cells, measures = tuple(sorted(set(names))), tuple(sorted(set(keys)))
-    place_of = {name: place for place, name in enumerate(cells)}
+    vocabulary, measures = tuple(sorted(set(measured))), tuple(sorted(set(keys)))
+    place_of = {cell: place for place, cell in enumerate(vocabulary)}
     width = int(columns.block.max(initial=0)) + 1
     place = columns.campaign.astype(np.int64) * width + columns.block
     places = np.flatnonzero(np.bincount(place))  # small numbers: no need to sort millions
     blocks = (divmod(each, width) for each in places.tolist())
     finite = np.isfinite(columns.value)
     return Observations(
-        cell=_recoded(columns.cell, [place_of[name] for name in names])[finite],
+        cell=_recoded(columns.cell, [place_of[cell] for cell in measured])[finite],
         block=np.searchsorted(places, place[finite]).astype(np.int32),
         measure=_recoded(columns.measure, [measures.index(key) for key in keys])[finite],
         value=columns.value[finite],
-        cells=cells,
+        cells=vocabulary,
         blocks=tuple(f"{columns.campaigns[at]}/{number:04d}" for at, number in blocks),
         measures=measures,
     )

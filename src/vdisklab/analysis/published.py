@@ -380,7 +380,7 @@ def _log_ratios(
     number: PublishedNumber, cell: Cell, base: Cell, observations: Observations
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Log ratios within blocks; empty when one of the two was not measured."""
-    names = (cell.label, base.label)
+    names = (cell.measured, base.measured)
     if number.measure is None or any(name not in observations.cells for name in names):
         return np.array([], dtype=np.float64)
     logs = logarithms(observations.grid(number.measure))

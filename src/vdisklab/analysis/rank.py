@@ -12,6 +12,7 @@ from vdisklab.analysis.additive import Fit, fit, usable
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 
 Counts = npt.NDArray[np.int64]
@@ -38,7 +39,7 @@ class Ranked:
     `effect` is the mean logarithm without the block's part, by which rows are ordered.
     """
 
-    cell: str
+    cell: MeasuredCell
     blocks: int
     best: int
     worst: int
@@ -54,7 +55,7 @@ class Ranked:
 class WithoutRank:
     """A cell that was measured but cannot be ranked."""
 
-    cell: str
+    cell: MeasuredCell
     blocks: int
     reason: Unranked
 
@@ -76,7 +77,7 @@ class Ranking:
         return bool(self.rows) and self.separated == 0
 
     @property
-    def winners(self) -> tuple[str, ...]:
+    def winners(self) -> tuple[MeasuredCell, ...]:
         """The cells that may be the best."""
         return tuple(row.cell for row in self.rows if row.best == 1)
 

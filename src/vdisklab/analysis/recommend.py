@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from vdisklab.analysis.compare import Ratio, paired_ratios
 from vdisklab.analysis.intervals import MIN_BLOCKS
-from vdisklab.analysis.observations import MeasureKey, Observations, narrowed, split_label
+from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.rank import Ranking, rank
-from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, Verdicts, durability
 from vdisklab.path.needs import Need, meets
 from vdisklab.path.segments import CacheMode, PageCache
@@ -25,7 +25,7 @@ class Price:
     """
 
     need: Need
-    without: str
+    without: MeasuredCell
     ratio: Ratio | None
 
 
@@ -42,33 +42,29 @@ class Recommendation:
     considered: int
     excluded: Mapping[Need, int]
     ranking: Ranking
-    cell: str
-    ties: tuple[str, ...]
+    cell: MeasuredCell
+    ties: tuple[MeasuredCell, ...]
     prices: tuple[Price, ...]
-    default: str | None
+    default: MeasuredCell | None
     over_default: Ratio | None
-    durability: Mapping[str, Durability]
+    durability: Mapping[MeasuredCell, Durability]
 
 
-def candidates(cells: Iterable[str]) -> dict[str, DiskPath]:
+def candidates(cells: Iterable[MeasuredCell]) -> dict[MeasuredCell, DiskPath]:
     """The cells that a guest could use, one for each path.
 
     Of two states of the page cache the cold one stands for the path: a warm cache says what the
     host's memory can do, and no guest has it to itself.
     """
-    found: dict[str, str] = {}
+    by_name: dict[str, MeasuredCell] = {}
     for cell in cells:
-        path, state = split_label(cell)
-        if path not in found or state != PageCache.WARM:
-            found[path] = cell
-    parsed = {cell: parsed_once(path) for path, cell in found.items()}
-    return {cell: path for cell, path in parsed.items() if path.is_guest_storage}
-
-
-@lru_cache(maxsize=1 << 16)
-def parsed_once(path: str) -> DiskPath:
-    """The path that a text spells, kept: a report asks a dozen times for ten thousand."""
-    return parse_path(path)
+        if cell.name not in by_name or cell.page_cache is not PageCache.WARM:
+            by_name[cell.name] = cell
+    return {
+        cell: path
+        for cell in by_name.values()
+        if (path := cell.path) is not None and path.is_guest_storage
+    }
 
 
 def recommend(
@@ -114,13 +110,17 @@ def recommend(
     )
 
 
-def _qualified(paths: Iterable[str], met: Iterable[Collection[str]]) -> list[str]:
+def _qualified(
+    paths: Iterable[MeasuredCell], met: Iterable[Collection[MeasuredCell]]
+) -> list[MeasuredCell]:
     """The cells that are in each of these sets, in their order."""
     wanted = tuple(met)
     return [cell for cell in paths if all(cell in cells for cells in wanted)]
 
 
-def _by_value(observations: Observations, measure: MeasureKey, cells: Sequence[str]) -> list[str]:
+def _by_value(
+    observations: Observations, measure: MeasureKey, cells: Sequence[MeasuredCell]
+) -> list[MeasuredCell]:
     """A single cell that has the measure needs no rank to be the best of its kind.
 
     Single is one that stands alone, or that alone has blocks enough for a rank.
@@ -133,7 +133,11 @@ def _by_value(observations: Observations, measure: MeasureKey, cells: Sequence[s
 
 
 def _price(
-    observations: Observations, measure: MeasureKey, need: Need, chosen: str, freed: Sequence[str]
+    observations: Observations,
+    measure: MeasureKey,
+    need: Need,
+    chosen: MeasuredCell,
+    freed: Sequence[MeasuredCell],
 ) -> Price:
     """`freed` are the cells that would qualify without this need."""
     free = rank(narrowed(observations, freed), measure)
@@ -142,7 +146,9 @@ def _price(
     return Price(need, best, ratio)
 
 
-def ratio_of(observations: Observations, measure: MeasureKey, a: str, b: str) -> Ratio:
+def ratio_of(
+    observations: Observations, measure: MeasureKey, a: MeasuredCell, b: MeasuredCell
+) -> Ratio:
     """How many times as good as `b` is `a`, block by block; above 1 is always better."""
     grid = observations.grid(measure)
     rows = [observations.place[cell] for cell in (a, b)]
@@ -152,11 +158,11 @@ def ratio_of(observations: Observations, measure: MeasureKey, a: str, b: str) ->
     return paired_ratios(first, second)[0]
 
 
-def _default(paths: Mapping[str, DiskPath], chosen: DiskPath) -> str | None:
+def _default(paths: Mapping[MeasuredCell, DiskPath], chosen: DiskPath) -> MeasuredCell | None:
     """The cell whose cache mode is QEMU's own choice, with most else like the chosen one."""
     found = [cell for cell, path in paths.items() if path.cache is CacheMode.DEFAULT]
 
-    def unlike(cell: str) -> tuple[bool, bool, bool, str]:
+    def unlike(cell: MeasuredCell) -> tuple[bool, bool, bool, MeasuredCell]:
         path = paths[cell]
         return (
             path.layers != chosen.layers,

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.observations import SCORE_METRICS, Floats, MeasureKey, Observations
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Direction
 
 
@@ -104,7 +105,7 @@ class NoScore:
     Both empty: cell and baseline were never measured together in one block.
     """
 
-    cell: str
+    cell: MeasuredCell
     score: Score
     lacking: tuple[Role, ...]
     baseline_lacking: tuple[Role, ...]
@@ -118,7 +119,7 @@ class Scored:
     """
 
     observations: Observations
-    baseline: str
+    baseline: MeasuredCell
     roles: RoleSet | None
     missing: tuple[NoScore, ...]
 
@@ -130,7 +131,9 @@ def role_set(observations: Observations, sets: tuple[RoleSet, ...] = ROLE_SETS) 
     return best if measured & set(best.measures.values()) else None
 
 
-def add_scores(observations: Observations, baseline: str, roles: RoleSet | None = None) -> Scored:
+def add_scores(
+    observations: Observations, baseline: MeasuredCell, roles: RoleSet | None = None
+) -> Scored:
     """Adds the scores, per cell and block, as three more measures.
 
     A score needs all its roles in the same block, of the cell and of the baseline; there is no
@@ -183,7 +186,7 @@ def _with(observations: Observations, found: Mapping[Score, Floats]) -> Observat
 
 
 def _missing(
-    cells: tuple[str, ...],
+    cells: tuple[MeasuredCell, ...],
     grids: Mapping[Role, Floats],
     baseline: int | None,
     found: Mapping[Score, Floats],

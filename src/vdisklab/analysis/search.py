@@ -27,6 +27,7 @@ from vdisklab.analysis.additive import PRECISION, block_effects, moderate
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 
 ASSUMED_NOISE = 0.2
@@ -102,9 +103,9 @@ class Outcome:
     blocks ran out, or cells failed. `others` were measured beside the best.
     """
 
-    best: str
-    as_good: tuple[str, ...]
-    unsettled: tuple[str, ...]
+    best: MeasuredCell
+    as_good: tuple[MeasuredCell, ...]
+    unsettled: tuple[MeasuredCell, ...]
     ended: Ended
     blocks: int
     margin: float

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vdisklab.analysis.intervals import MIN_BLOCKS, ORDER_STATISTICS_FROM, median_interval
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
+from vdisklab.path.cell import MeasuredCell
 
 
 class IntervalMethod(StrEnum):
@@ -24,7 +25,7 @@ class IntervalMethod(StrEnum):
 class Summary:
     """Median over blocks in the metric's SI unit; no interval below three blocks."""
 
-    cell: str
+    cell: MeasuredCell
     measure: MeasureKey
     blocks: int
     median: float
@@ -39,7 +40,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Summaries(Mapping[str, Summary]):
+class Summaries(Mapping[MeasuredCell, Summary]):
     """The summaries of one measure by cell, made when they are asked for.
 
     A report on ten thousand cells has half a million and shows a few hundred in words. The arrays
@@ -48,14 +49,14 @@ class Summaries(Mapping[str, Summary]):
     """
 
     measure: MeasureKey
-    cells: tuple[str, ...]
-    place: Mapping[str, int]
+    cells: tuple[MeasuredCell, ...]
+    place: Mapping[MeasuredCell, int]
     blocks: npt.NDArray[np.intp]
     median: Floats
     low: Floats
     high: Floats
 
-    def __getitem__(self, cell: str) -> Summary:
+    def __getitem__(self, cell: MeasuredCell) -> Summary:
         at = self.place[cell]
         blocks, low = int(self.blocks[at]), known(self.low, at)
         if not blocks:
@@ -71,10 +72,10 @@ class Summaries(Mapping[str, Summary]):
         )
 
     def __contains__(self, cell: object) -> bool:
-        at = self.place.get(cell) if isinstance(cell, str) else None
+        at = self.place.get(cell) if isinstance(cell, MeasuredCell) else None
         return at is not None and bool(self.blocks[at])
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[MeasuredCell]:
         return (self.cells[at] for at in np.flatnonzero(self.blocks).tolist())
 
     def __len__(self) -> int:

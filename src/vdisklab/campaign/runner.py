@@ -99,7 +99,7 @@ def _run(bench: CampaignContext, identity: RunTag, slot: Slot) -> Run:
         campaign=identity.campaign,
         cell=slot.cell.fingerprint,
         path=slot.cell.path.canonical,
-        page_cache=slot.cell.page_cache.value,
+        page_cache=slot.cell.page_cache,
         block=slot.block,
         position=slot.position,
         origin=Origin.HOST if on_host else Origin.GUEST,

@@ -25,6 +25,7 @@ from vdisklab.cli.surroundings import look_around
 from vdisklab.errors import CommandError, DatabaseError, HostError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Verdicts, durability
 from vdisklab.render.auditing import (
@@ -164,7 +165,7 @@ def _standings(
 ) -> tuple[list[Standing | None], Caveats]:
     loaded = load(results, campaign)
     baseline = str(loaded.campaigns[0].plan.get("baseline", "host"))
-    scored = add_scores(loaded.observations, baseline)
+    scored = add_scores(loaded.observations, MeasuredCell(baseline))
     cells = candidates(loaded.observations.cells)
     ranking = rank_cells(narrowed(scored.observations, cells), Score.OVERALL.key)
     standings = [_standing(path, cells, scored, ranking, verdicts) for path in paths]
@@ -173,7 +174,7 @@ def _standings(
 
 def _standing(
     path: DiskPath | None,
-    cells: dict[str, DiskPath],
+    cells: dict[MeasuredCell, DiskPath],
     scored: Scored,
     ranking: Ranking,
     verdicts: Verdicts,
@@ -207,8 +208,8 @@ def _guest_side(path: DiskPath) -> tuple[object, ...]:
 
 
 def _better(
-    cell: str, cells: dict[str, DiskPath], ranking: Ranking, verdicts: Verdicts
-) -> str | None:
+    cell: MeasuredCell, cells: dict[MeasuredCell, DiskPath], ranking: Ranking, verdicts: Verdicts
+) -> MeasuredCell | None:
     """The first ranked cell that keeps flushed data, if it is shown to be better than this."""
     rows = {row.cell: row for row in ranking.rows}
     if cell not in rows:

@@ -11,15 +11,12 @@ from enum import StrEnum
 
 import numpy as np
 
-from vdisklab.analysis.diagnostics.ceilings import is_on_host
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import (
     Floats,
     MeasureKey,
     Observations,
-    cell_label,
     from_columns,
-    split_label,
 )
 from vdisklab.analysis.score import ROLE_SETS, add_scores
 from vdisklab.analysis.search import Ended, Outcome, Rules, goodness, next_cells, standing
@@ -27,7 +24,7 @@ from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import Choose
 from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import PlanError
-from vdisklab.path.cell import Cell
+from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.durability import Keeping, Verdicts, durability
 from vdisklab.path.needs import Need, parse_needs
 from vdisklab.path.segments import HOST
@@ -36,7 +33,7 @@ from vdisklab.plan.profile import Profile
 from vdisklab.render.tables.power_cuts import basis
 from vdisklab.results.model import METRICS, Campaign, Direction
 from vdisklab.services.advice import DEFAULT_METRIC, SCORES
-from vdisklab.services.answers import Results, find_measure
+from vdisklab.services.answers import Results, cells_of, find_measure
 from vdisklab.units import counted, format_duration, parse_duration
 from vdisklab.workload.directions import directions_of
 
@@ -72,7 +69,7 @@ class BestSearch:
         paths on the host, is measured in every block.
         """
         before = sum(run.wall_seconds or 0.0 for run in results.outlines([campaign]))
-        fingerprint = {cell.label: cell.fingerprint for cell in plan.cells}
+        fingerprint = {cell.measured: cell.fingerprint for cell in plan.cells}
         beside = {cell.fingerprint for cell in plan.cells if self._related_to(cell, plan)}
 
         def choose(block: int) -> Collection[str]:
@@ -160,14 +157,13 @@ class BestSearch:
 
     def _goodness(
         self, results: Results, campaign: str, block: int | None
-    ) -> tuple[tuple[str, ...], Floats]:
+    ) -> tuple[tuple[MeasuredCell, ...], Floats]:
         """The guests' cells and their goodness in the blocks before `block` (None: in all)."""
         outlines = results.outlines([campaign])
-        labels = {run.cell: cell_label(run.path, run.page_cache) for run in outlines}
-        observations = from_columns(results.observations([campaign]), labels)
+        observations = from_columns(results.observations([campaign]), cells_of(outlines))
         scored, key = self._ranked_by(observations, results.campaign(campaign))
         logs = goodness(scored, key)
-        rows = [row for row, cell in enumerate(scored.cells) if not is_on_host(cell)]
+        rows = [row for row, cell in enumerate(scored.cells) if not cell.on_host]
         columns = [
             place
             for place, name in enumerate(scored.blocks)
@@ -184,8 +180,8 @@ class BestSearch:
         if self.metric not in SCORES:
             return observations, find_measure(observations, self.metric)
         baseline = str(campaign.plan.get("baseline", HOST))
-        cells = [cell for cell in observations.cells if split_label(cell)[0] == baseline]
-        scored = add_scores(observations, cells[0] if cells else baseline)
+        cells = [cell for cell in observations.cells if cell.name == baseline]
+        scored = add_scores(observations, cells[0] if cells else MeasuredCell(baseline))
         return scored.observations, SCORES[self.metric].key
 
 

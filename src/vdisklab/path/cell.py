@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
+from typing import Self
 
+from vdisklab.errors import PlanError
 from vdisklab.path.backing import in_memory
-from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.segments import PageCache
 
 
@@ -21,14 +24,73 @@ class Cell:
     @property
     def label(self) -> str:
         """The path, and the page cache's state where it can differ: `raw/writeback (warm)`."""
-        if self.page_cache is PageCache.BYPASSED:
-            return self.path.canonical
-        return f"{self.path.canonical} ({self.page_cache})"
+        return _label(self.path.canonical, self.page_cache)
+
+    @property
+    def measured(self) -> MeasuredCell:
+        """This cell as the results have it."""
+        return MeasuredCell(self.path.canonical, self.page_cache)
 
     @property
     def fingerprint(self) -> str:
         """16 hexadecimal digits that stand for this cell in the database."""
         return hashlib.sha256(self.label.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MeasuredCell:
+    """A cell of the results, under the name that it is stored with.
+
+    `name` spells a disk path, or it is free (`my VM at home`): an import may give any. Cells
+    are equal, and sorted, by their labels.
+    """
+
+    name: str = field(compare=False)
+    page_cache: PageCache = field(default=PageCache.BYPASSED, compare=False)
+    label: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", _label(self.name, self.page_cache))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The cell that a user means by `raw/writeback` or `raw/writeback (warm)`."""
+        name, opening, state = text.rpartition(" (")
+        for page_cache in (PageCache.COLD, PageCache.WARM):
+            if opening and state == f"{page_cache})":
+                return cls(name, page_cache)
+        return cls(text)
+
+    @property
+    def path(self) -> DiskPath | None:
+        """The disk path; None for a free name."""
+        return _parsed(self.name)
+
+    @property
+    def on_host(self) -> bool:
+        """True for a path that is measured without a guest."""
+        return self.path is not None and self.path.on_host
+
+    @property
+    def is_null(self) -> bool:
+        """True for QEMU's null-co disk, which has no device below it."""
+        return self.path is not None and not self.path.has_storage
+
+    def __str__(self) -> str:
+        return self.label
+
+
+def _label(name: str, page_cache: PageCache) -> str:
+    return name if page_cache is PageCache.BYPASSED else f"{name} ({page_cache})"
+
+
+@lru_cache(maxsize=1 << 16)
+def _parsed(name: str) -> DiskPath | None:
+    """Cached: a report asks a dozen times for each of ten thousand cells."""
+    try:
+        return parse_path(name)
+    except PlanError:
+        return None
 
 
 class PageCacheChoice(StrEnum):

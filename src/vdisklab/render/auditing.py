@@ -25,6 +25,7 @@ from vdisklab.audit.risks import (
     SlowBus,
     StaleNote,
 )
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability
 from vdisklab.path.rules import Impossible
@@ -49,13 +50,13 @@ class Standing:
     flush, with its ratio to this one; None where none is shown to be better.
     """
 
-    cell: str
+    cell: MeasuredCell
     exact: bool
     score: Summary | None
     best: int | None
     worst: int | None
     cells: int
-    better: str | None = None
+    better: MeasuredCell | None = None
     gain: Ratio | None = None
 
 
@@ -177,11 +178,11 @@ def _row(each: AuditedDisk) -> tuple[Value, ...]:
         Value(None, "none: see below") if each.path is None else text(str(each.path)),
         _rank(standing),
         Value(score, numbers.value(score, "B/s")),
-        Value(None if standing is None else standing.cell, ""),
+        Value(None if standing is None else standing.cell.label, ""),
         *power_cut_values(None if each.keeps is None else each.keeps.tested),
         Value(None, numbers.MISSING)
         if standing is None or standing.better is None
-        else text(standing.better),
+        else text(standing.better.label),
         Value(gain, numbers.ratio(gain)),
         Value(disk.source, disk.source or numbers.MISSING),
         Value("; ".join(_kind(risk) for risk in each.risks), ""),
@@ -249,13 +250,13 @@ def _disk_json(each: AuditedDisk) -> Json:
         "standing": None
         if standing is None
         else {
-            "cell": standing.cell,
+            "cell": standing.cell.label,
             "exact": standing.exact,
             "score": None if standing.score is None else standing.score.median,
             "rank_best": standing.best,
             "rank_worst": standing.worst,
             "ranked_cells": standing.cells,
-            "better": standing.better,
+            "better": None if standing.better is None else standing.better.label,
             "gain": None if standing.gain is None else standing.gain.ratio,
             "gain_low": None if standing.gain is None else standing.gain.low,
             "gain_high": None if standing.gain is None else standing.gain.high,

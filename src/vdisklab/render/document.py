@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from vdisklab.analysis.diagnostics.findings import Finding
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.render.wording import sentence
 from vdisklab.results.model import Campaign, HostFacts
 
@@ -50,7 +51,7 @@ def host_json(host: HostFacts) -> Json:
 def finding_json(finding: Finding) -> Json:
     """A finding's kind (`from-page-cache`), its fields and its sentence."""
     kind = re.sub(r"(?<!^)(?=[A-Z])", "-", type(finding).__name__).lower()
-    return {"kind": kind, "text": sentence(finding), **_plain(dataclasses.asdict(finding))}
+    return {"kind": kind, "text": sentence(finding), **_fields(finding)}
 
 
 def findings_json(findings: Iterable[Finding]) -> list[Json]:
@@ -58,8 +59,12 @@ def findings_json(findings: Iterable[Finding]) -> list[Json]:
     return [finding_json(finding) for finding in findings]
 
 
-def _plain(fields: Mapping[str, Any]) -> Json:
-    renamed = {"failure" if key == "kind" else key: value for key, value in fields.items()}
-    return {
-        key: list(value) if isinstance(value, tuple) else value for key, value in renamed.items()
-    }
+def _fields(finding: Finding) -> Json:
+    names = [field.name for field in dataclasses.fields(finding)]
+    return {"failure" if name == "kind" else name: _plain(getattr(finding, name)) for name in names}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return value.label if isinstance(value, MeasuredCell) else value

@@ -37,6 +37,7 @@ from vdisklab.analysis.diagnostics.findings import (
 )
 from vdisklab.analysis.score import NoScore
 from vdisklab.analysis.search import Ended, Outcome
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Direction
 from vdisklab.units import counted, format_bytes
 
@@ -203,7 +204,9 @@ def verdict(found: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B")) -
             assert_never(found)
 
 
-def _from_page_cache(cell: str, measurement: str, direction: Direction, share: float) -> str:
+def _from_page_cache(
+    cell: MeasuredCell, measurement: str, direction: Direction, share: float
+) -> str:
     if direction is Direction.WRITE:
         return (
             f"{cell}, {measurement}: into the host's page cache; {share:.0%} of the bytes "
@@ -230,8 +233,8 @@ def _no_score(finding: NoScore) -> str:
     return f"{finding.cell}: no {name}, as no block holds all of it and of the baseline."
 
 
-def _names(cells: Sequence[str]) -> str:
-    shown = ", ".join(cells[:SHOWN_NAMES])
+def _names(cells: Sequence[MeasuredCell]) -> str:
+    shown = ", ".join(map(str, cells[:SHOWN_NAMES]))
     more = len(cells) - SHOWN_NAMES
     return f"{shown} and {more} more" if more > 0 else shown
 

@@ -14,6 +14,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
+
 
 class Better(StrEnum):
     """Which direction of a metric is the good one."""
@@ -193,12 +196,17 @@ class Witnessed:
     """
 
     path: str
-    page_cache: str
+    page_cache: PageCache
     name: str
     directions: tuple[Direction, ...]
     wall_seconds: float | None
     measured_seconds: float | None
     evidence: Evidence
+
+    @property
+    def measured_cell(self) -> MeasuredCell:
+        """Path and page-cache state as one value."""
+        return MeasuredCell(self.path, self.page_cache)
 
 
 class FailureKind(StrEnum):
@@ -276,7 +284,7 @@ class Run:
     campaign: str
     cell: str
     path: str
-    page_cache: str
+    page_cache: PageCache
     block: int
     position: int
     origin: Origin
@@ -288,3 +296,8 @@ class Run:
     commands: tuple[str, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     failure: Failure | None = None
+
+    @property
+    def measured_cell(self) -> MeasuredCell:
+        """Path and page-cache state as one value."""
+        return MeasuredCell(self.path, self.page_cache)

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Failure, Origin, Series
 
 Codes = npt.NDArray[np.int32]
@@ -28,7 +30,7 @@ class RunOutline:
     campaign: str
     cell: str
     path: str
-    page_cache: str
+    page_cache: PageCache
     block: int
     position: int
     origin: Origin
@@ -37,6 +39,11 @@ class RunOutline:
     medium: str | None
     failure: Failure | None
     wall_seconds: float | None
+
+    @property
+    def measured_cell(self) -> MeasuredCell:
+        """Path and page-cache state as one value."""
+        return MeasuredCell(self.path, self.page_cache)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

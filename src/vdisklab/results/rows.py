@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from vdisklab.errors import DatabaseError
+from vdisklab.path.segments import PageCache
 from vdisklab.results.model import (
     Campaign,
     Check,
@@ -105,7 +106,7 @@ def run_row(run: Run, campaign_key: int) -> dict[str, Any]:
         "campaign": campaign_key,
         "cell": run.cell,
         "path": run.path,
-        "page_cache": run.page_cache,
+        "page_cache": run.page_cache.value,
         "block": run.block,
         "position": run.position,
         "origin": run.origin.value,
@@ -210,7 +211,7 @@ def witnessed_value(
     """The evidence in a row of `measurement` joined with its run's path and page-cache state."""
     return Witnessed(
         path=row["path"],
-        page_cache=row["page_cache"],
+        page_cache=PageCache(row["page_cache"]),
         name=row["name"],
         directions=tuple(Direction(each) for each in sorted(directions)),
         wall_seconds=row["wall_seconds"],

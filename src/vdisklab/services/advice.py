@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -27,7 +26,7 @@ from vdisklab.analysis.diagnostics.stability import (
 from vdisklab.analysis.evidence import Workings, workings
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.mix import MIX, add_mix
-from vdisklab.analysis.observations import MeasureKey, Observations, narrowed, split_label
+from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.rank import Ranking
 from vdisklab.analysis.rank import rank as rank_cells
 from vdisklab.analysis.recommend import Recommendation, candidates, ratio_of
@@ -35,9 +34,11 @@ from vdisklab.analysis.recommend import recommend as recommend_cell
 from vdisklab.analysis.score import NoScore, RoleSet, Score, Scored, add_scores
 from vdisklab.analysis.summary import Summary, summarise
 from vdisklab.errors import PlanError
-from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Verdicts
 from vdisklab.path.needs import Need, example_of
+from vdisklab.path.segments import PageCache
 from vdisklab.plan.qemu import without_qemu
 from vdisklab.results.model import Campaign
 from vdisklab.services.answers import (
@@ -70,10 +71,10 @@ class RankingAnswer:
     campaigns: tuple[Campaign, ...]
     caveats: Caveats
     ranking: Ranking
-    baseline: str
+    baseline: MeasuredCell
     roles: RoleSet | None
-    summaries: Mapping[MeasureKey, Mapping[str, Summary]]
-    ratios: Mapping[str, Ratio]
+    summaries: Mapping[MeasureKey, Mapping[MeasuredCell, Summary]]
+    ratios: Mapping[MeasuredCell, Ratio]
     cached: tuple[FromPageCache, ...]
     failed: tuple[FailedCell, ...]
     findings: tuple[Finding, ...]
@@ -83,12 +84,12 @@ class RankingAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonAnswer:
-    """Two cells, by label, compared in every measure that both have."""
+    """Two cells compared in every measure that both have."""
 
     campaigns: tuple[Campaign, ...]
     caveats: Caveats
-    a: str
-    b: str
+    a: MeasuredCell
+    b: MeasuredCell
     comparisons: tuple[Comparison, ...]
     findings: tuple[Finding, ...] = ()
 
@@ -100,18 +101,18 @@ class RecommendationAnswer:
     campaigns: tuple[Campaign, ...]
     caveats: Caveats
     recommendation: Recommendation
-    summaries: Mapping[MeasureKey, Mapping[str, Summary]]
-    ratios: Mapping[str, Ratio]
-    workings: Mapping[str, Workings]
+    summaries: Mapping[MeasureKey, Mapping[MeasuredCell, Summary]]
+    ratios: Mapping[MeasuredCell, Ratio]
+    workings: Mapping[MeasuredCell, Workings]
     findings: tuple[Finding, ...]
 
     @property
     def path(self) -> str:
         """The recommended disk path."""
-        return split_label(self.recommendation.cell)[0]
+        return self.recommendation.cell.name
 
     @property
-    def order(self) -> tuple[str, ...]:
+    def order(self) -> tuple[MeasuredCell, ...]:
         """The qualified cells, best first."""
         ranked = tuple(row.cell for row in self.recommendation.ranking.rows)
         return ranked or (self.recommendation.cell,)
@@ -170,7 +171,7 @@ def value_findings(
     observations: Observations,
     shown: Collection[MeasureKey],
     measure: MeasureKey,
-    cached: Collection[str],
+    cached: Collection[MeasuredCell],
 ) -> Iterator[Finding]:
     """What the values of the blocks reveal: drift, outlying first blocks, two modes, ceilings.
 
@@ -234,19 +235,23 @@ def answer_comparisons(
     )
 
 
-def match_cells(observations: Observations, a: str, b: str) -> tuple[tuple[str, str], ...]:
+def match_cells(
+    observations: Observations, a: str, b: str
+) -> tuple[tuple[MeasuredCell, MeasuredCell], ...]:
     """The pairs of cells to compare: those in the same page-cache state, else each with each."""
     if a.startswith(_QEMU) and b.startswith(_QEMU):
         return _of_two_qemus(observations, a.removeprefix(_QEMU), b.removeprefix(_QEMU))
     of_a, of_b = find_cells(observations, a), find_cells(observations, b)
-    alike = [(x, y) for x in of_a for y in of_b if split_label(x)[1] == split_label(y)[1]]
+    alike = [(x, y) for x in of_a for y in of_b if x.page_cache is y.page_cache]
     pairs = [(x, y) for x, y in alike or [(x, y) for x in of_a for y in of_b] if x != y]
     if not pairs:
         raise PlanError(f"{a} and {b} are the same cell", hint="name two different paths")
     return tuple(pairs)
 
 
-def _of_two_qemus(observations: Observations, a: str, b: str) -> tuple[tuple[str, str], ...]:
+def _of_two_qemus(
+    observations: Observations, a: str, b: str
+) -> tuple[tuple[MeasuredCell, MeasuredCell], ...]:
     """The pairs of cells that differ only in their QEMU."""
     of_a, of_b = (_by_path(observations, name) for name in (a, b))
     pairs = [(of_a[key], of_b[key]) for key in of_a if key in of_b]
@@ -258,14 +263,15 @@ def _of_two_qemus(observations: Observations, a: str, b: str) -> tuple[tuple[str
     return tuple(pairs)
 
 
-def _by_path(observations: Observations, qemu: str) -> dict[tuple[DiskPath, str], str]:
+def _by_path(
+    observations: Observations, qemu: str
+) -> dict[tuple[DiskPath, PageCache], MeasuredCell]:
     """The cells of one QEMU by their path without it, and their page-cache state."""
-    cells = {}
-    for cell in observations.cells:
-        path, state = split_label(cell)
-        if f"qemu={qemu}" in re.split("[:/]", path):
-            cells[without_qemu(parse_path(path)), state] = cell
-    return cells
+    return {
+        (without_qemu(path), cell.page_cache): cell
+        for cell in observations.cells
+        if (path := cell.path) is not None and path.attachment.qemu == qemu
+    }
 
 
 def answer_recommendation(
@@ -282,7 +288,7 @@ def recommendation_of(
     loaded: Loaded,
     needs: tuple[Need, ...],
     weights: str | None = None,
-    worked: Mapping[str, Workings] | None = None,
+    worked: Mapping[MeasuredCell, Workings] | None = None,
 ) -> RecommendationAnswer:
     """Like `answer_recommendation`, of campaigns that are loaded.
 
@@ -298,7 +304,7 @@ def recommendation_of(
         raise _nothing_to_recommend(observations, needs, measure)
     order = [row.cell for row in best.ranking.rows] or [best.cell]
     if worked is None:
-        worked = workings(results.tallies(loaded.ids), loaded.labels)
+        worked = workings(results.tallies(loaded.ids), loaded.cells)
     return RecommendationAnswer(
         campaigns=loaded.campaigns,
         caveats=caveats_of(loaded.outlines),

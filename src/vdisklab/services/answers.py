@@ -17,12 +17,11 @@ from vdisklab.analysis.observations import (
     Columns,
     MeasureKey,
     Observations,
-    cell_label,
     from_columns,
-    split_label,
 )
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Cuts, PathVerdict, Verdicts, forgets_fua
 from vdisklab.path.segments import HOST, PageCache
@@ -121,9 +120,14 @@ class Loaded:
         return len({(run.campaign, run.block) for run in self.outlines if run.failure is None})
 
     @property
-    def labels(self) -> dict[str, str]:
-        """Each cell's label by its fingerprint."""
-        return {run.cell: cell_label(run.path, run.page_cache) for run in self.outlines}
+    def cells(self) -> dict[str, MeasuredCell]:
+        """The cells by their fingerprints."""
+        return cells_of(self.outlines)
+
+
+def cells_of(outlines: Iterable[RunOutline]) -> dict[str, MeasuredCell]:
+    """The cells of some runs by their fingerprints."""
+    return {run.cell: run.measured_cell for run in outlines}
 
 
 def load(results: Results, names: Sequence[str] | None) -> Loaded:
@@ -135,8 +139,8 @@ def load_chosen(results: Results, campaigns: tuple[Campaign, ...]) -> Loaded:
     """The numbers of campaigns that were checked to be joinable."""
     ids = [campaign.id for campaign in campaigns]
     outlines = tuple(results.outlines(ids))
-    labels = {run.cell: cell_label(run.path, run.page_cache) for run in outlines}
-    return Loaded(campaigns, outlines, from_columns(results.observations(ids), labels))
+    columns = results.observations(ids)
+    return Loaded(campaigns, outlines, from_columns(columns, cells_of(outlines)))
 
 
 def choose_campaigns(results: Results, names: Sequence[str] | None) -> tuple[Campaign, ...]:
@@ -237,8 +241,10 @@ def joinable_campaigns(
     return tuple(joined), tuple(left_out)
 
 
-def baseline_of(loaded: Loaded, requested: str | None = None) -> tuple[str, tuple[NoBaseline, ...]]:
-    """The label of the requested baseline or the plan's, with a finding if the latter is missing.
+def baseline_of(
+    loaded: Loaded, requested: str | None = None
+) -> tuple[MeasuredCell, tuple[NoBaseline, ...]]:
+    """The requested baseline or the plan's, with a finding if the latter is missing.
 
     Raises PlanError if a requested baseline was not measured.
     """
@@ -248,7 +254,8 @@ def baseline_of(loaded: Loaded, requested: str | None = None) -> tuple[str, tupl
     try:
         return find_cells(loaded.observations, planned)[0], ()
     except PlanError:
-        return planned, (NoBaseline(planned),)
+        baseline = MeasuredCell(planned)
+        return baseline, (NoBaseline(baseline),)
 
 
 def evidence_doubts(results: Results, loaded: Loaded) -> tuple[Doubt, ...]:
@@ -261,10 +268,10 @@ def direct_doubts(results: Results, loaded: Loaded) -> tuple[NotDirect, ...]:
 
     Without a ZFS cell the database is not read.
     """
-    labels = loaded.labels
-    if not any("zfs" in label for label in labels.values()):
+    cells = loaded.cells
+    if not any("zfs" in cell.name for cell in cells.values()):
         return ()
-    return direct_findings(results.examples(loaded.ids), labels)
+    return direct_findings(results.examples(loaded.ids), cells)
 
 
 def cache_findings(results: Results, loaded: Loaded) -> tuple[FromPageCache, ...]:
@@ -273,32 +280,32 @@ def cache_findings(results: Results, loaded: Loaded) -> tuple[FromPageCache, ...
     return tuple(doubt for doubt in doubts if isinstance(doubt, FromPageCache))
 
 
-def find_cells(observations: Observations, name: str) -> tuple[str, ...]:
+def find_cells(observations: Observations, name: str) -> tuple[MeasuredCell, ...]:
     """The measured cells that a disk path (all page-cache states) or a label names.
 
     Raises PlanError if none was measured.
     """
-    if name in observations.cells:
-        return (name,)
-    path, state = split_label(name)
+    wanted = MeasuredCell.parse(name)
+    if wanted in observations.place:
+        return (wanted,)
     try:
-        path = parse_path(path).canonical
+        path = parse_path(wanted.name).canonical
     except PlanError as error:
         raise PlanError(f"{name!r} was not measured, and {error}", hint=error.hint) from None
-    bypassed = state == PageCache.BYPASSED
     cells = [
         cell
         for cell in observations.cells
-        if split_label(cell)[0] == path and (bypassed or split_label(cell)[1] == state)
+        if cell.name == path and wanted.page_cache in (PageCache.BYPASSED, cell.page_cache)
     ]
     if not cells:
-        near = difflib.get_close_matches(name, observations.cells, n=3, cutoff=0.3)
+        labels = [cell.label for cell in observations.cells]
+        near = difflib.get_close_matches(name, labels, n=3, cutoff=0.3)
         raise PlanError(
             f"{name!r} was not measured in this campaign",
             hint=f"measured were {', '.join(near)} …" if near else "see `vdisklab rank`",
         )
-    order = [state.value for state in (PageCache.BYPASSED, PageCache.COLD, PageCache.WARM)]
-    return tuple(sorted(cells, key=lambda cell: order.index(split_label(cell)[1])))
+    order = (PageCache.BYPASSED, PageCache.COLD, PageCache.WARM)
+    return tuple(sorted(cells, key=lambda cell: order.index(cell.page_cache)))
 
 
 def find_measure(observations: Observations, name: str) -> MeasureKey:

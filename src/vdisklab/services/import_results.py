@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from vdisklab.analysis.observations import cell_label
 from vdisklab.errors import PlanError, WorkloadError
-from vdisklab.path.segments import PageCache
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Campaign, Evidence, HostFacts, Measurement, Origin, Run
 from vdisklab.results.store import Store, open_store
 from vdisklab.workload.importers.base import Report, printable
@@ -65,7 +64,7 @@ def import_files(
         campaign = known or _new_campaign(sources)
         runs = make_runs(sources, campaign.id, name, measurement, taken=_taken(store, known))
         store.add_together(campaign if known is None else None, runs)
-    cells = dict.fromkeys(cell_label(run.path, run.page_cache) for run in runs)
+    cells = dict.fromkeys(run.measured_cell.label for run in runs)
     return Imported(campaign.id, tuple(cells), len(runs))
 
 
@@ -155,16 +154,16 @@ def make_runs(
     for source in sources:
         run_id = secrets.token_hex(8)
         text_run = run_id if source.text else text_run
-        path = name or _name(source)
-        cell = hashlib.sha256(path.encode()).hexdigest()[:16]
+        named = MeasuredCell.parse(name or _name(source))
+        cell = hashlib.sha256(named.label.encode()).hexdigest()[:16]
         blocks[cell] = blocks.get(cell, 0) + 1
         runs.append(
             Run(
                 id=run_id,
                 campaign=campaign,
                 cell=cell,
-                path=path,
-                page_cache=PageCache.BYPASSED.value,
+                path=named.name,
+                page_cache=named.page_cache,
                 block=blocks[cell],
                 position=len(runs) + 1,
                 origin=Origin.IMPORTED,

@@ -24,13 +24,14 @@ from vdisklab.analysis.diagnostics.findings import (
 from vdisklab.analysis.diagnostics.witness import FROM_CACHE_BELOW
 from vdisklab.analysis.evidence import Tally, Workings, workings
 from vdisklab.analysis.intervals import MIN_BLOCKS
-from vdisklab.analysis.observations import MeasureKey, split_label
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.published import builtin_publications
 from vdisklab.analysis.rank import Ranking
 from vdisklab.analysis.rank import rank as rank_cells
 from vdisklab.analysis.score import RoleSet, Score, Scored, add_scores
 from vdisklab.analysis.summary import Summaries, Summary, summarise
 from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Verdicts
 from vdisklab.path.needs import Need, NeedKind
 from vdisklab.results.model import Campaign
@@ -81,17 +82,17 @@ class Contents:
     campaigns: tuple[Campaign, ...]
     caveats: Caveats
     blocks: int
-    baseline: str
+    baseline: MeasuredCell
     roles: RoleSet | None
     measure: MeasureKey
     ranking: Ranking
-    ratios: Mapping[str, Ratio]
+    ratios: Mapping[MeasuredCell, Ratio]
     summaries: Mapping[MeasureKey, Summaries]
     recommendation: RecommendationAnswer | None
     why_none: str
-    workings: Mapping[str, Workings]
-    cached: Mapping[str, tuple[str, ...]]
-    examples: Mapping[str, Example]
+    workings: Mapping[MeasuredCell, Workings]
+    cached: Mapping[MeasuredCell, tuple[str, ...]]
+    examples: Mapping[MeasuredCell, Example]
     failed: tuple[FailedCell, ...]
     findings: tuple[Finding, ...]
     verdicts: Verdicts = field(default_factory=dict)
@@ -100,7 +101,7 @@ class Contents:
     published: tuple[PublishedAnswer, ...] = ()
 
     @property
-    def featured(self) -> tuple[str, ...]:
+    def featured(self) -> tuple[MeasuredCell, ...]:
         """The cells of charts with few lines: the answer, the baseline, the next best."""
         answer = None if self.recommendation is None else self.recommendation.recommendation.cell
         ranked = (row.cell for row in self.ranking.rows)
@@ -108,18 +109,18 @@ class Contents:
         return tuple(chosen)[:FEATURED]
 
     @property
-    def order(self) -> tuple[str, ...]:
+    def order(self) -> tuple[MeasuredCell, ...]:
         """All measured cells: the ranked ones, best first, then the others by name."""
         ranked = dict.fromkeys(row.cell for row in self.ranking.rows)
         rest = [cell for cell, blocks in self.measured.items() if blocks and cell not in ranked]
         return (*ranked, *sorted(rest))
 
-    def of(self, measure: MeasureKey) -> Mapping[str, Summary]:
+    def of(self, measure: MeasureKey) -> Mapping[MeasuredCell, Summary]:
         """The summaries of a measure by cell; empty if it was not measured."""
         return self.summaries.get(measure) or {}
 
     @property
-    def measured(self) -> dict[str, int]:
+    def measured(self) -> dict[MeasuredCell, int]:
         """For each cell, the largest number of blocks of any one measure."""
         summaries = list(self.summaries.values())
         most = np.max([each.blocks for each in summaries], axis=0).tolist() if summaries else []
@@ -138,16 +139,16 @@ def gather(results: Results, names: list[str] | None) -> Contents:
         loaded = load_chosen(results, campaigns)
     tallies = summing.result()
     require_numbers(loaded)
-    labels = loaded.labels
+    cells = loaded.cells
     baseline, base_findings = baseline_of(loaded)
     scored = add_scores(loaded.observations, baseline)
     observations = scored.observations
     measure = _measure(scored)
     ranking = rank_cells(observations, measure)
-    worked = workings(tallies, labels)
+    worked = workings(tallies, cells)
     answer, why_none = _recommendation(results, loaded, worked)
     caveats = caveats_of(loaded.outlines)
-    cached = from_page_cache(tallies, labels)
+    cached = from_page_cache(tallies, cells)
     contents = Contents(
         campaigns=loaded.campaigns,
         caveats=caveats,
@@ -162,10 +163,7 @@ def gather(results: Results, names: list[str] | None) -> Contents:
         why_none=why_none,
         workings=worked,
         cached=cached,
-        examples={
-            labels.get(example.cell, example.cell): example
-            for example in results.examples(loaded.ids)
-        },
+        examples={cells[example.cell]: example for example in results.examples(loaded.ids)},
         failed=failed_cells(loaded.outlines),
         findings=(
             *caveats.findings,
@@ -183,21 +181,17 @@ def gather(results: Results, names: list[str] | None) -> Contents:
 
 
 def from_page_cache(
-    tallies: Iterable[Tally], labels: Mapping[str, str]
-) -> dict[str, tuple[str, ...]]:
+    tallies: Iterable[Tally], cells: Mapping[str, MeasuredCell]
+) -> dict[MeasuredCell, tuple[str, ...]]:
     """By cell, the measurements of which most bytes, over all blocks, missed the device."""
-    cached: dict[str, list[str]] = {}
+    cached: dict[MeasuredCell, list[str]] = {}
     for tally in tallies:
         requested, reached = tally.asked_bytes, tally.device_bytes
         if requested and reached is not None and reached < FROM_CACHE_BELOW * requested:
-            label = labels.get(tally.cell, tally.cell)
-            if not _is_null(label):
-                cached.setdefault(label, []).append(tally.measurement)
-    return {label: tuple(sorted(names)) for label, names in cached.items()}
-
-
-def _is_null(label: str) -> bool:
-    return any(part.partition(":")[0] == "null" for part in split_label(label)[0].split("/"))
+            cell = cells[tally.cell]
+            if not cell.is_null:
+                cached.setdefault(cell, []).append(tally.measurement)
+    return {cell: tuple(sorted(names)) for cell, names in cached.items()}
 
 
 def _measure(scored: Scored) -> MeasureKey:
@@ -231,21 +225,21 @@ def _evidence_findings(results: Results, loaded: Loaded) -> Iterator[Finding]:
 
 
 def _courses(
-    results: Results, loaded: Loaded, cells: tuple[str, ...], scored: Scored
+    results: Results, loaded: Loaded, cells: tuple[MeasuredCell, ...], scored: Scored
 ) -> tuple[Course, ...]:
     """The bandwidth over time of some cells, in their order."""
-    labels = loaded.labels
-    fingerprints = [fingerprint for fingerprint, label in labels.items() if label in cells]
+    measured = loaded.cells
+    fingerprints = [fingerprint for fingerprint, cell in measured.items() if cell in cells]
     series = results.courses(loaded.ids, fingerprints)
     roles = () if scored.roles is None else [key.name for key in scored.roles.measures.values()]
     names = dict.fromkeys(each.measurement for each in series)
     chosen = [name for name in dict.fromkeys(roles) if name in names] or list(names)
-    drawn = courses(series, labels, chosen[:COURSES])
+    drawn = courses(series, measured, chosen[:COURSES])
     return tuple(sorted(drawn, key=lambda course: (cells.index(course.cell), course.run)))
 
 
 def _recommendation(
-    results: Results, loaded: Loaded, worked: Mapping[str, Workings]
+    results: Results, loaded: Loaded, worked: Mapping[MeasuredCell, Workings]
 ) -> tuple[RecommendationAnswer | None, str]:
     """The recommendation for a user who needs durability, or why there is none."""
     try:

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, from_numbers
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
 from vdisklab.results.model import (
     Campaign,
     Check,
@@ -28,11 +30,23 @@ P99 = MeasureKey("randread-4k-q1", Direction.READ, "latency_p99")
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
+def cell(label: str) -> MeasuredCell:
+    """The cell that has this label."""
+    return MeasuredCell.parse(label)
+
+
+def labelled(numbers: Mapping[tuple[str, str, MeasureKey], float]) -> Observations:
+    """Observations of (cell's label, block, measure) -> value."""
+    return from_numbers(
+        {(cell(label), block, key): value for (label, block, key), value in numbers.items()}
+    )
+
+
 def observed(grids: Mapping[MeasureKey, Floats]) -> Observations:
     """Observations of cells c00, c01, … in blocks b00, …; NaN is missing."""
     return from_numbers(
         {
-            (f"c{row:02d}", f"b{column:02d}", measure): float(grid[row, column])
+            (cell(f"c{row:02d}"), f"b{column:02d}", measure): float(grid[row, column])
             for measure, grid in grids.items()
             for row, column in zip(*np.nonzero(np.isfinite(grid)), strict=True)
         }
@@ -107,7 +121,7 @@ def _run(
         campaign=campaign,
         cell=f"{path}|{state}",
         path=path,
-        page_cache=state,
+        page_cache=PageCache(state),
         block=block,
         position=position,
         origin=Origin.HOST if path == "host" else Origin.GUEST,
@@ -173,7 +187,7 @@ def _failed(campaign: str, block: int, position: int, clock: datetime) -> Run:
         campaign=campaign,
         cell="qcow2/none:bad",
         path="qcow2/none",
-        page_cache="bypassed",
+        page_cache=PageCache.BYPASSED,
         block=block,
         position=position,
         origin=Origin.GUEST,

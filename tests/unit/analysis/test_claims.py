@@ -7,11 +7,13 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from tests.unit.analysis.made import IOPS, START
+from tests.unit.analysis.made import IOPS, START, labelled
 from vdisklab.analysis.claimfile import Claim, builtin_claims, parse_claims
 from vdisklab.analysis.claims import ClaimAnswer, ClaimVerdict, Void, answer_claims
-from vdisklab.analysis.observations import Floats, MeasureKey, Observations, from_numbers
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Direction, Failure, FailureKind, Origin
 from vdisklab.workload.registry import builtin_profiles
 
@@ -41,7 +43,7 @@ def claim(**over: str) -> Claim:
 @dataclass
 class Seen:
     path: str = "raw/none"
-    page_cache: str = "bypassed"
+    page_cache: PageCache = PageCache.BYPASSED
     accelerator: str | None = "kvm"
     origin: Origin = Origin.GUEST
     failure: Failure | None = None
@@ -50,10 +52,14 @@ class Seen:
     block: int = 1
     started: datetime = START
 
+    @property
+    def measured_cell(self) -> MeasuredCell:
+        return MeasuredCell(self.path, self.page_cache)
+
 
 def measured(**cells: Floats) -> Observations:
     names = {"raw": "raw/none", "qcow2": "qcow2/none", "host": "host"}
-    return from_numbers(
+    return labelled(
         {
             (names[cell], f"b{block:02d}", IOPS): float(value)
             for cell, values in cells.items()
@@ -229,6 +235,6 @@ def test_claims_that_are_just_true_rarely_fail_in_a_family_of_twenty() -> None:
             for path in ("raw/none", "qcow2/none")
             for block in range(5)
         }
-        found = answer_claims(claims, from_numbers(numbers), [Seen()])
+        found = answer_claims(claims, labelled(numbers), [Seen()])
         wrong += any(each.verdict is ClaimVerdict.FAILS for each in found)
     assert wrong / 150 <= 0.05 + 2 * (0.05 * 0.95 / 150) ** 0.5

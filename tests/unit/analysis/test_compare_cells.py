@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tests.unit.analysis.made import IOPS, P99, drifting, observed
+from tests.unit.analysis.made import IOPS, P99, cell, drifting, observed
 from vdisklab.analysis.compare import (
     Verdict,
     against_baseline,
@@ -100,7 +100,7 @@ def test_blocks_needed_gives_the_promised_power() -> None:
 def test_better_follows_the_metric() -> None:
     grid = np.array([[10.0, 11.0, 10.5, 10.2], [1.0, 1.1, 1.04, 1.0]])
     data = observed({IOPS: grid, P99: grid})
-    found = {each.measure: each for each in compare_cells(data, "c00", "c01")}
+    found = {each.measure: each for each in compare_cells(data, cell("c00"), cell("c01"))}
     assert found[IOPS].verdict is Verdict.A_BETTER
     assert found[P99].verdict is Verdict.B_BETTER
     assert found[IOPS].ratio.ratio == found[P99].ratio.ratio
@@ -108,7 +108,7 @@ def test_better_follows_the_metric() -> None:
 
 def test_two_blocks_are_too_few_for_a_verdict() -> None:
     data = observed({IOPS: np.array([[10.0, 10.0], [1.0, 1.0]])})
-    (found,) = compare_cells(data, "c00", "c01")
+    (found,) = compare_cells(data, cell("c00"), cell("c01"))
     assert found.verdict is Verdict.TOO_FEW
     assert found.p_adjusted is None
     assert found.a.low is None
@@ -116,16 +116,16 @@ def test_two_blocks_are_too_few_for_a_verdict() -> None:
 
 def test_what_only_one_has_is_not_compared() -> None:
     data = observed({IOPS: np.array([[1.0], [2.0]]), P99: np.array([[1.0], [np.nan]])})
-    assert [each.measure for each in compare_cells(data, "c00", "c01")] == [IOPS]
+    assert [each.measure for each in compare_cells(data, cell("c00"), cell("c01"))] == [IOPS]
 
 
 def test_ratios_to_the_baseline_leave_out_who_never_met_it() -> None:
     data = observed({IOPS: np.array([[1.0, 2.0], [2.0, 4.0], [np.nan, 3.0]])})
-    found = against_baseline(data, IOPS, "c00")
-    assert found["c01"].ratio == pytest.approx(2.0)
-    assert found["c02"].pairs == 1
-    assert "c00" not in found
-    assert against_baseline(data, IOPS, "nobody") == {}
+    found = against_baseline(data, IOPS, cell("c00"))
+    assert found[cell("c01")].ratio == pytest.approx(2.0)
+    assert found[cell("c02")].pairs == 1
+    assert cell("c00") not in found
+    assert against_baseline(data, IOPS, cell("nobody")) == {}
 
 
 def test_intervals_cover_under_drift_and_false_verdicts_are_rare() -> None:

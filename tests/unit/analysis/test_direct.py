@@ -5,12 +5,17 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 
+from tests.unit.analysis.made import cell
 from vdisklab.analysis.diagnostics.direct import SERVED_FROM_CACHE, direct_findings
 from vdisklab.analysis.diagnostics.doubt import NotDirect
 from vdisklab.render.wording import sentence
 from vdisklab.storage.direct import directness
 
-LABELS = {"a": "zfs/raw/none", "b": "zfs/raw/writeback (cold)", "c": "ext4/raw/none"}
+CELLS = {
+    "a": cell("zfs/raw/none"),
+    "b": cell("zfs/raw/writeback (cold)"),
+    "c": cell("ext4/raw/none"),
+}
 
 
 @dataclass(frozen=True)
@@ -19,20 +24,20 @@ class Seen:
     checks: tuple[tuple[str, str | None, str], ...]
 
 
-def seen(cell: str, o_direct: str, version: str | None = "2.1.11") -> Seen:
+def seen(fingerprint: str, o_direct: str, version: str | None = "2.1.11") -> Seen:
     checks: list[tuple[str, str | None, str]] = [("host.zfs.o_direct", None, o_direct)]
     if version is not None:
         checks.append(("host.zfs.version", None, version))
-    return Seen(cell, tuple(checks))
+    return Seen(fingerprint, tuple(checks))
 
 
 def test_only_what_was_to_bypass_the_cache_and_did_not() -> None:
     runs = [seen("a", SERVED_FROM_CACHE), seen("b", SERVED_FROM_CACHE), Seen("c", ())]
-    (found,) = direct_findings(runs, LABELS)
-    assert found == NotDirect(("zfs/raw/none",), "2.1.11")
+    (found,) = direct_findings(runs, CELLS)
+    assert found == NotDirect((cell("zfs/raw/none"),), "2.1.11")
     assert "ZFS 2.1.11 accepts O_DIRECT and serves it from its cache" in sentence(found)
-    assert direct_findings([seen("a", "direct", "2.3.0")], LABELS) == ()
-    (unknown,) = direct_findings([seen("a", SERVED_FROM_CACHE, None)], LABELS)
+    assert direct_findings([seen("a", "direct", "2.3.0")], CELLS) == ()
+    (unknown,) = direct_findings([seen("a", SERVED_FROM_CACHE, None)], CELLS)
     assert unknown.version == "of an unknown version"
 
 

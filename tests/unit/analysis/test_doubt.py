@@ -5,7 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tests.unit.analysis.made import CAMPAIGN, HOST, IOPS, P99, campaign_runs, drifting, observed
+from tests.unit.analysis.made import (
+    CAMPAIGN,
+    HOST,
+    IOPS,
+    P99,
+    campaign_runs,
+    cell,
+    drifting,
+    labelled,
+    observed,
+)
 from vdisklab.analysis.diagnostics.ceilings import ceiling_findings
 from vdisklab.analysis.diagnostics.circumstances import host_findings
 from vdisklab.analysis.diagnostics.doubt import (
@@ -29,7 +39,8 @@ from vdisklab.analysis.diagnostics.stability import (
     first_block_findings,
 )
 from vdisklab.analysis.diagnostics.witness import evidence_findings, witnessed
-from vdisklab.analysis.observations import Floats, Observations, from_numbers
+from vdisklab.analysis.observations import Floats, Observations
+from vdisklab.path.segments import PageCache
 from vdisklab.render.wording import sentence
 from vdisklab.results.model import Direction, Evidence, Witnessed
 
@@ -40,7 +51,7 @@ def steady(rng: np.random.Generator, cells: int, blocks: int, noise: float = 0.0
 
 
 def named(values: dict[str, Floats]) -> Observations:
-    return from_numbers(
+    return labelled(
         {
             (cell, f"c/{block:04d}", IOPS): float(value)
             for cell, row in values.items()
@@ -52,7 +63,7 @@ def named(values: dict[str, Floats]) -> Observations:
 def seen(**over: object) -> Witnessed:
     fields: dict[str, object] = {
         "path": "raw/none",
-        "page_cache": "bypassed",
+        "page_cache": PageCache.BYPASSED,
         "name": "randread-4k-q1",
         "directions": (Direction.READ,),
         "wall_seconds": 10.0,
@@ -95,7 +106,7 @@ def test_two_modes_are_found_through_drift_and_named_once() -> None:
     values = drifting(rng, [1.0] * 6, 12)
     values[2, [1, 4, 5, 9, 10]] *= 2
     (found,) = bimodal_findings(observed({IOPS: values}), IOPS)
-    assert found.cell == "c02"
+    assert found.cell == cell("c02")
     assert found.high / found.low == pytest.approx(2, rel=0.1)
     assert found.share_high == pytest.approx(5 / 12)
 
@@ -125,17 +136,17 @@ def test_ceilings_of_guest_and_device() -> None:
             "raw/none/nvme": 1.05 * ones,  # another bus than the null device's
         }
     )
-    found = ceiling_findings(numbers, IOPS, cached=["raw/writeback (cold)"])
+    found = ceiling_findings(numbers, IOPS, cached=[cell("raw/writeback (cold)")])
     guest, device = found
     assert isinstance(guest, GuestCeiling)
-    assert set(guest.cells) == {
+    assert {str(each) for each in guest.cells} == {
         "raw/none",
         "raw/writeback (warm)",
         "raw/writeback (cold)",
         "ext4/raw/none",
     }
     assert isinstance(device, DeviceCeiling)
-    assert set(device.cells) == {"raw/none", "raw/none/nvme"}
+    assert set(device.cells) == {cell("raw/none"), cell("raw/none/nvme")}
 
 
 def test_evidence_tells_thin_images_clocks_and_neighbours() -> None:
@@ -156,7 +167,7 @@ def test_what_plan_and_host_alone_tell() -> None:
     assert fits == FitsInMemory(1, 1 << 28, 8 << 30)
     assert governor == FrequencyGovernor("powersave")
     assert kernel == HostChanged("kernel", ("6.5", "6.1.0-30-amd64"))
-    assert host_findings([CAMPAIGN], ["raw/none"]) == ()
+    assert host_findings([CAMPAIGN], [cell("raw/none")]) == ()
 
 
 def test_a_runs_evidence_is_what_the_store_would_give() -> None:
@@ -167,17 +178,17 @@ def test_a_runs_evidence_is_what_the_store_would_give() -> None:
 @pytest.mark.parametrize(
     "doubt",
     [
-        FromPageCache("c", "m", Direction.READ, 0.03),
+        FromPageCache(cell("c"), "m", Direction.READ, 0.03),
         Drift("m", "c", 5, -0.2, 0.01),
         SlowFirstBlock("m", "c", 0.5),
-        Bimodal("c", "m", 1.0, 2.0, 0.4),
+        Bimodal(cell("c"), "m", 1.0, 2.0, 0.4),
         FitsInMemory(3, 1 << 30, 8 << 30),
-        GuestCeiling(("a", "b"), "m", "null/default", 0.9),
-        DeviceCeiling(("a",), "m", "host", 0.99),
-        ThinImage(("a",), 1 << 20),
-        ClockTrouble("c", "m", 11.0, 10.0),
+        GuestCeiling((cell("a"), cell("b")), "m", cell("null/default"), 0.9),
+        DeviceCeiling((cell("a"),), "m", cell("host"), 0.99),
+        ThinImage((cell("a"),), 1 << 20),
+        ClockTrouble(cell("c"), "m", 11.0, 10.0),
         FrequencyGovernor("powersave"),
-        NoisyNeighbour(3, 0.05, "c"),
+        NoisyNeighbour(3, 0.05, cell("c")),
         HostChanged("kernel", ("1", "2")),
     ],
 )

@@ -8,18 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.analysis.made import IOPS, campaign_runs, observed
+from tests.unit.analysis.made import IOPS, campaign_runs, cell, observed
 from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,
-    cell_label,
     from_columns,
     logarithms,
     observe,
-    split_label,
 )
 from vdisklab.errors import PlanError
-from vdisklab.path.cell import Cell
+from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Failure, FailureKind
@@ -27,10 +25,19 @@ from vdisklab.results.model import Failure, FailureKind
 
 @pytest.mark.parametrize("state", list(PageCache))
 def test_labels_are_those_of_the_plan(state: PageCache) -> None:
-    path = parse_path("ext4/raw/writeback")
-    label = cell_label(path.canonical, state.value)
-    assert label == Cell(path, state).label
-    assert split_label(label) == (path.canonical, state.value)
+    planned = Cell(parse_path("ext4/raw/writeback"), state)
+    measured = MeasuredCell(planned.path.canonical, state)
+    assert measured.label == str(measured) == planned.label
+    assert measured == planned.measured == MeasuredCell.parse(planned.label)
+    assert (measured.path, measured.page_cache) == (planned.path, state)
+
+
+@pytest.mark.parametrize("name", ["my VM at home", "disk (new one)", "raw/none/nonsense", "(warm)"])
+def test_an_import_may_have_any_name(name: str) -> None:
+    measured = MeasuredCell.parse(name)
+    assert (measured.name, measured.label, measured.path) == (name, name, None)
+    assert not measured.on_host
+    assert not measured.is_null
 
 
 @given(st.sampled_from(["read", "write", "none"]), st.text(min_size=1), st.sampled_from(["iops"]))
@@ -65,7 +72,7 @@ def test_order_of_runs_leaves_no_trace() -> None:
 def test_failed_runs_have_no_numbers_and_the_later_of_two_wins() -> None:
     runs = list(campaign_runs(blocks=1))
     broken = dataclasses.replace(runs[1], failure=Failure(FailureKind.STATE, "no"))
-    assert runs[1].path not in observe([runs[0], broken]).cells
+    assert runs[1].measured_cell not in observe([runs[0], broken]).cells
     again = dataclasses.replace(runs[0], id="later", started=runs[3].started, measurements=())
     assert len(observe([again, runs[0]]).value) == 0
 
@@ -81,7 +88,7 @@ def test_two_values_for_one_place_are_refused() -> None:
 def test_columns_must_be_equally_long() -> None:
     one, two = np.zeros(1, dtype=np.int32), np.zeros(2, dtype=np.int32)
     with pytest.raises(ValueError, match="differ in length"):
-        Observations(one, two, one, np.ones(1), ("a",), ("b",), (IOPS,))
+        Observations(one, two, one, np.ones(1), (cell("a"),), ("b",), (IOPS,))
 
 
 def test_blocks_of_two_campaigns_are_two_blocks() -> None:
@@ -96,8 +103,8 @@ def test_blocks_of_two_campaigns_are_two_blocks() -> None:
         measure = np.zeros(4, dtype=np.int32)
         value = np.array([1.0, 2.0, 3.0, np.inf])
 
-    data = from_columns(Stored(), {"f1": "a", "f2": "b"})
-    assert data.cells == ("a", "b")
+    data = from_columns(Stored(), {"f1": cell("a"), "f2": cell("b")})
+    assert data.cells == (cell("a"), cell("b"))
     assert sorted(data.blocks) == ["y/0001", "y/0002", "z/0001"]
     grid = data.grid(MeasureKey.parse("m/read/iops"))
     assert grid[0, data.blocks.index("z/0001")] == 3.0

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vdisklab.analysis.observations import MeasureKey, Observations, from_numbers
+from tests.unit.analysis.made import labelled
+from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.published import (
     PublishedTable,
     Shape,
@@ -52,7 +53,7 @@ def table() -> tuple[PublishedTable, ...]:
 def ours(read: float, blocks: int = 5) -> Observations:
     rng = np.random.default_rng(3)
     key = MeasureKey("seqread-1m-q1", Direction.READ, "bandwidth")
-    return from_numbers(
+    return labelled(
         {
             (cell, f"b{block}", key): level * float(np.exp(rng.normal(0, 0.02)))
             for cell, level in (("raw/none", read), ("host", 1e9))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tests.unit.analysis.made import IOPS, P99, drifting, observed
+from tests.unit.analysis.made import IOPS, P99, cell, drifting, observed
 from vdisklab.analysis import rank as ranking
 from vdisklab.analysis.additive import Fit, fit, moderate, usable
 from vdisklab.analysis.observations import Floats, Observations, logarithms
@@ -16,13 +16,13 @@ from vdisklab.analysis.rank import Unranked, rank, separate
 
 
 def places(data: Observations) -> dict[str, tuple[int, int]]:
-    return {row.cell: (row.best, row.worst) for row in rank(data, IOPS).rows}
+    return {str(row.cell): (row.best, row.worst) for row in rank(data, IOPS).rows}
 
 
 def test_clear_differences_are_ranked_and_ties_stay_ties() -> None:
     grid = drifting(np.random.default_rng(1), [10, 10, 5, 1], 6, noise=0.01)
     found = rank(observed({IOPS: grid}), IOPS)
-    assert {row.cell: (row.best, row.worst) for row in found.rows} == {
+    assert {str(row.cell): (row.best, row.worst) for row in found.rows} == {
         "c00": (1, 2),
         "c01": (1, 2),
         "c02": (3, 3),
@@ -30,14 +30,14 @@ def test_clear_differences_are_ranked_and_ties_stay_ties() -> None:
     }
     assert found.comparisons == 6
     assert found.separated == 5
-    assert set(found.winners) == {"c00", "c01"}
+    assert set(found.winners) == {cell("c00"), cell("c01")}
     assert not found.inconclusive
 
 
 def test_lower_is_better_for_latency() -> None:
     grid = drifting(np.random.default_rng(1), [1, 10], 6, noise=0.01)
-    assert rank(observed({P99: grid}), P99).rows[0].cell == "c00"
-    assert rank(observed({IOPS: grid}), IOPS).rows[0].cell == "c01"
+    assert rank(observed({P99: grid}), P99).rows[0].cell == cell("c00")
+    assert rank(observed({IOPS: grid}), IOPS).rows[0].cell == cell("c01")
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -70,7 +70,13 @@ def test_equal_samples_tie() -> None:
     found = rank(observed({IOPS: grid}), IOPS)
     assert all((row.best, row.worst) == (1, 5) for row in found.rows)
     assert found.inconclusive
-    assert [row.cell for row in found.rows] == ["c00", "c01", "c02", "c03", "c04"]
+    assert [row.cell for row in found.rows] == [
+        cell("c00"),
+        cell("c01"),
+        cell("c02"),
+        cell("c03"),
+        cell("c04"),
+    ]
 
 
 def test_two_cells_are_a_paired_t_test() -> None:
@@ -88,7 +94,7 @@ def test_too_few_blocks_are_listed_and_not_ranked() -> None:
     found = rank(observed({IOPS: grid}), IOPS)
     assert len(found.rows) == 2
     (left,) = found.unranked
-    assert (left.cell, left.blocks, left.reason) == ("c02", 2, Unranked.TOO_FEW_BLOCKS)
+    assert (left.cell, left.blocks, left.reason) == (cell("c02"), 2, Unranked.TOO_FEW_BLOCKS)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +114,7 @@ def test_one_with_enough_beside_one_with_too_few() -> None:
     grid[1, 2] = np.nan
     found = rank(observed({IOPS: grid}), IOPS)
     assert found.rows == ()
-    assert {each.cell: each.reason for each in found.unranked} == {
+    assert {str(each.cell): each.reason for each in found.unranked} == {
         "c00": Unranked.NOTHING_TO_COMPARE,
         "c01": Unranked.TOO_FEW_BLOCKS,
     }
@@ -124,8 +130,8 @@ def test_cells_that_never_met_are_not_compared() -> None:
     grid[:3, :4] = drifting(np.random.default_rng(3), [1, 2, 3], 4)
     grid[3:, 4:] = drifting(np.random.default_rng(4), [1, 2], 4)
     found = rank(observed({IOPS: grid}), IOPS)
-    assert {row.cell for row in found.rows} == {"c00", "c01", "c02"}
-    assert {(each.cell, each.reason) for each in found.unranked} == {
+    assert {row.cell for row in found.rows} == {cell("c00"), cell("c01"), cell("c02")}
+    assert {(str(each.cell), each.reason) for each in found.unranked} == {
         ("c03", Unranked.NO_COMMON_BLOCK),
         ("c04", Unranked.NO_COMMON_BLOCK),
     }

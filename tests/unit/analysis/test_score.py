@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.analysis.made import campaign_runs, observed
+from tests.unit.analysis.made import campaign_runs, cell, observed
 from vdisklab.analysis.observations import MeasureKey, observe
 from vdisklab.analysis.rank import rank
 from vdisklab.analysis.score import ROLE_SETS, Role, Score, add_scores, role_set
@@ -20,7 +20,7 @@ def test_the_article_by_hand() -> None:
         Q1.measures[Role.SEQUENTIAL_WRITE]: np.array([[400.0], [200.0]]),
         Q1.measures[Role.RANDOM_WRITE]: np.array([[100.0], [100.0]]),
     }
-    scored = add_scores(observed(grids), "c00")
+    scored = add_scores(observed(grids), cell("c00"))
     values = {score: scored.observations.grid(score.key)[:, 0].tolist() for score in Score}
     assert values[Score.READ] == [500.0, (700 + 20 * 20) / 2]
     assert values[Score.WRITE] == [400.0, (200 + 4 * 100) / 2]
@@ -30,8 +30,8 @@ def test_the_article_by_hand() -> None:
 
 def test_a_baseline_scores_its_own_sequential_bandwidth() -> None:
     data = observe(campaign_runs())
-    scored = add_scores(data, "host")
-    row = data.cells.index("host")
+    scored = add_scores(data, cell("host"))
+    row = data.place[cell("host")]
     np.testing.assert_allclose(
         scored.observations.grid(Score.READ.key)[row],
         data.grid(Q1.measures[Role.SEQUENTIAL_READ])[row],
@@ -39,9 +39,9 @@ def test_a_baseline_scores_its_own_sequential_bandwidth() -> None:
 
 
 def test_scores_rank_like_any_metric() -> None:
-    scored = add_scores(observe(campaign_runs()), "host")
+    scored = add_scores(observe(campaign_runs()), cell("host"))
     found = rank(scored.observations, Score.OVERALL.key)
-    assert {row.cell: (row.best, row.worst) for row in found.rows} == {
+    assert {str(row.cell): (row.best, row.worst) for row in found.rows} == {
         "raw/writeback (warm)": (1, 1),
         "host": (2, 2),
         "raw/none": (3, 4),
@@ -56,8 +56,8 @@ def test_without_a_role_there_is_no_score_and_the_reason_is_told() -> None:
     grids[keys[Role.RANDOM_READ]][1] = np.nan
     grids[keys[Role.SEQUENTIAL_WRITE]][2, 0] = np.nan
     grids[keys[Role.RANDOM_WRITE]][2, 1] = np.nan
-    scored = add_scores(observed(grids), "c00")
-    found = {(each.cell, each.score): each for each in scored.missing}
+    scored = add_scores(observed(grids), cell("c00"))
+    found = {(str(each.cell), each.score): each for each in scored.missing}
     assert set(found) == {
         ("c01", Score.READ),
         ("c01", Score.OVERALL),
@@ -73,10 +73,10 @@ def test_an_unmeasured_baseline_leaves_all_without_a_score(baseline: str) -> Non
     keys = Q1.measures
     grids = {key: np.ones((2, 2)) for key in keys.values()}
     grids[keys[Role.RANDOM_READ]][1] = np.nan
-    scored = add_scores(observed(grids), baseline)
+    scored = add_scores(observed(grids), cell(baseline))
     assert not np.isfinite(scored.observations.grid(Score.READ.key)).any()
     read = [each for each in scored.missing if each.score is Score.READ]
-    assert {each.cell for each in read} == {"c00", "c01"}
+    assert {each.cell for each in read} == {cell("c00"), cell("c01")}
     assert all(Role.RANDOM_READ in each.baseline_lacking for each in read)
 
 
@@ -86,4 +86,4 @@ def test_one_request_at_a_time_comes_first_and_the_fuller_set_wins() -> None:
     assert role_set(observed({key: np.ones((1, 1)) for key in Q32.measures.values()})) is Q32
     other = {MeasureKey("bonnie", Direction.READ, "bandwidth"): np.ones((1, 1))}
     assert role_set(observed(other)) is None
-    assert add_scores(observed(other), "c00").roles is None
+    assert add_scores(observed(other), cell("c00")).roles is None

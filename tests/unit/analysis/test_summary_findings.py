@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tests.unit.analysis.made import IOPS, campaign_runs, observed
+from tests.unit.analysis.made import IOPS, campaign_runs, cell, observed
 from vdisklab.analysis.diagnostics.doubt import FromPageCache
 from vdisklab.analysis.diagnostics.findings import Caveats, InLab, caveats_of, failed_cells
 from vdisklab.analysis.diagnostics.witness import evidence_findings, witnessed
@@ -19,22 +19,26 @@ def test_a_summary_says_how_it_came_about() -> None:
         grid[row, :n] = 1.0 + np.arange(n)
     data = observed({IOPS: grid})
     found = summarise(data, IOPS)
-    assert "c00" not in found
-    assert found["c01"].too_few
-    assert (found["c01"].median, found["c01"].low, found["c01"].method) == (1.5, None, None)
-    assert found["c02"].method is IntervalMethod.LOG_T
-    assert found["c03"].method is IntervalMethod.ORDER_STATISTICS
-    assert found["c03"].median == pytest.approx(3.5)
+    assert cell("c00") not in found
+    assert found[cell("c01")].too_few
+    assert (found[cell("c01")].median, found[cell("c01")].low, found[cell("c01")].method) == (
+        1.5,
+        None,
+        None,
+    )
+    assert found[cell("c02")].method is IntervalMethod.LOG_T
+    assert found[cell("c03")].method is IntervalMethod.ORDER_STATISTICS
+    assert found[cell("c03")].median == pytest.approx(3.5)
 
 
 def test_a_summary_is_there_for_what_was_measured_alone() -> None:
     grid = np.array([[1.0, 2.0], [np.nan, np.nan], [3.0, np.nan]])
     found = summarise(observed({IOPS: grid}), IOPS)
-    assert list(found) == ["c00", "c02"]
-    assert (len(found), "c01" in found, found.get("c01")) == (2, False, None)
+    assert list(found) == [cell("c00"), cell("c02")]
+    assert (len(found), cell("c01") in found, found.get(cell("c01"))) == (2, False, None)
     with pytest.raises(KeyError):
-        found["c01"]
-    assert found["c02"].blocks == 1
+        found[cell("c01")]
+    assert found[cell("c02")].blocks == 1
 
 
 def test_medians_are_numpys() -> None:
@@ -45,19 +49,19 @@ def test_medians_are_numpys() -> None:
     found = summarise(observed({IOPS: grid}), IOPS)
     for row, values in enumerate(grid):
         if np.isfinite(values).any():
-            assert found[f"c{row:02d}"].median == np.nanmedian(values)
+            assert found[cell(f"c{row:02d}")].median == np.nanmedian(values)
 
 
 def test_an_interval_beyond_what_a_float_holds_is_none() -> None:
     found = summarise(observed({IOPS: np.array([[1e-300, 1.0, 1e300]])}), IOPS)
-    assert (found["c00"].low, found["c00"].high) == (0.0, None)
+    assert (found[cell("c00")].low, found[cell("c00")].high) == (0.0, None)
 
 
 def test_bytes_that_never_reached_the_device_are_told() -> None:
     seen = [each for run in campaign_runs() for each in witnessed(run)]
     found = [each for each in evidence_findings(seen, 2) if isinstance(each, FromPageCache)]
     assert len(found) == len(evidence_findings(seen, 2))
-    assert {each.cell for each in found} == {"raw/writeback (warm)"}
+    assert {each.cell for each in found} == {cell("raw/writeback (warm)")}
     assert {each.direction for each in found} == {Direction.READ}
     assert all(each.share == pytest.approx(0.03, abs=0.001) for each in found)
 
@@ -70,7 +74,7 @@ def test_a_null_disk_has_no_device() -> None:
 def test_failures_are_counted_until_they_are_made_good() -> None:
     runs = list(campaign_runs(blocks=3))
     (failed,) = failed_cells(runs)
-    assert (failed.cell, failed.blocks, failed.kind) == ("qcow2/none", 3, "state")
+    assert (failed.cell, failed.blocks, failed.kind) == (cell("qcow2/none"), 3, "state")
     bad = [run for run in runs if run.failure]
     repaired = [dataclasses.replace(bad[0], id="again", failure=None)]
     (failed,) = failed_cells([*runs, *repaired])

@@ -91,7 +91,7 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
         campaign, _, interrupted = verb.measure(store, request, console, new=False, search=asked)
         assert asked is not None
         outcome = asked.outcome(store, campaign or "", 20)
-        return (None if outcome is None else outcome.best), interrupted
+        return (None if outcome is None else outcome.best.label), interrupted
 
     return run
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell
 from tests.unit.cli.fake_store import FakeStore
 from vdisklab.analysis.search import Ended, Rules
 from vdisklab.cli.search import (
@@ -91,7 +91,7 @@ def test_no_budget_ends_it(plan: CampaignPlan) -> None:
 def test_the_outcome_is_put_into_words(plan: CampaignPlan) -> None:
     found = search().outcome(stored(plan, 4), CAMPAIGN.id, 20)
     assert found is not None
-    assert found.best == "raw/writeback (warm)"
+    assert found.best == cell("raw/writeback (warm)")
     assert found.ended is Ended.SEPARATED
     assert "All others are shown to be worse" in search_sentence(found)
     early = search(budget=1.0).outcome(stored(plan, 1), CAMPAIGN.id, 20)
@@ -99,7 +99,7 @@ def test_the_outcome_is_put_into_words(plan: CampaignPlan) -> None:
     assert early.ended is Ended.OUT_OF_BUDGET
     said = search_sentence(early)
     assert "may still be better." in said  # by how much nobody knows after one block
-    near = dataclasses.replace(found, as_good=("raw/none",), ended=Ended.TIED)
+    near = dataclasses.replace(found, as_good=(cell("raw/none"),), ended=Ended.TIED)
     assert "Better by less than 3%, if at all: raw/none." in search_sentence(near)
     assert search().outcome(FakeStore(all_runs=[]), CAMPAIGN.id, 20) is None
 

@@ -17,7 +17,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.conftest import in_ci
 from tests.unit.cli.fake_store import FakeStore
 from tests.unit.render.large import hostile, renamed, shapely, shapely_runs
-from vdisklab.analysis.observations import MeasureKey, cell_label
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
 from vdisklab.render import numbers
 from vdisklab.render.page.html import FIRST_PAGE, render_page
 from vdisklab.results.export import import_json
@@ -123,8 +125,8 @@ def test_another_metric_brings_its_own_unit_and_order(watched: Watched) -> None:
     assert column(page, 2)[0] in ("qcow2/unsafe", "raw/unsafe", "raw/unsafe/nvme",
                                   "qcow2/unsafe/nvme")  # fmt: skip
     found = gather(shapely(), None).of(MeasureKey.parse("randread-4k-q1/read/latency_p99"))
-    labels = map(cell_label, column(page, 2), column(page, 3))
-    shown = [found[label] for label in labels]
+    rows = zip(column(page, 2), column(page, 3), strict=True)
+    shown = [found[MeasuredCell(path, PageCache(state))] for path, state in rows]
     assert [each.median for each in shown] == sorted(each.median for each in shown)
     first = shown[0]
     scale = numbers.scale(first.median, "s")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from vdisklab.analysis.observations import MeasureKey, from_numbers
+from tests.unit.analysis.made import cell, labelled
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.render.numbers import MISSING
 from vdisklab.render.tables.layout import Column, as_records
 from vdisklab.render.tables.medians import (
     Medians,
+    PlacedCell,
     grid_table,
     measurements_table,
     medians,
@@ -21,7 +23,7 @@ from vdisklab.workload.importers.recognise import recognise
 
 READ, WRITE = Direction.READ, Direction.WRITE
 
-NUMBERS = from_numbers(
+NUMBERS = labelled(
     {
         ("ext4", f"c/{block}", MeasureKey(name, direction, metric)): value * (block + 1)
         for name, direction, metric, value in (
@@ -40,7 +42,9 @@ NUMBERS = from_numbers(
 
 
 def test_crystaldiskmarks_text_is_read_back_as_what_it_says() -> None:
-    text = crystaldiskmark_text(medians(NUMBERS), "ext4", "0.1", "measured with fio")
+    text = crystaldiskmark_text(
+        medians(NUMBERS), PlacedCell(cell("ext4")), "0.1", "measured with fio"
+    )
     assert "  SEQ    1MiB (Q=  1, T= 1):   200.000 MB/s [    190.8 IOPS] < 20000.00 us>" in text
     assert f"  RND    4KiB (Q=  1, T= 1): {MISSING:>9} MB/s" in text
     assert "median" in text
@@ -51,11 +55,13 @@ def test_crystaldiskmarks_text_is_read_back_as_what_it_says() -> None:
 
 def test_crystaldiskmarks_mixed_tests_have_a_section_where_a_text_had_one() -> None:
     key = MeasureKey("rnd4k-q1t1-mix70", Direction.NONE, "bandwidth")
-    numbers = from_numbers({("imported", "c/1", key): 30.125e6})
-    text = crystaldiskmark_text(medians(numbers), "imported", "0.1", "imported")
+    numbers = labelled({("imported", "c/1", key): 30.125e6})
+    text = crystaldiskmark_text(medians(numbers), PlacedCell(cell("imported")), "0.1", "imported")
     (below,) = text.split("[Mix] Read 70%/Write 30%")[1:]
     assert f"  RND    4KiB (Q=  1, T= 1):    30.125 MB/s [{MISSING:>9} IOPS]" in below
-    without = crystaldiskmark_text(medians(NUMBERS), "ext4", "0.1", "measured with fio")
+    without = crystaldiskmark_text(
+        medians(NUMBERS), PlacedCell(cell("ext4")), "0.1", "measured with fio"
+    )
     assert "[Mix]" not in without
 
 
@@ -76,7 +82,7 @@ def test_all_measurements_in_the_profiles_order() -> None:
 
 
 def test_the_grid_has_a_row_for_each_path_in_the_plans_order() -> None:
-    numbers = from_numbers(
+    numbers = labelled(
         {
             (cell, "c/1", MeasureKey(name, way, "bandwidth")): value
             for cell, name, way, value in (
@@ -101,18 +107,18 @@ def test_the_grid_has_a_row_for_each_path_in_the_plans_order() -> None:
 
 
 def test_two_directions_of_one_measurement_are_two_columns_of_the_grid() -> None:
-    numbers = from_numbers(
+    numbers = labelled(
         {("host", "c/1", MeasureKey("mixed", way, "bandwidth")): 1e6 for way in (READ, WRITE)}
     )
     table = grid_table(medians(numbers), (), ())
     assert table is not None
     assert [each.title for each in table.columns] == ["MB/s", "mixed read", "mixed write"]
-    assert grid_table(medians(from_numbers({})), (), ()) is None
+    assert grid_table(medians(labelled({})), (), ()) is None
 
 
 def test_times_of_fsyncs_are_shown_where_there_are_some() -> None:
     assert not any(each.title == "sync p99" for each in _shown(medians(NUMBERS)))
-    synced = from_numbers(
+    synced = labelled(
         {
             ("host", "c/1", MeasureKey("fsync", WRITE, metric)): value
             for metric, value in (("bandwidth", 1e6), ("sync_p99", 0.06))
@@ -134,7 +140,7 @@ def test_a_program_whose_tests_were_all_too_short_is_shown_by_its_course() -> No
         ("host", "c/1", MeasureKey("install", WRITE, "duration")): 4.0,
         ("host", "c/1", MeasureKey("install", none, "longest_stall")): 0.0,
     }
-    rows = as_records(measurements_table(medians(from_numbers(numbers)), ()))
+    rows = as_records(measurements_table(medians(labelled(numbers)), ()))
     assert [(row["cell"], row["bandwidth"], row["worst_second"], row["longest_stall"])
             for row in sorted(rows, key=lambda row: str(row["cell"]))] == [
         ("host", None, 1e6, 0.0), ("raw/none", 5e6, None, 2.0),

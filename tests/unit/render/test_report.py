@@ -14,7 +14,7 @@ import pytest
 from defusedxml.ElementTree import fromstring
 from pyarrow import parquet
 
-from tests.unit.analysis.made import CAMPAIGN
+from tests.unit.analysis.made import CAMPAIGN, cell
 from tests.unit.cli.fake_store import FakeStore, install
 from tests.unit.render.large import EVIL, hostile, renamed, shapely, shapely_runs
 from vdisklab.analysis.diagnostics.findings import FailedCell
@@ -80,7 +80,7 @@ def test_stalls_are_marked_and_told(contents: Contents) -> None:
     stalled = [row for row in rows if row["stalled"]]
     assert {row["panel"] for row in stalled} == {"seqwrite-1m-q1"}
     assert {row["second"] for row in stalled} == {3.5}
-    assert {row["label"] for row in rows} == set(contents.featured)
+    assert {row["label"] for row in rows} == {each.label for each in contents.featured}
     assert "1 stalled second in 5 runs" in figure.alt
 
 
@@ -123,7 +123,7 @@ def test_doubts_stand_where_their_numbers_are() -> None:
 
 
 def test_very_many_findings_of_a_kind_are_counted(contents: Contents) -> None:
-    many = tuple(FailedCell(f"raw/none/{n}", 1, "guest", "it failed") for n in range(1000))
+    many = tuple(FailedCell(cell(f"raw/none/{n}"), 1, "guest", "it failed") for n in range(1000))
     said = doubt_sentences(replace(contents, failed=many))
     assert len([each for each in said if "it failed" in each]) < 10
     assert any("994 more" in each for each in said)

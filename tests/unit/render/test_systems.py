@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vdisklab.analysis.observations import MeasureKey, from_numbers
+from tests.unit.analysis.made import labelled
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.render.tables.layout import as_records
 from vdisklab.render.tables.medians import boot_table, growth_table, medians, side_by_side
 from vdisklab.results.model import Direction
@@ -23,7 +24,7 @@ def test_thin_allocated_and_raw() -> None:
             numbers[cell, "c/1", MeasureKey(name, Direction.WRITE, "duration")] = seconds
             numbers[cell, "c/1", MeasureKey(name, Direction.WRITE, "allocated")] = 1 << 20
             numbers[cell, "c/1", MeasureKey(name, Direction.NONE, "longest_stall")] = seconds / 10
-    table = growth_table(medians(from_numbers(numbers)), ORDER)
+    table = growth_table(medians(labelled(numbers)), ORDER)
     assert table is not None
     rows = {(row["measurement"], row["cell"]): row for row in as_records(table)}
     thin = rows["install-first", "qcow2:preallocation=off/writeback (cold)"]
@@ -44,7 +45,7 @@ def test_each_place_is_set_against_itself() -> None:
             numbers[cell, "c/1", key] = seconds * factor
             key = MeasureKey("install-first", Direction.WRITE, "allocated")
             numbers[cell, "c/1", key] = 1 << 20
-        places[place] = medians(from_numbers(numbers))
+        places[place] = medians(labelled(numbers))
     table = growth_table(side_by_side(places), ORDER)
     assert table is not None
     rows = {row["cell"]: row for row in as_records(table)}
@@ -55,7 +56,7 @@ def test_each_place_is_set_against_itself() -> None:
 
 def test_an_installation_on_the_host_has_a_time_and_no_image() -> None:
     key = MeasureKey("install-first", Direction.WRITE, "duration")
-    table = growth_table(medians(from_numbers({("host", "c/1", key): 14.5})), ORDER)
+    table = growth_table(medians(labelled({("host", "c/1", key): 14.5})), ORDER)
     assert table is not None
     (row,) = as_records(table)
     assert (row["cell"], row["seconds"], row["allocated"]) == ("host", 14.5, None)
@@ -68,9 +69,9 @@ def test_boots() -> None:
         ("raw/none/ide", "c/1", MeasureKey("boot", Direction.NONE, "worst_second")): 2e6,
         ("raw/none/ide", "c/1", MeasureKey("boot", Direction.NONE, "longest_stall")): 0.0,
     }
-    table = boot_table(medians(from_numbers(numbers)))
+    table = boot_table(medians(labelled(numbers)))
     assert table is not None
     (row,) = as_records(table)
     assert (row["cell"], row["boot_time"], row["shutdown_time"]) == ("raw/none/ide", 3.0, 0.5)
     assert (row["worst_second"], row["longest_stall"]) == (2e6, 0.0)
-    assert growth_table(medians(from_numbers(numbers)), ["boot"]) is None
+    assert growth_table(medians(labelled(numbers)), ["boot"]) is None

@@ -15,6 +15,7 @@ from tests.unit.analysis.made import CAMPAIGN, START
 from tests.unit.cli.fake_store import FakeColumns
 from tests.unit.render.test_browser import _CHROMIUM, browser, watch
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import PageCache
 from vdisklab.render.page.html import FIRST_PAGE, render_page
 from vdisklab.results.model import Campaign, Direction, Origin, Run, Series, Witnessed
 from vdisklab.results.observations import CellTally, Example, RunCourse, RunOutline
@@ -74,7 +75,7 @@ class LargeStore:
 
     def outlines(self, _ids: Sequence[str]) -> tuple[RunOutline, ...]:
         return tuple(
-            RunOutline(f"{block}-{path}", CAMPAIGN.id, path, path, "bypassed", block, 1,
+            RunOutline(f"{block}-{path}", CAMPAIGN.id, path, path, PageCache.BYPASSED, block, 1,
                        Origin.GUEST, START, "kvm", "disk", None, 1.0)
             for block in range(1, BLOCKS + 1)
             for path in self.paths

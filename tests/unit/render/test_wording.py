@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.analysis.made import cell
 from vdisklab.analysis.compare import Ratio, Verdict
 from vdisklab.analysis.diagnostics.doubt import FromPageCache
 from vdisklab.analysis.diagnostics.findings import (
@@ -20,25 +21,34 @@ from vdisklab.render.wording import sentence, verdict
 from vdisklab.results.model import Direction
 
 WORDED: list[tuple[Finding, str]] = [
-    (TooFewBlocks(("a",), 1, 3), "a: 1 block of 3 that a rank needs; no ranking is made"),
-    (TooFewBlocks(("a", "b", "c", "d", "e"), 2, 3), "a, b, c and 2 more: 2 blocks of 3"),
-    (NoCommonBlock(("a",)), "a: never measured in the same block"),
-    (NothingToCompare("a"), "a is alone"),
+    (TooFewBlocks((cell("a"),), 1, 3), "a: 1 block of 3 that a rank needs; no ranking is made"),
+    (
+        TooFewBlocks((cell("a"), cell("b"), cell("c"), cell("d"), cell("e")), 2, 3),
+        "a, b, c and 2 more: 2 blocks of 3",
+    ),
+    (NoCommonBlock((cell("a"),)), "a: never measured in the same block"),
+    (NothingToCompare(cell("a")), "a is alone"),
     (Inconclusive(4), "none of the 4 cells is shown to differ"),
     (
         Emulated(),
         "under emulation (TCG): good for comparing host-side choices, no measure of a KVM",
     ),
     (
-        FromPageCache("a", "seqread", Direction.READ, 0.03),
+        FromPageCache(cell("a"), "seqread", Direction.READ, 0.03),
         "a, seqread: from the host's page cache; 3% of the bytes came from the device.",
     ),
-    (FromPageCache("a", "w", Direction.WRITE, 0.0), "into the host's page cache; 0%"),
-    (FailedCell("a", 1, "guest", "it died"), "a: failed in 1 block (guest): it died"),
-    (NoBaseline("host"), "No scores: the baseline host has no numbers"),
-    (NoScore("a", Score.READ, (Role.RANDOM_READ,), ()), "a: no weighted read, as it lacks 4 KiB"),
-    (NoScore("a", Score.READ, (), (Role.RANDOM_READ,)), "as the baseline lacks 4 KiB random read"),
-    (NoScore("a", Score.READ, (), ()), "as no block holds all of it"),
+    (FromPageCache(cell("a"), "w", Direction.WRITE, 0.0), "into the host's page cache; 0%"),
+    (FailedCell(cell("a"), 1, "guest", "it died"), "a: failed in 1 block (guest): it died"),
+    (NoBaseline(cell("host")), "No scores: the baseline host has no numbers"),
+    (
+        NoScore(cell("a"), Score.READ, (Role.RANDOM_READ,), ()),
+        "a: no weighted read, as it lacks 4 KiB",
+    ),
+    (
+        NoScore(cell("a"), Score.READ, (), (Role.RANDOM_READ,)),
+        "as the baseline lacks 4 KiB random read",
+    ),
+    (NoScore(cell("a"), Score.READ, (), ()), "as no block holds all of it"),
 ]
 
 
@@ -49,7 +59,7 @@ def test_sentences(finding: Finding, part: str) -> None:
 
 
 def test_kinds_in_json() -> None:
-    assert finding_json(FailedCell("a", 1, "guest", "died")) == {
+    assert finding_json(FailedCell(cell("a"), 1, "guest", "died")) == {
         "kind": "failed-cell",
         "text": "a: failed in 1 block (guest): died",
         "cell": "a",

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from hypothesis import strategies as st
 
+from vdisklab.path.segments import PageCache
 from vdisklab.results.model import (
     METRICS,
     Campaign,
@@ -92,7 +93,7 @@ def a_run(campaign: Campaign, /, **changes: Any) -> Run:  # noqa: ANN401 - field
         campaign=campaign.id,
         cell="raw/none/virtio",
         path="raw/none/virtio",
-        page_cache="bypassed",
+        page_cache=PageCache.BYPASSED,
         block=1,
         position=1,
         origin=Origin.GUEST,
@@ -192,7 +193,7 @@ def runs_of(campaign: Campaign) -> st.SearchStrategy[Run]:
         campaign=st.just(campaign.id),
         cell=texts,
         path=texts,
-        page_cache=texts,
+        page_cache=st.sampled_from(PageCache),
         block=places,
         position=places,
         origin=st.sampled_from(Origin),

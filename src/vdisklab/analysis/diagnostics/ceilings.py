@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from vdisklab.analysis.compare import paired_ratios
 from vdisklab.analysis.diagnostics.doubt import DeviceCeiling, GuestCeiling
-from vdisklab.analysis.observations import MeasureKey, Observations, split_label
+from vdisklab.analysis.observations import MeasureKey, Observations
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import Attachment, Layer
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 
@@ -15,7 +17,7 @@ GUEST_CEILING_SHARE = 0.8
 
 
 def ceiling_findings(
-    observations: Observations, measure: MeasureKey, cached: Iterable[str]
+    observations: Observations, measure: MeasureKey, cached: Iterable[MeasuredCell]
 ) -> tuple[GuestCeiling | DeviceCeiling, ...]:
     """Guests that are limited by the virtual machine or by the device, not by their path.
 
@@ -24,27 +26,26 @@ def ceiling_findings(
     held against the device.
     """
     found: list[GuestCeiling | DeviceCeiling] = []
-    nulls = [cell for cell in observations.cells if is_null(cell)]
-    hosts = [cell for cell in observations.cells if is_on_host(cell)]
+    nulls = [cell for cell in observations.cells if cell.is_null]
+    hosts = [cell for cell in observations.cells if cell.on_host]
+    disks = [
+        cell
+        for cell in observations.cells
+        if cell.path is not None and not cell.is_null and not cell.on_host
+    ]
     for ceiling in nulls:
-        bus = ceiling.split("/")[2:]
-        others = [
-            cell
-            for cell in observations.cells
-            if cell not in (*nulls, *hosts) and _bus_of(cell) == bus
-        ]
+        others = [cell for cell in disks if _attachment(cell) == _attachment(ceiling)]
         near = _reaching(observations, measure, others, ceiling, GUEST_CEILING_SHARE)
         if near:
             found.append(GuestCeiling(tuple(near), str(measure), ceiling, max(near.values())))
     memory = set(cached)
     for ceiling in hosts:
-        stack = ceiling.split("/")[:-1]
         others = [
             cell
-            for cell in observations.cells
-            if cell not in (*nulls, *hosts, *memory)
-            and split_label(cell)[1] != PageCache.WARM
-            and _layers_of(cell) == stack
+            for cell in disks
+            if cell not in memory
+            and cell.page_cache is not PageCache.WARM
+            and _layers(cell) == _layers(ceiling)
         ]
         near = _reaching(observations, measure, others, ceiling, CEILING_SHARE)
         if near:
@@ -52,44 +53,21 @@ def ceiling_findings(
     return tuple(found)
 
 
-def is_null(label: str) -> bool:
-    """A null-co disk has no device below; nothing can reach it."""
-    return any(segment.partition(":")[0] == "null" for segment in label.split("/"))
+def _attachment(cell: MeasuredCell) -> Attachment | None:
+    return None if cell.path is None else cell.path.attachment
 
 
-def is_on_host(label: str) -> bool:
-    """True for a cell that is measured without a guest."""
-    return label.rsplit("/", maxsplit=1)[-1] == "host"
-
-
-_NOT_LAYERS = {"raw", "qcow2", "vmdk", "vdi", "vhdx", "qed", "null"}
-_CACHE_MODES = {"default", "none", "writeback", "writethrough", "directsync", "unsafe"}
-
-
-def _bus_of(label: str) -> list[str]:
-    """The segments after the cache mode: nothing for virtio."""
-    parts = split_label(label)[0].split("/")
-    at = next((place for place, part in enumerate(parts) if part in _CACHE_MODES), len(parts))
-    return parts[at + 1 :]
-
-
-def _layers_of(label: str) -> list[str]:
-    """The segments before format and cache mode."""
-    parts = split_label(label)[0].split("/")
-    stop = _NOT_LAYERS | _CACHE_MODES
-    at = next(
-        (place for place, part in enumerate(parts) if part.partition(":")[0] in stop), len(parts)
-    )
-    return parts[:at]
+def _layers(cell: MeasuredCell) -> tuple[Layer, ...]:
+    return () if cell.path is None else cell.path.layers
 
 
 def _reaching(
     observations: Observations,
     measure: MeasureKey,
-    cells: Sequence[str],
-    ceiling: str,
+    cells: Sequence[MeasuredCell],
+    ceiling: MeasuredCell,
     least: float,
-) -> dict[str, float]:
+) -> dict[MeasuredCell, float]:
     """Cells whose goodness is `least` of the ceiling's or more, by ratios within blocks.
 
     A cell better than the ceiling (above 1.05) is not limited by it and is left out.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from vdisklab.analysis.diagnostics.doubt import FitsInMemory, FrequencyGovernor, HostChanged
-from vdisklab.analysis.observations import split_label
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Campaign
 
@@ -15,7 +15,7 @@ _SAVING = {"powersave", "ondemand", "conservative", "schedutil"}
 
 
 def host_findings(
-    campaigns: Sequence[Campaign], cells: Iterable[str]
+    campaigns: Sequence[Campaign], cells: Iterable[MeasuredCell]
 ) -> tuple[FitsInMemory | FrequencyGovernor | HostChanged, ...]:
     """What plan and host alone give away, of none to many campaigns of one machine.
 
@@ -26,7 +26,7 @@ def host_findings(
         return ()
     host = campaigns[0].host
     size, memory = campaigns[0].plan.get("size_bytes"), host.memory_bytes
-    cached = sum(split_label(cell)[1] != PageCache.BYPASSED for cell in cells)
+    cached = sum(cell.page_cache is not PageCache.BYPASSED for cell in cells)
     if isinstance(size, int) and memory and cached and size < FITS_BELOW * memory:
         found.append(FitsInMemory(cached, size, memory))
     governor = host.more.get("governor")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from vdisklab.analysis.diagnostics.doubt import NotDirect
-from vdisklab.analysis.observations import split_label
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 
 SERVED_FROM_CACHE = "accepted, served from a cache"
@@ -27,14 +27,16 @@ class Checked(Protocol):
         """What was read back."""
 
 
-def direct_findings(runs: Iterable[Checked], labels: Mapping[str, str]) -> tuple[NotDirect, ...]:
+def direct_findings(
+    runs: Iterable[Checked], cells: Mapping[str, MeasuredCell]
+) -> tuple[NotDirect, ...]:
     """The cells that were to bypass caches, and stood on a ZFS that does not, by its version."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[MeasuredCell]] = {}
     for run in runs:
-        label = labels.get(run.cell, run.cell)
+        cell = cells[run.cell]
         seen = {name: value for name, _, value in run.checks}
-        if split_label(label)[1] != PageCache.BYPASSED:
+        if cell.page_cache is not PageCache.BYPASSED:
             continue
         if seen.get("host.zfs.o_direct") == SERVED_FROM_CACHE:
-            found.setdefault(seen.get("host.zfs.version", _UNKNOWN), []).append(label)
-    return tuple(NotDirect(tuple(sorted(cells)), version) for version, cells in found.items())
+            found.setdefault(seen.get("host.zfs.version", _UNKNOWN), []).append(cell)
+    return tuple(NotDirect(tuple(sorted(group)), version) for version, group in found.items())

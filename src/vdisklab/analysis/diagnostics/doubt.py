@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Direction
 
 
@@ -16,7 +17,7 @@ from vdisklab.results.model import Direction
 class FromPageCache:
     """Few of the bytes that were read or written reached the device meanwhile (`share` 0 to 1)."""
 
-    cell: str
+    cell: MeasuredCell
     measurement: str
     direction: Direction
     share: float
@@ -46,7 +47,7 @@ class SlowFirstBlock:
 class Bimodal:
     """A cell's blocks fall into two groups, `low` and `high` apart by `high / low`."""
 
-    cell: str
+    cell: MeasuredCell
     measure: str
     low: float
     high: float
@@ -66,9 +67,9 @@ class FitsInMemory:
 class GuestCeiling:
     """Cells that reach `share` of what the guest does with no disk at all below it."""
 
-    cells: tuple[str, ...]
+    cells: tuple[MeasuredCell, ...]
     measure: str
-    ceiling: str
+    ceiling: MeasuredCell
     share: float
 
 
@@ -76,9 +77,9 @@ class GuestCeiling:
 class DeviceCeiling:
     """Cells as good as the same workload on the host: the device, not the path, is measured."""
 
-    cells: tuple[str, ...]
+    cells: tuple[MeasuredCell, ...]
     measure: str
-    ceiling: str
+    ceiling: MeasuredCell
     share: float
 
 
@@ -86,7 +87,7 @@ class DeviceCeiling:
 class ThinImage:
     """Images that grew while they were measured; `bytes_grown` is the most of one run."""
 
-    cells: tuple[str, ...]
+    cells: tuple[MeasuredCell, ...]
     bytes_grown: int
 
 
@@ -94,7 +95,7 @@ class ThinImage:
 class ClockTrouble:
     """A program counted more seconds than passed on the host: the guest's clock runs fast."""
 
-    cell: str
+    cell: MeasuredCell
     measurement: str
     counted_seconds: float
     host_seconds: float
@@ -113,14 +114,14 @@ class NoisyNeighbour:
 
     measurements: int
     share: float
-    cell: str
+    cell: MeasuredCell
 
 
 @dataclass(frozen=True, slots=True)
 class NotDirect:
     """O_DIRECT was accepted and served from ZFS's cache all the same; `version` is ZFS's."""
 
-    cells: tuple[str, ...]
+    cells: tuple[MeasuredCell, ...]
     version: str
 
 

@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import Protocol
 
 from vdisklab.analysis.diagnostics.doubt import Doubt
-from vdisklab.analysis.observations import cell_label
 from vdisklab.analysis.rank import Ranking, Unranked
 from vdisklab.analysis.score import NoScore
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import Accelerator
 from vdisklab.results.model import Failure, Origin
 
@@ -23,7 +24,7 @@ from vdisklab.results.model import Failure, Origin
 class TooFewBlocks:
     """Cells that were measured in fewer blocks than a rank needs; `have` is the most of them."""
 
-    cells: tuple[str, ...]
+    cells: tuple[MeasuredCell, ...]
     have: int
     want: int
 
@@ -32,14 +33,14 @@ class TooFewBlocks:
 class NoCommonBlock:
     """Cells that were never measured in a block with the ranked ones."""
 
-    cells: tuple[str, ...]
+    cells: tuple[MeasuredCell, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NothingToCompare:
     """A single cell, which has no rank among itself."""
 
-    cell: str
+    cell: MeasuredCell
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class InLab:
 class FailedCell:
     """A cell that failed in `blocks` blocks; `reason` is the last one's."""
 
-    cell: str
+    cell: MeasuredCell
     blocks: int
     kind: str
     reason: str
@@ -73,7 +74,7 @@ class FailedCell:
 class NoBaseline:
     """Scores are missing because the baseline has no numbers."""
 
-    baseline: str
+    baseline: MeasuredCell
 
 
 Finding = (
@@ -103,7 +104,10 @@ class Outline(Protocol):
     def path(self) -> str: ...  # noqa: D102
 
     @property
-    def page_cache(self) -> str: ...  # noqa: D102
+    def page_cache(self) -> PageCache: ...  # noqa: D102
+
+    @property
+    def measured_cell(self) -> MeasuredCell: ...  # noqa: D102
 
     @property
     def block(self) -> int: ...  # noqa: D102
@@ -149,20 +153,18 @@ def failed_cells(runs: Iterable[Outline]) -> tuple[FailedCell, ...]:
     """The cells with failed blocks that were not measured later, by label."""
     ordered = sorted(runs, key=lambda run: (run.started, run.id))
     measured = {
-        (cell_label(run.path, run.page_cache), run.campaign, run.block)
-        for run in ordered
-        if run.failure is None
+        (run.measured_cell, run.campaign, run.block) for run in ordered if run.failure is None
     }
-    found: dict[str, FailedCell] = {}
-    counted: dict[str, set[tuple[str, int]]] = {}
+    found: dict[MeasuredCell, FailedCell] = {}
+    counted: dict[MeasuredCell, set[tuple[str, int]]] = {}
     for run in ordered:
-        label = cell_label(run.path, run.page_cache)
-        if run.failure is None or (label, run.campaign, run.block) in measured:
+        cell = run.measured_cell
+        if run.failure is None or (cell, run.campaign, run.block) in measured:
             continue
-        blocks = counted.setdefault(label, set())
+        blocks = counted.setdefault(cell, set())
         blocks.add((run.campaign, run.block))
-        found[label] = FailedCell(label, len(blocks), run.failure.kind.value, run.failure.sentence)
-    return tuple(found[label] for label in sorted(found))
+        found[cell] = FailedCell(cell, len(blocks), run.failure.kind.value, run.failure.sentence)
+    return tuple(found[cell] for cell in sorted(found))
 
 
 def ranking_findings(ranking: Ranking, want: int) -> tuple[Finding, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from vdisklab.analysis.diagnostics.ceilings import is_null
 from vdisklab.analysis.diagnostics.doubt import (
     ClockTrouble,
     Doubt,
@@ -12,7 +11,7 @@ from vdisklab.analysis.diagnostics.doubt import (
     NoisyNeighbour,
     ThinImage,
 )
-from vdisklab.analysis.observations import cell_label
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Counted, Direction, Run, Witnessed
 
 FROM_CACHE_BELOW = 0.5
@@ -43,36 +42,36 @@ def evidence_findings(witnessed: Iterable[Witnessed], cpus: int | None) -> tuple
 
     `cpus` is the host's number, which steal time is a share of; None leaves that out.
     """
-    totals: dict[tuple[str, str, Direction], list[int]] = {}
-    grown: dict[str, int] = {}
-    clock: dict[tuple[str, str], ClockTrouble] = {}
-    stolen: list[tuple[float, str]] = []
+    totals: dict[tuple[MeasuredCell, str, Direction], list[int]] = {}
+    grown: dict[MeasuredCell, int] = {}
+    clock: dict[tuple[MeasuredCell, str], ClockTrouble] = {}
+    stolen: list[tuple[float, MeasuredCell]] = []
     for seen in witnessed:
-        label = cell_label(seen.path, seen.page_cache)
-        if not is_null(seen.path):
+        cell = seen.measured_cell
+        if not cell.is_null:
             for direction, (asked, reached) in _bytes(seen).items():
-                total = totals.setdefault((label, seen.name, direction), [0, 0])
+                total = totals.setdefault((cell, seen.name, direction), [0, 0])
                 total[0] += asked
                 total[1] += reached
         growth = _growth(seen)
         if growth > GROWN_ABOVE:
-            grown[label] = max(growth, grown.get(label, 0))
+            grown[cell] = max(growth, grown.get(cell, 0))
         counted = seen.measured_seconds
         wall = seen.wall_seconds
         if counted is not None and wall is not None and counted > wall * CLOCK_TOLERANCE:
-            trouble = ClockTrouble(label, seen.name, counted, wall)
-            clock.setdefault((label, seen.name), trouble)
+            trouble = ClockTrouble(cell, seen.name, counted, wall)
+            clock.setdefault((cell, seen.name), trouble)
         share = _stolen(seen, cpus)
         if share > STOLEN_ABOVE:
-            stolen.append((share, label))
+            stolen.append((share, cell))
     found: list[Doubt] = list(_from_cache(totals))
     if grown:
         found.append(ThinImage(tuple(sorted(grown)), max(grown.values())))
     if clock:
         found.append(max(clock.values(), key=lambda each: each.counted_seconds / each.host_seconds))
     if stolen:
-        share, label = max(stolen)
-        found.append(NoisyNeighbour(len(stolen), share, label))
+        share, cell = max(stolen)
+        found.append(NoisyNeighbour(len(stolen), share, cell))
     return tuple(found)
 
 
@@ -85,7 +84,7 @@ def _stolen(seen: Witnessed, cpus: int | None) -> float:
 
 
 def _from_cache(
-    totals: Mapping[tuple[str, str, Direction], Sequence[int]],
+    totals: Mapping[tuple[MeasuredCell, str, Direction], Sequence[int]],
 ) -> Iterable[FromPageCache]:
     for key, (asked, reached) in sorted(totals.items()):
         if asked and reached < FROM_CACHE_BELOW * asked:

@@ -8,10 +8,10 @@ from typing import Any
 
 import altair as alt
 
-from vdisklab.analysis.observations import split_label
-from vdisklab.analysis.recommend import candidates, parsed_once
+from vdisklab.analysis.recommend import candidates
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.segments import Bus
 from vdisklab.render import numbers
@@ -93,7 +93,7 @@ class _Recipe:
 
     def cells(self, rows: Sequence[Bar], contents: Contents) -> tuple[str, ...]:
         """The cells that the bars are of."""
-        drawn = [row.label for row in rows] if self.of_cells else [contents.baseline]
+        drawn = [row.label for row in rows] if self.of_cells else [contents.baseline.label]
         return tuple(dict.fromkeys(drawn))
 
 
@@ -119,14 +119,9 @@ def _told(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -> str
     return f"Bar chart, {title}, in {unit}: {shown}.{caution}"
 
 
-def path_of(cell: str) -> DiskPath:
-    """The disk path of a cell."""
-    return parsed_once(split_label(cell)[0])
-
-
 def _rows(
-    found: Mapping[str, Summary], cells: Iterable[str], unit: str, *,
-    answer: str | None = None, most: int = MOST_BARS,
+    found: Mapping[MeasuredCell, Summary], cells: Iterable[MeasuredCell], unit: str, *,
+    answer: MeasuredCell | None = None, most: int = MOST_BARS,
 ) -> tuple[list[Bar], str]:  # fmt: skip
     """Bars of some cells, best first, and the axis' unit; cells without the measure have none."""
     there = [found[cell] for cell in cells if cell in found]
@@ -138,9 +133,15 @@ def _rows(
     return [_bar(each, scale, answer) for each in there[:most]], scale.suffix.strip()
 
 
-def _bar(summary: Summary, scale: numbers.Scale, answer: str | None, group: str = "") -> Bar:
+def _bar(
+    summary: Summary,
+    scale: numbers.Scale,
+    answer: MeasuredCell | None,
+    group: str = "",
+    label: str | None = None,
+) -> Bar:
     return Bar(
-        summary.cell,
+        label or summary.cell.label,
         summary.median / scale.factor,
         None if summary.low is None else summary.low / scale.factor,
         None if summary.high is None else summary.high / scale.factor,
@@ -149,7 +150,7 @@ def _bar(summary: Summary, scale: numbers.Scale, answer: str | None, group: str 
     )
 
 
-def answer_cell(contents: Contents) -> str | None:
+def answer_cell(contents: Contents) -> MeasuredCell | None:
     """The recommended cell; None without a recommendation."""
     found = contents.recommendation
     return None if found is None else found.recommendation.cell
@@ -157,18 +158,19 @@ def answer_cell(contents: Contents) -> str | None:
 
 def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
     """What the host itself does: each measurement's bandwidth."""
-    keys = [key for key in contents.summaries if key.metric == "bandwidth"]
-    found = [
-        replace(contents.summaries[key][contents.baseline], cell=key.name)
-        for key in keys
-        if contents.baseline in contents.summaries[key]
-    ]
-    return _rows({each.cell: each for each in found}, [each.cell for each in found], "B/s")
+    found = {
+        key.name: contents.summaries[key][contents.baseline]
+        for key in contents.summaries
+        if key.metric == "bandwidth" and contents.baseline in contents.summaries[key]
+    }
+    best = sorted(found.items(), key=lambda named: named[1].median, reverse=True)[:MOST_BARS]
+    scale = numbers.scale(best[0][1].median if best else None, "B/s")
+    return [_bar(summary, scale, None, label=name) for name, summary in best], scale.suffix.strip()
 
 
-def _alike(contents: Contents, key: Callable[[DiskPath], object]) -> list[str]:
+def _alike(contents: Contents, key: Callable[[DiskPath], object]) -> list[MeasuredCell]:
     """The largest group of usable cells that differ in nothing but what `key` leaves out."""
-    groups: dict[object, list[str]] = {}
+    groups: dict[object, list[MeasuredCell]] = {}
     for cell, path in candidates(contents.of(contents.measure)).items():
         groups.setdefault(key(path), []).append(cell)
     best = max(groups.values(), key=len, default=[])
@@ -198,9 +200,10 @@ def _storage_methods(contents: Contents) -> tuple[Sequence[Bar], str]:
 def _buses(contents: Contents) -> tuple[Sequence[Bar], str]:
     """IDE beside the other buses, with all else equal: the fastest stores on IDE."""
     overall = contents.of(contents.measure)
-    groups: dict[tuple[object, ...], list[str]] = {}
+    groups: dict[tuple[object, ...], list[MeasuredCell]] = {}
     ide: dict[tuple[object, ...], float] = {}
-    for cell, path in candidates(overall).items():
+    paths = candidates(overall)
+    for cell, path in paths.items():
         key = (path.layers, path.image, path.cache)
         groups.setdefault(key, []).append(cell)
         if path.attachment.bus is Bus.IDE:
@@ -209,7 +212,7 @@ def _buses(contents: Contents) -> tuple[Sequence[Bar], str]:
     top = max((overall[cell].median for key in chosen for cell in groups[key]), default=None)
     scale = numbers.scale(top, contents.measure.quantity.unit)
     shown = [
-        _bar(overall[cell], scale, answer_cell(contents), str(replace(path_of(cell),
+        _bar(overall[cell], scale, answer_cell(contents), str(replace(paths[cell],
              attachment=Attachment())))
         for key in chosen
         for cell in sorted(groups[key], key=lambda cell: -overall[cell].median)
@@ -246,7 +249,7 @@ def _guest_and_host(contents: Contents) -> tuple[Sequence[Bar], str]:
 
 def _thin(contents: Contents) -> tuple[Sequence[Bar], str]:
     """Images that differ in their allocation alone."""
-    groups: dict[object, list[str]] = {}
+    groups: dict[object, list[MeasuredCell]] = {}
     for cell, path in candidates(contents.of(contents.measure)).items():
         if path.image is not None:
             options = tuple(o for o in path.image.options if o[0] != "preallocation")

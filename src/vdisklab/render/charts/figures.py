@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import altair as alt
 
 from vdisklab.analysis.recommend import candidates
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Keeping, PathVerdict, durability
 from vdisklab.render import numbers
-from vdisklab.render.charts.bars import bar_figures, path_of
+from vdisklab.render.charts.bars import bar_figures
 from vdisklab.render.charts.lines import course_figure, latency_figure
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels, panel_rows
@@ -41,9 +42,9 @@ _LOST, _LOSES = "lost flushed data, tested", "loses flushed data, not tested"
 _SAFETIES = (_KEPT_ALL, _KEPT_FLUSHED, _SAFE_ALL, _SAFE_FLUSHED, _LOSES, _LOST)
 
 
-def _safety_of(cell: str, contents: Contents) -> str:
+def _safety_of(path: DiskPath, contents: Contents) -> str:
     """By the verdict of power cuts where there is one, else by rule: which of both is said."""
-    found = durability(path_of(cell), contents.verdicts)
+    found = durability(path, contents.verdicts)
     tested = found.tested or PathVerdict("")
     flushed, unflushed = tested.flushed.kept, tested.unflushed.kept
     if flushed is False or found.keeping is Keeping.LOST_IN_TEST:
@@ -64,13 +65,15 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
     """
     title = "Speed against safety"
     overall = contents.of(contents.measure)
-    cells = [cell for cell in candidates(overall) if cell in overall]
-    if not cells or contents.measure.quantity.better is Better.LOWER:
+    paths = {cell: path for cell, path in candidates(overall).items() if cell in overall}
+    if not paths or contents.measure.quantity.better is Better.LOWER:
         return Figure("safety", title, "", missing="vdisklab run PATHS… host")
     scale = numbers.scale(
-        max(overall[cell].median for cell in cells), contents.measure.quantity.unit
+        max(overall[cell].median for cell in paths), contents.measure.quantity.unit
     )
-    placed = [(cell, _safety_of(cell, contents), overall[cell].median) for cell in cells]
+    placed = [
+        (cell, _safety_of(path, contents), overall[cell].median) for cell, path in paths.items()
+    ]
     best_so_far = 0.0
     front = set()
     for cell, _, value in sorted(placed, key=lambda each: (_SAFETIES.index(each[1]), -each[2])):
@@ -81,7 +84,7 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
         front.add(contents.recommendation.recommendation.cell)
     placed.sort(key=lambda each: (each[0] not in front, -each[2]))
     points = [
-        Point(cell, safety, value / scale.factor, cell in front)
+        Point(cell.label, safety, value / scale.factor, cell in front)
         for cell, safety, value in placed[:MOST_POINTS]
     ]
     order = [each for each in _SAFETIES if any(point.safety == each for point in points)]
@@ -91,7 +94,8 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
     what = "The answer, and what nothing beats in both"
     alt = f"Chart of speed in {unit} against safety. {what}: {told}."
     note = "Orange and named: the answer, and what no other path beats in both (by medians)."
-    return Figure("safety", title, alt, spec, note=note, cells=tuple(sorted(front)))
+    cells = tuple(sorted(cell.label for cell in front))
+    return Figure("safety", title, alt, spec, note=note, cells=cells)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import numpy as np
 
 from vdisklab.analysis.courses import STALL_BELOW, Course, coarser
 from vdisklab.analysis.observations import MeasureKey
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, panel_rows
@@ -53,7 +54,7 @@ def course_figure(contents: Contents, palette: Palette) -> Figure:
         note += " Long runs are drawn by the mean of several seconds; stalls are by the second."
     cells = tuple(dict.fromkeys(each.cell for each in found))
     return Figure("over-time", title, alt, spec, note=f"{note} {_longest(contents, cells)}".strip(),
-                  cells=cells)  # fmt: skip
+                  cells=tuple(cell.label for cell in cells))  # fmt: skip
 
 
 def _newest(found: Sequence[Course]) -> list[Course]:
@@ -78,7 +79,7 @@ def _moments(course: Course, scale: numbers.Scale) -> Iterable[Moment]:
     stalled = {place // width for place in course.stalls}
     for place, value in enumerate(values):
         middle = (place + 0.5) * width * course.interval
-        yield Moment(_panel(course), course.cell, f"{course.cell} {course.run}", middle,
+        yield Moment(_panel(course), course.cell.label, f"{course.cell} {course.run}", middle,
                      value / scale.factor, place in stalled)  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def _bad_seconds(mine: Sequence[Course], every: Sequence[float]) -> str:
     return f", worst {numbers.value(min(every), 'B/s')}, {seconds}"
 
 
-def _longest(contents: Contents, cells: Sequence[str]) -> str:
+def _longest(contents: Contents, cells: Sequence[MeasuredCell]) -> str:
     """The longest time without any completion, where programs told one."""
     said = []
     for cell in cells:
@@ -131,7 +132,7 @@ def latency_figure(contents: Contents, palette: Palette) -> Figure:
         for metric, percentile in _PERCENTILES.items():
             found = contents.of(MeasureKey(name, Direction.READ, metric)).get(cell)
             if found is not None and found.median > 0:
-                rows.append(Step(cell, percentile, found.median * 1e6))
+                rows.append(Step(cell.label, percentile, found.median * 1e6))
     if not rows:
         return Figure("latency", title, "", missing=RUN_COMMAND)
     told = "; ".join(f"{r.label}, {r.percentile}: {numbers.digits(r.value)}" for r in rows)

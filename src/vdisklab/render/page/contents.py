@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from vdisklab.analysis.diagnostics.findings import Finding
-from vdisklab.analysis.observations import MeasureKey, split_label
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
 from vdisklab.render.tables.claim_results import (
     claims_table,
@@ -64,14 +65,14 @@ def doubt_sentences(contents: Contents) -> tuple[str, ...]:
 
 
 def doubts_by_cell(contents: Contents) -> dict[str, tuple[str, ...]]:
-    """What is doubtful of each cell, for where its numbers stand."""
+    """What is doubtful of each cell, by its label, for where its numbers stand."""
     found: dict[str, list[str]] = {}
     for finding in (*contents.findings, *contents.failed):
         for cell in _cells_of(finding):
-            found.setdefault(cell, []).append(sentence(finding))
+            found.setdefault(cell.label, []).append(sentence(finding))
     for cell, names in contents.cached.items():
         said = f"{cell}: from the host's page cache in {names_of(names)}."
-        found.setdefault(cell, []).append(said)
+        found.setdefault(cell.label, []).append(said)
     return {cell: tuple(said) for cell, said in found.items()}
 
 
@@ -82,12 +83,12 @@ def names_of(names: Sequence[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _cells_of(finding: Finding) -> tuple[str, ...]:
+def _cells_of(finding: Finding) -> tuple[MeasuredCell, ...]:
     """The cells that a finding names; none for one on the machine or the campaign."""
     several = getattr(finding, "cells", ())
     one = getattr(finding, "cell", None)
     cells = several if isinstance(several, tuple) else ()
-    return cells if one is None else (*cells, str(one))
+    return cells if one is None else (*cells, one)
 
 
 def long_table(contents: Contents) -> Table:
@@ -98,9 +99,9 @@ def long_table(contents: Contents) -> Table:
             "emulation", "lab")  # fmt: skip
     rows = tuple(
         (
-            text(cell),
-            text(split_label(cell)[0]),
-            text(split_label(cell)[1]),
+            text(cell.label),
+            text(cell.name),
+            text(cell.page_cache.value),
             text(str(key)),
             text(key.quantity.unit),
             Value(summary.median, ""),

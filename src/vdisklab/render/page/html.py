@@ -23,9 +23,9 @@ from markupsafe import Markup, escape
 
 from vdisklab import __version__
 from vdisklab.analysis.evidence import Workings
-from vdisklab.analysis.observations import Floats, MeasureKey, split_label
-from vdisklab.analysis.recommend import parsed_once
+from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.summary import Summaries
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
 from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import CSS, Draw, draw_here, for_page
@@ -89,7 +89,7 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         alpha=contents.ranking.alpha,
         separated=contents.ranking.separated,
         comparisons=contents.ranking.comparisons,
-        baseline=contents.baseline,
+        baseline=contents.baseline.label,
         roles=contents.roles.title if contents.roles else None,
         figures=_figures(contents, shown, drawn()),
     )
@@ -177,9 +177,11 @@ def _measure(key: MeasureKey) -> dict[str, str]:
     }
 
 
-def _segments(cell: str) -> list[str]:
+def _segments(cell: MeasuredCell) -> list[str]:
     """Layers, format, cache mode and bus, for the filters; without options."""
-    path = parsed_once(split_label(cell)[0])
+    path = cell.path
+    if path is None:
+        return ["–"] * 4
     return [
         "+".join(layer.kind.value for layer in path.layers) or "–",
         path.image.format.value if path.image else "–",
@@ -196,11 +198,11 @@ def _core(contents: Contents) -> dict[str, Any]:
     return {
         "measures": [_measure(key) for key in contents.summaries],
         "ranked": str(contents.measure),
-        "baseline": contents.baseline,
+        "baseline": contents.baseline.label,
         "cells": [
             {
-                "p": split_label(cell)[0],
-                "s": split_label(cell)[1],
+                "p": cell.name,
+                "s": cell.page_cache.value,
                 "g": [words.setdefault(each, len(words)) for each in _segments(cell)],
                 "r": [ranked[cell].best, ranked[cell].worst] if cell in ranked else None,
                 "n": ranked[cell].blocks if cell in ranked else measured[cell],
@@ -216,14 +218,14 @@ def _core(contents: Contents) -> dict[str, Any]:
     }
 
 
-def _ratio(contents: Contents, cell: str) -> float | None:
+def _ratio(contents: Contents, cell: MeasuredCell) -> float | None:
     if cell == contents.baseline:
         return 1.0
     found = contents.ratios.get(cell)
     return None if found is None or found.ratio is None else float(f"{found.ratio:.5g}")
 
 
-def _columns(found: Summaries, order: tuple[str, ...]) -> tuple[Floats, Floats, Floats]:
+def _columns(found: Summaries, order: tuple[MeasuredCell, ...]) -> tuple[Floats, Floats, Floats]:
     """Median, low and high of each cell, in the order of the cells; NaN where there is none."""
     at = [found.place[cell] for cell in order]
     return found.median[at], found.low[at], found.high[at]
@@ -256,8 +258,8 @@ def _details(contents: Contents) -> dict[str, Any]:
     """One run of each cell, with its counters in words."""
     doubts = doubts_by_cell(contents)
     return {
-        cell: {
-            "doubts": list(map(sanitise, doubts.get(cell, ()))),
+        cell.label: {
+            "doubts": list(map(sanitise, doubts.get(cell.label, ()))),
             "facts": _facts(contents.examples.get(cell), contents.workings.get(cell)),
             "checks": [list(check) for check in example.checks] if example else [],
             "commands": [sanitise(command) for command in example.commands] if example else [],
@@ -307,8 +309,8 @@ def _first_rows(contents: Contents) -> list[dict[str, str]]:
         rows.append(
             {
                 "rank": numbers.place(row.best, row.worst) if row else numbers.MISSING,
-                "path": split_label(cell)[0],
-                "state": split_label(cell)[1],
+                "path": cell.name,
+                "state": cell.page_cache.value,
                 "value": scale.with_unit(summary.median if summary else None),
                 "interval": numbers.interval(summary.low, summary.high, scale)
                 if summary

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from vdisklab.analysis.observations import split_label
 from vdisklab.render import numbers
 from vdisklab.render.page.contents import (
     answer_sentences,
@@ -46,7 +45,6 @@ def _lines(contents: Contents) -> Iterator[str]:
     yield f"|{'---|' * (len(keys) + 5)}"
     ranked = {row.cell: row for row in contents.ranking.rows}
     for cell in contents.order:
-        path, state = split_label(cell)
         row = ranked.get(cell)
         found = [contents.summaries[key].get(cell) for key in keys]
         values = [
@@ -56,7 +54,8 @@ def _lines(contents: Contents) -> Iterator[str]:
         place = numbers.place(row.best, row.worst) if row else numbers.MISSING
         ram = "RAM" if cell in contents.cached else ""
         blocks = max((each.blocks for each in found if each), default=0)
-        yield f"| {place} | {escape(path)} | {state} | {' | '.join(values)} | {ram} | {blocks} |"
+        columns = (place, escape(cell.name), cell.page_cache, *values, ram, str(blocks))
+        yield f"| {' | '.join(columns)} |"
     yield from _claims(contents)
     yield "\n## Doubts\n"
     yield from (f"* {escape(each)}" for each in doubt_sentences(contents) or ("None was found.",))

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vdisklab import __version__
-from vdisklab.analysis.observations import cell_label
 from vdisklab.errors import PlanError
 from vdisklab.render.document import Json, document
 from vdisklab.render.tables.layout import Table, as_records
 from vdisklab.render.tables.medians import (
     Medians,
-    beside,
+    PlacedCell,
     boot_table,
     grid_table,
     growth_table,
@@ -117,14 +116,13 @@ def _warning(places: Places) -> tuple[str, ...]:
     return () if warning is None else (f"* measured {warning}",)
 
 
-def _source(places: Places, cell: str) -> str:
+def _source(places: Places, cell: PlacedCell) -> str:
     """Where a cell's numbers come from: an imported file may be the original program's."""
     runs = [
         run
         for place, loaded in places.loaded.items()
         for run in loaded.outlines
-        if run.failure is None
-        and cell in (label := cell_label(run.path, run.page_cache), beside(label, place))
+        if run.failure is None and cell == PlacedCell(run.measured_cell, place)
     ]
     measured = "measured with fio"
     if places.in_user_guest and any(run.origin is Origin.GUEST for run in runs):

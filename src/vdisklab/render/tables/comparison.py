@@ -63,8 +63,8 @@ def comparison_document(answers: tuple[ComparisonAnswer, ...]) -> Json:
         lab=any(answer.caveats.lab for answer in answers),
         pairs=[
             {
-                "a": answer.a,
-                "b": answer.b,
+                "a": answer.a.label,
+                "b": answer.b.label,
                 "measures": as_records(comparison_table(answer)),
                 "findings": findings_json(answer.findings),
             }
@@ -79,8 +79,8 @@ def _row(answer: ComparisonAnswer, found: Comparison) -> tuple[Value, ...]:
     shown = numbers.ratio_interval(ratio.low, ratio.high)
     needed = ratio.blocks_needed
     return (
-        text(answer.a),
-        text(answer.b),
+        text(answer.a.label),
+        text(answer.b.label),
         text(str(found.measure)),
         text(unit),
         Value(found.a.median, numbers.value(found.a.median, unit)),

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from vdisklab.analysis.observations import Observations
 from vdisklab.analysis.summary import summarise
-from vdisklab.path.disk_path import DiskPath, Image, parse_path
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import Image
 from vdisklab.path.segments import ImageFormat
 from vdisklab.render import numbers
 from vdisklab.render.tables.layout import Column, Table, Value, text
@@ -22,31 +23,43 @@ _RATES = ("bandwidth", "transactions")
 _COURSE = ("worst_second", "longest_stall")
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class PlacedCell:
+    """A cell, and the place where it was measured when several stand side by side."""
+
+    cell: MeasuredCell
+    place: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.cell} in {self.place}" if self.place else self.cell.label
+
+
 @dataclass(frozen=True, slots=True)
 class Medians:
     """The medians of some campaigns' observations."""
 
-    cells: tuple[str, ...]
+    cells: tuple[PlacedCell, ...]
     runs: int
-    values: Mapping[tuple[str, str, Direction, str], float]
+    values: Mapping[tuple[PlacedCell, str, Direction, str], float]
 
     @property
     def names(self) -> tuple[str, ...]:
         """The measurements that have a number."""
         return tuple(dict.fromkeys(name for _, name, _, _ in self.values))
 
-    def get(self, cell: str, name: str, direction: Direction, metric: str) -> float | None:
+    def get(self, cell: PlacedCell, name: str, direction: Direction, metric: str) -> float | None:
         """One median, by cell and measure; None for what was not measured."""
         return self.values.get((cell, name, direction, metric))
 
 
 def medians(observations: Observations) -> Medians:
     """The median of every measure of every cell."""
-    values: dict[tuple[str, str, Direction, str], float] = {}
+    values: dict[tuple[PlacedCell, str, Direction, str], float] = {}
     for measure in observations.measures:
         for cell, summary in summarise(observations, measure).items():
-            values[cell, measure.name, measure.direction, measure.metric] = summary.median
-    return Medians(observations.cells, len(observations.blocks), values)
+            key = (measure.name, measure.direction, measure.metric)
+            values[PlacedCell(cell), *key] = summary.median
+    return Medians(tuple(map(PlacedCell, observations.cells)), len(observations.blocks), values)
 
 
 def side_by_side(parts: Mapping[str, Medians]) -> Medians:
@@ -55,17 +68,14 @@ def side_by_side(parts: Mapping[str, Medians]) -> Medians:
     Nothing of two places is put together: what stands beside each other keeps its own median.
     """
     values = {
-        (beside(cell, place), name, direction, metric): value
+        (replace(cell, place=place), name, direction, metric): value
         for place, found in parts.items()
         for (cell, name, direction, metric), value in found.values.items()
     }
-    cells = tuple(beside(cell, place) for place, found in parts.items() for cell in found.cells)
+    cells = tuple(
+        replace(cell, place=place) for place, found in parts.items() for cell in found.cells
+    )
     return Medians(cells, max((found.runs for found in parts.values()), default=0), values)
-
-
-def beside(cell: str, place: str) -> str:
-    """The name of a cell where several places stand side by side."""
-    return f"{cell} in {place}"
 
 
 def measurements_table(found: Medians, order: Sequence[str]) -> Table:
@@ -114,7 +124,9 @@ def _measured(found: Medians, order: Sequence[str]) -> list[tuple[str, Direction
     return sorted(seen, key=lambda each: (place.get(each[0], len(place)), each[0], each[1]))
 
 
-def _row(found: Medians, cell: str, name: str, direction: Direction) -> tuple[Value, ...] | None:
+def _row(
+    found: Medians, cell: PlacedCell, name: str, direction: Direction
+) -> tuple[Value, ...] | None:
     def number(metric: str, *, of: Direction = direction) -> float | None:
         return found.get(cell, name, of, metric)
 
@@ -126,7 +138,7 @@ def _row(found: Medians, cell: str, name: str, direction: Direction) -> tuple[Va
     return (
         text(name),
         Value(direction.value, "" if direction is Direction.NONE else direction.value),
-        text(cell),
+        text(str(cell)),
         _mega(number("bandwidth")),
         _plain(number("iops")),
         *(_time(latency) for latency in latencies),
@@ -136,7 +148,7 @@ def _row(found: Medians, cell: str, name: str, direction: Direction) -> tuple[Va
     )
 
 
-def _has_only_a_course(found: Medians, cell: str, name: str) -> bool:
+def _has_only_a_course(found: Medians, cell: PlacedCell, name: str) -> bool:
     """True for a program whose every test was too short for a rate; installations and boots have
     tables of their own."""
     other = (*_RATES, "duration", "boot_time")
@@ -146,7 +158,7 @@ def _has_only_a_course(found: Medians, cell: str, name: str) -> bool:
 
 
 def course_values(
-    found: Medians, cell: str, name: str, direction: Direction
+    found: Medians, cell: PlacedCell, name: str, direction: Direction
 ) -> tuple[Value, Value]:
     """The worst second and the longest stall: of that direction, else of reads and writes
     together."""
@@ -195,7 +207,7 @@ def grid_table(found: Medians, names: Sequence[str], in_mebi: Collection[str]) -
         ),
     )
     rows = tuple(
-        (text(cell), *(_in(factor, found.get(cell, *test, "bandwidth")) for test in tests))
+        (text(str(cell)), *(_in(factor, found.get(cell, *test, "bandwidth")) for test in tests))
         for cell in found.cells
     )
     notes = (f"{MEDIANS} (at most {found.runs}); {unit} = {meaning}",)
@@ -254,19 +266,21 @@ def growth_table(found: Medians, installations: Sequence[str]) -> Table | None:
     return Table("Growth", columns, rows, notes)
 
 
-def _growth_row(found: Medians, cell: str, name: str, last: str) -> tuple[Value, ...]:
+def _growth_row(found: Medians, cell: PlacedCell, name: str, last: str) -> tuple[Value, ...]:
     seconds, allocated, mapped, flushes = (
         found.get(cell, name, Direction.WRITE, metric) for metric in _GROWTH
     )
     allocated_image, raw_image = _counterparts(cell)
     again = found.get(cell, last, Direction.WRITE, "duration") if name != last else None
     others = (
-        None if other in (None, cell) else found.get(other or "", name, Direction.WRITE, "duration")
+        None
+        if other is None or other == cell
+        else found.get(other, name, Direction.WRITE, "duration")
         for other in (allocated_image, raw_image)
     )
     return (
         text(name),
-        text(cell),
+        text(str(cell)),
         _of("duration", seconds),
         _of("allocated", allocated),
         _of("mapped", mapped),
@@ -276,20 +290,19 @@ def _growth_row(found: Medians, cell: str, name: str, last: str) -> tuple[Value,
     )
 
 
-def _counterparts(cell: str) -> tuple[str | None, str | None]:
+def _counterparts(cell: PlacedCell) -> tuple[PlacedCell | None, PlacedCell | None]:
     """The cells with the allocated image of the same format, and with the raw one."""
-    spelled, blank, state = cell.partition(" ")
-    path = parse_path(spelled)
-    if path.on_host or path.image is None:
+    path = cell.cell.path
+    if path is None or path.image is None:
         return None, None
     kept = tuple(each for each in path.image.options if each[0] != "preallocation")
     allocated = replace(path, image=Image(path.image.format, kept))
     raw = replace(path, image=Image(ImageFormat.RAW))
-    return _label(allocated, blank + state), _label(raw, blank + state)
-
-
-def _label(path: DiskPath, state: str) -> str:
-    return f"{path.canonical}{state}"
+    first, second = (
+        replace(cell, cell=MeasuredCell(other.canonical, cell.cell.page_cache))
+        for other in (allocated, raw)
+    )
+    return first, second
 
 
 def boot_table(found: Medians) -> Table | None:
@@ -303,7 +316,7 @@ def boot_table(found: Medians) -> Table | None:
         rows.append(
             (
                 text(name),
-                text(cell),
+                text(str(cell)),
                 _of("boot_time", booted),
                 *course_values(found, cell, name, direction),
                 _of("shutdown_time", ended),

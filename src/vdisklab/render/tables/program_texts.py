@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from vdisklab.analysis.observations import Observations
 from vdisklab.render import numbers
-from vdisklab.render.tables.medians import MEDIANS, Medians
+from vdisklab.render.tables.medians import MEDIANS, Medians, PlacedCell
 from vdisklab.results.model import Direction
 
 _FILE = (
@@ -27,7 +27,7 @@ def bonnie_text(found: Medians, name: str) -> str:
     `+++++` stands for a test that was too short to be measured, as in bonnie++ itself, and `+++`
     for its %CP: the percentage of a processor's time.
     """
-    width = max(14, *(len(cell) for cell in found.cells))
+    width = max(14, *(len(str(cell)) for cell in found.cells))
     pad = " " * width
     lines = [
         f"{name}: {MEDIANS} (at most {found.runs})",
@@ -46,7 +46,7 @@ def bonnie_text(found: Medians, name: str) -> str:
 
 
 def _line(
-    found: Medians, cell: str, name: str, tests: Sequence[tuple[str, Direction]], width: int
+    found: Medians, cell: PlacedCell, name: str, tests: Sequence[tuple[str, Direction]], width: int
 ) -> str:
     pairs = []
     for metric, direction in tests:
@@ -55,7 +55,7 @@ def _line(
         cpu = found.get(cell, name, direction, f"{metric}_cpu")
         places = 1 if metric == "seeks" else 0
         pairs.append(f"{_rate(rate, unit, places):>5} {_percent(cpu):>3}")
-    return f"{cell:{width}} " + " ".join(pairs)
+    return f"{cell!s:{width}} " + " ".join(pairs)
 
 
 def _rate(value: float | None, unit: int, places: int) -> str:
@@ -83,7 +83,7 @@ _CRYSTAL_ROWS = (
 )
 
 
-def crystaldiskmark_text(found: Medians, cell: str, version: str, how: str) -> str:
+def crystaldiskmark_text(found: Medians, cell: PlacedCell, version: str, how: str) -> str:
     """CrystalDiskMark 8's text for one cell, with what is not measured left as a dash.
 
     `how` says where the numbers are from: `measured with fio`.
@@ -106,7 +106,7 @@ def crystaldiskmark_text(found: Medians, cell: str, version: str, how: str) -> s
     return "\n".join([*parts, ""])
 
 
-def _mixes(found: Medians, cell: str) -> list[str]:
+def _mixes(found: Medians, cell: PlacedCell) -> list[str]:
     """The mixed tests that a cell has: `mix70` for 70 % reads. Only imported texts have any."""
     stems = "|".join(stem for _, stem in _CRYSTAL_ROWS)
     names = [name for where, name, _, _ in found.values if where == cell]
@@ -114,7 +114,9 @@ def _mixes(found: Medians, cell: str) -> list[str]:
     return sorted({match[1] for match in seen if match is not None})
 
 
-def _crystal_lines(found: Medians, cell: str, way: str, direction: Direction) -> Iterator[str]:
+def _crystal_lines(
+    found: Medians, cell: PlacedCell, way: str, direction: Direction
+) -> Iterator[str]:
     for title, stem in _CRYSTAL_ROWS:
         name = f"{stem}-{way}"
         bandwidth = found.get(cell, name, direction, "bandwidth")

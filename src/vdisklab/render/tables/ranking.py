@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Iterable, Mapping
 
 from vdisklab.analysis.compare import Ratio
-from vdisklab.analysis.diagnostics.ceilings import is_on_host
 from vdisklab.analysis.diagnostics.doubt import FromPageCache
 from vdisklab.analysis.diagnostics.findings import Emulated, InLab
-from vdisklab.analysis.observations import MeasureKey, split_label
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
 from vdisklab.render.document import Json, campaign_json, document, findings_json
 from vdisklab.render.tables.layout import Column, Raw, Table, Value, as_records, text
@@ -33,15 +33,14 @@ def ranking_table(answer: RankingAnswer) -> Table:
     scales = {key: _scale(key, found.values()) for key, found in answer.summaries.items()}
     rows: list[tuple[Value, ...]] = []
     for cell in (*ranked, *unranked):
-        path, state = split_label(cell)
         found = ranked.get(cell)
         best, worst = (found.best, found.worst) if found else (None, None)
         reason = None if found else unranked[cell].reason.value
         rows.append(
             (
                 text(numbers.place(found.best, found.worst)) if found else _NOT_RANKED,
-                text(path),
-                text(state),
+                text(cell.name),
+                text(cell.page_cache.value),
                 *(
                     value
                     for key in answer.summaries
@@ -49,7 +48,7 @@ def ranking_table(answer: RankingAnswer) -> Table:
                 ),
                 *_ratio(answer, cell),
                 _cache_value(cached.get(cell, frozenset())),
-                *power_cut_values(answer.verdicts.get(path), applies=not is_on_host(cell)),
+                *power_cut_values(answer.verdicts.get(cell.name), applies=not cell.on_host),
                 _integer(found.blocks if found else unranked[cell].blocks),
                 _integer(best),
                 _integer(worst),
@@ -80,7 +79,7 @@ def ranking_bars(answer: RankingAnswer) -> Table:
     rows = tuple(
         (
             Value(ranked.get(cell), ranked.get(cell, numbers.MISSING)),
-            text(cell),
+            text(cell.label),
             Value(None, bar(found[cell].median, longest)),
             Value(found[cell].median, scale.value(found[cell].median)),
             Value(None, numbers.interval(found[cell].low, found[cell].high, scale)),
@@ -111,7 +110,7 @@ def ranking_document(answer: RankingAnswer) -> Json:
         measure=str(ranking.measure),
         unit=quantity.unit,
         better=quantity.better.value,
-        baseline=answer.baseline,
+        baseline=answer.baseline.label,
         roles={role.value: str(key) for role, key in roles.items()},
         alpha=ranking.alpha,
         comparisons=ranking.comparisons,
@@ -171,7 +170,7 @@ def _numbers(summary: Summary | None, scale: numbers.Scale) -> tuple[Value, ...]
     )
 
 
-def _ratio(answer: RankingAnswer, cell: str) -> tuple[Value, ...]:
+def _ratio(answer: RankingAnswer, cell: MeasuredCell) -> tuple[Value, ...]:
     if cell == answer.baseline:
         return (Value(1.0, "base"), Value(None, ""), Value(None, ""), Value(None, ""))
     ratio = answer.ratios.get(cell, Ratio(pairs=0))
@@ -190,8 +189,8 @@ def _scale(key: MeasureKey, summaries: Iterable[Summary]) -> numbers.Scale:
     return numbers.scale(statistics.median_low(medians) if medians else None, key.quantity.unit)
 
 
-def _cached(findings: Iterable[FromPageCache]) -> Mapping[str, frozenset[Direction]]:
-    found: dict[str, frozenset[Direction]] = {}
+def _cached(findings: Iterable[FromPageCache]) -> Mapping[MeasuredCell, frozenset[Direction]]:
+    found: dict[MeasuredCell, frozenset[Direction]] = {}
     for finding in findings:
         found[finding.cell] = found.get(finding.cell, frozenset()) | {finding.direction}
     return found

@@ -8,9 +8,10 @@ from vdisklab.analysis.compare import Ratio
 from vdisklab.analysis.diagnostics.witness import FROM_CACHE_BELOW
 from vdisklab.analysis.evidence import Workings
 from vdisklab.analysis.mix import MIX
-from vdisklab.analysis.observations import MeasureKey, split_label
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.recommend import Price, Recommendation
 from vdisklab.analysis.summary import Summary
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
 from vdisklab.render.document import Json, campaign_json, document, findings_json
 from vdisklab.render.tables.layout import Column, Table, Value, text
@@ -34,7 +35,7 @@ def _times(ratio: Ratio) -> str:
     return f"{numbers.ratio(ratio.ratio)} as good (95 %: {interval}){unsure}"
 
 
-def price_sentence(price: Price, chosen: str) -> str:
+def price_sentence(price: Price, chosen: MeasuredCell) -> str:
     """What a need costs."""
     need = f"The price of {price.need} ({price.need.meaning})"
     if price.without == chosen:
@@ -70,7 +71,7 @@ def _rivals(answer: RecommendationAnswer) -> Iterator[str]:
         yield "No other path could be ranked, so nothing was compared."
         return
     if found.ties:
-        names = ", ".join(split_label(cell)[0] for cell in found.ties[:NAMED])
+        names = ", ".join(cell.name for cell in found.ties[:NAMED])
         more = f" and {len(found.ties) - NAMED} more" if len(found.ties) > NAMED else ""
         yield f"It ties with {names}{more}: no difference is shown."
     if len(answer.order) > 1 and answer.order[1] in answer.ratios:
@@ -94,9 +95,9 @@ def _why(answer: RecommendationAnswer) -> Iterator[str]:
     often of one kind, and what sets them apart is what the next kind does otherwise.
     """
     found = answer.recommendation
-    worse = next((row.cell for row in found.ranking.rows if row.best > 1), "")
-    others = [cell for cell in (*answer.order[1:2], found.default or "", worse)
-              if cell and cell != found.cell]  # fmt: skip
+    worse = next((row.cell for row in found.ranking.rows if row.best > 1), None)
+    beside = (*answer.order[1:2], found.default, worse)
+    others = [cell for cell in beside if cell is not None and cell != found.cell]
     mine = answer.workings.get(found.cell)
     if mine is None:
         return
@@ -169,7 +170,7 @@ def recommendation_table(answer: RecommendationAnswer) -> Table:
     ]
     rows = []
     for cell in answer.order[:SHOWN]:
-        row = [Value(places.get(cell), places.get(cell, numbers.MISSING)), text(cell)]
+        row = [Value(places.get(cell), places.get(cell, numbers.MISSING)), text(cell.label)]
         for key, scale in scales.items():
             summary = answer.summaries[key].get(cell)
             median = None if summary is None else summary.median
@@ -202,7 +203,7 @@ def _explained(answer: RecommendationAnswer) -> Iterator[str]:
         )
 
 
-def _best(values: Mapping[str, Summary], order: tuple[str, ...]) -> float | None:
+def _best(values: Mapping[MeasuredCell, Summary], order: tuple[MeasuredCell, ...]) -> float | None:
     return next((values[cell].median for cell in order if cell in values), None)
 
 
@@ -216,15 +217,15 @@ def recommendation_document(answer: RecommendationAnswer) -> Json:
         emulation=answer.caveats.emulated,
         lab=answer.caveats.lab,
         path=answer.path,
-        cell=found.cell,
+        cell=found.cell.label,
         measure=str(found.measure),
         needs=[str(need) for need in found.needs],
         considered=found.considered,
         excluded={str(need): count for need, count in found.excluded.items()},
-        ties=list(found.ties),
+        ties=[cell.label for cell in found.ties],
         alternatives=[
             {
-                "cell": cell,
+                "cell": cell.label,
                 "values": {
                     str(key): values[cell].median
                     for key, values in answer.summaries.items()
@@ -238,14 +239,14 @@ def recommendation_document(answer: RecommendationAnswer) -> Json:
         prices=[
             {
                 "need": str(price.need),
-                "without": price.without,
+                "without": price.without.label,
                 "ratio": None if price.ratio is None else price.ratio.ratio,
                 "ratio_low": None if price.ratio is None else price.ratio.low,
                 "ratio_high": None if price.ratio is None else price.ratio.high,
             }
             for price in found.prices
         ],
-        default=found.default,
+        default=None if found.default is None else found.default.label,
         over_default=None if found.over_default is None else found.over_default.ratio,
         sentences=list(sentences(answer)),
         findings=findings_json(answer.findings),

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from vdisklab.analysis.diagnostics.findings import Finding, Outline, caveats_of
 from vdisklab.analysis.diagnostics.witness import evidence_findings, witnessed
-from vdisklab.analysis.observations import cell_label
 from vdisklab.render import numbers
 from vdisklab.render.document import Json, document, findings_json
 from vdisklab.render.tables.layout import Column, Table, Value, as_records, text
@@ -65,9 +64,9 @@ def run_document(run: Run, *, raw: bool) -> Json:
         1,
         id=run.id,
         campaign=run.campaign,
-        cell=cell_label(run.path, run.page_cache),
+        cell=run.measured_cell.label,
         path=run.path,
-        page_cache=run.page_cache,
+        page_cache=run.page_cache.value,
         block=run.block,
         position=run.position,
         origin=run.origin.value,
@@ -95,7 +94,7 @@ def _facts(run: Run) -> Table:
     facts = [
         ("run", run.id),
         ("campaign", run.campaign),
-        ("cell", cell_label(run.path, run.page_cache)),
+        ("cell", run.measured_cell.label),
         ("block", f"{run.block}, position {run.position}"),
         ("started", f"{run.started:%Y-%m-%d %H:%M:%S %Z}".strip()),
         ("took", _duration(run.wall_seconds)),
@@ -356,7 +355,7 @@ def _by(run: Outline) -> str:
 
 
 def _label(run: Outline) -> str:
-    return cell_label(run.path, run.page_cache)
+    return run.measured_cell.label
 
 
 def _count(number: int) -> Value:
