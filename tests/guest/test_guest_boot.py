@@ -18,7 +18,7 @@ from vdisklab.host.deadline import patience
 from vdisklab.lab.machine import boot_lab_kernel
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator
-from vdisklab.workload.fiolog import lines_of_log
+from vdisklab.workload.bandwidth_series import lines_of_log
 
 pytestmark = pytest.mark.guest
 

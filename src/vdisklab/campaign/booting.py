@@ -22,8 +22,8 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted, Progress
 from vdisklab.results.model import Check, Counted, Measurement
 from vdisklab.storage.image import ImageFile
-from vdisklab.workload.base import Outcome
 from vdisklab.workload.boot import boot_samples
+from vdisklab.workload.program import Outcome
 
 _SHUTDOWN_SECONDS = 120.0
 

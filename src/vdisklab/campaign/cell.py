@@ -44,7 +44,7 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted, Progress
 from vdisklab.results.model import Check, Measurement
 from vdisklab.storage.image import ImageFile
-from vdisklab.workload.base import Subject, Timing, Workload
+from vdisklab.workload.program import Subject, Timing, Workload
 from vdisklab.workload.registry import workload_for, workload_on_windows
 
 BootFromDisk = Callable[[Disk, Callable[[Channel], None]], AbstractContextManager[Machine]]

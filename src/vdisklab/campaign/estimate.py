@@ -17,7 +17,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.storage.room import size_for
 from vdisklab.units import GIB, MIB
-from vdisklab.workload.base import Script, Subject, Timing
+from vdisklab.workload.program import Script, Subject, Timing
 from vdisklab.workload.registry import workload_for
 
 # Seconds beside the program's own, read off campaigns under TCG on two cores (bench/overhead.py).

@@ -9,8 +9,8 @@ from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.units import GIB, format_bytes
 from vdisklab.workload.bonnie import BonnieSettings, file_size
+from vdisklab.workload.program import read_settings
 from vdisklab.workload.registry import BONNIE
-from vdisklab.workload.settings import read_settings
 
 
 def warnings(plan: CampaignPlan, host_memory: int) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from vdisklab.guest.system.base import Family
 from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
 from vdisklab.storage.site import Site
-from vdisklab.workload.base import Output, Script, Step, Subject, program_of
+from vdisklab.workload.program import Output, Script, Step, Subject, program_of
 
 _LARGEST_FILE = 64 << 20
 

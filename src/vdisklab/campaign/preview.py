@@ -26,7 +26,7 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import silent
 from vdisklab.storage.image import ImageFile, random_source
 from vdisklab.storage.site import PlannedSite, site_directory
-from vdisklab.workload.base import Subject, Timing
+from vdisklab.workload.program import Subject, Timing
 from vdisklab.workload.registry import workload_for
 
 RUN = "RUN"

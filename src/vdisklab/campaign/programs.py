@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vdisklab.campaign.estimate import planned_script
 from vdisklab.guest.filesystem import make_commands
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.workload.base import program_of
+from vdisklab.workload.program import program_of
 
 
 def programs_of(plan: CampaignPlan) -> tuple[str, ...]:

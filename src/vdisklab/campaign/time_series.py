@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from vdisklab.results.model import Direction, Sample, Series
-from vdisklab.workload.base import Outcome
-from vdisklab.workload.seconds import Moved, series_of
+from vdisklab.workload.bandwidth_series import Moved, series_of
+from vdisklab.workload.program import Outcome
 
 SHORTEST_STALL = 0.5
 """Seconds; in a guest the counters are asked for no more often while a timed program runs."""

@@ -30,7 +30,7 @@ from vdisklab.plan.request import GuestRequest, Request, merge
 from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.units import parse_duration, parse_size
-from vdisklab.workload.jobprofile import job_profile
+from vdisklab.workload.fiojob import job_profile
 from vdisklab.workload.registry import (
     DEFAULT_PROFILE,
     OURS_ALONE,

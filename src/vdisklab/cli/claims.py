@@ -38,7 +38,7 @@ from vdisklab.services.answers import (
 )
 from vdisklab.services.claim_answers import ClaimsAnswer, evaluate_claims
 from vdisklab.units import MIB, format_bytes
-from vdisklab.workload.directions import directions_of
+from vdisklab.workload.registry import directions_of
 
 MOST_BYTES = 1 * MIB
 """Of a claim file; the articles' are of a few KiB."""

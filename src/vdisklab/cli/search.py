@@ -35,7 +35,7 @@ from vdisklab.results.model import METRICS, Campaign, Direction
 from vdisklab.services.advice import DEFAULT_METRIC, SCORES
 from vdisklab.services.answers import Results, cells_of, find_measure
 from vdisklab.units import counted, format_duration, parse_duration
-from vdisklab.workload.directions import directions_of
+from vdisklab.workload.registry import directions_of
 
 SEARCH_BLOCKS = 20
 """At most so many blocks, where the user says nothing: the leaders alone get so far."""

@@ -15,8 +15,8 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Campaign, Evidence, HostFacts, Measurement, Origin, Run
 from vdisklab.results.store import Store, open_store
-from vdisklab.workload.importers.base import Report, printable
-from vdisklab.workload.importers.recognise import recognise
+from vdisklab.workload.importers.formats import recognise
+from vdisklab.workload.program import Report, printable
 
 _LARGEST_FILE = 64 << 20
 _LONGEST_NAME = 200

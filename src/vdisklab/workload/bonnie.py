@@ -13,8 +13,16 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import KIB, MIB, format_bytes, parse_size
-from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
-from vdisklab.workload.settings import Settings, read_settings, require_room
+from vdisklab.workload.program import (
+    Outcome,
+    Output,
+    Script,
+    Settings,
+    Subject,
+    Timing,
+    read_settings,
+    require_room,
+)
 
 _TIMEOUT = 6 * 3600.0
 

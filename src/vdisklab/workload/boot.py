@@ -6,8 +6,17 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import MIB
-from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
-from vdisklab.workload.settings import Settings, read_settings, require_memory, require_room
+from vdisklab.workload.program import (
+    Outcome,
+    Output,
+    Script,
+    Settings,
+    Subject,
+    Timing,
+    read_settings,
+    require_memory,
+    require_room,
+)
 
 ROOM = 256 * MIB
 """What the system on the disk needs, its file system's own room included."""

@@ -15,9 +15,18 @@ from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Counted, Direction, Sample, Series
 from vdisklab.units import parse_size
-from vdisklab.workload.base import Outcome, Output, Script, Step, Subject, Timing
-from vdisklab.workload.seconds import Moved, series_of, worst_second
-from vdisklab.workload.settings import Settings, read_settings, require_room
+from vdisklab.workload.bandwidth_series import Moved, series_of, worst_second
+from vdisklab.workload.program import (
+    Outcome,
+    Output,
+    Script,
+    Settings,
+    Step,
+    Subject,
+    Timing,
+    read_settings,
+    require_room,
+)
 
 _TIMEOUT = 4 * 3600.0
 

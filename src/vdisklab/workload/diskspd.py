@@ -7,13 +7,19 @@ Nobody here could run it.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element, ParseError
+
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import fromstring
 
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.results.model import Counted, Direction, Sample, Series
 from vdisklab.units import parse_size
-from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
 from vdisklab.workload.fio import FioSettings, read_fio_settings
-from vdisklab.workload.importers.diskspd import parse_diskspd
+from vdisklab.workload.program import Found, Outcome, Output, Report, Script, Subject, Timing
 
 PROGRAM = "vdisklab-diskspd.exe"
 
@@ -90,3 +96,99 @@ def _require_expressible(plan: MeasurementPlan, settings: FioSettings) -> None:
                 f"measurement {plan.name!r} asks for {name}, which DISKSPD does not have",
                 hint="leave it out of the profile for a Windows guest",
             )
+
+
+_PERCENTILES = {50.0: "latency_p50", 95.0: "latency_p95", 99.0: "latency_p99",
+                99.9: "latency_p99.9", 100.0: "latency_max"}  # fmt: skip
+_NUMBER = re.compile(r"\s*[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?\s*")
+_SIDES = ((Direction.READ, "Read"), (Direction.WRITE, "Write"))
+
+
+def parse_diskspd(text: str) -> Report:
+    """Each time span as a measurement. Raises WorkloadError for what is no such XML."""
+    try:
+        root: Element = fromstring(text, forbid_dtd=True)
+    except DefusedXmlException as error:
+        raise WorkloadError(
+            "the XML declares a document type or entities; DISKSPD's has none"
+        ) from error
+    except (ParseError, ValueError) as error:
+        raise WorkloadError(f"damaged XML: {error}") from error
+    if root.tag != "Results":
+        raise WorkloadError(f"the XML is a <{root.tag[:40]}>, and DISKSPD writes <Results>")
+    spans = root.findall("TimeSpan")
+    if not spans:
+        raise WorkloadError("DISKSPD's <Results> hold no <TimeSpan>: it measured nothing")
+    found = tuple(
+        Found("diskspd" if len(spans) == 1 else f"diskspd-{number}", _outcome(span, number))
+        for number, span in enumerate(spans, 1)
+    )
+    computer = root.findtext("System/ComputerName")
+    return Report("diskspd", root.findtext("System/Tool/Version"), computer or None, found)
+
+
+def _outcome(span: Element, number: int) -> Outcome:
+    where = f"time span {number}"
+    seconds = _number(span, "TestTimeSeconds", where)
+    targets = span.findall("Thread/Target")
+    if not targets or seconds <= 0:
+        raise WorkloadError(f"{where} of DISKSPD has no <Target>, or took no time")
+    counts = {
+        name: sum(_number(target, name, where) for target in targets)
+        for name in ("ReadBytes", "WriteBytes", "ReadCount", "WriteCount")
+    }
+    samples: list[Sample] = []
+    for direction, side in _SIDES:
+        if counts[f"{side}Count"] > 0:
+            samples.append(Sample("bandwidth", direction, counts[f"{side}Bytes"] / seconds))
+            samples.append(Sample("iops", direction, counts[f"{side}Count"] / seconds))
+            samples += _latencies(span, side, direction, where)
+    if not samples:
+        raise WorkloadError(f"{where} of DISKSPD did not complete a single operation")
+    counted = Counted(*(int(counts[name]) for name in counts))
+    used = {sample.direction for sample in samples}
+    return Outcome(tuple(samples), counted, seconds, tuple(_series(span, used, where)))
+
+
+def _latencies(span: Element, side: str, direction: Direction, where: str) -> Iterator[Sample]:
+    """Milliseconds, where DISKSPD was told to measure them (-L)."""
+    latency = span.find("Latency")
+    if latency is None:
+        return
+    mean = latency.find(f"Average{side}Milliseconds")
+    if mean is not None:
+        yield Sample("latency_mean", direction, _value(mean.text, mean.tag, where) / 1000)
+    seen: set[str] = set()
+    for bucket in latency.findall("Bucket"):
+        metric = _PERCENTILES.get(_number(bucket, "Percentile", where))
+        if metric is not None and bucket.find(f"{side}Milliseconds") is not None:
+            if metric in seen:
+                raise WorkloadError(f"{where} of DISKSPD has a percentile twice")
+            seen.add(metric)
+            yield Sample(metric, direction, _number(bucket, f"{side}Milliseconds", where) / 1000)
+
+
+def _series(span: Element, used: set[Direction], where: str) -> Iterator[Series]:
+    """Operations in each second, where DISKSPD was told to count them (-D1000)."""
+    buckets = span.findall("Iops/Bucket")
+    times = [_value(each.get("SampleMillisecond"), "SampleMillisecond", where) for each in buckets]
+    if not times or times != [1000.0 * number for number in range(1, len(times) + 1)]:
+        return
+    for direction, side in _SIDES:
+        if direction in used:
+            values = tuple(_value(each.get(side), f"Bucket {side}", where) for each in buckets)
+            yield Series("iops", direction, 1.0, values)
+
+
+def _number(parent: Element, name: str, where: str) -> float:
+    return _value(parent.findtext(name), name, where)
+
+
+def _value(text: str | None, name: str, where: str) -> float:
+    # Python's own reader would take 1_0, and the digits of every script.
+    value = float(text) if text and _NUMBER.fullmatch(text) else math.nan
+    if not 0 <= value < 1e18:
+        raise WorkloadError(
+            f"{where} of DISKSPD: {name} is {(text or 'missing')[:30]!r}, no number"
+        )
+    return value

@@ -12,10 +12,19 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Counted, Direction, Sample
 from vdisklab.units import MIB, parse_size
-from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
+from vdisklab.workload.bandwidth_series import BandwidthLog, LoggedRun, lines_of_log, read_log
 from vdisklab.workload.fiojob import groups, job_options, job_seconds, makers, reach
-from vdisklab.workload.fiolog import Course, Run, lines_of_log, read_log
-from vdisklab.workload.settings import Settings, read_settings, require_memory, require_room
+from vdisklab.workload.program import (
+    Outcome,
+    Output,
+    Script,
+    Settings,
+    Subject,
+    Timing,
+    read_settings,
+    require_memory,
+    require_room,
+)
 
 _NANOSECOND = 1e-9
 # What a guest's kernel and its RAM file system leave of less is not enough for fio itself.
@@ -176,10 +185,10 @@ class Fio:
         """
         report = _read_report(output.stdout)
         counted, seconds = _counted(report), _measured_seconds(report)
-        course = Course((), ())
+        course = BandwidthLog((), ())
         for text in output.files.values() or lines_of_log(output.stderr):
             totals = {Direction.READ: counted.read_bytes, Direction.WRITE: counted.write_bytes}
-            run = Run(_window(output.stdout, plan), seconds, totals, _longest(report))
+            run = LoggedRun(_window(output.stdout, plan), seconds, totals, _longest(report))
             course = read_log(text, run)
         samples = (*_all_samples(report), *course.samples)
         return Outcome(samples, counted, seconds, course.series)

@@ -12,8 +12,17 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.system import SYSTEMS, System
 from vdisklab.results.model import Direction, Sample
-from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
-from vdisklab.workload.settings import Settings, read_settings, require_memory, require_room
+from vdisklab.workload.program import (
+    Outcome,
+    Output,
+    Script,
+    Settings,
+    Subject,
+    Timing,
+    read_settings,
+    require_memory,
+    require_room,
+)
 
 PROGRAM = "dpkg"
 

@@ -8,7 +8,7 @@ from importlib import resources
 
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import BOOT, MeasurementPlan
-from vdisklab.workload.base import Workload
+from vdisklab.results.model import Direction
 from vdisklab.workload.bonnie import Bonnie
 from vdisklab.workload.boot import Boot
 from vdisklab.workload.dd import Dd
@@ -16,6 +16,7 @@ from vdisklab.workload.diskspd import Diskspd
 from vdisklab.workload.fio import Fio
 from vdisklab.workload.install import PROGRAM as INSTALL
 from vdisklab.workload.install import Install
+from vdisklab.workload.program import Workload
 from vdisklab.workload.sqlite import Sqlite
 from vdisklab.workload.sysbench import Sysbench
 
@@ -78,3 +79,24 @@ def builtin_profile_text(name: str) -> str:
         ask = f"did you mean {close[0]}? " if close else ""
         raise PlanError(f"there is no profile {name!r}", hint=f"{ask}profiles: {', '.join(known)}")
     return (resources.files("vdisklab.workload") / "profiles" / f"{name}.toml").read_text()
+
+
+_ONE_WAY = {
+    "read": Direction.READ,
+    "randread": Direction.READ,
+    "write": Direction.WRITE,
+    "randwrite": Direction.WRITE,
+}
+
+
+def directions_of(measurement: MeasurementPlan) -> tuple[Direction, ...] | None:
+    """The only directions that fio or dd will report; None where the settings do not tell."""
+    match measurement.program:
+        case "fio":
+            said = measurement.settings.get("rw")
+        case "dd":
+            said = measurement.settings.get("direction", "write")
+        case _:
+            return None
+    one = _ONE_WAY.get(said) if isinstance(said, str) else None
+    return None if one is None else (one,)

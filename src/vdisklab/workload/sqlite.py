@@ -13,8 +13,17 @@ from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import MIB
-from vdisklab.workload.base import Outcome, Output, Script, Step, Subject, Timing
-from vdisklab.workload.settings import Settings, read_settings, require_room
+from vdisklab.workload.program import (
+    Outcome,
+    Output,
+    Script,
+    Settings,
+    Step,
+    Subject,
+    Timing,
+    read_settings,
+    require_room,
+)
 
 _TIMEOUT = 2 * 3600.0
 _NOW = "printf('%.3f', (julianday('now') - 2440587.5) * 86400)"

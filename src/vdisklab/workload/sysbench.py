@@ -14,17 +14,19 @@ from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Counted, Direction, Sample, Series
 from vdisklab.units import MIB, parse_size
-from vdisklab.workload.base import (
+from vdisklab.workload.bandwidth_series import worst_second
+from vdisklab.workload.program import (
     Outcome,
     Output,
     Script,
+    Settings,
     Step,
     Subject,
     Timing,
     in_directory,
+    read_settings,
+    require_room,
 )
-from vdisklab.workload.seconds import worst_second
-from vdisklab.workload.settings import Settings, read_settings, require_room
 
 _SLACK_SECONDS = 300.0
 _PREPARE_SECONDS = 4 * 3600.0

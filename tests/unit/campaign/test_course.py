@@ -15,7 +15,7 @@ from vdisklab.campaign.time_series import (
     worst_second_of,
 )
 from vdisklab.results.model import Direction, Sample
-from vdisklab.workload.base import Outcome
+from vdisklab.workload.program import Outcome
 
 
 def steady(seconds: float, *, rate: int = 1000, begin: float = 10.0) -> TimeSeries:

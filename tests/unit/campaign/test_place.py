@@ -29,7 +29,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.storage.site import Site, open_site
-from vdisklab.workload.base import Output, Script, Step, Subject, Timing, in_directory
+from vdisklab.workload.program import Output, Script, Step, Subject, Timing, in_directory
 from vdisklab.workload.registry import workload_on_windows
 
 DISK = Subject("/dev/vdb", 1 << 30, is_device=True)

@@ -19,7 +19,7 @@ from vdisklab.render.tables.program_texts import (
     crystaldiskmark_text,
 )
 from vdisklab.results.model import Direction
-from vdisklab.workload.importers.recognise import recognise
+from vdisklab.workload.importers.formats import recognise
 
 READ, WRITE = Direction.READ, Direction.WRITE
 

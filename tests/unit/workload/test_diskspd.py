@@ -10,8 +10,8 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
 from vdisklab.plan.profiles import parse_profile
 from vdisklab.results.model import Direction
-from vdisklab.workload.base import Output, Subject, Timing
 from vdisklab.workload.diskspd import Diskspd
+from vdisklab.workload.program import Output, Subject, Timing
 from vdisklab.workload.registry import builtin_profile_text, workload_on_windows
 
 XML = (Path(__file__).parents[2] / "data" / "foreign" / "diskspd-2.0.xml").read_text()

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
 from vdisklab.results.model import METRICS, Direction
-from vdisklab.workload.base import Outcome, Output, Subject, Timing
 from vdisklab.workload.fio import Fio
+from vdisklab.workload.program import Outcome, Output, Subject, Timing
 
 DATA = Path(__file__).parents[2] / "data" / "fio"
 WHOLE = (DATA / "read-lat-fio-3.33.json").read_text()

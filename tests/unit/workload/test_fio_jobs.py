@@ -15,11 +15,10 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
 from vdisklab.results.model import Direction
 from vdisklab.units import GIB
-from vdisklab.workload.base import Output, Subject, Timing
+from vdisklab.workload.bandwidth_series import LoggedRun, read_log
 from vdisklab.workload.fio import Fio, parse_report
-from vdisklab.workload.fiojob import groups, reach
-from vdisklab.workload.fiolog import Run, read_log
-from vdisklab.workload.jobprofile import job_profile
+from vdisklab.workload.fiojob import groups, job_profile, reach
+from vdisklab.workload.program import Output, Subject, Timing
 
 READ, WRITE, NONE = Direction.READ, Direction.WRITE, Direction.NONE
 DISK = Subject("/dev/vdb", GIB, is_device=True)
@@ -120,11 +119,11 @@ class TestAnswers:
     def test_a_short_end_is_no_stall_and_a_long_one_is(self) -> None:
         log = "".join(f"{100 * at}, 1000, 0, 0, 0\n" for at in range(1, 10))
         whole = {READ: 1_000_000}
-        short = read_log(log, Run(0.1, 1.0, whole, 0.001))
+        short = read_log(log, LoggedRun(0.1, 1.0, whole, 0.001))
         found = {sample.metric: sample.value for sample in short.samples}
         assert found["longest_stall"] == 0.0
         assert sum(short.series[0].values) == pytest.approx(1_000_000)
-        long = read_log(log, Run(0.1, 3.0, {READ: 9 * 102_400}, 2.2))
+        long = read_log(log, LoggedRun(0.1, 3.0, {READ: 9 * 102_400}, 2.2))
         found = {sample.metric: sample.value for sample in long.samples}
         assert found["longest_stall"] == pytest.approx(2.1)
         assert found["worst_second"] == 0.0
@@ -134,7 +133,7 @@ class TestAnswers:
     )
     def test_a_damaged_log_is_named(self, line: str) -> None:
         with pytest.raises(WorkloadError, match="line 2 of fio's bandwidth log"):
-            read_log(f"500, 1, 0, 0, 0\n{line}\n", Run(0.1, 5, {}, 1.0))
+            read_log(f"500, 1, 0, 0, 0\n{line}\n", LoggedRun(0.1, 5, {}, 1.0))
 
     def test_json_without_plus(self) -> None:
         ((name, outcome),) = parse_report(recorded("fio-3.33-plain.json"))

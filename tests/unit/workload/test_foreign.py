@@ -15,8 +15,8 @@ from tests.unit.workload.recorded import DATA, recorded
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import METRICS, Direction
 from vdisklab.units import KIB, MIB
-from vdisklab.workload.importers.base import Report
-from vdisklab.workload.importers.recognise import recognise
+from vdisklab.workload.importers.formats import recognise
+from vdisklab.workload.program import Report
 
 READ, WRITE, NONE = Direction.READ, Direction.WRITE, Direction.NONE
 

@@ -7,7 +7,7 @@ import pytest
 from vdisklab.cli.campaign_options import load_profile
 from vdisklab.cli.main import main
 from vdisklab.units import GIB
-from vdisklab.workload.base import Subject, Timing
+from vdisklab.workload.program import Subject, Timing
 from vdisklab.workload.registry import builtin_profiles, workload_for
 
 

@@ -13,9 +13,9 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
 from vdisklab.results.model import METRICS, Counted, Direction
 from vdisklab.units import GIB, MIB
-from vdisklab.workload.base import Outcome, Output, Script, Subject, Timing
 from vdisklab.workload.bonnie import parse_csv
 from vdisklab.workload.dd import parse_line
+from vdisklab.workload.program import Outcome, Output, Script, Subject, Timing
 from vdisklab.workload.registry import WORKLOADS, workload_for
 from vdisklab.workload.sysbench import parse_text
 

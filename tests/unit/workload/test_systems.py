@@ -11,9 +11,9 @@ from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.system import SYSTEMS
 from vdisklab.results.model import Direction
 from vdisklab.units import GIB, MIB
-from vdisklab.workload.base import Output, Script, Subject, Timing
 from vdisklab.workload.boot import boot_samples
 from vdisklab.workload.install import systems_of
+from vdisklab.workload.program import Output, Script, Subject, Timing
 from vdisklab.workload.registry import workload_for
 
 PLACE = Subject("/mnt/x", 2 * GIB, is_device=False, is_directory=True, memory=GIB,

@@ -10,9 +10,8 @@ from enum import Enum
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import KIB
-from vdisklab.workload.base import Outcome
 from vdisklab.workload.bonnie import cpu_samples
-from vdisklab.workload.importers.base import Found, Report
+from vdisklab.workload.program import Found, Outcome, Report
 
 HEADING = re.compile(r"\s*Version\s+([0-9][0-9.a-z]*)\s+-+Sequential (?:Output|Create)-+ .*")
 _SMALL_HEADING = re.compile(r".*-Sequential Create-+\s+-+Random Create-.*")

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, Sample
-from vdisklab.workload.base import Outcome
-from vdisklab.workload.importers.base import Found, Report
+from vdisklab.workload.program import Found, Outcome, Report
 
 _TITLE = re.compile(r"CrystalDiskMark ([0-9]+)\.([0-9.]+)")
 # Every version states it: 1,000,000 byte/s (3), bytes/s (4 and later).

@@ -11,14 +11,13 @@ from itertools import pairwise
 
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction
-from vdisklab.workload.base import Outcome
 from vdisklab.workload.bonnie import parse_csv
 from vdisklab.workload.dd import parse_line, samples_of
+from vdisklab.workload.diskspd import parse_diskspd
 from vdisklab.workload.fio import parse_report
-from vdisklab.workload.importers.base import Found, Report, printable
 from vdisklab.workload.importers.bonnietext import HEADING, parse_bonnie_text
 from vdisklab.workload.importers.crystaldiskmark import parse_crystaldiskmark
-from vdisklab.workload.importers.diskspd import parse_diskspd
+from vdisklab.workload.program import Found, Outcome, Report, printable
 from vdisklab.workload.sysbench import parse_text
 
 # A file can name its machine or its test by a megabyte; no table could show that.

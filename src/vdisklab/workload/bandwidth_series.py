@@ -1,28 +1,67 @@
-"""fio's bandwidth log (`--write_bw_log`), as whole seconds.
-
-Each line is `milliseconds, KiB/s, direction (0 read, 1 write, 2 trim), block size, offset`: the
-mean over a window that ended at that time (fio's HOWTO, "Log File Formats"). What fio 3.33 does
-beside that, as tried with `--thinktime` and on a frozen file system: a window in which nothing
-completed has no line; a window is longer than asked when fio's helper thread was late; jobs of
-one file stand one after the other, and the last, unfinished window of each has no line.
-"""
+"""Bandwidth second by second: the worst one, and the longest time in which nothing came."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, Sample, Series
-from vdisklab.workload.seconds import Moved, longest_gap, series_of, worst_second
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Bytes that were completed between two moments, in seconds from the start."""
+
+    begin: float
+    end: float
+    size: float
+
+
+def series_of(direction: Direction, moved: Sequence[Moved], seconds: float) -> Series | None:
+    """Bytes per second in each whole second of a run of `seconds`; None when there is none."""
+    # A run of 5 seconds is over after 4.999 by the program's own clock.
+    whole = math.floor(seconds + 0.005)
+    if whole < 1:
+        return None
+    values = [0.0] * whole
+    for piece in moved:
+        _spread(values, piece)
+    return Series("bandwidth", direction, 1.0, tuple(values))
+
+
+def _spread(values: list[float], piece: Moved) -> None:
+    width = piece.end - piece.begin
+    if width <= 0:
+        return
+    for second in range(int(piece.begin), min(len(values), math.ceil(piece.end))):
+        shared = min(piece.end, second + 1) - max(piece.begin, second)
+        values[second] += piece.size * shared / width
+
+
+def longest_gap(moved: Iterable[Moved], seconds: float) -> float:
+    """The longest time within a run of `seconds` that no piece with bytes in it covers."""
+    longest, until = 0.0, 0.0
+    for piece in sorted(moved, key=lambda each: each.begin):
+        if piece.size > 0:
+            longest = max(longest, piece.begin - until)
+            until = max(until, piece.end)
+    return max(longest, seconds - until)
+
+
+def worst_second(series: Series) -> Sample:
+    """The smallest of the series' values."""
+    return Sample("worst_second", series.direction, min(series.values))
+
 
 _LINES = re.compile(r"^[0-9]+, [0-9]+, [0-9]+, [0-9]+, [0-9]+(?:, [0-9]+)?$", re.MULTILINE)
 _DIRECTIONS = (Direction.READ, Direction.WRITE, Direction.TRIM)
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class BandwidthLog:
     """How a run went, second by second."""
 
     series: tuple[Series, ...]
@@ -30,7 +69,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LoggedRun:
     """What fio says of the run: windows of the log and the run itself in seconds, the bytes of
     each direction, and the longest time, in seconds, that any request took."""
 
@@ -40,7 +79,7 @@ class Run:
     longest: float
 
 
-def read_log(text: str, run: Run) -> Course:
+def read_log(text: str, run: LoggedRun) -> BandwidthLog:
     """How the run went, by its log.
 
     Windows without a line are a stall only if a request took as long: else fio's helper was
@@ -61,7 +100,7 @@ def read_log(text: str, run: Run) -> Course:
         every = [piece for pieces in moved.values() for piece in pieces]
         gap = longest_gap(every, run.seconds)
         samples.append(Sample("longest_stall", one, gap if gap >= run.window else 0.0))
-    return Course(tuple(series), tuple(samples))
+    return BandwidthLog(tuple(series), tuple(samples))
 
 
 def lines_of_log(text: str) -> tuple[str, ...]:
@@ -70,13 +109,13 @@ def lines_of_log(text: str) -> tuple[str, ...]:
     return ("\n".join(found),) if found else ()
 
 
-def _is_stall(gap: float, run: Run) -> bool:
+def _is_stall(gap: float, run: LoggedRun) -> bool:
     """True for a time without a line in which a request waited: it was begun at most two windows
     after the time began, or ended as much before its end."""
     return gap >= 2 * run.window and run.longest >= gap - 2 * run.window
 
 
-def _completed(pieces: Sequence[Moved], run: Run, total: int) -> list[Moved]:
+def _completed(pieces: Sequence[Moved], run: LoggedRun, total: int) -> list[Moved]:
     """The pieces with the unfinished windows at the end, so that they add up to `total` bytes.
 
     What the log lacks was moved there. It may lack nothing, because a window that was cut short
@@ -96,7 +135,7 @@ def _completed(pieces: Sequence[Moved], run: Run, total: int) -> list[Moved]:
     return [Moved(piece.begin, piece.end, piece.size * factor) for piece in every]
 
 
-def _pieces(text: str, run: Run) -> Iterator[tuple[Direction, Moved]]:
+def _pieces(text: str, run: LoggedRun) -> Iterator[tuple[Direction, Moved]]:
     last: dict[Direction, float] = {}
     before = 0.0
     for number, line in enumerate(text.splitlines(), 1):
