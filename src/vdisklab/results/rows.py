@@ -146,10 +146,11 @@ def outline_value(row: Row, campaign_id: str) -> RunOutline:
 
 def _outlined(row: Row, campaign_id: str) -> dict[str, Any]:
     """What a run and its outline have in common, by their fields' names."""
-    same = ("id", "cell", "path", "page_cache", "block", "position", "started", "wall_seconds",
+    same = ("id", "cell", "path", "block", "position", "started", "wall_seconds",
             "accelerator", "medium")  # fmt: skip
     return {name: row[name] for name in same} | {
         "campaign": campaign_id,
+        "page_cache": PageCache(row["page_cache"]),
         "origin": Origin(row["origin"]),
         "failure": failure_value(row),
     }
