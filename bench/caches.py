@@ -29,14 +29,13 @@ from vdisklab.host.pagecache import residency
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.powercut.clients.driver import DriverSetting
-from vdisklab.powercut.clients.guests import Guests, open_guests
-from vdisklab.powercut.recording.log import Entry, read_log
-from vdisklab.powercut.recording.record import Load, PromisingDisk
-from vdisklab.powercut.recording.recording import Asked, Recording
+from vdisklab.powercut.clients.guests import DriverSetting, Guests, open_guests
+from vdisklab.powercut.recording.promises import ClientDisk, Load
+from vdisklab.powercut.recording.recordings import Recording, RunSpec
 from vdisklab.powercut.recording.trace import ClientKind, Write
+from vdisklab.powercut.recording.write_log import LogEntry, read_log
 from vdisklab.powercut.sectors import make_records
-from vdisklab.powercut.session import Lab, open_lab
+from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.progress import silent
 from vdisklab.units import MIB
 
@@ -52,7 +51,7 @@ class Whereabouts(StrEnum):
     MEDIUM = "the medium"
 
 
-def whereabouts(entries: Sequence[tuple[Entry, bytes]], write: Write, at: int) -> Whereabouts:
+def whereabouts(entries: Sequence[tuple[LogEntry, bytes]], write: Write, at: int) -> Whereabouts:
     """Where the last sector of a write was when the log had `at` entries."""
     sector = write.first + write.count - 1
     record = make_records(np.array([sector], dtype=np.int64), write.version).tobytes()
@@ -63,7 +62,7 @@ def whereabouts(entries: Sequence[tuple[Entry, bytes]], write: Write, at: int) -
     return Whereabouts.MEDIUM if flushed else Whereabouts.DISK_CACHE
 
 
-def entries_of(recording: Recording) -> list[tuple[Entry, bytes]]:
+def entries_of(recording: Recording) -> list[tuple[LogEntry, bytes]]:
     with recording.log.open("rb") as log:
         return [
             (each, b"" if each.zeroes else os.pread(log.fileno(), each.length, each.data_at))
@@ -71,18 +70,18 @@ def entries_of(recording: Recording) -> list[tuple[Entry, bytes]]:
         ]
 
 
-def record(lab: Lab, mode: CacheMode, kind: ClientKind) -> Mapping[str, Any]:
+def record(session: PowerCutSession, mode: CacheMode, kind: ClientKind) -> Mapping[str, Any]:
     """Where the writes of one run were at the moment that their client relies on."""
     cached: list[float] = []
 
     @contextmanager
-    def watched(disk: Disk) -> Iterator[PromisingDisk]:
-        with lab.over_nbd(disk) as opened:
+    def watched(disk: Disk) -> Iterator[ClientDisk]:
+        with session.over_nbd(disk) as opened:
             yield opened
             cached.append(residency(Path(disk.filename or "")))
 
     load = Load(kind, writes=WRITES, max_sectors=8)
-    recording = lab.record_through(Asked(parse_path(f"{STACK}/{mode}"), load), watched)
+    recording = session.record(RunSpec(parse_path(f"{STACK}/{mode}"), load), watched)
     try:
         entries = entries_of(recording)
         found = Counter(
@@ -91,25 +90,25 @@ def record(lab: Lab, mode: CacheMode, kind: ClientKind) -> Mapping[str, Any]:
             if write.promised is not None
         )
     finally:
-        recording.forget()
+        recording.remove()
     return {
         "writes": {place.value: count for place, count in sorted(found.items())},
         "image_in_page_cache": cached[0],
     }
 
 
-def seen_by_guest(lab: Lab, guests: Guests, mode: CacheMode) -> str:
+def seen_by_guest(session: PowerCutSession, guests: Guests, mode: CacheMode) -> str:
     """What a guest's kernel is told of its disk."""
     load = Load(ClientKind.NEVER, writes=1)
 
     @contextmanager
-    def opened(disk: Disk) -> Iterator[PromisingDisk]:
+    def opened(disk: Disk) -> Iterator[ClientDisk]:
         with guests.open(disk, load, DriverSetting.AS_FOUND) as client:
             yield client
 
-    recording = lab.record_through(Asked(parse_path(f"{STACK}/{mode}/virtio"), load), opened)
+    recording = session.record(RunSpec(parse_path(f"{STACK}/{mode}/virtio"), load), opened)
     seen = recording.trace.seen["guest.queue.write_cache"]
-    recording.forget()
+    recording.remove()
     return seen
 
 
@@ -120,14 +119,14 @@ def main() -> None:
     asked = parser.parse_args()
     host = LocalHost()
     plan = GuestPlan(memory_bytes=512 * MIB, accelerator=asked.accelerator)
-    with open_ledger() as ledger, open_lab(host, ledger, asked.dir.absolute()) as lab:
+    with open_ledger() as ledger, open_session(host, ledger, asked.dir.absolute()) as session:
         context = GuestContext(host, ledger, state_directory() / "cache", silent)
-        with open_guests(context, plan, frozenset({Bus.VIRTIO}), lab.site) as guests:
+        with open_guests(context, plan, frozenset({Bus.VIRTIO}), session.site) as guests:
             modes = {
                 mode.value: {
-                    "acknowledged": record(lab, mode, ClientKind.NEVER),
-                    "flushed": record(lab, mode, ClientKind.FLUSHES),
-                    "guest_sees": seen_by_guest(lab, guests, mode),
+                    "acknowledged": record(session, mode, ClientKind.NEVER),
+                    "flushed": record(session, mode, ClientKind.FLUSHES),
+                    "guest_sees": seen_by_guest(session, guests, mode),
                 }
                 for mode in CacheMode
             }

@@ -38,16 +38,16 @@ from vdisklab.host.syscalls import (
 )
 from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.path.segments import LayerKind
-from vdisklab.powercut.cutting.cuts import Cut, Epoch, Wanted, epochs_between
-from vdisklab.powercut.judging.imagereader import read_image
-from vdisklab.powercut.judging.judge import Expectation
+from vdisklab.powercut.cutting.cuts import Cut, Epoch, Sampling, epochs_between
+from vdisklab.powercut.judging.image_reader import read_image
+from vdisklab.powercut.judging.outcomes import Expectation
 from vdisklab.powercut.judging.recovery import mount_options
-from vdisklab.powercut.recording.log import Entry, Flag, read_log
-from vdisklab.powercut.recording.record import Load
-from vdisklab.powercut.recording.recording import Asked, open_recording
+from vdisklab.powercut.recording.promises import Load
+from vdisklab.powercut.recording.recordings import RunSpec, open_recording
 from vdisklab.powercut.recording.trace import ClientKind, Trace
+from vdisklab.powercut.recording.write_log import Flag, LogEntry, read_log
 from vdisklab.powercut.sectors import SECTOR, Numbers
-from vdisklab.powercut.session import Lab, choose, jobs_for, open_lab
+from vdisklab.powercut.session import PowerCutSession, make_jobs, open_session, select_states
 from vdisklab.storage.filesystem import filesystem
 from vdisklab.storage.loop import loop_device
 from vdisklab.storage.site import Site, open_site
@@ -74,9 +74,9 @@ def main() -> None:
     facts = machine_facts(directory)
     with (
         open_ledger() as ledger,
-        open_lab(LocalHost(), ledger, directory, workers=asked.workers) as lab,
+        open_session(LocalHost(), ledger, directory, workers=asked.workers) as session,
     ):
-        found = {path: measure(lab, path, asked.states) for path in asked.paths}
+        found = {path: measure(session, path, asked.states) for path in asked.paths}
     print_result(
         {
             "bench": "powercut",
@@ -88,13 +88,13 @@ def main() -> None:
     )
 
 
-def measure(lab: Lab, path: str, states: int) -> dict[str, Any]:
-    recording = lab.record(Asked(parse_path(path), Load(ClientKind.FLUSHES, writes=120)))
+def measure(session: PowerCutSession, path: str, states: int) -> dict[str, Any]:
+    recording = session.record(RunSpec(parse_path(path), Load(ClientKind.FLUSHES, writes=120)))
     try:
-        selection = choose(recording, Wanted(states=states))
-        jobs = jobs_for(selection.cuts, afterlives=0)
+        selection = select_states(recording, Sampling(states=states))
+        jobs = make_jobs(selection.cuts, post_recovery_states=0)
         begun = time.monotonic()
-        judged = tuple(lab.pool.judge(recording, jobs))
+        judged = tuple(session.pool.judge(recording, jobs))
         seconds = time.monotonic() - begun
         stages: Counter[str] = Counter()
         for each in judged:
@@ -108,10 +108,10 @@ def measure(lab: Lab, path: str, states: int) -> dict[str, Any]:
             "milliseconds_of_a_worker_per_state": {
                 stage: round(total / len(judged) * 1000, 2) for stage, total in stages.items()
             },
-            "prototype_states_per_minute": round(old_way(lab.site, recording.directory, cuts)),
+            "prototype_states_per_minute": round(old_way(session.site, recording.directory, cuts)),
         }
     finally:
-        recording.forget()
+        recording.remove()
 
 
 def old_way(site: Site, recording: Path, cuts: Sequence[Cut]) -> float:
@@ -144,7 +144,7 @@ class Clones:
 
     trace: Trace
     sectors: Numbers
-    entries: Sequence[Entry]
+    entries: Sequence[LogEntry]
     epochs: Sequence[Epoch]
     log: int
     base: int
@@ -161,7 +161,7 @@ class Clones:
             mount(device, self.mountpoint, trace.filesystem, mount_options(trace))
             try:
                 image = self.mountpoint / trace.image
-                sectors = read_image(image, trace.image_format, numbers).sectors.tobytes()
+                sectors = read_image(image, trace.image_format, numbers).content.tobytes()
                 for place, number in enumerate(numbers.tolist()):
                     parse_slowly(sectors[place * SECTOR : (place + 1) * SECTOR], number)
             finally:
@@ -185,7 +185,7 @@ class Clones:
         finally:
             os.close(state)
 
-    def apply(self, target: int, entry: Entry) -> None:
+    def apply(self, target: int, entry: LogEntry) -> None:
         """One entry of the log."""
         if entry.zeroes or Flag.DISCARD in entry.flags:
             punch_hole(target, entry.offset, entry.length)

@@ -11,14 +11,14 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
-from vdisklab.powercut.campaign import AccessKind, Question, Settings, answer
-from vdisklab.powercut.cutting.cuts import Wanted
+from vdisklab.powercut.cutting.cuts import Sampling
+from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings, judge_question
 from vdisklab.powercut.recording.trace import ClientKind
-from vdisklab.powercut.session import open_lab
+from vdisklab.powercut.session import open_session
 
 pytestmark = [pytest.mark.guest, pytest.mark.host]
 
-QUICK = Settings(writes=16, afterlives=0, wanted=Wanted(states=20))
+QUICK = QuestionSettings(writes=16, post_recovery_states=0, sampling=Sampling(states=20))
 
 # SeaBIOS negotiates no flush with virtio-blk, so QEMU makes the device write-through by itself.
 EXPECTED = {
@@ -34,11 +34,11 @@ def test_what_a_boot_sector_loses_hangs_on_bus_and_write_cache(tmp_path: Path) -
     host = LocalHost()
     facts = collect_facts(host)
     found: dict[str, bool | None] = {}
-    with open_ledger() as ledger, open_lab(host, ledger, tmp_path, workers=1) as lab:
+    with open_ledger() as ledger, open_session(host, ledger, tmp_path, workers=1) as session:
         for ending in EXPECTED:
             path = parse_path(f"ext4/raw:preallocation=off/{ending}")
             question = Question(path, ClientKind.NEVER, QUICK, AccessKind.BOOT_SECTOR)
-            verdict = answer(lab, question, facts, tmp_path / "kept")
+            verdict = judge_question(session, question, facts, tmp_path / "kept")
             assert verdict.failure is None
             found[ending] = verdict.survives
     assert found == EXPECTED

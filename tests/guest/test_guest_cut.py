@@ -16,12 +16,11 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.powercut.campaign import AccessKind, Question, Settings, answer
-from vdisklab.powercut.clients.driver import DriverSetting
-from vdisklab.powercut.clients.guests import open_guests
-from vdisklab.powercut.cutting.cuts import Wanted
+from vdisklab.powercut.clients.guests import DriverSetting, open_guests
+from vdisklab.powercut.cutting.cuts import Sampling
+from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings, judge_question
 from vdisklab.powercut.recording.trace import ClientKind
-from vdisklab.powercut.session import Lab, open_lab
+from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.progress import silent
 from vdisklab.results.powercut import PowerCut
 from vdisklab.units import MIB
@@ -29,15 +28,15 @@ from vdisklab.units import MIB
 pytestmark = [pytest.mark.guest, pytest.mark.host]
 
 HOST = collect_facts(LocalHost())
-QUICK = Settings(writes=16, afterlives=0, wanted=Wanted(states=20))
+QUICK = QuestionSettings(writes=16, post_recovery_states=0, sampling=Sampling(states=20))
 GUEST = GuestPlan(memory_bytes=512 * MIB, accelerator=Accelerator.TCG)
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PowerCutSession]:
     work, cache = tmp_path_factory.mktemp("lab"), tmp_path_factory.mktemp("cache")
     host = LocalHost()
-    with open_ledger() as ledger, open_lab(host, ledger, work, workers=1) as opened:
+    with open_ledger() as ledger, open_session(host, ledger, work, workers=1) as opened:
         around = GuestContext(host, ledger, cache, silent)
         buses = frozenset({Bus.VIRTIO, Bus.NVME, Bus.IDE})
         with open_guests(around, GUEST, buses, opened.site) as opened.guests:
@@ -46,7 +45,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def ask(
-    lab: Lab,
+    session: PowerCutSession,
     ending: str,
     client: ClientKind,
     kept: Path,
@@ -56,50 +55,58 @@ def ask(
 ) -> PowerCut:
     path = parse_path(f"ext4/raw:preallocation=off/{ending}")
     settings = replace(QUICK, driver=driver, depth=depth)
-    found = answer(lab, Question(path, client, settings, AccessKind.GUEST), HOST, kept)
+    found = judge_question(session, Question(path, client, settings, AccessKind.GUEST), HOST, kept)
     assert found.failure is None
     assert found.promises
     return found
 
 
-def test_what_the_guest_flushed_survives_with_several_in_flight(lab: Lab, tmp_path: Path) -> None:
-    found = ask(lab, "none/virtio", ClientKind.FLUSHES, tmp_path, depth=4)
+def test_what_the_guest_flushed_survives_with_several_in_flight(
+    session: PowerCutSession, tmp_path: Path
+) -> None:
+    found = ask(session, "none/virtio", ClientKind.FLUSHES, tmp_path, depth=4)
     assert found.survives is True
     assert found.seen["guest.queue.write_cache"] == "write back"
 
 
-def test_a_guest_that_never_flushes_can_buy_safety_itself(lab: Lab, tmp_path: Path) -> None:
-    assert ask(lab, "none/virtio", ClientKind.NEVER, tmp_path).survives is False
+def test_a_guest_that_never_flushes_can_buy_safety_itself(
+    session: PowerCutSession, tmp_path: Path
+) -> None:
+    assert ask(session, "none/virtio", ClientKind.NEVER, tmp_path).survives is False
     setting = DriverSetting.CACHE_TYPE
-    found = ask(lab, "none/virtio", ClientKind.NEVER, tmp_path, driver=setting)
+    found = ask(session, "none/virtio", ClientKind.NEVER, tmp_path, driver=setting)
     assert found.survives is True
     assert found.seen["qemu.write_cache"] == "off"
 
 
-def test_a_block_layer_that_is_told_to_flush_no_more_loses(lab: Lab, tmp_path: Path) -> None:
-    found = ask(lab, "none/virtio", ClientKind.FLUSHES, tmp_path, driver=DriverSetting.QUEUE)
+def test_a_block_layer_that_is_told_to_flush_no_more_loses(
+    session: PowerCutSession, tmp_path: Path
+) -> None:
+    found = ask(session, "none/virtio", ClientKind.FLUSHES, tmp_path, driver=DriverSetting.QUEUE)
     assert found.survives is False
     assert found.seen["qemu.write_cache"] == "on", "the device was told nothing"
 
 
 def test_a_write_with_fua_on_nvme_is_durable_only_if_qemu_syncs_it(
-    lab: Lab, tmp_path: Path
+    session: PowerCutSession, tmp_path: Path
 ) -> None:
     # QEMU 7.2 does not look at the bit: not one flush reaches the disk.
-    found = ask(lab, "none/nvme", ClientKind.FUA, tmp_path)
+    found = ask(session, "none/nvme", ClientKind.FUA, tmp_path)
     assert found.seen["guest.queue.fua"] == "1"
     assert found.survives is (found.flushes >= found.promises)
 
 
-def test_an_ide_drive_without_its_write_cache_keeps_all(lab: Lab, tmp_path: Path) -> None:
-    found = ask(lab, "none/ide", ClientKind.NEVER, tmp_path, driver=DriverSetting.HDPARM)
+def test_an_ide_drive_without_its_write_cache_keeps_all(
+    session: PowerCutSession, tmp_path: Path
+) -> None:
+    found = ask(session, "none/ide", ClientKind.NEVER, tmp_path, driver=DriverSetting.HDPARM)
     assert found.survives is True
     assert found.seen["guest.ata.write_cache"] == "off"
     assert found.seen["qemu.write_cache"] == "off"
 
 
 def test_sqlite_keeps_what_it_committed_unless_flushes_are_thrown_away(
-    lab: Lab, tmp_path: Path
+    session: PowerCutSession, tmp_path: Path
 ) -> None:
-    assert ask(lab, "none/virtio", ClientKind.SQLITE_WAL, tmp_path).survives is True
-    assert ask(lab, "unsafe/virtio", ClientKind.SQLITE_DELETE, tmp_path).survives is False
+    assert ask(session, "none/virtio", ClientKind.SQLITE_WAL, tmp_path).survives is True
+    assert ask(session, "unsafe/virtio", ClientKind.SQLITE_DELETE, tmp_path).survives is False

@@ -17,16 +17,16 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
-from vdisklab.powercut.campaign import Question, Settings, answer
 from vdisklab.powercut.controls import CONTROLS, ControlError, run_controls
-from vdisklab.powercut.cutting.cuts import Cut, Wanted
-from vdisklab.powercut.judging.judge import FutureVersionError
+from vdisklab.powercut.cutting.cuts import Cut, Sampling
+from vdisklab.powercut.judging.outcomes import FutureVersionError
 from vdisklab.powercut.judging.workers import Job
-from vdisklab.powercut.recording.diskserver import Lies
-from vdisklab.powercut.recording.record import Load
-from vdisklab.powercut.recording.recording import TRACE_NAME, Asked
+from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
+from vdisklab.powercut.recording.disk_server import Lies
+from vdisklab.powercut.recording.promises import Load
+from vdisklab.powercut.recording.recordings import TRACE_NAME, RunSpec
 from vdisklab.powercut.recording.trace import ClientKind, trace_to_json
-from vdisklab.powercut.session import Lab, open_lab
+from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.progress import silent
 from vdisklab.results.powercut import PowerCut
 
@@ -34,43 +34,45 @@ pytestmark = pytest.mark.host
 
 HOST = collect_facts(LocalHost())
 
-QUICK = Settings(writes=24, afterlives=2, wanted=Wanted(states=40, exhaustive_up_to=4))
+QUICK = QuestionSettings(
+    writes=24, post_recovery_states=2, sampling=Sampling(states=40, exhaustive_up_to=4)
+)
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PowerCutSession]:
     work = tmp_path_factory.mktemp("lab")
-    with open_ledger() as ledger, open_lab(LocalHost(), ledger, work, workers=2) as opened:
+    with open_ledger() as ledger, open_session(LocalHost(), ledger, work, workers=2) as opened:
         yield opened
     assert list(work.iterdir()) == []
 
 
-def ask(lab: Lab, path: str, client: ClientKind, tmp_path: Path) -> PowerCut:
-    return answer(lab, Question(parse_path(path), client, QUICK), HOST, tmp_path)
+def ask(session: PowerCutSession, path: str, client: ClientKind, tmp_path: Path) -> PowerCut:
+    return judge_question(session, Question(parse_path(path), client, QUICK), HOST, tmp_path)
 
 
-def test_every_control_passes(lab: Lab) -> None:
-    results = list(run_controls(lab, silent))
+def test_every_control_passes(session: PowerCutSession) -> None:
+    results = list(run_controls(session, silent))
     assert [result.passed for result in results] == [True] * len(CONTROLS)
     assert any("1 of 6" in result.note for result in results), "an fdatasync was dropped"
 
 
-def test_a_control_that_goes_wrong_stops_everything(lab: Lab) -> None:
+def test_a_control_that_goes_wrong_stops_everything(session: PowerCutSession) -> None:
     honest = replace(CONTROLS[-1], name="an honest disk, said to lie", must_lose=True)
     with pytest.raises(ControlError, match="must lose and did not"):
-        list(run_controls(lab, silent, [honest]))
+        list(run_controls(session, silent, [honest]))
 
 
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs", "btrfs"])
 @pytest.mark.parametrize("image", ["raw:preallocation=off", "qcow2"])
 def test_flushed_writes_survive_and_unsafe_ones_do_not(
-    filesystem: str, image: str, lab: Lab, tmp_path: Path
+    filesystem: str, image: str, session: PowerCutSession, tmp_path: Path
 ) -> None:
-    kept = ask(lab, f"{filesystem}/{image}/none", ClientKind.FLUSHES, tmp_path)
+    kept = ask(session, f"{filesystem}/{image}/none", ClientKind.FLUSHES, tmp_path)
     assert (kept.survives, kept.failure) == (True, None)
     assert kept.promises == 24
     assert kept.afterlives >= 2
-    lost = ask(lab, f"{filesystem}/{image}/unsafe", ClientKind.FLUSHES, tmp_path)
+    lost = ask(session, f"{filesystem}/{image}/unsafe", ClientKind.FLUSHES, tmp_path)
     assert lost.survives is False
     assert lost.counterexample is not None
     assert lost.counterexample.outcome in ("lost", "image unreadable")
@@ -89,59 +91,59 @@ def test_flushed_writes_survive_and_unsafe_ones_do_not(
     ],
 )
 def test_when_a_client_that_never_flushes_is_safe(
-    cache: str, client: ClientKind, survives: bool, lab: Lab, tmp_path: Path
+    cache: str, client: ClientKind, survives: bool, session: PowerCutSession, tmp_path: Path
 ) -> None:
-    found = ask(lab, f"ext4/raw:preallocation=off/{cache}", client, tmp_path)
+    found = ask(session, f"ext4/raw:preallocation=off/{cache}", client, tmp_path)
     assert found.survives is survives
 
 
-def test_writes_in_flight_are_judged_too(lab: Lab, tmp_path: Path) -> None:
+def test_writes_in_flight_are_judged_too(session: PowerCutSession, tmp_path: Path) -> None:
     settings = replace(QUICK, depth=8, writes=48)
     path = parse_path("ext4/raw:preallocation=off/none")
-    found = answer(lab, Question(path, ClientKind.FLUSHES, settings), HOST, tmp_path)
+    found = judge_question(session, Question(path, ClientKind.FLUSHES, settings), HOST, tmp_path)
     assert found.survives is True
     assert 0 < found.promises <= 48
 
 
 def test_a_torn_sector_size_is_repaired_by_fsck_or_said_not_to_mount(
-    lab: Lab, tmp_path: Path
+    session: PowerCutSession, tmp_path: Path
 ) -> None:
-    wanted = Wanted(states=80, exhaustive_up_to=2, tear=512)
-    settings = replace(QUICK, wanted=wanted, afterlives=0)
+    sampling = Sampling(states=80, exhaustive_up_to=2, tear=512)
+    settings = replace(QUICK, sampling=sampling, post_recovery_states=0)
     path = parse_path("ext4/raw:preallocation=off/writethrough")
-    found = answer(lab, Question(path, ClientKind.FLUSHES, settings), HOST, tmp_path)
+    found = judge_question(session, Question(path, ClientKind.FLUSHES, settings), HOST, tmp_path)
     assert found.survives is True
     assert found.states == 80
 
 
 def test_a_version_from_the_future_stops_everything(tmp_path: Path) -> None:
-    with open_ledger() as ledger, open_lab(LocalHost(), ledger, tmp_path, workers=1) as small:
+    with open_ledger() as ledger, open_session(LocalHost(), ledger, tmp_path, workers=1) as small:
         load = Load(ClientKind.FLUSHES, writes=8)
-        recording = small.record(Asked(parse_path("ext4/raw:preallocation=off/none"), load))
+        recording = small.record(RunSpec(parse_path("ext4/raw:preallocation=off/none"), load))
         late = [replace(write, submitted=10**6, promised=None) for write in recording.trace.writes]
         forged = replace(recording.trace, writes=tuple(late))
         (recording.directory / TRACE_NAME).write_text(trace_to_json(forged))
         with pytest.raises(FutureVersionError, match="before it was written"):
-            small.examine(recording, QUICK.wanted, afterlives=0)
+            small.examine(recording, QUICK.sampling, post_recovery_states=0)
 
 
 def test_a_case_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with open_ledger() as ledger, open_lab(LocalHost(), ledger, tmp_path, workers=1) as small:
+    with open_ledger() as ledger, open_session(LocalHost(), ledger, tmp_path, workers=1) as small:
         load = Load(ClientKind.FLUSHES, writes=8)
-        recording = small.record(Asked(parse_path("ext4/raw:preallocation=off/none"), load))
+        recording = small.record(RunSpec(parse_path("ext4/raw:preallocation=off/none"), load))
         with pytest.raises(PowercutError, match="the recording has no case 999-0"):
             list(small.pool.judge(recording, [Job(Cut(999))]))
 
 
-def test_a_disk_that_never_flushes_is_caught_on_each_filesystem(lab: Lab) -> None:
+def test_a_disk_that_never_flushes_is_caught_on_each_filesystem(session: PowerCutSession) -> None:
     for filesystem in ("ext4", "xfs", "btrfs"):
         path = parse_path(f"{filesystem}/raw:preallocation=off/none")
         load = Load(ClientKind.FLUSHES, writes=24)
-        recording = lab.record(Asked(path, load, lies=Lies(dropped_flushes=0.5)))
+        recording = session.record(RunSpec(path, load, lies=Lies(dropped_flushes=0.5)))
         try:
-            examined = lab.examine(recording, QUICK.wanted, afterlives=0)
+            examined = session.examine(recording, QUICK.sampling, post_recovery_states=0)
         finally:
-            recording.forget()
+            recording.remove()
         assert examined.verdict.survives is False
 
 

@@ -17,17 +17,17 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind, leftovers, open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.path.disk_path import parse_path
-from vdisklab.powercut import session as laboratory
+from vdisklab.powercut import session as session_module
 from vdisklab.powercut.controls import CONTROLS
-from vdisklab.powercut.cutting.cuts import Wanted
-from vdisklab.powercut.cutting.memory import MemoryFullError
+from vdisklab.powercut.cutting.cuts import Sampling
+from vdisklab.powercut.cutting.memory_files import MemoryFullError
 from vdisklab.powercut.judging.workers import Job
-from vdisklab.powercut.recording.log import read_log
-from vdisklab.powercut.recording.logdisk import LoggedDisk, logged_disk
-from vdisklab.powercut.recording.record import Load
-from vdisklab.powercut.recording.recording import Asked, Recording, make_recording
+from vdisklab.powercut.recording.logged_disk import LoggedDisk, logged_disk
+from vdisklab.powercut.recording.promises import Load
+from vdisklab.powercut.recording.recordings import Recording, RunSpec, make_recording
 from vdisklab.powercut.recording.trace import ClientKind
-from vdisklab.powercut.session import Lab, choose, open_lab
+from vdisklab.powercut.recording.write_log import read_log
+from vdisklab.powercut.session import PowerCutSession, open_session, select_states
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.room import free_bytes
 from vdisklab.storage.site import Site, open_site
@@ -46,19 +46,19 @@ def fill(directory: Path, left: int) -> Path:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
+def session(tmp_path: Path) -> Iterator[PowerCutSession]:
     work = tmp_path / "work"
     work.mkdir()
     with open_ledger() as ledger:
-        with open_lab(LocalHost(), ledger, work, workers=1) as opened:
+        with open_session(LocalHost(), ledger, work, workers=1) as opened:
             yield opened
         assert mounts_below(work) == ()
     assert list(work.iterdir()) == []
 
 
-def asked(filesystem: str, client: ClientKind = ClientKind.FLUSHES, writes: int = 400) -> Asked:
+def asked(filesystem: str, client: ClientKind = ClientKind.FLUSHES, writes: int = 400) -> RunSpec:
     path = parse_path(f"{filesystem}/raw:preallocation=off/writeback")
-    return Asked(path, Load(client, writes=writes))
+    return RunSpec(path, Load(client, writes=writes))
 
 
 def test_a_logged_disk_without_room_fails_and_goes_on(tmp_path: Path) -> None:
@@ -97,30 +97,36 @@ def write_until_full(disk: LoggedDisk) -> None:
 @pytest.mark.parametrize("left", [1, 24])
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs", "btrfs"])
 def test_a_recording_without_room_says_so_and_leaves_nothing(
-    filesystem: str, left: int, lab: Lab, monkeypatch: pytest.MonkeyPatch
+    filesystem: str, left: int, session: PowerCutSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(laboratory, "_ROOM_PER_RECORDING", 0)
-    filling = fill(lab.site.directory, left * MIB)
+    monkeypatch.setattr(session_module, "_ROOM_PER_RECORDING", 0)
+    filling = fill(session.site.directory, left * MIB)
     with pytest.raises(MemoryFullError, match="there is no room in memory for"):
-        lab.record(asked(filesystem, writes=2000))
-    assert mounts_below(lab.site.directory) == ()
+        session.record(asked(filesystem, writes=2000))
+    assert mounts_below(session.site.directory) == ()
     filling.unlink()
-    recording = lab.record(asked(filesystem, writes=16))
-    assert lab.examine(recording, Wanted(states=20), afterlives=1).verdict.survives is True
-    recording.forget()
+    recording = session.record(asked(filesystem, writes=16))
+    assert (
+        session.examine(recording, Sampling(states=20), post_recovery_states=1).verdict.survives
+        is True
+    )
+    recording.remove()
 
 
-def test_a_state_without_room_is_an_error_and_no_loss(lab: Lab) -> None:
-    recording = lab.record(asked("ext4", writes=16))
-    jobs = [Job(cut) for cut in choose(recording, Wanted(states=60)).cuts]
-    results = lab.pool.judge(recording, jobs)
+def test_a_state_without_room_is_an_error_and_no_loss(session: PowerCutSession) -> None:
+    recording = session.record(asked("ext4", writes=16))
+    jobs = [Job(cut) for cut in select_states(recording, Sampling(states=60)).cuts]
+    results = session.pool.judge(recording, jobs)
     found = [next(results)]
-    filling = fill(lab.site.directory, MIB)
+    filling = fill(session.site.directory, MIB)
     with pytest.raises(MemoryFullError, match="no room in memory for another state"):
         found.extend(results)
     assert not any(each.outcome.is_loss for each in found)
     filling.unlink()
-    assert lab.examine(recording, Wanted(states=20), afterlives=1).verdict.survives is True
+    assert (
+        session.examine(recording, Sampling(states=20), post_recovery_states=1).verdict.survives
+        is True
+    )
 
 
 def test_the_command_keeps_what_was_judged_and_continues(
@@ -133,14 +139,14 @@ def test_the_command_keeps_what_was_judged_and_continues(
                "--format", "json"]  # fmt: skip
     recordings: list[Path] = []
 
-    def filling(site: Site, told: Asked, access: Any, directory: Path) -> Recording:  # noqa: ANN401
+    def filling(site: Site, told: RunSpec, access: Any, directory: Path) -> Recording:  # noqa: ANN401
         recordings.append(directory)
         if len(recordings) == len(CONTROLS) + 2:
             fill(site.directory, 8 * MIB)
         return make_recording(site, told, access, directory)
 
     with monkeypatch.context() as patched:
-        patched.setattr(laboratory, "make_recording", filling)
+        patched.setattr(session_module, "make_recording", filling)
         assert main(command) == EXIT_CELLS_FAILED
     first, second = json.loads(capsys.readouterr().out)["verdicts"]
     assert first["survives"] is True

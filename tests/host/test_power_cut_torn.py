@@ -14,51 +14,53 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.host.syscalls import attach_loop, detach_loop
 from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.cutting.cuts import Cut
-from vdisklab.powercut.judging.examine import Examiner, open_examiner
-from vdisklab.powercut.judging.verdict import Judged, Outcome
-from vdisklab.powercut.recording.log import Entry, read_log
-from vdisklab.powercut.recording.record import Load
-from vdisklab.powercut.recording.recording import Asked, Recording
+from vdisklab.powercut.judging.examiner import Examiner, open_examiner
+from vdisklab.powercut.judging.outcomes import JudgedState, StateOutcome
+from vdisklab.powercut.recording.promises import Load
+from vdisklab.powercut.recording.recordings import Recording, RunSpec
 from vdisklab.powercut.recording.trace import ClientKind
-from vdisklab.powercut.session import Lab, open_lab
+from vdisklab.powercut.recording.write_log import LogEntry, read_log
+from vdisklab.powercut.session import PowerCutSession, open_session
 
 pytestmark = pytest.mark.host
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PowerCutSession]:
     work = tmp_path_factory.mktemp("torn")
-    with open_ledger() as ledger, open_lab(LocalHost(), ledger, work, workers=1) as opened:
+    with open_ledger() as ledger, open_session(LocalHost(), ledger, work, workers=1) as opened:
         yield opened
 
 
 @pytest.fixture
-def recorded(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Recording]:
-    path = parse_path(f"{request.param}/raw:preallocation=off/none")
-    recording = lab.record(Asked(path, Load(ClientKind.FLUSHES, writes=16)))
+def recorded(
+    session: PowerCutSession, writer_request: pytest.FixtureRequest
+) -> Iterator[Recording]:
+    path = parse_path(f"{writer_request.param}/raw:preallocation=off/none")
+    recording = session.record(RunSpec(path, Load(ClientKind.FLUSHES, writes=16)))
     yield recording
-    recording.forget()
+    recording.remove()
 
 
 @pytest.mark.parametrize("recorded", ["ext4"], indirect=True)
-def test_e2fsck_cures_a_torn_superblock(lab: Lab, recorded: Recording) -> None:
+def test_e2fsck_cures_a_torn_superblock(session: PowerCutSession, recorded: Recording) -> None:
     """The superblock was last written when the file system came to rest, before the client."""
     trace = recorded.trace
     entries = read_log(recorded.log).entries[: trace.begin]
     last = max(at for at, each in enumerate(entries) if _holds_superblock(each))
     before = replace(recorded, trace=replace(trace, begin=last))
-    with open_examiner(lab.site, before, None) as examiner:
+    with open_examiner(session.site, before, None) as examiner:
         judged = list(_with_a_torn(examiner, last))
-    assert {each.outcome for each in judged} == {Outcome.KEPT}
+    assert {each.outcome for each in judged} == {StateOutcome.KEPT}
     assert any(each.repaired for each in judged)
 
 
-def _holds_superblock(entry: Entry) -> bool:
+def _holds_superblock(entry: LogEntry) -> bool:
     """ext4's superblock lies at byte 1024."""
     return entry.changes_disk and entry.offset <= 1024 < entry.offset + entry.length
 
 
-def _with_a_torn(examiner: Examiner, index: int) -> Iterator[Judged]:
+def _with_a_torn(examiner: Examiner, index: int) -> Iterator[JudgedState]:
     (epoch,) = [each for each in examiner.epochs if index in each.changes][:1]
     torn = 1 << epoch.changes.index(index)
     for seed in range(8):
@@ -66,10 +68,12 @@ def _with_a_torn(examiner: Examiner, index: int) -> Iterator[Judged]:
 
 
 @pytest.mark.parametrize("recorded", ["xfs"], indirect=True)
-def test_xfs_repair_cures_what_the_kernel_refuses(lab: Lab, recorded: Recording) -> None:
+def test_xfs_repair_cures_what_the_kernel_refuses(
+    session: PowerCutSession, recorded: Recording
+) -> None:
     """No torn state of XFS was seen that its log does not cure, so one is made: a torn superblock
     of an allocation group's neighbour, half of which is from another time."""
-    with open_examiner(lab.site, recorded, None) as examiner:
+    with open_examiner(session.site, recorded, None) as examiner:
         epoch = examiner.epochs[-1]
         state = examiner.rebuilder.build(epoch, Cut(epoch.number, epoch.all))
         with state.open("r+b") as disk:
@@ -89,13 +93,15 @@ def test_xfs_repair_cures_what_the_kernel_refuses(lab: Lab, recorded: Recording)
 
 
 @pytest.mark.parametrize("recorded", ["ext4"], indirect=True)
-def test_what_cannot_be_repaired_is_said(lab: Lab, recorded: Recording, tmp_path: Path) -> None:
+def test_what_cannot_be_repaired_is_said(
+    session: PowerCutSession, recorded: Recording, tmp_path: Path
+) -> None:
     empty = tmp_path / "empty"
     empty.touch()
     os.truncate(empty, 1 << 20)
     device = attach_loop(empty)
     try:
-        with open_examiner(lab.site, recorded, None) as examiner:
+        with open_examiner(session.site, recorded, None) as examiner:
             assert examiner.recovery.recover(device) is not None
             assert not examiner.recovery.repair(device)
     finally:

@@ -23,14 +23,14 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.host.syscalls import sync_filesystem
 from vdisklab.path.disk_path import parse_path
-from vdisklab.powercut.campaign import Question, Settings, answer, answers
-from vdisklab.powercut.cutting.cuts import Wanted
-from vdisklab.powercut.judging.verdict import Judged
-from vdisklab.powercut.judging.workers import HangError, Job, Pool
-from vdisklab.powercut.recording.record import Load, PromisingDisk
-from vdisklab.powercut.recording.recording import Asked, Recording
+from vdisklab.powercut.cutting.cuts import Sampling
+from vdisklab.powercut.judging.outcomes import JudgedState
+from vdisklab.powercut.judging.workers import HangError, Job, WorkerPool
+from vdisklab.powercut.questions import Question, QuestionSettings, judge_question, judge_questions
+from vdisklab.powercut.recording.promises import ClientDisk, Load
+from vdisklab.powercut.recording.recordings import Recording, RunSpec
 from vdisklab.powercut.recording.trace import ClientKind
-from vdisklab.powercut.session import Lab, choose, open_lab
+from vdisklab.powercut.session import PowerCutSession, open_session, select_states
 from vdisklab.progress import silent
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.units import KIB
@@ -38,53 +38,57 @@ from vdisklab.units import KIB
 pytestmark = pytest.mark.host
 
 HOST = collect_facts(LocalHost())
-QUICK = Settings(writes=24, afterlives=0, wanted=Wanted(states=40, exhaustive_up_to=4))
+QUICK = QuestionSettings(
+    writes=24, post_recovery_states=0, sampling=Sampling(states=40, exhaustive_up_to=4)
+)
 THIN = parse_path("ext4/raw:preallocation=off/none")
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
+def session(tmp_path: Path) -> Iterator[PowerCutSession]:
     work = tmp_path / "work"
     work.mkdir()
     with open_ledger() as ledger:
-        with open_lab(LocalHost(), ledger, work, workers=1, state_seconds=3) as opened:
+        with open_session(LocalHost(), ledger, work, workers=1, state_seconds=3) as opened:
             yield opened
         assert mounts_below(work) == ()
 
 
-def asked(lab: Lab, tmp_path: Path) -> bool | None:
+def asked(session: PowerCutSession, tmp_path: Path) -> bool | None:
     question = Question(THIN, ClientKind.FLUSHES, QUICK)
-    return answer(lab, question, HOST, tmp_path / "kept").survives
+    return judge_question(session, question, HOST, tmp_path / "kept").survives
 
 
-def test_a_qemu_that_dies_fails_one_question_and_not_the_next(lab: Lab, tmp_path: Path) -> None:
+def test_a_qemu_that_dies_fails_one_question_and_not_the_next(
+    session: PowerCutSession, tmp_path: Path
+) -> None:
     @contextmanager
-    def dying(disk: Disk) -> Iterator[PromisingDisk]:
-        with lab.over_nbd(disk) as opened:
-            os.kill(lab.daemon.process.pid, signal.SIGKILL)
+    def dying(disk: Disk) -> Iterator[ClientDisk]:
+        with session.over_nbd(disk) as opened:
+            os.kill(session.daemon.process.pid, signal.SIGKILL)
             yield opened
 
     with pytest.raises(VdisklabError, match="the connection"):
-        lab.record_through(Asked(THIN, Load(ClientKind.FLUSHES, writes=8)), dying)
-    assert asked(lab, tmp_path) is True
+        session.record(RunSpec(THIN, Load(ClientKind.FLUSHES, writes=8)), dying)
+    assert asked(session, tmp_path) is True
 
 
 def test_a_judge_that_is_killed_fails_one_recording_and_not_the_next(
-    lab: Lab, tmp_path: Path
+    session: PowerCutSession, tmp_path: Path
 ) -> None:
-    recording = lab.record(Asked(THIN, Load(ClientKind.FLUSHES, writes=24)))
-    results = lab.pool.judge(recording, _jobs(recording))
+    recording = session.record(RunSpec(THIN, Load(ClientKind.FLUSHES, writes=24)))
+    results = session.pool.judge(recording, _jobs(recording))
     next(results)
-    os.kill(lab.pool.processes()[0], signal.SIGKILL)
+    os.kill(session.pool.processes()[0], signal.SIGKILL)
     with pytest.raises(PowercutError, match="ended unexpectedly"):
         list(results)
-    recording.forget()
-    assert asked(lab, tmp_path) is True
+    recording.remove()
+    assert asked(session, tmp_path) is True
 
 
 def test_judges_do_not_hear_what_asks_our_whole_group_to_end(tmp_path: Path) -> None:
     """Not even while they start: what they made is theirs to take down."""
-    pool = Pool(tmp_path, 1)
+    pool = WorkerPool(tmp_path, 1)
     shot: list[int] = []
 
     def shoot() -> None:
@@ -107,32 +111,32 @@ def test_judges_do_not_hear_what_asks_our_whole_group_to_end(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_judge_that_hangs_gives_a_verdict_and_ends_the_campaign(lab: Lab) -> None:
-    recording = lab.record(Asked(THIN, Load(ClientKind.FLUSHES, writes=24)))
-    results = lab.pool.judge(recording, _jobs(recording))
+def test_a_judge_that_hangs_gives_a_verdict_and_ends_the_campaign(session: PowerCutSession) -> None:
+    recording = session.record(RunSpec(THIN, Load(ClientKind.FLUSHES, writes=24)))
+    results = session.pool.judge(recording, _jobs(recording))
     found = [next(results)]
-    os.kill(lab.pool.processes()[0], signal.SIGSTOP)
+    os.kill(session.pool.processes()[0], signal.SIGSTOP)
     with pytest.raises(HangError, match="the kernel hangs"):
         _take(results, found)
     assert found[-1].outcome.value == "file system unmountable"
     assert "did not finish" in found[-1].detail
-    recording.forget()
+    recording.remove()
 
 
 def test_a_hang_is_stored_before_the_campaign_ends(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: PowerCutSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question = Question(THIN, ClientKind.FLUSHES, QUICK)
-    judge = type(lab.pool).judge
+    judge = type(session.pool).judge
 
-    def stopped(pool: object, recording: object, jobs: object) -> Iterator[Judged]:
+    def stopped(pool: object, recording: object, jobs: object) -> Iterator[JudgedState]:
         results = judge(pool, recording, jobs)  # type: ignore[arg-type]
         yield next(results)
-        os.kill(lab.pool.processes()[0], signal.SIGSTOP)
+        os.kill(session.pool.processes()[0], signal.SIGSTOP)
         yield from results
 
-    monkeypatch.setattr(type(lab.pool), "judge", stopped)
-    found = answers(lab, [question, question], HOST, tmp_path / "kept", silent)
+    monkeypatch.setattr(type(session.pool), "judge", stopped)
+    found = judge_questions(session, [question, question], HOST, tmp_path / "kept", silent)
     cut = next(found)
     assert cut.survives is False
     assert cut.counterexample is not None
@@ -141,22 +145,26 @@ def test_a_hang_is_stored_before_the_campaign_ends(
         next(found)
 
 
-def test_a_loss_that_cannot_be_kept_for_replay_is_a_verdict_all_the_same(lab: Lab) -> None:
+def test_a_loss_that_cannot_be_kept_for_replay_is_a_verdict_all_the_same(
+    session: PowerCutSession,
+) -> None:
     question = Question(parse_path("ext4/raw/unsafe"), ClientKind.FLUSHES, QUICK)
-    with tmpfs(lab.site, "full", 64 * KIB) as full:
-        found = answer(lab, question, HOST, full.path / "kept")
+    with tmpfs(session.site, "full", 64 * KIB) as full:
+        found = judge_question(session, question, HOST, full.path / "kept")
         assert list((full.path / "kept").iterdir()) == []
     assert (found.survives, found.failure) == (False, None)
     assert found.counterexample is not None
     assert "cannot be kept for --replay: No space left" in found.counterexample.detail
 
 
-def test_somebody_elses_sync_is_seen_and_hides_no_loss(lab: Lab, tmp_path: Path) -> None:
+def test_somebody_elses_sync_is_seen_and_hides_no_loss(
+    session: PowerCutSession, tmp_path: Path
+) -> None:
     done = threading.Event()
 
     def sync() -> None:
         while not done.wait(0.002):
-            for mount in mounts_below(lab.site.directory):
+            for mount in mounts_below(session.site.directory):
                 with suppress(OSError):  # unmounted just now
                     sync_filesystem(mount.mountpoint)
 
@@ -165,8 +173,10 @@ def test_somebody_elses_sync_is_seen_and_hides_no_loss(lab: Lab, tmp_path: Path)
     try:
         path = parse_path("ext4/raw:preallocation=off/writeback")
         question = Question(path, ClientKind.NEVER, replace(QUICK, writes=400))
-        found = answer(lab, question, HOST, tmp_path / "kept")
-        kept = answer(lab, replace(question, client=ClientKind.FLUSHES), HOST, tmp_path / "kept")
+        found = judge_question(session, question, HOST, tmp_path / "kept")
+        kept = judge_question(
+            session, replace(question, client=ClientKind.FLUSHES), HOST, tmp_path / "kept"
+        )
     finally:
         done.set()
         disturbing.join()
@@ -177,9 +187,9 @@ def test_somebody_elses_sync_is_seen_and_hides_no_loss(lab: Lab, tmp_path: Path)
 
 
 def _jobs(recording: Recording) -> list[Job]:
-    return [Job(cut) for cut in choose(recording, QUICK.wanted).cuts]
+    return [Job(cut) for cut in select_states(recording, QUICK.sampling).cuts]
 
 
-def _take(results: Iterator[Judged], found: list[Judged]) -> None:
+def _take(results: Iterator[JudgedState], found: list[JudgedState]) -> None:
     for each in results:
         found.append(each)

@@ -12,8 +12,12 @@ import numpy as np
 import pytest
 
 from vdisklab.host.command import LocalHost
-from vdisklab.powercut.judging.imagereader import read_image
-from vdisklab.powercut.judging.qcow2 import BadImageError, parse_header, read_metadata
+from vdisklab.powercut.judging.image_reader import (
+    BadImageError,
+    parse_header,
+    read_image,
+    read_metadata,
+)
 
 pytestmark = pytest.mark.host
 
@@ -62,8 +66,8 @@ def test_a_sound_image_is_sound_and_reads_the_same(options: str, tmp_path: Path)
     flat = tmp_path / "flat"
     HOST.run("qemu-img", "convert", "-f", "qcow2", "-O", "raw", image, flat)
     numbers = np.arange(SIZE // 512, dtype=np.int64)
-    assert read_image(image, "qcow2", numbers).sectors.tobytes() == flat.read_bytes()
-    assert read_image(flat, "raw", numbers[5:9]).sectors.tobytes() == flat.read_bytes()[2560:4608]
+    assert read_image(image, "qcow2", numbers).content.tobytes() == flat.read_bytes()
+    assert read_image(flat, "raw", numbers[5:9]).content.tobytes() == flat.read_bytes()[2560:4608]
 
 
 @pytest.mark.parametrize("seed", range(16))

@@ -1,6 +1,6 @@
-"""Is the judge right? Broken disks that must be found out, and an honest one that must not be.
+"""Controls: broken disks that must be caught, and an honest one that must not.
 
-Run before every campaign: without them no verdict is given.
+They run before every campaign; when one fails, no verdict is given.
 """
 
 from __future__ import annotations
@@ -14,135 +14,114 @@ from vdisklab.guest.qemu.blockdev import Disk
 from vdisklab.guest.qemu.storagedaemon import start_storage_daemon
 from vdisklab.host.seccomp import forgetful_syncs
 from vdisklab.path.disk_path import parse_path
-from vdisklab.powercut.clients.blocklayer import NbdDisk, nbd_disk
-from vdisklab.powercut.cutting.cuts import Wanted
-from vdisklab.powercut.recording.diskserver import Lies
-from vdisklab.powercut.recording.record import Load
-from vdisklab.powercut.recording.recording import Access, Asked
+from vdisklab.powercut.clients.nbd import NbdDisk, nbd_disk
+from vdisklab.powercut.cutting.cuts import Sampling
+from vdisklab.powercut.recording.disk_server import HONEST, Lies
+from vdisklab.powercut.recording.promises import Load
+from vdisklab.powercut.recording.recordings import Access, RunSpec
 from vdisklab.powercut.recording.trace import ClientKind
-from vdisklab.powercut.session import Examined, Lab
+from vdisklab.powercut.session import PowerCutSession
 from vdisklab.progress import Progress, Step
+from vdisklab.results.powercut import ControlResult
 
-_FORGOTTEN_OF = 50
+_DROPPED_OF = 50
 _SECTORS_PER_WRITE = 8
 
 
 class ControlError(PowercutError):
-    """A control went wrong: the judge's verdicts on this machine are not to be trusted."""
+    """A control failed: verdicts on this machine cannot be trusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """One known case: what to record, and whether promises must be found broken."""
+    """A run with a known answer: whether promises must be broken."""
 
     name: str
-    asked: Asked
+    spec: RunSpec
     must_lose: bool
-    forgets_syncs: bool = False
+    drops_syncs: bool = False
     states: int = 60
 
 
-@dataclass(frozen=True, slots=True)
-class ControlResult:
-    """What a control gave."""
-
-    name: str
-    must_lose: bool
-    states: int
-    losses: int
-    note: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """The judge said what is known to be true."""
-        return (self.losses > 0) == self.must_lose and self.states > 0
+def _spec(path: str, lies: Lies = HONEST, writes: int = 80) -> RunSpec:
+    load = Load(ClientKind.FLUSHES, writes=writes, max_sectors=_SECTORS_PER_WRITE)
+    return RunSpec(parse_path(path), load, lies=lies)
 
 
-def _asked(path: str, load: Load, lies: Lies | None = None) -> Asked:
-    return Asked(parse_path(path), load, lies=lies or Lies())
-
-
-_FLUSHING = Load(ClientKind.FLUSHES, max_sectors=_SECTORS_PER_WRITE)
-_LONG = Load(ClientKind.FLUSHES, writes=240, max_sectors=_SECTORS_PER_WRITE)
 _THIN = "ext4/raw:preallocation=off"
 
 CONTROLS: Sequence[Control] = (
     Control(
         "a disk that drops 10 % of its flushes",
-        _asked(f"{_THIN}/none", _FLUSHING, Lies(dropped_flushes=0.1)),
+        _spec(f"{_THIN}/none", Lies(dropped_flushes=0.1)),
         must_lose=True,
     ),
     Control(
-        f"a QEMU that forgets 1 fdatasync in {_FORGOTTEN_OF}",
-        _asked(f"{_THIN}/writeback", _LONG),
+        f"a QEMU that forgets 1 fdatasync in {_DROPPED_OF}",
+        _spec(f"{_THIN}/writeback", writes=240),
         must_lose=True,
-        forgets_syncs=True,
-        states=160,  # every epoch's end must be among them
+        drops_syncs=True,
+        states=160,  # the end of every epoch must be among them
     ),
-    Control("cache mode unsafe", _asked(f"{_THIN}/unsafe", _FLUSHING), must_lose=True),
+    Control("cache mode unsafe", _spec(f"{_THIN}/unsafe"), must_lose=True),
     Control(
         "ext4 without barriers",
-        _asked("ext4:barrier=off/raw:preallocation=off/none", _FLUSHING),
+        _spec("ext4:barrier=off/raw:preallocation=off/none"),
         must_lose=True,
     ),
     Control(
         "an honest disk, writethrough, a flushing client",
-        _asked(f"{_THIN}/writethrough", _FLUSHING),
+        _spec(f"{_THIN}/writethrough"),
         must_lose=False,
     ),
 )
 
 
 def run_controls(
-    lab: Lab, progress: Progress, controls: Sequence[Control] = CONTROLS
+    session: PowerCutSession, progress: Progress, controls: Sequence[Control] = CONTROLS
 ) -> Iterator[ControlResult]:
-    """Each control's result as it comes. Raises ControlError at the first that went wrong."""
+    """Each control's result as it comes. Raises ControlError at the first failure."""
     for control in controls:
         progress(Step(f"control: {control.name}"))
-        result = _run(lab, control)
+        result = _run(session, control)
         yield result
         if not result.passed:
-            wanted = "must lose and did not" if control.must_lose else "must not lose and did"
+            failure = "must lose and did not" if control.must_lose else "must not lose and did"
             raise ControlError(
-                f"the control `{control.name}` {wanted} "
+                f"the control `{control.name}` {failure} "
                 f"({result.losses} of {result.states} states)",
                 hint="no verdict can be given on this machine; please report this",
             )
 
 
-def _run(lab: Lab, control: Control) -> ControlResult:
-    if not control.forgets_syncs:
-        return _result(control, _examine(lab, control))
-    with forgetful_syncs(_FORGOTTEN_OF) as lie:
+def _run(session: PowerCutSession, control: Control) -> ControlResult:
+    if not control.drops_syncs:
+        return _examine(session, control)
+    with forgetful_syncs(_DROPPED_OF) as lie:
 
         @contextmanager
         def access(disk: Disk) -> Iterator[NbdDisk]:
             with (
                 start_storage_daemon(
-                    lab.site.ledger, lab.site.directory,
-                    f"{lab.daemon.address}-forgetful", before=lie.before,
+                    session.site.ledger, session.site.directory,
+                    f"{session.daemon.address}-forgetful", before=lie.before,
                 ) as daemon,
                 nbd_disk(daemon, disk) as opened,
             ):  # fmt: skip
                 yield opened
 
-        examined = _examine(lab, control, access)
-    return _result(control, examined, f"{lie.dropped} of {lie.asked} syncs were dropped")
+        result = _examine(session, control, access)
+    note = f"{lie.dropped} of {lie.asked} syncs were dropped"
+    return ControlResult(result.name, result.must_lose, result.states, result.losses, note)
 
 
-def _examine(lab: Lab, control: Control, access: Access | None = None) -> Examined:
-    if access is None:
-        recording = lab.record(control.asked)
-    else:
-        recording = lab.record_through(control.asked, access)
-    wanted = Wanted(states=control.states, exhaustive_up_to=4)
+def _examine(
+    session: PowerCutSession, control: Control, access: Access | None = None
+) -> ControlResult:
+    recording = session.record(control.spec, access)
+    sampling = Sampling(states=control.states, exhaustive_up_to=4)
     try:
-        return lab.examine(recording, wanted, afterlives=0)
+        verdict = session.examine(recording, sampling, post_recovery_states=0).verdict
     finally:
-        recording.forget()
-
-
-def _result(control: Control, examined: Examined, note: str = "") -> ControlResult:
-    verdict = examined.verdict
-    losses = sum(count for outcome, count in verdict.outcomes.items() if outcome.is_loss)
-    return ControlResult(control.name, control.must_lose, verdict.states, losses, note)
+        recording.remove()
+    return ControlResult(control.name, control.must_lose, verdict.states, verdict.losses)

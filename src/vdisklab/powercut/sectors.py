@@ -1,8 +1,8 @@
-"""Sectors that describe themselves: each says "empty", "version v of sector n", or is garbage.
+"""Self-describing sectors: each one is empty, holds version v of sector n, or is damaged.
 
-A sector of 512 bytes is a record of 32 bytes, sixteen times: magic, number of the sector, version,
-and a checksum of these (all 64-bit, little-endian). So a sector that was torn anywhere shows it.
-Whole buffers are made and judged at once with numpy.
+A sector of 512 bytes holds the same 32-byte record sixteen times: magic, sector number, version and
+a checksum of these (all 64-bit, little-endian). A sector that was torn anywhere therefore shows it.
+Buffers are made and checked as a whole with numpy.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _MAGIC = np.uint64(0x3154554357504456)  # "VDPWCUT1"
 _MAX_VERSION = np.uint64(1 << 48)
 
 
-class Odd(IntEnum):
-    """What a sector may hold instead of a version, which is 1 or more."""
+class NoVersion(IntEnum):
+    """Stands for the content of a sector that holds no version; versions start at 1."""
 
     EMPTY = 0
     GARBAGE = -1
@@ -50,62 +50,66 @@ def _checksum(
 
 
 def make_records(numbers: Numbers, version: int) -> npt.NDArray[np.uint64]:
-    """One record for each sector: the rows of 32 bytes that fill it."""
-    which = numbers.astype(np.uint64)
-    records = np.empty((len(which), _RECORD_WORDS), dtype=np.uint64)
-    versions = np.full(len(which), version, dtype=np.uint64)
-    records[:, 0], records[:, 1], records[:, 2] = _MAGIC, which, versions
-    records[:, 3] = _checksum(which, versions)
+    """The record of each sector, as rows of 32 bytes."""
+    unsigned = numbers.astype(np.uint64)
+    records = np.empty((len(unsigned), _RECORD_WORDS), dtype=np.uint64)
+    versions = np.full(len(unsigned), version, dtype=np.uint64)
+    records[:, 0], records[:, 1], records[:, 2] = _MAGIC, unsigned, versions
+    records[:, 3] = _checksum(unsigned, versions)
     return records
 
 
 def make_sectors(first: int, count: int, version: int) -> bytes:
-    """The content of `count` sectors from number `first` on."""
+    """The content of `count` sectors, starting at number `first`."""
     records = make_records(np.arange(first, first + count, dtype=np.int64), version)
     return np.repeat(records[:, None, :], _RECORDS, axis=1).tobytes()
 
 
-def judge_sectors(content: Bytes, numbers: Numbers) -> Numbers:
-    """The version of each sector, or what it is instead (`Odd`).
+def read_versions(content: Bytes, numbers: Numbers) -> Numbers:
+    """The version of each sector, or a `NoVersion`.
 
-    `content` holds the sectors whose numbers are given, one after another.
+    `content` holds the sectors with these numbers, one after another.
     """
     words = content.view(np.uint64).reshape(len(numbers), _RECORDS, _RECORD_WORDS)
     first = words[:, 0, :]
-    same = (words == first[:, None, :]).all(axis=(1, 2))
-    found = np.where(same, _versions(first, numbers), np.int64(Odd.GARBAGE))
-    for row in np.flatnonzero(~same):
-        parts = _versions(words[row], np.full(_RECORDS, numbers[row]))
+    uniform = (words == first[:, None, :]).all(axis=(1, 2))
+    versions = np.where(uniform, _record_versions(first, numbers), np.int64(NoVersion.GARBAGE))
+    for row in np.flatnonzero(~uniform):
+        parts = _record_versions(words[row], np.full(_RECORDS, numbers[row]))
         if (parts >= 0).all():
-            found[row] = Odd.TORN
-    return found
+            versions[row] = NoVersion.TORN
+    return versions
 
 
-def _versions(records: npt.NDArray[np.uint64], numbers: Numbers) -> Numbers:
-    which = numbers.astype(np.uint64)
+def _record_versions(records: npt.NDArray[np.uint64], numbers: Numbers) -> Numbers:
+    unsigned = numbers.astype(np.uint64)
     versions = records[:, 2]
     valid = (
         (records[:, 0] == _MAGIC)
-        & (records[:, 1] == which)
+        & (records[:, 1] == unsigned)
         & (versions > 0)
         & (versions < _MAX_VERSION)
-        & (records[:, 3] == _checksum(which, versions))
+        & (records[:, 3] == _checksum(unsigned, versions))
     )
     empty = ~records.any(axis=1)
-    odd = np.where(empty, np.int64(Odd.EMPTY), np.int64(Odd.GARBAGE))
-    return np.where(valid, versions.astype(np.int64), odd)
+    invalid = np.where(empty, np.int64(NoVersion.EMPTY), np.int64(NoVersion.GARBAGE))
+    return np.where(valid, versions.astype(np.int64), invalid)
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Neighbouring sectors, to be read at once."""
+    """Consecutive sectors."""
 
     first: int
     count: int
 
+    def overlaps(self, other: Extent) -> bool:
+        """True when a sector is in both."""
+        return self.first < other.first + other.count and other.first < self.first + self.count
+
 
 def extents_of(numbers: Numbers, bridge: int) -> tuple[Extent, ...]:
-    """The sorted sectors as few extents; gaps of up to `bridge` sectors are read along."""
+    """Few extents that cover the sorted sectors; gaps of up to `bridge` sectors are included."""
     if not len(numbers):
         return ()
     breaks = np.flatnonzero(np.diff(numbers) > bridge + 1)

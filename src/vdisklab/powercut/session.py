@@ -1,4 +1,7 @@
-"""Everything that a campaign of power cuts stands on, and one examination from end to end."""
+"""A power-cut session: memory, block layer and workers; recordings are made and judged in it.
+
+`replayed` rebuilds a single state of a kept recording, and leaves it mounted.
+"""
 
 from __future__ import annotations
 
@@ -8,146 +11,158 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vdisklab.errors import HostError
+from vdisklab.errors import HostError, PowercutError
 from vdisklab.guest.qemu.blockdev import Disk
 from vdisklab.guest.qemu.storagedaemon import StorageDaemon
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.memory import available_memory
-from vdisklab.powercut.clients.blocklayer import nbd_disk
+from vdisklab.host.syscalls import attach_loop
 from vdisklab.powercut.clients.guests import Guests
-from vdisklab.powercut.cutting.cuts import Cut, Selection, Wanted, epochs_between, select_cuts
-from vdisklab.powercut.cutting.memory import require_memory, told_when_full
-from vdisklab.powercut.judging.daemonkeeper import DaemonKeeper, keep_daemon
-from vdisklab.powercut.judging.verdict import Judged, Verdict, summarise
-from vdisklab.powercut.judging.workers import STATE_SECONDS, HangError, Job, Pool, open_pool
-from vdisklab.powercut.recording.log import read_log
-from vdisklab.powercut.recording.record import PromisingDisk
-from vdisklab.powercut.recording.recording import Access, Asked, Recording, make_recording
+from vdisklab.powercut.clients.nbd import RestartingDaemon, nbd_disk, restarting_daemon
+from vdisklab.powercut.cutting.cuts import (
+    Cut,
+    Sampling,
+    Selection,
+    epochs_between,
+    parse_cut,
+    select_cuts,
+)
+from vdisklab.powercut.cutting.memory_files import reporting_full_memory, require_memory
+from vdisklab.powercut.judging.examiner import open_examiner
+from vdisklab.powercut.judging.outcomes import JudgedState, RunVerdict, summarise
+from vdisklab.powercut.judging.workers import STATE_SECONDS, HangError, Job, WorkerPool, open_pool
+from vdisklab.powercut.recording.promises import ClientDisk
+from vdisklab.powercut.recording.recordings import (
+    Access,
+    Recording,
+    RunSpec,
+    make_recording,
+    open_recording,
+)
+from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
 from vdisklab.units import GIB, format_bytes
 
-AFTERLIVES = 20
-"""States of each recording with which QEMU goes on."""
-
 _MEMORY_BYTES, _LEAST_MEMORY = 8 * GIB, 1 * GIB
+_REPLAY_MEMORY = 2 * GIB
 _ROOM_PER_RECORDING = GIB // 2
 _RECORDING = "another recording"
 _MEMORY_PER_WORKER = GIB // 4
 
 
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """A recording, its judged states, and the verdict on them.
+
+    `hang`: the kernel hangs on the last judged state, and nothing more can be judged on this host.
+    """
+
+    recording: Recording
+    states: tuple[JudgedState, ...]
+    verdict: RunVerdict
+    hang: HangError | None = None
+
+
 @dataclass(slots=True)
-class Lab:
+class PowerCutSession:
     """A directory in memory, a block layer to record on, and workers that judge.
 
-    `guests` are there for clients in real guests, when such are asked for.
+    `guests` is set while clients in real guests are needed.
     """
 
     site: Site
-    keeper: DaemonKeeper
-    pool: Pool
+    block_layer: RestartingDaemon
+    pool: WorkerPool
     guests: Guests | None = None
     _recordings: int = field(default=0)
 
     @property
     def daemon(self) -> StorageDaemon:
-        """QEMU's block layer, started anew if it has ended."""
-        return self.keeper.daemon()
+        """QEMU's block layer, restarted if it has ended."""
+        return self.block_layer.running()
 
-    def record(self, asked: Asked) -> Recording:
-        """One recorded run over NBD; the caller removes it with `forget`."""
-        return self.record_through(asked, self.over_nbd)
-
-    def over_nbd(self, disk: Disk) -> AbstractContextManager[PromisingDisk]:
+    def over_nbd(self, disk: Disk) -> AbstractContextManager[ClientDisk]:
         """A disk through QEMU's block layer alone."""
         return nbd_disk(self.daemon, disk)
 
-    def record_through(self, asked: Asked, access: Access) -> Recording:
-        """One recorded run through any access to the disk. Raises MemoryFullError without room."""
+    def record(self, spec: RunSpec, access: Access | None = None) -> Recording:
+        """Records one run, over NBD unless `access` is given; the caller removes the recording.
+
+        Raises MemoryFullError without room.
+        """
         require_memory(self.site.directory, _ROOM_PER_RECORDING, _RECORDING)
         self._recordings += 1
-        with told_when_full(_RECORDING):
-            return make_recording(
-                self.site, asked, access, self.site.directory / f"run{self._recordings}"
-            )
+        directory = self.site.directory / f"run{self._recordings}"
+        with reporting_full_memory(_RECORDING):
+            return make_recording(self.site, spec, access or self.over_nbd, directory)
 
-    def examine(self, recording: Recording, wanted: Wanted, *, afterlives: int) -> Examined:
-        """Judges a recording's states; see `Examined`."""
-        selection = choose(recording, wanted)
-        jobs = jobs_for(selection.cuts, afterlives)
-        judged: list[Judged] = []
+    def examine(
+        self, recording: Recording, sampling: Sampling, *, post_recovery_states: int
+    ) -> Examination:
+        """Judges a recording's states; QEMU writes on in so many of them."""
+        selection = select_states(recording, sampling)
+        states: list[JudgedState] = []
         hang: HangError | None = None
         try:
-            for each in self.pool.judge(recording, jobs):
-                judged.append(each)
+            for state in self.pool.judge(
+                recording, make_jobs(selection.cuts, post_recovery_states)
+            ):
+                states.append(state)
         except HangError as error:
             hang = error
         verdict = summarise(
-            judged,
+            states,
             possible=selection.possible,
             exhaustive=selection.exhaustive and hang is None,
             promises=recording.trace.promises,
         )
-        return Examined(recording, tuple(judged), verdict, hang)
+        return Examination(recording, tuple(states), verdict, hang)
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
-    """A recording, each state that was judged, and the verdict over them.
-
-    `hang` says that the kernel hangs on a state, the last one judged: nothing more can be judged
-    on this host.
-    """
-
-    recording: Recording
-    judged: tuple[Judged, ...]
-    verdict: Verdict
-    hang: HangError | None = None
-
-
-def choose(recording: Recording, wanted: Wanted) -> Selection:
-    """The cuts of a recording to judge."""
+def select_states(recording: Recording, sampling: Sampling) -> Selection:
+    """The states of a recording to judge."""
     entries = read_log(recording.log).entries
     trace = recording.trace
-    return select_cuts(epochs_between(entries, trace.begin, trace.end), entries, wanted)
+    return select_cuts(epochs_between(entries, trace.begin, trace.end), entries, sampling)
 
 
-def jobs_for(cuts: Sequence[Cut], afterlives: int) -> list[Job]:
-    """The cuts, so many of them, evenly spread, with an afterlife."""
-    every = max(1, len(cuts) // afterlives) if afterlives else 0
+def make_jobs(cuts: Sequence[Cut], post_recovery_states: int) -> list[Job]:
+    """A job for each cut; so many of them, evenly spread, with post-recovery writes."""
+    every = max(1, len(cuts) // post_recovery_states) if post_recovery_states else 0
     return [Job(cut, bool(every) and number % every == 0) for number, cut in enumerate(cuts)]
 
 
 @contextmanager
-def open_lab(
+def open_session(
     host: Host,
     ledger: Ledger,
     directory: Path,
     *,
     workers: int | None = None,
     state_seconds: float = STATE_SECONDS,
-) -> Iterator[Lab]:
-    """A lab below `directory`; everything in it is in memory. Needs root.
+) -> Iterator[PowerCutSession]:
+    """A session below `directory`, all of it in memory. Needs root.
 
-    `workers`: one for each CPU when None, as far as memory goes; a state on which one takes longer
-    than `state_seconds` is said to hang. Raises HostError where memory, rights or programs lack.
+    `workers` defaults to one for each CPU, as far as memory allows; a state that takes longer than
+    `state_seconds` counts as hanging. Raises HostError when memory, rights or programs are missing.
     """
     if os.geteuid() != 0:
-        raise HostError("it takes root to mount the states", hint="run vdisklab as root")
+        raise HostError("mounting the states needs root", hint="run vdisklab as root")
+    size = _memory_bytes()
     with ExitStack() as stack:
         outer = stack.enter_context(open_site(host, ledger, directory))
-        size = _memory_bytes()
         memory = stack.enter_context(tmpfs(outer, "memory", size))
         site = stack.enter_context(open_site(host, ledger, memory.path))
-        keeper = stack.enter_context(
-            keep_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}")
+        block_layer = stack.enter_context(
+            restarting_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}")
         )
-        keeper.daemon()  # at once: whether QEMU is there is to be known before the first control
+        block_layer.running()  # a missing QEMU is reported before the first control
         count = workers if workers is not None else os.cpu_count() or 1
         count = min(count, size // _MEMORY_PER_WORKER)
         pool = stack.enter_context(open_pool(memory.path, count, seconds=state_seconds))
-        yield Lab(site, keeper, pool)
+        yield PowerCutSession(site, block_layer, pool)
 
 
 def _memory_bytes() -> int:
@@ -155,7 +170,63 @@ def _memory_bytes() -> int:
     size = min(_MEMORY_BYTES, available // 2)
     if size < _LEAST_MEMORY:
         raise HostError(
-            f"states are built in memory, and {format_bytes(available)} are free",
+            f"states are built in memory, and only {format_bytes(available)} are free",
             hint="free 2 GiB of memory",
         )
     return size
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedState:
+    """A rebuilt state. `mountpoint` is None when it does not recover."""
+
+    judged: JudgedState
+    recording: Recording
+    device: str
+    mountpoint: Path | None
+
+    @property
+    def image(self) -> Path | None:
+        """The disk image after the cut."""
+        if self.mountpoint is None:
+            return None
+        return self.mountpoint / self.recording.trace.image
+
+
+def split_case(case: str) -> tuple[str, Cut]:
+    """The verdict's id and the cut of a case such as `3f2a9c01/12-3f`. Raises PowercutError."""
+    name, slash, cut = case.partition("/")
+    if not slash or not name.isalnum():
+        raise PowercutError(
+            f"{case!r} names no case", hint="a verdict shows its case: ID/EPOCH-BITS"
+        )
+    return name, parse_cut(cut)
+
+
+@contextmanager
+def replayed(
+    host: Host, ledger: Ledger, directory: Path, recordings: Path, case: str
+) -> Iterator[ReplayedState]:
+    """The state of a case, judged again, and mounted while the context is open.
+
+    `recordings` holds the recordings of losses. Raises PowercutError for an unknown case.
+    """
+    name, cut = split_case(case)
+    recording = open_recording(recordings / name)
+    with (
+        open_site(host, ledger, directory) as outer,
+        tmpfs(outer, "memory", _REPLAY_MEMORY) as memory,
+        open_site(host, ledger, memory.path) as site,
+        restarting_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}") as daemon,
+        open_examiner(site, recording, daemon) as examiner,
+    ):
+        judged = examiner.judge(cut)
+        state = examiner.rebuilder.build(examiner.epoch(cut), cut)
+        device = attach_loop(state)  # in the ledger by the examiner
+        if examiner.recovery.recover(device) is not None:
+            yield ReplayedState(judged, recording, device, None)
+            return
+        try:
+            yield ReplayedState(judged, recording, device, examiner.recovery.files())
+        finally:
+            examiner.recovery.release()

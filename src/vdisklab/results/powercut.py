@@ -1,13 +1,32 @@
-"""What is stored of a power cut: one verdict on one path and one kind of client. Pure values."""
+"""The stored verdict of a power cut: on one path and one kind of client. Pure values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from vdisklab.results.model import HostFacts
+
+DISK_LOG = "disk.log"
+"""Key in `PowerCut.seen`: device-mapper's target and version, where it logged the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlResult:
+    """The result of a control: a run of which it is known whether promises must be broken."""
+
+    name: str
+    must_lose: bool
+    states: int
+    losses: int
+    note: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """True when the verdict was the known answer."""
+        return (self.losses > 0) == self.must_lose and self.states > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +40,13 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True)
 class PowerCut:
-    """The verdict over one recorded run, or why there is none (`failure`).
+    """The verdict on one recorded run, or the reason why there is none (`failure`).
 
-    `client` says when the client takes a write for durable, `access` through what it writes.
+    `client` says when the client takes a write for durable, `access` how it reaches the disk.
     `survives` is None when nothing was promised. `possible` counts the states that the disk model
-    allows, `states` those that were judged; `exhaustive` when they are all. `flushes` reached the
-    disk while the client wrote. Equal `fingerprint`s asked for the same on any machine.
+    allows, `states` the judged ones; `exhaustive` when these are all. `flushes` reached the disk
+    while the client wrote; QEMU wrote on after the recovery in `afterlives` states. Equal
+    `fingerprint`s are equal questions, on any machine.
     """
 
     id: str
@@ -37,18 +57,18 @@ class PowerCut:
     host: HostFacts
     started: datetime
     wall_seconds: float
-    survives: bool | None
-    claim: str
-    states: int
-    possible: float
-    exhaustive: bool
-    promises: int
-    flushes: int
-    leaked_states: int
-    repaired_states: int
-    afterlives: int
-    outcomes: Mapping[str, int]
-    settings: Mapping[str, Any]
-    seen: Mapping[str, str]
+    survives: bool | None = None
+    claim: str = ""
+    states: int = 0
+    possible: float = 0.0
+    exhaustive: bool = False
+    promises: int = 0
+    flushes: int = 0
+    leaked_states: int = 0
+    repaired_states: int = 0
+    afterlives: int = 0
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seen: Mapping[str, str] = field(default_factory=dict)
     counterexample: Counterexample | None = None
     failure: str | None = None

@@ -25,9 +25,9 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Cuts, PathVerdict, Verdicts, forgets_fua
 from vdisklab.path.segments import HOST, PageCache
-from vdisklab.powercut.campaign import AccessKind
-from vdisklab.powercut.clients.driver import DriverSetting
-from vdisklab.powercut.judging.verdict import Outcome
+from vdisklab.powercut.clients.guests import DriverSetting
+from vdisklab.powercut.judging.outcomes import StateOutcome
+from vdisklab.powercut.questions import AccessKind
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.results.address import default_url
 from vdisklab.results.model import Campaign, HostFacts, Run, Witnessed
@@ -366,6 +366,6 @@ def _guest_changed_cache(cut: PowerCut) -> bool:
 
 
 def _counts(cut: PowerCut) -> Cuts:
-    broken = sum(count for outcome, count in cut.outcomes.items() if Outcome(outcome).is_loss)
+    broken = sum(count for outcome, count in cut.outcomes.items() if StateOutcome(outcome).is_loss)
     # A broken promise counts as a loss even if no outcome is called one.
     return Cuts(cut.states, max(broken, int(not cut.survives)), cut.exhaustive)

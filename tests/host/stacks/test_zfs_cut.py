@@ -10,14 +10,16 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
-from vdisklab.powercut.campaign import Question, Settings, answer
-from vdisklab.powercut.cutting.cuts import Wanted
+from vdisklab.powercut.cutting.cuts import Sampling
+from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
 from vdisklab.powercut.recording.trace import ClientKind
-from vdisklab.powercut.session import open_lab
+from vdisklab.powercut.session import open_session
 
 pytestmark = pytest.mark.host
 
-QUICK = Settings(writes=16, afterlives=1, wanted=Wanted(states=4, exhaustive_up_to=2))
+QUICK = QuestionSettings(
+    writes=16, post_recovery_states=1, sampling=Sampling(states=4, exhaustive_up_to=2)
+)
 
 
 @pytest.mark.parametrize(("cache", "survives"), [("none", True), ("unsafe", False)])
@@ -27,9 +29,9 @@ def test_flushed_writes_survive_on_zfs_and_unsafe_ones_do_not(
     path = parse_path(f"zfs/raw:preallocation=off/{cache}")
     work = tmp_path / "work"
     work.mkdir()
-    with open_ledger() as ledger, open_lab(zfs, ledger, work, workers=1) as lab:
+    with open_ledger() as ledger, open_session(zfs, ledger, work, workers=1) as session:
         question = Question(path, ClientKind.FLUSHES, QUICK)
-        found = answer(lab, question, collect_facts(zfs), tmp_path / "kept")
+        found = judge_question(session, question, collect_facts(zfs), tmp_path / "kept")
     assert (found.survives, found.failure) == (survives, None)
     assert found.seen["zfs.pool"].startswith("vdl_")
     assert found.seen["zfs.pool"] not in zfs.run("zpool", "list", "-H", "-o", "name").stdout

@@ -11,14 +11,19 @@ import jsonschema
 import pytest
 
 from tests.unit.results.test_power_cuts import FAILED, KEPT, LOST
-from vdisklab.cli import powercut as verb
-from vdisklab.cli.cutquestions import make_questions
 from vdisklab.cli.main import main
 from vdisklab.errors import HostError
 from vdisklab.path.needs import parse_needs
-from vdisklab.powercut.campaign import AccessKind, Settings
 from vdisklab.powercut.recording.trace import ClientKind
-from vdisklab.render.tables.power_cuts import power_cut_document, power_cut_table, verdict_word
+from vdisklab.render.tables.power_cuts import (
+    power_cut_document,
+    power_cut_notes,
+    power_cut_table,
+    verdict_word,
+)
+from vdisklab.results.powercut import ControlResult, PowerCut
+from vdisklab.services import powercut as service
+from vdisklab.services.powercut import PowerCutAnswer, PowerCutRequest, plan_questions
 
 
 @pytest.mark.parametrize(
@@ -35,7 +40,7 @@ from vdisklab.render.tables.power_cuts import power_cut_document, power_cut_tabl
         (("ext4/raw/none", "--states", "9", "--exhaustive"), "exclude each other", "one of them"),
         (("ext4/raw/none", "--tear", "1000"), "--tear 1000", "4096"),
         (("ext4/raw/none", "--client", "sqlite-wal"), "needs a guest to run in", "--access guest"),
-        (("ext4/raw/none", "--driver", "queue"), "is a setting of a guest", "--access guest"),
+        (("ext4/raw/none", "--driver", "queue"), "is a guest's setting", "--access guest"),
         (
             ("ext4/raw/none/nvme", "--access", "guest", "--driver", "hdparm"),
             "nvme disk has no setting `hdparm`",
@@ -43,7 +48,7 @@ from vdisklab.render.tables.power_cuts import power_cut_document, power_cut_tabl
         ),
         (
             ("ext4/raw/none/usb", "--access", "boot-sector"),
-            "a boot sector is tried on ide and virtio, not on usb",
+            "the boot sector works on ide and virtio, not on usb",
             "write one of them",
         ),
         (("ext4/raw/unsafe", "--need", "durable"), "no path meets durable", "leave a need out"),
@@ -64,15 +69,18 @@ def test_what_cannot_be_judged_is_one_sentence(
 
 
 def test_needs_leave_out_the_other_paths_with_the_reason() -> None:
-    questions, dropped = make_questions(
-        ["{ext4,tmpfs}/{raw,qcow2}/{none,unsafe}"], [ClientKind.FLUSHES], AccessKind.NBD, None,
-        Settings(), parse_needs(["durable", "format=raw"]),
-    )  # fmt: skip
-    assert [str(question.path) for question in questions] == ["ext4/raw/none"]
-    reasons = {one.path: one.reason for one in dropped}
+    planned = plan_questions(
+        PowerCutRequest(
+            paths=["{ext4,tmpfs}/{raw,qcow2}/{none,unsafe}"],
+            clients=[ClientKind.FLUSHES],
+            needs=parse_needs(["durable", "format=raw"]),
+        )
+    )
+    assert [str(question.path) for question in planned.questions] == ["ext4/raw/none"]
+    reasons = {path.path: path.reason for path in planned.dropped}
     assert reasons["tmpfs/raw/none"] == "it does not meet --need durable: tmpfs is memory"
     assert reasons["ext4/qcow2/none"] == "it does not meet --need format=raw: its format is qcow2"
-    assert len(dropped) == 7
+    assert len(planned.dropped) == 7
 
 
 def test_a_kernel_without_log_writes_is_told_before_any_control(
@@ -84,17 +92,18 @@ def test_a_kernel_without_log_writes_is_told_before_any_control(
     dmsetup.write_text("#!/bin/sh\necho 'linear v1.4.0'\n")
     dmsetup.chmod(0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=":")
-    monkeypatch.setattr(verb, "open_lab", lambda *_: pytest.fail("a lab was opened"))
+    monkeypatch.setattr(service, "open_session", lambda *_: pytest.fail("a lab was opened"))
     asked = ("ext4/raw/none", "--logged-by", "dm-log-writes", "--dir", str(tmp_path))
     assert main(["powercut", *asked, "--db", str(tmp_path / "db")]) == HostError.exit_code
     assert "has no target log-writes" in capsys.readouterr().err
 
 
-def test_the_document_is_that_of_the_schema() -> None:
-    control = {
-        "name": "unsafe", "must_lose": True, "states": 2, "losses": 1, "note": "", "passed": True,
-    }  # fmt: skip
-    found = power_cut_document([KEPT, LOST, FAILED], [control])
+def answer(*verdicts: PowerCut) -> PowerCutAnswer:
+    return PowerCutAnswer(verdicts, (ControlResult("unsafe", True, 2, 1),), interrupted=False)
+
+
+def test_the_document_matches_its_schema() -> None:
+    found = power_cut_document(answer(KEPT, LOST, FAILED))
     text = (files("vdisklab.render") / "schemas" / "powercut.json").read_text("utf-8")
     jsonschema.Draft202012Validator.check_schema(json.loads(text))
     jsonschema.validate(json.loads(json.dumps(found)), json.loads(text))
@@ -102,22 +111,22 @@ def test_the_document_is_that_of_the_schema() -> None:
 
 def test_a_path_that_was_judged_without_its_device_is_named() -> None:
     alone = replace(KEPT, path="ext4/raw/none/nvme")
-    (said,) = [note for note in verb._notes([KEPT, alone, alone], []) if "nvme" in note]
-    assert said.startswith("ext4/raw/none/nvme: judged without the device.")
+    (note,) = [n for n in power_cut_notes(answer(KEPT, alone, alone)) if "nvme" in n]
+    assert note.startswith("ext4/raw/none/nvme: judged without the device.")
     guest = replace(alone, access="guest")
-    assert not any("nvme" in note for note in verb._notes([KEPT, guest], []))
+    assert not any("nvme" in note for note in power_cut_notes(answer(KEPT, guest)))
 
 
 def test_the_kernels_log_is_named() -> None:
     logged = replace(KEPT, seen={**KEPT.seen, "disk.log": "log-writes v1.1.0"})
-    (said,) = [note for note in verb._notes([KEPT, logged], []) if "logged" in note]
-    assert "the kernel's log-writes v1.1.0" in said
+    (note,) = [n for n in power_cut_notes(answer(KEPT, logged)) if "logged" in n]
+    assert "the kernel's log-writes v1.1.0" in note
 
 
 def test_the_table_tells_verdicts_apart() -> None:
     assert [verdict_word(each) for each in (KEPT, LOST, FAILED)] == ["survives", "LOSS", "failed"]
-    table = power_cut_table([KEPT, LOST, FAILED])
-    cells = [[value.text for value in row] for row in table.rows]
+    dm_table = power_cut_table([KEPT, LOST, FAILED])
+    cells = [[value.text for value in row] for row in dm_table.rows]
     assert [row[5] for row in cells] == ["all", "3e+26", ""]
     assert [row[8] for row in cells] == ["", "bb22/0-0", ""]
     assert [row[9] for row in cells] == ["", "9 sectors lost; …", "no room"]

@@ -11,7 +11,7 @@ from vdisklab.errors import GuestError, PlanError
 from vdisklab.guest.qemu.blockdev import Disk
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import Bus, CacheMode
-from vdisklab.powercut.clients.bootsector import BootSectorDisk, boot_argv, boot_sector
+from vdisklab.powercut.clients.boot_sector import BootSectorDisk, boot_argv, boot_sector
 from vdisklab.powercut.sectors import make_sectors
 
 DISK = Disk("run1", 8 << 20, "/m/disk.raw", False, "raw", CacheMode.NONE, Attachment(Bus.IDE))

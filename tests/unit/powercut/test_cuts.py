@@ -9,24 +9,24 @@ from hypothesis import strategies as st
 from vdisklab.errors import PowercutError
 from vdisklab.powercut.cutting.cuts import (
     Cut,
-    Wanted,
+    Sampling,
     epochs_between,
     parse_cut,
     select_cuts,
     torn_parts,
 )
-from vdisklab.powercut.recording.log import Entry, Flag
+from vdisklab.powercut.recording.write_log import Flag, LogEntry
 
-WRITE = Entry(4096, 4096, Flag(0), 0)
-LONG = Entry(8192, 16384, Flag(0), 0)
-FUA = Entry(0, 4096, Flag.FUA, 0)
-FLUSH = Entry(0, 0, Flag.FLUSH, 0)
-MARK = Entry(0, 0, Flag.MARK, 0)
+WRITE = LogEntry(4096, 4096, Flag(0), 0)
+LONG = LogEntry(8192, 16384, Flag(0), 0)
+FUA = LogEntry(0, 4096, Flag.FUA, 0)
+FLUSH = LogEntry(0, 0, Flag.FLUSH, 0)
+MARK = LogEntry(0, 0, Flag.MARK, 0)
 
 LOGS = st.lists(st.sampled_from([WRITE, LONG, FUA, FLUSH, MARK]), max_size=24)
 
 
-def states_of_a_disk(log: list[Entry], begin: int, end: int) -> set[frozenset[int]]:
+def states_of_a_disk(log: list[LogEntry], begin: int, end: int) -> set[frozenset[int]]:
     """Every set of changes that a cut between two positions may leave, straight from the model."""
     found: set[frozenset[int]] = set()
     for position in range(begin, end + 1):
@@ -42,11 +42,11 @@ def states_of_a_disk(log: list[Entry], begin: int, end: int) -> set[frozenset[in
 
 @given(st.lists(st.sampled_from([WRITE, FUA, FLUSH, MARK]), max_size=8), st.data())
 def test_exhaustive_means_every_state_that_the_model_allows_at_the_latest_position(
-    log: list[Entry], data: st.DataObject
+    log: list[LogEntry], data: st.DataObject
 ) -> None:
     begin = data.draw(st.integers(0, len(log)))
     epochs = epochs_between(log, begin, len(log))
-    selection = select_cuts(epochs, log, Wanted(states=None, tear=0))
+    selection = select_cuts(epochs, log, Sampling(states=None, tear=0))
     assert selection.exhaustive
     assert len(selection.cuts) == len(set(selection.cuts)) == selection.possible
     judged = set()
@@ -59,16 +59,16 @@ def test_exhaustive_means_every_state_that_the_model_allows_at_the_latest_positi
 
 
 @given(LOGS, st.integers(1, 40))
-def test_epoch_ends_come_first_and_a_budget_is_kept(log: list[Entry], states: int) -> None:
+def test_epoch_ends_come_first_and_a_budget_is_kept(log: list[LogEntry], states: int) -> None:
     epochs = epochs_between(log, 0, len(log))
-    wanted = Wanted(states=states, exhaustive_up_to=3)
-    selection = select_cuts(epochs, log, wanted)
+    sampling = Sampling(states=states, exhaustive_up_to=3)
+    selection = select_cuts(epochs, log, sampling)
     assert len(selection.cuts) <= selection.possible
     assert len(selection.cuts) <= states
     ends = [Cut(epoch.number, epoch.durable) for epoch in epochs]
     first = selection.cuts[: len(ends)]
     assert set(first) <= set(ends) if states < len(ends) else list(first) == ends
-    assert selection == select_cuts(epochs, log, wanted), "the same seed chooses the same"
+    assert selection == select_cuts(epochs, log, sampling), "the same seed chooses the same"
     for cut in selection.cuts:
         durable = epochs[cut.epoch].durable
         assert cut.kept & durable == durable, "what had FUA is never lost"
@@ -80,9 +80,9 @@ def test_epoch_ends_come_first_and_a_budget_is_kept(log: list[Entry], states: in
 def test_a_sample_is_not_called_exhaustive() -> None:
     log = [WRITE] * 12
     epochs = epochs_between(log, 0, 12)
-    assert not select_cuts(epochs, log, Wanted()).exhaustive
-    assert select_cuts(epochs, log, Wanted(states=None, exhaustive_up_to=12)).exhaustive
-    few = select_cuts(epochs, log, Wanted(states=100, exhaustive_up_to=12))
+    assert not select_cuts(epochs, log, Sampling()).exhaustive
+    assert select_cuts(epochs, log, Sampling(states=None, exhaustive_up_to=12)).exhaustive
+    few = select_cuts(epochs, log, Sampling(states=100, exhaustive_up_to=12))
     assert not few.exhaustive
     assert few.possible == 4096
 

@@ -12,11 +12,17 @@ import pytest
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
-from vdisklab.powercut.clients.database import DATABASE, GuestDatabase, payload, transaction
-from vdisklab.powercut.clients.guestprogram import GuestProgram
-from vdisklab.powercut.judging.databasejudge import Committed, committed_at, judge_database
-from vdisklab.powercut.judging.judge import FutureVersionError
-from vdisklab.powercut.judging.verdict import Outcome
+from vdisklab.powercut.clients.guest_programs import GuestProgram
+from vdisklab.powercut.clients.sqlite import (
+    DATABASE,
+    DueTransactions,
+    GuestDatabase,
+    due_transactions,
+    judge_database,
+    payload,
+    transaction,
+)
+from vdisklab.powercut.judging.outcomes import FutureVersionError, StateOutcome
 from vdisklab.powercut.recording.trace import FIRST_VERSION, ClientKind, Trace, Write
 
 FIRST = FIRST_VERSION
@@ -38,28 +44,34 @@ def database(directory: Path, versions: range, *more: str) -> Path:
 def test_every_promised_transaction_is_there(tmp_path: Path) -> None:
     file = database(tmp_path, range(FIRST, FIRST + 9))
     last = FIRST + 8
-    for due in (Committed(last, last), Committed(last - 3, last + 1), Committed(0, last)):
-        assert judge_database(file, FIRST, due) == (Outcome.KEPT, "")
+    for due in (
+        DueTransactions(last, last),
+        DueTransactions(last - 3, last + 1),
+        DueTransactions(0, last),
+    ):
+        assert judge_database(file, FIRST, due) == (StateOutcome.KEPT, "")
 
 
 def test_nothing_promised_and_nothing_there_is_kept(tmp_path: Path) -> None:
     file = database(tmp_path, range(0))
-    assert judge_database(file, FIRST, Committed(0, FIRST)) == (Outcome.KEPT, "")
+    assert judge_database(file, FIRST, DueTransactions(0, FIRST)) == (StateOutcome.KEPT, "")
 
 
 @pytest.mark.parametrize(
     ("damage", "outcome", "said"),
     [
-        ("DELETE FROM promise WHERE version = 10", Outcome.LOST, "last in the database is 9"),
-        ("DELETE FROM promise WHERE version = 5", Outcome.LOST, "transaction 5 is missing"),
-        ("UPDATE newest SET version = 9", Outcome.TORN, "half of transaction 10"),
-        ("UPDATE promise SET payload = 'x' WHERE version = 4", Outcome.GARBAGE, "row 4"),
-        ("DROP TABLE newest", Outcome.DATABASE, "no such table"),
+        ("DELETE FROM promise WHERE version = 10", StateOutcome.LOST, "last in the database is 9"),
+        ("DELETE FROM promise WHERE version = 5", StateOutcome.LOST, "transaction 5 is missing"),
+        ("UPDATE newest SET version = 9", StateOutcome.TORN, "half of transaction 10"),
+        ("UPDATE promise SET payload = 'x' WHERE version = 4", StateOutcome.GARBAGE, "row 4"),
+        ("DROP TABLE newest", StateOutcome.DATABASE, "no such table"),
     ],
 )
-def test_what_is_wrong_is_named(damage: str, outcome: Outcome, said: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_named(
+    damage: str, outcome: StateOutcome, said: str, tmp_path: Path
+) -> None:
     file = database(tmp_path, range(FIRST, 11), damage)
-    found, detail = judge_database(file, FIRST, Committed(10, 10))
+    found, detail = judge_database(file, FIRST, DueTransactions(10, 10))
     assert (found, found.is_loss) == (outcome, True)
     assert said in detail
 
@@ -69,20 +81,20 @@ def test_a_damaged_file_is_a_verdict(tmp_path: Path) -> None:
     content = bytearray(file.read_bytes())
     content[4096:12288] = b"\xff" * 8192
     file.write_bytes(content)
-    assert judge_database(file, FIRST, Committed(59, 59))[0] is Outcome.DATABASE
+    assert judge_database(file, FIRST, DueTransactions(59, 59))[0] is StateOutcome.DATABASE
     file.write_bytes(b"no database at all, but long enough to be looked at" * 100)
-    assert judge_database(file, FIRST, Committed(59, 59))[0] is Outcome.DATABASE
+    assert judge_database(file, FIRST, DueTransactions(59, 59))[0] is StateOutcome.DATABASE
 
 
 def test_a_missing_file_is_a_loss(tmp_path: Path) -> None:
-    outcome, said = judge_database(tmp_path / DATABASE, FIRST, Committed(0, 9))
-    assert (outcome, said) == (Outcome.LOST, "the database's file is missing")
+    outcome, said = judge_database(tmp_path / DATABASE, FIRST, DueTransactions(0, 9))
+    assert (outcome, said) == (StateOutcome.LOST, "the database's file is missing")
 
 
 def test_a_transaction_from_the_future_is_our_bug(tmp_path: Path) -> None:
     file = database(tmp_path, range(FIRST, 11))
     with pytest.raises(FutureVersionError, match="transaction 10 before it was begun"):
-        judge_database(file, FIRST, Committed(8, 9))
+        judge_database(file, FIRST, DueTransactions(8, 9))
 
 
 def test_what_is_due_follows_from_the_positions() -> None:
@@ -91,10 +103,10 @@ def test_what_is_due_follows_from_the_positions() -> None:
         "ext4/raw/none", ClientKind.SQLITE_WAL, "guest", "ext4", (), "disk.raw", "raw",
         1 << 20, 1 << 22, False, 0, 20, writes, {},
     )  # fmt: skip
-    assert committed_at(trace, 4) == Committed(0, 0)
-    assert committed_at(trace, 8) == Committed(0, 2)
-    assert committed_at(trace, 9) == Committed(2, 3)
-    assert committed_at(trace, 20) == Committed(3, 4)
+    assert due_transactions(trace, 4) == DueTransactions(0, 0)
+    assert due_transactions(trace, 8) == DueTransactions(0, 2)
+    assert due_transactions(trace, 9) == DueTransactions(2, 3)
+    assert due_transactions(trace, 20) == DueTransactions(3, 4)
 
 
 def test_each_transaction_needs_more_than_one_page_now_and_then() -> None:

@@ -10,8 +10,14 @@ import pytest
 
 from vdisklab.errors import HostError
 from vdisklab.host.command import Completed
-from vdisklab.powercut.recording.dmlog import MarkTail, places, require_log_writes, resolved, table
-from vdisklab.powercut.recording.log import Flag, LogError, mark_text, read_log
+from vdisklab.powercut.recording.logged_disk import (
+    MarkTail,
+    dm_table,
+    mark_positions,
+    require_log_writes,
+    resolve_marks,
+)
+from vdisklab.powercut.recording.write_log import Flag, LogError, mark_text, read_log
 
 from .test_flushes import TRACE
 
@@ -62,17 +68,17 @@ def test_the_kernels_log_is_read_with_its_marks(tmp_path: Path) -> None:
     assert (log.entries[3].offset, log.entries[3].length) == (8 * SECTOR, SECTOR)
     assert log.entries[3].flushes
     assert [each.changes_disk for each in log.entries] == [True, False, False, True, True, False]
-    assert places(log) == {0: 1, 1: 2}
+    assert mark_positions(log) == {0: 1, 1: 2}
 
 
 def test_marks_become_places(tmp_path: Path) -> None:
     log = read_log(kernel_log(tmp_path / "log", *range(1, 8)))
-    found = resolved(TRACE, log)
+    found = resolve_marks(TRACE, log)
     assert (found.begin, found.end) == (1, 7)
     assert found.writes == TRACE.writes
     assert found.flushes == TRACE.flushes
     with pytest.raises(LogError, match="lacks the mark vdisklab-9"):
-        resolved(replace(TRACE, end=9), log)
+        resolve_marks(replace(TRACE, end=9), log)
 
 
 def test_a_position_is_a_mark() -> None:
@@ -80,7 +86,9 @@ def test_a_position_is_a_mark() -> None:
     tail = MarkTail(host, "vdl_1")
     assert [tail.position(), tail.position()] == [0, 1]
     assert host.ran[1] == ("dmsetup", "message", "vdl_1", "0", "mark", "vdisklab-1")
-    assert table(1 << 20, "/dev/loop1", "/dev/loop2") == "0 2048 log-writes /dev/loop1 /dev/loop2"
+    assert (
+        dm_table(1 << 20, "/dev/loop1", "/dev/loop2") == "0 2048 log-writes /dev/loop1 /dev/loop2"
+    )
 
 
 def test_a_kernel_without_the_target_is_said() -> None:

@@ -7,17 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from vdisklab.powercut.recording.flushes import count_flushes, unasked_flushes
-from vdisklab.powercut.recording.log import Entry, Flag
 from vdisklab.powercut.recording.trace import (
     ClientKind,
     Trace,
     Write,
+    count_flushes,
     trace_from_json,
     trace_to_json,
+    unrequested_flushes,
 )
+from vdisklab.powercut.recording.write_log import Flag, LogEntry
 
-WRITE, FLUSH = Entry(0, 512, Flag(0), 0), Entry(0, 0, Flag.FLUSH, 0)
+WRITE, FLUSH = LogEntry(0, 512, Flag(0), 0), LogEntry(0, 0, Flag.FLUSH, 0)
 
 #          0      1      2      3      4      5      6
 ENTRIES = [FLUSH, WRITE, FLUSH, WRITE, FLUSH, WRITE, FLUSH]
@@ -42,7 +43,7 @@ TRACE = Trace(
 )
 def test_what_nobody_asked_for(client: ClientKind, writes_flush: bool, unasked: int) -> None:
     trace = replace(TRACE, client=client)
-    assert unasked_flushes(trace, ENTRIES, writes_flush=writes_flush) == unasked
+    assert unrequested_flushes(trace, ENTRIES, writes_flush=writes_flush) == unasked
     assert count_flushes(trace, ENTRIES) == 3
 
 

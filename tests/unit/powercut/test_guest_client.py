@@ -24,13 +24,17 @@ from vdisklab.guest.qemu.virtio_serial import port_commands
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.plan.guest import Accelerator
-from vdisklab.powercut.clients.driver import DriverSetting, apply_setting
-from vdisklab.powercut.clients.guestdisk import GuestClientDisk, Request, request
-from vdisklab.powercut.clients.guestprogram import GuestProgram, guest_script
-from vdisklab.powercut.clients.guests import Guests
-from vdisklab.powercut.recording.record import Load
+from vdisklab.powercut.clients.guest_programs import (
+    GuestClientDisk,
+    GuestProgram,
+    RequestKind,
+    guest_script,
+    writer_request,
+)
+from vdisklab.powercut.clients.guests import DriverSetting, Guests, apply_setting
+from vdisklab.powercut.recording.promises import Load
 from vdisklab.powercut.recording.trace import ClientKind
-from vdisklab.powercut.sectors import SECTOR, judge_sectors, make_sectors
+from vdisklab.powercut.sectors import SECTOR, make_sectors, read_versions
 
 
 class Guest:
@@ -59,10 +63,10 @@ def machine(**said: object) -> Machine:
 
 class TestRequests:
     def test_a_flush_is_a_head_and_nothing_more(self) -> None:
-        assert struct.unpack("<IIIIQ", request(7, Request.FLUSH)) == (7, 3, 0, 0, 0)
+        assert struct.unpack("<IIIIQ", writer_request(7, RequestKind.FLUSH)) == (7, 3, 0, 0, 0)
 
     def test_a_write_carries_the_record_that_fills_each_sector(self) -> None:
-        sent = request(9, Request.WRITE_FUA, first=1000, count=3, version=5)
+        sent = writer_request(9, RequestKind.WRITE_FUA, first=1000, count=3, version=5)
         assert struct.unpack("<IIIIQ", sent[:24]) == (9, 2, 3, 0, 1000)
         records = [sent[at : at + 32] for at in range(24, len(sent), 32)]
         assert b"".join(record * 16 for record in records) == make_sectors(1000, 3, 5)
@@ -72,9 +76,9 @@ class TestRequests:
         with near, far:
             disk = GuestClientDisk(GuestProgram(machine(), near, 1, "the client"), {})
             first, second = disk.write(0, 1, 2, fua=False), disk.flush()
-            answers = struct.pack("<IIII", second, 0, first, 28)
-            far.sendall(answers[:5])
-            far.sendall(answers[5:])
+            judge_questions = struct.pack("<IIII", second, 0, first, 28)
+            far.sendall(judge_questions[:5])
+            far.sendall(judge_questions[5:])
             assert disk.await_one() == second
             with pytest.raises(GuestError, match=r"No space left on device \(ENOSPC\)"):
                 disk.await_one()
@@ -134,16 +138,16 @@ def test_the_guests_program_writes_sectors_that_say_what_they_are(
     disk.write_bytes(bytes(1 << 20))
     with writer(disk, workers) as (line, process):
         assert hear(line) == (0, 0)
-        os.write(line, request(1, Request.WRITE, 0, 8, 2))
-        os.write(line, request(2, Request.WRITE_FUA, 1024, 64, 3))
-        os.write(line, request(3, Request.FLUSH))
+        os.write(line, writer_request(1, RequestKind.WRITE, 0, 8, 2))
+        os.write(line, writer_request(2, RequestKind.WRITE_FUA, 1024, 64, 3))
+        os.write(line, writer_request(3, RequestKind.FLUSH))
         assert sorted(hear(line) for _ in range(3)) == [(1, 0), (2, 0), (3, 0)]
-        os.write(line, request(0, Request.QUIT))
+        os.write(line, writer_request(0, RequestKind.QUIT))
         _, errors = process.communicate(timeout=10)
         assert (process.returncode, errors) == (0, b"")
     content = np.fromfile(disk, dtype=np.uint8)
     numbers = np.arange(len(content) // SECTOR, dtype=np.int64)
-    found = judge_sectors(content, numbers)
+    found = read_versions(content, numbers)
     assert found[:8].tolist() == [2] * 8
     assert found[1024:1088].tolist() == [3] * 64
     assert not found[8:1024].any()
@@ -164,7 +168,7 @@ class TestDriverSettings:
         guest = machine(said="guest.queue.write_cache=write back\n")
         with pytest.raises(GuestError, match="write_cache is write back"):
             apply_setting(guest, "run1", "/dev/vda", DriverSetting.QUEUE)
-        with pytest.raises(GuestError, match=r"guest\.ata\.write_cache is not there"):
+        with pytest.raises(GuestError, match=r"guest\.ata\.write_cache is missing"):
             apply_setting(guest, "run1", "/dev/sda", DriverSetting.HDPARM)
 
     def test_a_bus_has_only_its_own(self) -> None:

@@ -8,11 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vdisklab.powercut.campaign import _as_float
-from vdisklab.powercut.judging.judge import Expectation, FutureVersionError, judge_state
-from vdisklab.powercut.judging.verdict import Judged, Outcome, summarise
+from vdisklab.powercut.judging.outcomes import (
+    Expectation,
+    FutureVersionError,
+    JudgedState,
+    StateOutcome,
+    broken_promise,
+    summarise,
+)
+from vdisklab.powercut.questions import _as_float
 from vdisklab.powercut.recording.trace import Write
-from vdisklab.powercut.sectors import Odd
+from vdisklab.powercut.sectors import NoVersion
 
 from .test_record import TRACE
 
@@ -49,14 +55,14 @@ def test_a_filled_image_promises_its_filling() -> None:
     [
         ([2, 2, 3, 3, 3, 3], None, 0),
         ([4, 2, 3, 3, 3, 3], None, 0),  # an unpromised write may be there, even in part
-        ([2, 2, 3, 2, 3, 3], Outcome.LOST, 3),
-        ([2, 2, 3, 3, 3, Odd.EMPTY], Outcome.LOST, 5),
-        ([2, Odd.TORN, 3, 2, 3, 3], Outcome.TORN, 1),
-        ([0, Odd.TORN, Odd.GARBAGE, 2, 3, 3], Outcome.GARBAGE, 2),
+        ([2, 2, 3, 2, 3, 3], StateOutcome.LOST, 3),
+        ([2, 2, 3, 3, 3, NoVersion.EMPTY], StateOutcome.LOST, 5),
+        ([2, NoVersion.TORN, 3, 2, 3, 3], StateOutcome.TORN, 1),
+        ([0, NoVersion.TORN, NoVersion.GARBAGE, 2, 3, 3], StateOutcome.GARBAGE, 2),
     ],
 )
-def test_each_fault_is_named(found: list[int], outcome: Outcome | None, sector: int) -> None:
-    fault = judge_state(EXPECTATION.sectors, np.array(found), EXPECTATION.at(20))
+def test_each_fault_is_named(found: list[int], outcome: StateOutcome | None, sector: int) -> None:
+    fault = broken_promise(EXPECTATION.sectors, np.array(found), EXPECTATION.at(20))
     assert (fault and fault.outcome) == outcome
     if fault is not None:
         assert fault.sector == sector
@@ -65,11 +71,14 @@ def test_each_fault_is_named(found: list[int], outcome: Outcome | None, sector: 
 
 def test_a_version_from_the_future_is_our_bug() -> None:
     with pytest.raises(FutureVersionError, match="sector 0 holds version 4 before"):
-        judge_state(EXPECTATION.sectors, np.array([4, 2, 3, 3, 3, 3]), EXPECTATION.at(15))
+        broken_promise(EXPECTATION.sectors, np.array([4, 2, 3, 3, 3, 3]), EXPECTATION.at(15))
 
 
 def test_verdicts_claim_no_more_than_was_seen() -> None:
-    kept, lost = Judged("0-0", Outcome.KEPT), Judged("1-0", Outcome.LOST, "gone")
+    kept, lost = (
+        JudgedState("0-0", StateOutcome.KEPT),
+        JudgedState("1-0", StateOutcome.LOST, "gone"),
+    )
     whole = summarise([kept] * 8, possible=8, exhaustive=True, promises=4)
     assert whole.survives is True
     assert whole.loss_bound is None
@@ -80,7 +89,7 @@ def test_verdicts_claim_no_more_than_was_seen() -> None:
     assert "1.00%" in sample.claim
     broken = summarise([kept, lost, kept, lost], possible=4, exhaustive=True, promises=4)
     assert broken.survives is False
-    assert broken.witness == lost
+    assert broken.counterexample == lost
     assert "2 of 4 power cuts break a promise" in broken.claim
     nothing = summarise([kept], possible=1, exhaustive=True, promises=0)
     assert nothing.survives is None

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.powercut.recording import log
-from vdisklab.powercut.recording.log import Flag, LogError, LogTail, LogWriter, read_log
+from vdisklab.powercut.recording import write_log as log
+from vdisklab.powercut.recording.write_log import Flag, LogError, LogTail, LogWriter, read_log
 
 OPERATIONS = st.lists(
     st.tuples(

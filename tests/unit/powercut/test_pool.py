@@ -10,8 +10,16 @@ import pytest
 
 from vdisklab.errors import PowercutError
 from vdisklab.powercut.cutting.cuts import Cut
-from vdisklab.powercut.judging.verdict import Judged, Outcome
-from vdisklab.powercut.judging.workers import HangError, Job, Pool, _Closed, _Done, _Ready, _Worker
+from vdisklab.powercut.judging.outcomes import JudgedState, StateOutcome
+from vdisklab.powercut.judging.workers import (
+    HangError,
+    Job,
+    WorkerPool,
+    _Closed,
+    _Done,
+    _Ready,
+    _Worker,
+)
 
 
 class Process:
@@ -33,10 +41,10 @@ class Recording:
         filesystem = "ext4"
 
 
-def worker(*answers: object, ends: bool = False) -> _Worker:
+def worker(*judge_questions: object, ends: bool = False) -> _Worker:
     near, far = Pipe()
-    for answer in answers:
-        far.send(answer)
+    for judge_question in judge_questions:
+        far.send(judge_question)
     if ends:
         far.close()
     made = _Worker(cast("Any", Process()), near)
@@ -50,11 +58,11 @@ READY = _Ready("")
 JOBS = [Job(Cut(0, bits)) for bits in range(3)]
 
 
-def judged(number: int) -> Judged:
-    return Judged(str(JOBS[number].cut), Outcome.KEPT)
+def judged(number: int) -> JudgedState:
+    return JudgedState(str(JOBS[number].cut), StateOutcome.KEPT)
 
 
-def take(pool: Pool, found: list[Judged]) -> None:
+def take(pool: WorkerPool, found: list[JudgedState]) -> None:
     """Keeps what came before an exception."""
     for each in pool.judge(cast("Any", Recording()), JOBS):
         found.append(each)
@@ -62,11 +70,15 @@ def take(pool: Pool, found: list[Judged]) -> None:
 
 def test_a_state_on_which_the_kernel_hangs_is_a_verdict_and_the_last() -> None:
     stuck = worker(READY, _Done(0, judged(0)), _Done(1, judged(1)))
-    pool = Pool(Path(), 1, 0.3, [stuck])
-    found: list[Judged] = []
+    pool = WorkerPool(Path(), 1, 0.3, [stuck])
+    found: list[JudgedState] = []
     with pytest.raises(HangError, match="the kernel hangs"):
         take(pool, found)
-    assert [each.outcome for each in found] == [Outcome.KEPT, Outcome.KEPT, Outcome.UNMOUNTABLE]
+    assert [each.outcome for each in found] == [
+        StateOutcome.KEPT,
+        StateOutcome.KEPT,
+        StateOutcome.UNMOUNTABLE,
+    ]
     assert found[-1].cut == str(JOBS[2].cut)
     assert "did not finish" in found[-1].detail
     assert pool._workers == []
@@ -75,11 +87,11 @@ def test_a_state_on_which_the_kernel_hangs_is_a_verdict_and_the_last() -> None:
 def test_a_worker_that_ends_fails_one_recording_and_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pool = Pool(Path(), 1, 5.0, [worker(READY, _Done(0, judged(0)), ends=True)])
+    pool = WorkerPool(Path(), 1, 5.0, [worker(READY, _Done(0, judged(0)), ends=True)])
     with pytest.raises(PowercutError, match="ended unexpectedly"):
         list(pool.judge(cast("Any", Recording()), JOBS))
     assert pool._workers == []
     fresh = worker(READY, *(_Done(each, judged(each)) for each in range(3)), READY, _Closed())
-    monkeypatch.setattr(Pool, "start", lambda self: self._workers.append(fresh))
+    monkeypatch.setattr(WorkerPool, "start", lambda self: self._workers.append(fresh))
     assert len(list(pool.judge(cast("Any", Recording()), JOBS))) == 3
     assert pool._workers == [fresh]

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vdisklab.host.syscalls import punch_hole
-from vdisklab.powercut.cutting import memory
+from vdisklab.powercut.cutting import memory_files as memory
 from vdisklab.powercut.cutting.cuts import Cut, epochs_between
-from vdisklab.powercut.cutting.memory import MemoryFullError
+from vdisklab.powercut.cutting.memory_files import MemoryFullError
 from vdisklab.powercut.cutting.rebuild import open_rebuilder
-from vdisklab.powercut.recording.log import Flag, Log, LogWriter, read_log
+from vdisklab.powercut.recording.write_log import Flag, Log, LogWriter, read_log
 
 SIZE = 64 * 4096
 SECTORS = SIZE // 512

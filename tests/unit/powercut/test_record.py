@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vdisklab.errors import PowercutError
-from vdisklab.powercut.recording.log import LogTail
-from vdisklab.powercut.recording.record import Load, Place, places, record
+from vdisklab.powercut.recording.promises import Load, run_client, write_extents
 from vdisklab.powercut.recording.trace import (
     ClientKind,
     Trace,
@@ -21,6 +20,8 @@ from vdisklab.powercut.recording.trace import (
     trace_from_json,
     trace_to_json,
 )
+from vdisklab.powercut.recording.write_log import LogTail
+from vdisklab.powercut.sectors import Extent
 
 SECTORS = 4096
 
@@ -32,7 +33,7 @@ class Disk:
     rng: random.Random
     log: int = 0
     requests: dict[int, tuple[str, int]] = field(default_factory=dict)
-    places: dict[int, Place] = field(default_factory=dict)
+    write_extents: dict[int, Extent] = field(default_factory=dict)
     completed: dict[int, int] = field(default_factory=dict)
     flushed: list[tuple[int, frozenset[int]]] = field(default_factory=list)
     number: int = 0
@@ -43,13 +44,13 @@ class Disk:
 
     def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
         del fua
-        place = Place(first, count)
+        place = Extent(first, count)
         assert not any(
-            place.overlaps(self.places[v]) for k, v in self.requests.values() if k == "w"
+            place.overlaps(self.write_extents[v]) for k, v in self.requests.values() if k == "w"
         )
         self.number += 1
         self.requests[self.number] = ("w", version)
-        self.places[version] = place
+        self.write_extents[version] = place
         return self.number
 
     def flush(self) -> int:
@@ -59,19 +60,19 @@ class Disk:
         return self.number
 
     def await_one(self) -> int:
-        request = self.rng.choice(sorted(self.requests))
-        kind, version = self.requests.pop(request)
+        writer_request = self.rng.choice(sorted(self.requests))
+        kind, version = self.requests.pop(writer_request)
         self.log += 1 + self.rng.randrange(2)  # somebody else writes, too
         if kind == "w":
             self.completed[version] = self.log
-        return request
+        return writer_request
 
 
 @given(st.sampled_from(ClientKind), st.integers(1, 8), st.integers(1, 6), st.integers(0, 10**6))
 def test_promises_are_never_too_early(kind: ClientKind, depth: int, every: int, seed: int) -> None:
     disk = Disk(random.Random(seed))  # noqa: S311 - reproducible
     load = Load(kind, writes=24, flush_every=every, depth=depth, seed=seed)
-    writes = record(disk, cast("LogTail", disk), load, SECTORS).writes
+    writes = run_client(disk, cast("LogTail", disk), load, SECTORS).writes
     assert [write.version for write in writes] == list(range(2, 26))
     for write in writes:
         assert write.acked is not None
@@ -86,7 +87,7 @@ def test_promises_are_never_too_early(kind: ClientKind, depth: int, every: int, 
 
 def test_with_one_request_in_flight_every_flush_promises_all_before() -> None:
     disk = Disk(random.Random(1))  # noqa: S311 - reproducible
-    writes = record(
+    writes = run_client(
         disk, cast("LogTail", disk), Load(ClientKind.FLUSHES, writes=10), SECTORS
     ).writes
     assert [write.promised is not None for write in writes] == [True] * 8 + [False] * 2
@@ -94,7 +95,7 @@ def test_with_one_request_in_flight_every_flush_promises_all_before() -> None:
 
 @given(st.integers(1, 10**6), st.integers(1, 10**4))
 def test_places_are_on_the_disk(seed: int, sectors: int) -> None:
-    for place in places(Load(ClientKind.NEVER, seed=seed), sectors):
+    for place in write_extents(Load(ClientKind.NEVER, seed=seed), sectors):
         assert place.first >= 0
         assert place.count >= 1
         assert place.first + place.count <= sectors

@@ -12,7 +12,7 @@ from vdisklab.errors import DirtyHostError, HostError, PowercutError
 from vdisklab.host.command import Completed
 from vdisklab.host.ledger import leftovers, open_ledger
 from vdisklab.path.segments import LayerKind
-from vdisklab.powercut.cutting.memory import MemoryFullError
+from vdisklab.powercut.cutting.memory_files import MemoryFullError
 from vdisklab.powercut.judging import recovery
 from vdisklab.powercut.judging.recovery import KernelFilesystem, ZfsPool, open_recovery
 from vdisklab.powercut.recording.trace import ClientKind, Trace

@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.powercut.sectors import SECTOR, Odd, extents_of, judge_sectors, make_sectors
+from vdisklab.powercut.sectors import SECTOR, NoVersion, extents_of, make_sectors, read_versions
 
 
 def judge(content: bytes, first: int = 0) -> list[int]:
     numbers = np.arange(first, first + len(content) // SECTOR, dtype=np.int64)
-    return [int(each) for each in judge_sectors(np.frombuffer(content, np.uint8), numbers)]
+    return [int(each) for each in read_versions(np.frombuffer(content, np.uint8), numbers)]
 
 
 @given(st.integers(0, 2**40), st.integers(1, 8), st.integers(1, 2**40))
@@ -25,7 +25,7 @@ def test_what_is_made_is_recognised(first: int, count: int, version: int) -> Non
 def test_a_changed_byte_is_garbage(at: int, change: int) -> None:
     content = bytearray(make_sectors(7, 1, 3))
     content[at] ^= change
-    assert judge(bytes(content), 7) == [Odd.GARBAGE]
+    assert judge(bytes(content), 7) == [NoVersion.GARBAGE]
 
 
 @given(st.integers(1, 15))
@@ -33,14 +33,14 @@ def test_a_sector_torn_between_records_is_torn(records: int) -> None:
     old, new = make_sectors(7, 1, 3), make_sectors(7, 1, 4)
     torn = new[: records * 32] + old[records * 32 :]
     half_empty = new[: records * 32].ljust(SECTOR, b"\0")
-    assert judge(torn, 7) == [Odd.TORN]
-    assert judge(half_empty, 7) == [Odd.TORN]
+    assert judge(torn, 7) == [NoVersion.TORN]
+    assert judge(half_empty, 7) == [NoVersion.TORN]
 
 
 def test_other_content_is_told_apart() -> None:
-    assert judge(bytes(SECTOR)) == [Odd.EMPTY]
-    assert judge(b"x" * SECTOR) == [Odd.GARBAGE]
-    assert judge(make_sectors(8, 1, 3), 7) == [Odd.GARBAGE], "a sector in another's place"
+    assert judge(bytes(SECTOR)) == [NoVersion.EMPTY]
+    assert judge(b"x" * SECTOR) == [NoVersion.GARBAGE]
+    assert judge(make_sectors(8, 1, 3), 7) == [NoVersion.GARBAGE], "a sector in another's place"
 
 
 @given(st.sets(st.integers(0, 300), max_size=60), st.integers(0, 5))

@@ -1,24 +1,100 @@
-"""Real guests, each the machine of the campaign, in which clients write to the path's disk."""
+"""Real guests in which clients write to the path's disk, and what a guest's driver is set to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 
 from vdisklab.errors import GuestError, PlanError
 from vdisklab.guest.factory import GuestContext, prepare_guests
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool
-from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.qemu.blockdev import AttachedNames, Disk
 from vdisklab.guest.qemu.observe import check_state
+from vdisklab.guest.qemu.qmp_models import inserted_node
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.powercut.clients.database import database_in_guest
-from vdisklab.powercut.clients.driver import DriverSetting, apply_setting
-from vdisklab.powercut.clients.guestdisk import guest_client_disk
-from vdisklab.powercut.recording.record import Load, PromisingDisk
+from vdisklab.powercut.clients.guest_programs import PERL, guest_client_disk, guest_script
+from vdisklab.powercut.clients.sqlite import database_in_guest
+from vdisklab.powercut.recording.promises import ClientDisk, Load
 from vdisklab.storage.site import Site
+
+_SETTING_SECONDS = 30.0
+
+
+class DriverSetting(StrEnum):
+    """What a guest does to its disk's write cache.
+
+    `queue` affects the block layer only: it sends no more flushes, and the device is not told
+    (Documentation/block/writeback_cache_control.rst). `cache-type` and `hdparm` tell the device.
+    """
+
+    AS_FOUND = "as-found"
+    QUEUE = "queue"
+    CACHE_TYPE = "cache-type"
+    HDPARM = "hdparm"
+
+    @property
+    def buses(self) -> frozenset[Bus]:
+        """The buses whose driver has the setting."""
+        match self:
+            case DriverSetting.HDPARM:
+                return frozenset({Bus.IDE, Bus.SATA})
+            case DriverSetting.CACHE_TYPE:
+                return frozenset(Bus) - {Bus.NVME}
+            case _:
+                return frozenset(Bus)
+
+    @property
+    def command(self) -> str:
+        """The command that a person would type."""
+        return {
+            DriverSetting.AS_FOUND: "nothing",
+            DriverSetting.QUEUE: "echo write through > /sys/block/DISK/queue/write_cache",
+            DriverSetting.CACHE_TYPE: "echo write through > …/cache_type",
+            DriverSetting.HDPARM: "hdparm -W0 DISK",
+        }[self]
+
+    def refusal(self, bus: Bus) -> PlanError | None:
+        """Why a bus does not have the setting; None when it does."""
+        if bus in self.buses:
+            return None
+        return PlanError(
+            f"a guest's {bus} disk has no setting `{self}`", hint="choose another --driver"
+        )
+
+
+_EXPECTED = {
+    DriverSetting.QUEUE: ("guest.queue.write_cache", "write through"),
+    DriverSetting.CACHE_TYPE: ("guest.cache_type", "write through"),
+    DriverSetting.HDPARM: ("guest.ata.write_cache", "off"),
+}
+"""The property and value that show that a setting took effect."""
+
+
+def apply_setting(
+    machine: Machine, serial: str, device: str, setting: DriverSetting
+) -> Mapping[str, str]:
+    """Applies it in the guest; returns the write cache's state as guest and QEMU report it.
+
+    Raises WorkloadError when the guest's kernel refuses it, GuestError when it took no effect.
+    """
+    argv = (PERL, "-e", guest_script("driver.pl"), device, setting.value)
+    ended = machine.agent.run(argv, timeout=_SETTING_SECONDS)
+    seen = dict(line.split("=", 1) for line in ended.stdout.splitlines())
+    cache = inserted_node(machine, AttachedNames(serial).device).cache
+    seen["qemu.write_cache"] = "on" if cache.writeback else "off"
+    if setting is not DriverSetting.AS_FOUND:
+        key, value = _EXPECTED[setting]
+        if seen.get(key) != value:
+            raise GuestError(
+                f"after `{setting.command}` in the guest, {key} is {seen.get(key, 'missing')}",
+                hint="this kernel's driver has no such setting: leave out --driver, or use "
+                "another bus",
+            )
+    return seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +106,31 @@ class Guests:
     run: str
 
     @contextmanager
-    def open(self, disk: Disk, load: Load, setting: DriverSetting) -> Iterator[PromisingDisk]:
+    def open(self, disk: Disk, load: Load, setting: DriverSetting) -> Iterator[ClientDisk]:
         """A client of the load's kind in a guest with the disk, its driver set and read back.
 
-        Raises GuestError, PlanError for a setting that the bus does not have.
+        Raises GuestError, and PlanError for a setting that the bus does not have.
         """
-        bus = disk.attachment.bus
-        if bus not in setting.buses:
-            raise PlanError(f"a guest's {bus} disk has no setting `{setting}`")
-        with self.pool.plugged(disk) as (pooled, found):
-            machine = pooled.machine
-            checks = check_state(machine, disk, found, pooled.at_start)
+        refusal = setting.refusal(disk.attachment.bus)
+        if refusal is not None:
+            raise refusal
+        with self.pool.plugged(disk) as (guest, attached):
+            machine = guest.machine
+            checks = check_state(machine, disk, attached, guest.at_start)
             wrong = [f"{c.name} is {c.seen}, not {c.asked}" for c in checks if not c.confirmed]
             if wrong:
-                raise GuestError("the disk is not as it was asked for: " + "; ".join(wrong))
+                raise GuestError("the disk is not as requested: " + "; ".join(wrong))
             seen = {check.name: check.seen for check in checks}
-            seen |= apply_setting(machine, disk.serial, found.device, setting)
+            seen |= apply_setting(machine, disk.serial, attached.device, setting)
             seen |= {"guest.accelerator": self.accelerator.value}
             name = f"vdisklab-{self.run}-{disk.serial}"
-            with _client(machine, found.device, seen, name, load) as client:
+            with _client(machine, attached.device, seen, name, load) as client:
                 yield client
 
 
 def _client(
     machine: Machine, device: str, seen: Mapping[str, str], name: str, load: Load
-) -> AbstractContextManager[PromisingDisk]:
+) -> AbstractContextManager[ClientDisk]:
     if load.kind.is_database:
         return database_in_guest(machine, device, seen, name, load.kind)
     return guest_client_disk(machine, device, seen, name, load.depth)
@@ -62,9 +138,9 @@ def _client(
 
 @contextmanager
 def open_guests(
-    around: GuestContext, guest: GuestPlan, buses: frozenset[Bus], site: Site
+    context: GuestContext, guest: GuestPlan, buses: frozenset[Bus], site: Site
 ) -> Iterator[Guests]:
-    """Guests with drivers for these buses, all ended with the block."""
-    accelerator, start = prepare_guests(around, guest, buses, site.directory)
-    with GuestPool(start, around.progress) as pool:
-        yield Guests(pool, accelerator, around.ledger.run_id)
+    """Guests with drivers for these buses; they end with the context."""
+    accelerator, start = prepare_guests(context, guest, buses, site.directory)
+    with GuestPool(start, context.progress) as pool:
+        yield Guests(pool, accelerator, context.ledger.run_id)

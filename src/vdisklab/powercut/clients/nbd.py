@@ -1,18 +1,27 @@
-"""A client of the network block device protocol: writes, flushes and reads, several in flight.
+"""The client on QEMU's block layer alone: requests over NBD to a storage daemon, no guest.
 
-Speaks the fixed newstyle handshake and simple replies of the protocol's specification
-(NetworkBlockDevice/nbd, doc/proto.md). The packages for Python are bindings that need libnbd of
-the distribution; what is needed here is a page.
+`NbdClient` speaks the fixed newstyle handshake and simple replies of the protocol's specification
+(NetworkBlockDevice/nbd, doc/proto.md). Python's NBD packages are bindings that need the
+distribution's libnbd; what is needed here is one page.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
+from pathlib import Path
+from typing import TypeVar
 
 from vdisklab.errors import GuestError
+from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.qemu.storagedaemon import StorageDaemon, start_storage_daemon
+from vdisklab.host.ledger import Ledger
+from vdisklab.powercut.judging.image_reader import BadImageError
+from vdisklab.powercut.sectors import SECTOR, make_sectors
 
 _GREETING = struct.Struct(">8s8sH")
 _OPTION = struct.Struct(">8sII")
@@ -28,9 +37,14 @@ _REP_ACK, _REP_INFO, _INFO_EXPORT = 1, 3, 0
 _REP_ERROR = 1 << 31
 _REQUEST_MAGIC, _REPLY_MAGIC = 0x25609513, 0x67446698
 
+_GRACE_SECONDS = 0.05
+"""Time between the end of a connection and the end of the daemon's process."""
+
+T = TypeVar("T")
+
 
 class Command(IntEnum):
-    """What is asked of the disk."""
+    """NBD commands."""
 
     READ = 0
     WRITE = 1
@@ -38,14 +52,11 @@ class Command(IntEnum):
     FLUSH = 3
 
 
-class CommandFlag(IntFlag):
-    """How."""
-
-    FUA = 1
+_FUA = 1
 
 
 class Feature(IntFlag):
-    """What the server says it can do (transmission flags)."""
+    """The server's transmission flags."""
 
     READ_ONLY = 2
     FLUSH = 4
@@ -64,17 +75,16 @@ class NbdClient:
 
     def write(self, offset: int, data: bytes, *, fua: bool = False) -> int:
         """Sends a write and returns its number."""
-        flags = CommandFlag.FUA if fua else CommandFlag(0)
-        return self._send(Command.WRITE, offset, len(data), flags, data)
+        return self._send(Command.WRITE, offset, len(data), _FUA if fua else 0, data)
 
     def flush(self) -> int:
         """Sends a flush and returns its number."""
         return self._send(Command.FLUSH, 0, 0)
 
     def await_one(self) -> tuple[int, bytes]:
-        """The number of the next request that is answered, and what was read.
+        """The number of the next answered request, and the data of a read.
 
-        Raises GuestError when the server refuses it or is gone.
+        Raises GuestError when the server refuses the request or is gone.
         """
         magic, error, number = _REPLY.unpack(_receive(self.connection, _REPLY.size))
         if magic != _REPLY_MAGIC:
@@ -82,8 +92,8 @@ class NbdClient:
         if error:
             raise GuestError(
                 f"the disk answered a request with error {error}",
-                hint="the host's file system may be full (`df`); else QEMU's words stand in "
-                "--debug",
+                hint="the host's file system may be full (`df`); otherwise --debug shows what QEMU "
+                "printed",
             )
         return number, _receive(self.connection, self._reads.pop(number, 0))
 
@@ -102,35 +112,26 @@ class NbdClient:
         self.await_one()
 
     def disconnect(self) -> None:
-        """Says good-bye; there is no answer."""
+        """Ends the session; there is no answer."""
         self._send(Command.DISCONNECT, 0, 0)
 
     def _send(
-        self,
-        command: Command,
-        offset: int,
-        length: int,
-        flags: CommandFlag = CommandFlag(0),  # noqa: B008 - a constant
-        data: bytes = b"",
+        self, command: Command, offset: int, length: int, flags: int = 0, data: bytes = b""
     ) -> int:
         number, self._next = self._next, self._next + 1
         head = _REQUEST.pack(_REQUEST_MAGIC, flags, command, number, offset, length)
         try:
             self.connection.sendall(head + data)
         except OSError as error:
-            raise GuestError(
-                f"the connection to the disk was lost: {error}",
-                hint="qemu-storage-daemon ended: `dmesg` says whether it was killed for want "
-                "of memory",
-            ) from error
+            raise _connection_lost(error) from error
         return number
 
 
 def open_nbd(connection: socket.socket, export: str) -> NbdClient:
-    """Shakes hands for an export. Raises GuestError when the server has no such export."""
+    """Does the handshake for an export. Raises GuestError when the server has no such export."""
     first, second, flags = _GREETING.unpack(_receive(connection, _GREETING.size))
     if (first, second) != (b"NBDMAGIC", b"IHAVEOPT") or not flags & _FIXED_NEWSTYLE:
-        raise GuestError("what listens there is no NBD server of the newstyle protocol")
+        raise GuestError("the server does not speak NBD's newstyle protocol")
     name = export.encode()
     body = struct.pack(">I", len(name)) + name + struct.pack(">H", 0)
     connection.sendall(
@@ -143,9 +144,9 @@ def open_nbd(connection: socket.socket, export: str) -> NbdClient:
         magic, _, kind, length = _OPTION_REPLY.unpack(_receive(connection, _OPTION_REPLY.size))
         answer = _receive(connection, length)
         if magic != _OPTION_REPLY_MAGIC or kind & _REP_ERROR:
-            said = answer.decode(errors="replace") or f"error {kind:#x}"
+            reason = answer.decode(errors="replace") or f"error {kind:#x}"
             raise GuestError(
-                f"the NBD server refuses the export {export}: {said}",
+                f"the NBD server refuses the export {export}: {reason}",
                 hint="another program may use the image: `lsof` names it",
             )
         if kind == _REP_INFO and int.from_bytes(answer[:2], "big") == _INFO_EXPORT:
@@ -161,16 +162,105 @@ def _receive(connection: socket.socket, length: int) -> bytes:
         try:
             part = connection.recv(length - len(parts))
         except OSError as error:
-            raise GuestError(
-                f"the connection to the disk was lost: {error}",
-                hint="qemu-storage-daemon ended: `dmesg` says whether it was killed for want "
-                "of memory",
-            ) from error
+            raise _connection_lost(error) from error
         if not part:
-            raise GuestError(
-                "the connection to the disk was closed by the other side",
-                hint="qemu-storage-daemon ended: `dmesg` says whether it was killed for want "
-                "of memory",
-            )
+            raise _connection_lost("closed by the other side")
         parts += part
     return bytes(parts)
+
+
+def _connection_lost(reason: OSError | str) -> GuestError:
+    return GuestError(
+        f"the connection to the disk was lost: {reason}",
+        hint="qemu-storage-daemon ended: `dmesg` shows whether it was killed for lack of memory",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NbdDisk:
+    """A `ClientDisk` over NBD."""
+
+    client: NbdClient
+
+    @property
+    def seen(self) -> Mapping[str, str]:
+        """Nothing is read back."""
+        return {}
+
+    def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
+        """Sends a write of sectors."""
+        return self.client.write(first * SECTOR, make_sectors(first, count, version), fua=fua)
+
+    def flush(self) -> int:
+        """Sends a flush."""
+        return self.client.flush()
+
+    def await_one(self) -> int:
+        """Waits for an answer."""
+        return self.client.await_one()[0]
+
+
+@contextmanager
+def nbd_disk(daemon: StorageDaemon, disk: Disk) -> Iterator[NbdDisk]:
+    """A disk that QEMU's storage daemon opens and serves while the context is open."""
+    with daemon.export(disk), closing(daemon.connect()) as connection:
+        client = open_nbd(connection, disk.serial)
+        yield NbdDisk(client)
+        client.disconnect()
+
+
+@dataclass(slots=True)
+class RestartingDaemon:
+    """A storage daemon for many states; it is started when needed, and again when it has ended."""
+
+    ledger: Ledger
+    directory: Path
+    name: str
+    _running: StorageDaemon | None = None
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _started: int = 0
+
+    def running(self) -> StorageDaemon:
+        """A running daemon. Raises GuestError when it does not start."""
+        if self._running is None or not self._running.alive():
+            self.end()
+            self._started += 1
+            name = f"{self.name}-{self._started}"
+            self._running = self._stack.enter_context(
+                start_storage_daemon(self.ledger, self.directory, name)
+            )
+        return self._running
+
+    def with_disk(self, disk: Disk, use: Callable[[NbdDisk], T]) -> T:
+        """Calls `use` with the opened disk and returns its result.
+
+        Raises BadImageError when QEMU refuses the image. QEMU may die of an image, which is a
+        verdict, or be killed, which is none: so the image counts as bad only when a second daemon
+        ends on it as well.
+        """
+        for last in (False, True):
+            daemon = self.running()
+            try:
+                with nbd_disk(daemon, disk) as opened:
+                    return use(opened)
+            except GuestError as error:
+                if daemon.alive(grace=_GRACE_SECONDS):
+                    raise BadImageError(f"QEMU cannot go on with the image: {error}") from error
+                if last:
+                    raise BadImageError(f"QEMU ends on the image, twice: {error}") from error
+        raise AssertionError
+
+    def end(self) -> None:
+        """Ends the daemon if it runs."""
+        self._running = None
+        self._stack.close()
+
+
+@contextmanager
+def restarting_daemon(ledger: Ledger, directory: Path, name: str) -> Iterator[RestartingDaemon]:
+    """A daemon that ends with the context; `name` must be unique among running ones."""
+    daemon = RestartingDaemon(ledger, directory, name)
+    try:
+        yield daemon
+    finally:
+        daemon.end()

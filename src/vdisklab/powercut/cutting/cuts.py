@@ -1,9 +1,9 @@
-"""Which states a disk may hold after a power cut, and which of them to judge. Pure and seeded.
+"""The states that a disk may hold after a power cut, and which of them to judge. Pure and seeded.
 
-The model: what completed before the last flush is durable; of what came after it any subset may
-be. Between two flushes (an epoch) all cuts lead to subsets of the epoch's writes, and a subset that
-is possible at some moment stays possible until the epoch ends, when the most has been promised. So
-every state is judged once, at the end of its epoch.
+The model: what completed before the last flush is durable; any subset of what came after it may be.
+Between two flushes (an epoch) every cut leads to a subset of the epoch's writes. A subset that is
+possible at some moment stays possible until the epoch ends, when the most has been promised. So
+each state is judged once, at the end of its epoch.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vdisklab.errors import PowercutError
-from vdisklab.powercut.recording.log import Entry, Flag
+from vdisklab.powercut.recording.write_log import Flag, LogEntry
 
 TEAR_BYTES = 4096
-"""The unit that a disk writes whole; 512 on request, with fsck as part of recovery."""
+"""The unit that a disk writes as a whole."""
 
 _RANDOM_STATES = 32
 _TORN_STATES = 4
@@ -26,10 +26,10 @@ _SHARES = (0.1, 0.5, 0.9)
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """What lies between two flushes, or a part of it: `changes` are indices of the log.
+    """The log between two flushes, or part of it; `changes` are log indices.
 
-    Entries before `base` are durable, the cut is at `end`: before entry number `end`. `durable`
-    are the bits of changes that had FUA and cannot be lost.
+    Entries before `base` are durable, and the cut is just before entry `end`. `durable` are the
+    bits of changes with FUA, which cannot be lost.
     """
 
     number: int
@@ -46,9 +46,9 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cut:
-    """One state: the epoch, the bits of its changes that reached the disk, and those torn.
+    """One state: an epoch, the bits of the changes that reached the disk, and of those torn.
 
-    Of a torn change a part is there, chosen by `seed` in units of `unit` bytes.
+    A torn change is there in part, in units of `unit` bytes; `seed` decides which.
     """
 
     epoch: int
@@ -63,7 +63,7 @@ class Cut:
 
 
 def parse_cut(text: str) -> Cut:
-    """The cut that `str(cut)` spelled; PowercutError for anything else."""
+    """The cut spelled by `str(cut)`. Raises PowercutError for anything else."""
     match = re.fullmatch(r"(\d+)-([0-9a-f]+)(?:-([0-9a-f]+)-([1-9]\d*)-(\d+))?", text)
     if match is None:
         raise PowercutError(f"{text!r} names no case", hint="copy it from the verdict's table")
@@ -73,11 +73,11 @@ def parse_cut(text: str) -> Cut:
     return Cut(int(epoch), int(kept, 16), int(torn, 16), int(unit), int(seed))
 
 
-def epochs_between(entries: Sequence[Entry], begin: int, end: int) -> tuple[Epoch, ...]:
-    """The epochs in which a cut between two positions of the log may fall.
+def epochs_between(entries: Sequence[LogEntry], begin: int, end: int) -> tuple[Epoch, ...]:
+    """The epochs in which a cut between two log positions may fall.
 
-    A write with FUA ends one, too: from then on it cannot be lost, before it could not be there.
-    Raises PowercutError when the log is shorter than the run that is to be judged.
+    A write with FUA ends an epoch too: afterwards it cannot be lost, before it cannot be there.
+    Raises PowercutError when the log is shorter than the recorded run.
     """
     if not 0 <= begin <= end <= len(entries):
         raise PowercutError(
@@ -85,20 +85,20 @@ def epochs_between(entries: Sequence[Entry], begin: int, end: int) -> tuple[Epoc
         )
     ends = [at for at in range(begin, end) if entries[at].flags & (Flag.FLUSH | Flag.FUA)]
     base = max((at for at in range(begin) if entries[at].flushes), default=0)
-    found: list[Epoch] = []
+    epochs: list[Epoch] = []
     for stop in [*ends, end]:
         changes = tuple(at for at in range(base, stop) if entries[at].changes_disk)
         durable = sum(1 << bit for bit, at in enumerate(changes) if Flag.FUA in entries[at].flags)
-        found.append(Epoch(len(found), base, stop, changes, durable))
+        epochs.append(Epoch(len(epochs), base, stop, changes, durable))
         if stop < end and entries[stop].flushes:
             base = stop
-    return tuple(found)
+    return tuple(epochs)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """How much to judge: every subset of epochs with up to `exhaustive_up_to` changes, of the
-    others a sample; of all these at most `states`; torn at `tear` bytes, 0 for no tearing."""
+class Sampling:
+    """Which states to judge: every subset of epochs with up to `exhaustive_up_to` changes, a sample
+    of the others; at most `states` in all; torn at `tear` bytes, or never when it is 0."""
 
     states: int | None = 1000
     exhaustive_up_to: int = 8
@@ -108,10 +108,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The cuts in the order in which to judge them; `possible` counts all subsets of all epochs,
-    or those that came into question where these, some torn, are more.
+    """The cuts to judge, in order. `exhaustive`: every subset of every epoch is among them.
 
-    `exhaustive`: every subset of every epoch is among them.
+    `possible` counts all subsets of all epochs, or the candidates where these are more, since some
+    are torn.
     """
 
     cuts: tuple[Cut, ...]
@@ -119,35 +119,37 @@ class Selection:
     exhaustive: bool
 
 
-def select_cuts(epochs: Sequence[Epoch], entries: Sequence[Entry], wanted: Wanted) -> Selection:
-    """All states in which nothing after the flush survived first, then the others.
+def select_cuts(
+    epochs: Sequence[Epoch], entries: Sequence[LogEntry], sampling: Sampling
+) -> Selection:
+    """First every state in which nothing after the flush survived, then the others.
 
-    The former are few, the most sensitive, and assume no reordering: they are prefixes of the
-    log. When there are more than `wanted.states`, a random sample of the others is taken.
+    The former are few, the most sensitive, and assume no reordering: they are prefixes of the log.
+    Of the others a random sample is taken when there are more than `sampling.states`.
     """
-    rng = random.Random(wanted.seed)  # noqa: S311 - reproducible, not secret
+    rng = random.Random(sampling.seed)  # noqa: S311 - reproducible, not secret
     first = [Cut(epoch.number, epoch.durable) for epoch in epochs]
-    rest: dict[Cut, None] = {}
-    whole = True
+    candidates: dict[Cut, None] = {}
+    exhaustive = True
     for epoch in epochs:
-        short = len(epoch.changes) <= wanted.exhaustive_up_to
-        whole &= short
-        rest |= dict.fromkeys(_every_subset(epoch) if short else _some_subsets(epoch, rng))
-        rest |= dict.fromkeys(_torn(epoch, entries, wanted.tear, rng))
+        short = len(epoch.changes) <= sampling.exhaustive_up_to
+        exhaustive &= short
+        candidates |= dict.fromkeys(_every_subset(epoch) if short else _some_subsets(epoch, rng))
+        candidates |= dict.fromkeys(_torn(epoch, entries, sampling.tear, rng))
     for cut in first:
-        rest.pop(cut, None)
-    others = sorted(rest)
-    possible = max(count_possible(epochs), len(first) + len(others))
-    if wanted.states is not None and len(first) + len(others) > wanted.states:
-        whole = False
-        if len(first) > wanted.states:
-            first = sorted(rng.sample(first, wanted.states))
-        others = sorted(rng.sample(others, wanted.states - len(first)))
-    return Selection((*first, *others), possible, whole)
+        candidates.pop(cut, None)
+    others = sorted(candidates)
+    possible = max(_count_possible(epochs), len(first) + len(others))
+    if sampling.states is not None and len(first) + len(others) > sampling.states:
+        exhaustive = False
+        if len(first) > sampling.states:
+            first = sorted(rng.sample(first, sampling.states))
+        others = sorted(rng.sample(others, sampling.states - len(first)))
+    return Selection((*first, *others), possible, exhaustive)
 
 
-def count_possible(epochs: Sequence[Epoch]) -> int:
-    """How many states the model allows: all subsets of all epochs, tearing left aside."""
+def _count_possible(epochs: Sequence[Epoch]) -> int:
+    """The number of states that the model allows: all subsets of all epochs, without tearing."""
     return sum(1 << (len(epoch.changes) - epoch.durable.bit_count()) for epoch in epochs)
 
 
@@ -156,17 +158,19 @@ def _every_subset(epoch: Epoch) -> Iterator[Cut]:
 
 
 def _some_subsets(epoch: Epoch, rng: random.Random) -> Iterator[Cut]:
-    """All, all but one, the last one only, and random ones."""
+    """All changes, all but one, the last one only, and random subsets."""
     size, everything = len(epoch.changes), epoch.all
-    chosen = [everything, *(everything & ~(1 << bit) for bit in range(size)), 1 << size - 1]
+    subsets = [everything, *(everything & ~(1 << bit) for bit in range(size)), 1 << size - 1]
     for _ in range(_RANDOM_STATES):
         share = rng.choice(_SHARES)
-        chosen.append(sum(1 << bit for bit in range(size) if rng.random() < share))
-    return (Cut(epoch.number, bits | epoch.durable) for bits in chosen)
+        subsets.append(sum(1 << bit for bit in range(size) if rng.random() < share))
+    return (Cut(epoch.number, bits | epoch.durable) for bits in subsets)
 
 
-def _torn(epoch: Epoch, entries: Sequence[Entry], unit: int, rng: random.Random) -> Iterator[Cut]:
-    """States with one torn change among some that are whole."""
+def _torn(
+    epoch: Epoch, entries: Sequence[LogEntry], unit: int, rng: random.Random
+) -> Iterator[Cut]:
+    """States with one torn change among whole ones."""
     tearable = [
         bit
         for bit, at in enumerate(epoch.changes)
@@ -179,16 +183,16 @@ def _torn(epoch: Epoch, entries: Sequence[Entry], unit: int, rng: random.Random)
 
 
 def torn_parts(cut: Cut, index: int, length: int) -> tuple[tuple[int, int], ...]:
-    """Offsets and lengths of what is there of a torn change; some, never all and never none."""
+    """Offsets and lengths of the surviving parts of a torn change: some, never all or none."""
     rng = random.Random(cut.seed << 32 | index)  # noqa: S311 - reproducible, not secret
     units = -(-length // cut.unit)
     share = rng.choice((0.3, 0.5, 0.9))
-    there = [rng.random() < share for _ in range(units)]
-    if all(there) or not any(there):
+    survives = [rng.random() < share for _ in range(units)]
+    if all(survives) or not any(survives):
         changed = rng.randrange(units)
-        there[changed] = not there[changed]
+        survives[changed] = not survives[changed]
     return tuple(
         (number * cut.unit, min(cut.unit, length - number * cut.unit))
-        for number, present in enumerate(there)
+        for number, present in enumerate(survives)
         if present
     )

@@ -1,11 +1,11 @@
-"""Builds the disk as it may be after a cut: what is durable once, and each state on top of it.
+"""Builds the disk as it may be after a cut: the durable part once, each state on top of it.
 
-Two sparse files in memory: the durable part, which grows with the log, and the present state. The
-state is never built anew: what recovery and the next boot did to it is found by comparing the two
-files page by page, undone, and the next cut's surviving changes are applied. So a state costs what
-differs from its neighbour, and between the file system and memory lies one loop device and nothing
-else. A disk is always built forward from an empty one: older blocks over newer ones are seen by
-XFS as corruption, by their log sequence numbers.
+Two sparse files in memory: the durable part, which grows with the log, and the current state. The
+state is not built anew each time: changes by recovery and by the next boot are found by comparing
+the two files page by page, and undone; then the surviving changes of the next cut are applied. So a
+state costs what differs from its neighbour, and only one loop device lies between file system and
+memory. A disk is always built forward from an empty one: XFS takes older blocks over newer ones for
+corruption, by their log sequence numbers.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ import numpy.typing as npt
 from vdisklab.errors import HostError
 from vdisklab.host.syscalls import punch_hole, write_whole
 from vdisklab.powercut.cutting.cuts import Cut, Epoch, torn_parts
-from vdisklab.powercut.cutting.memory import require_memory
-from vdisklab.powercut.cutting.sparse import stored_ranges
-from vdisklab.powercut.recording.log import Entry, Flag, Log
+from vdisklab.powercut.cutting.memory_files import require_memory, stored_ranges
+from vdisklab.powercut.recording.write_log import Flag, Log, LogEntry
 from vdisklab.units import MIB
 
 _PAGE = 4096
 _ROOM_FOR_A_STATE = 96 * MIB
-"""What building, mounting and living on may add to a state: XFS alone writes 2 MiB of log when it
-mounts."""
+"""What building, mounting and post-recovery writes may add: XFS alone logs 2 MiB when it mounts."""
 _ROOM_LEFT = 4 * MIB
 _STATE = "another state of the disk"
 
@@ -41,9 +39,9 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(slots=True)
 class _SparseFile:
-    """A file in memory with its content as rows of pages.
+    """A file in memory, mapped as rows of pages.
 
-    A row may be read only where something is stored: looking at a hole would fill it.
+    Only stored rows may be read: reading a hole would fill it.
     """
 
     path: Path
@@ -57,20 +55,20 @@ class _SparseFile:
             pages[begin // _PAGE : -(-end // _PAGE)] = True
         return pages
 
-    def empty(self, size: int) -> None:
-        """Forgets everything."""
+    def clear(self, size: int) -> None:
+        """Makes it one hole of `size` bytes."""
         os.ftruncate(self.descriptor, 0)
         os.ftruncate(self.descriptor, size)
 
 
 @dataclass(slots=True)
 class Rebuilder:
-    """The durable part of one recording's disk, and the present state.
+    """The durable part of one recording's disk, and its current state.
 
-    `sharers`: so many rebuild in the same memory side by side.
+    `sharers` is the number of rebuilders in the same memory.
     """
 
-    entries: Sequence[Entry]
+    entries: Sequence[LogEntry]
     log: int
     base: _SparseFile
     state: _SparseFile
@@ -80,15 +78,15 @@ class Rebuilder:
 
     @property
     def state_file(self) -> Path:
-        """The present state, to be attached."""
+        """The file of the current state."""
         return self.state.path
 
     def build(self, epoch: Epoch, cut: Cut) -> Path:
-        """The state of a cut as a file, which the next call changes; nothing may use it then.
+        """Builds the state of a cut; returns its file, which must not be in use.
 
-        Raises MemoryFullError where memory is short: a disk that is full would look like a loss.
-        It must be there for all that build side by side. One could else take the last of it from
-        another and give it back before that one looks again.
+        Raises MemoryFullError when memory is short: a full disk would look like a loss. There must
+        be room for all sharers, since one could take the last room from another and free it before
+        that one checks.
         """
         require_memory(self.state.path.parent, _ROOM_FOR_A_STATE * self.sharers, _STATE)
         self._undo()
@@ -101,8 +99,8 @@ class Rebuilder:
         return self.state_file
 
     def require_room(self) -> None:
-        """Raises MemoryFullError when memory ran short while the state was in use: nothing that
-        was seen of it is to be believed then."""
+        """Raises MemoryFullError when memory ran short while the state was in use: no observation
+        of it can be trusted then."""
         require_memory(self.state.path.parent, _ROOM_LEFT, _STATE)
 
     def _undo(self) -> None:
@@ -119,9 +117,10 @@ class Rebuilder:
             write_whole(self.state.descriptor, [data], first * _PAGE)
 
     def _advance(self, position: int) -> None:
+        """Makes everything before a log position durable."""
         if position < self.applied:
             for file in (self.base, self.state):
-                file.empty(self.disk_size)
+                file.clear(self.disk_size)
             self.applied = 0
         for entry in self.entries[self.applied : position]:
             if entry.changes_disk:
@@ -129,7 +128,7 @@ class Rebuilder:
                 self._apply(self.state.descriptor, entry)
         self.applied = max(self.applied, position)
 
-    def _apply(self, target: int, entry: Entry) -> None:
+    def _apply(self, target: int, entry: LogEntry) -> None:
         if entry.zeroes or Flag.DISCARD in entry.flags:
             punch_hole(target, entry.offset, entry.length)
         else:
@@ -139,14 +138,14 @@ class Rebuilder:
     def _tear(self, index: int, cut: Cut) -> None:
         entry = self.entries[index]
         for offset, length in torn_parts(cut, index, entry.length):
-            part = Entry(
+            part = LogEntry(
                 entry.offset + offset, length, entry.flags, entry.data_at + offset, entry.zeroes
             )
             self._apply(self.state.descriptor, part)
 
 
 def _runs(pages: Pages) -> Iterator[tuple[int, int]]:
-    """First and one behind the last of each run of pages."""
+    """Begin and end of each run of pages."""
     edges = np.flatnonzero(np.diff(pages, prepend=False, append=False))
     return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
@@ -177,7 +176,7 @@ def _sparse_file(path: Path, size: int) -> Iterator[_SparseFile]:
         with mmap.mmap(descriptor, size, prot=mmap.PROT_READ) as mapping:
             rows = np.frombuffer(mapping, np.uint64).reshape(-1, _PAGE // 8)
             file = _SparseFile(path, descriptor, rows)
-            del rows  # the mapping cannot be closed while anything looks at it
+            del rows  # the mapping cannot be closed while an array refers to it
             try:
                 yield file
             finally:

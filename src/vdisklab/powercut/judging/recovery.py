@@ -1,7 +1,7 @@
-"""What a host does with its disk after a power cut, before anything can be read: one way each.
+"""How a host gets at its files after a power cut, for each file system.
 
-The kernel mounts ext4, xfs and btrfs, which replays their journals; a ZFS pool is imported, which
-rolls back to its last transaction group and replays the intent log.
+The kernel mounts ext4, xfs and btrfs, which replays their journals. A ZFS pool is imported, which
+rolls it back to its last transaction group and replays the intent log.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Protocol
 
 from vdisklab.errors import DirtyHostError, HostError, PowercutError
 from vdisklab.host.blockdevice import note
-from vdisklab.host.command import Host
+from vdisklab.host.command import Completed, Host, PathArg
 from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mounts_below
 from vdisklab.host.syscalls import forget_btrfs_devices, mount, unmount
 from vdisklab.path.segments import LayerKind
-from vdisklab.powercut.cutting.memory import memory_full
+from vdisklab.powercut.cutting.memory_files import memory_full
 from vdisklab.powercut.recording.trace import Trace
 from vdisklab.storage.site import Site
 
@@ -29,8 +29,8 @@ _FSCK_SECONDS = 50.0
 _POOL_SECONDS = 40.0
 
 
-def leave(mountpoint: Path) -> None:
-    """Unmounts the file system of a state. Raises DirtyHostError when it sticks."""
+def unmount_state(mountpoint: Path) -> None:
+    """Unmounts the file system of a state. Raises DirtyHostError when it stays mounted."""
     try:
         unmount(mountpoint)
     except OSError as error:
@@ -41,22 +41,22 @@ def leave(mountpoint: Path) -> None:
 
 
 class Recovery(Protocol):
-    """Makes the files of a state readable, and lets go of it."""
+    """Makes the files of a state readable, and releases the state."""
 
     def recover(self, device: str) -> str | None:
-        """Why the state cannot be used, in words; None when its files are there."""
+        """The reason why the state cannot be used; None when its files are there."""
 
     def repair(self, device: str) -> bool:
-        """Lets the file system's own program repair the state; True when it says that it could."""
+        """Runs the file system's repair program; True when it reports success."""
 
     def files(self) -> Path:
-        """Where the files of the recovered state are."""
+        """The directory of the recovered files."""
 
     def release(self) -> None:
-        """Lets go of the recovered state. Raises DirtyHostError when it sticks."""
+        """Unmounts or exports the recovered state. Raises DirtyHostError when that fails."""
 
     def forget(self) -> None:
-        """After the device is gone: makes the kernel forget it, where it would not by itself."""
+        """Makes the kernel forget the state's device, after that is gone."""
 
 
 @dataclass(slots=True)
@@ -69,21 +69,21 @@ class KernelFilesystem:
     mountpoint: Path
 
     def recover(self, device: str) -> str | None:
-        """See `Recovery.recover`."""
+        """Mounts it."""
         try:
             mount(device, self.mountpoint, self.kind, self.options)
         except OSError as error:
-            if error.errno == errno.ENOMEM:  # the kernel's, and not the state's
+            if error.errno == errno.ENOMEM:  # the kernel's fault, not the state's
                 raise memory_full("the mount of a state") from error
             return f"the kernel refuses to mount it: {error.strerror}"
         return None
 
     def repair(self, device: str) -> bool:
-        """See `Recovery.repair`.
+        """Runs fsck.
 
-        e2fsck(8): 0 to 3 is repaired, 4 and more is not. xfs_repair(8) refuses a log that is not
-        replayed with 2; as the kernel has refused the mount, the log is thrown away then (-L),
-        which its page calls the last resort. btrfs check(8) ends with 0.
+        e2fsck(8): 0 to 3 means repaired, 4 and more does not. xfs_repair(8) refuses a log that was
+        not replayed with 2; since the kernel refused the mount, the log is then discarded (-L),
+        which its manual calls the last resort. btrfs check(8) ends with 0.
         """
         return any(
             self.host.run(*command, device, timeout=_FSCK_SECONDS, allowed=range(256)).status
@@ -92,15 +92,15 @@ class KernelFilesystem:
         )
 
     def files(self) -> Path:
-        """See `Recovery.files`."""
+        """The mount point."""
         return self.mountpoint
 
     def release(self) -> None:
-        """See `Recovery.release`."""
-        leave(self.mountpoint)
+        """Unmounts it."""
+        unmount_state(self.mountpoint)
 
     def forget(self) -> None:
-        """See `Recovery.forget`: all states of a btrfs carry the same identity."""
+        """Forgets a btrfs, of which all states have the same identity."""
         if self.kind is LayerKind.BTRFS:
             forget_btrfs_devices()
 
@@ -114,69 +114,68 @@ _FSCK: Mapping[LayerKind, tuple[tuple[tuple[str, ...], tuple[int, ...]], ...]] =
 
 @dataclass(slots=True)
 class ZfsPool:
-    """A pool of one device, by the kernel's ZFS or by zfs-fuse: both have the same programs."""
+    """A pool of one device, by the kernel's ZFS or by zfs-fuse, whose programs are the same."""
 
     site: Site
     pool: str
     root: Path
     _entry: ExitStack | None = None
-    """Holds the line of the ledger that says that the pool may be there."""
+    """Holds the ledger entry of a pool that may be there."""
 
     def recover(self, device: str) -> str | None:
-        """See `Recovery.recover`. Raises PowercutError when ZFS itself no longer answers."""
-        look = self.root / "devices"
-        link = look / "disk"
+        """Imports the pool. Raises PowercutError when ZFS itself no longer answers."""
+        devices = self.root / "devices"
+        link = devices / "disk"
         link.unlink(missing_ok=True)
         link.symlink_to(device)
-        # Noted before the import: the state's pool has the name that it was recorded under.
+        # Recorded before the import: the pool keeps the name that it was created with.
         entry = self.site.ledger.entry(Kind.POOL, self.pool, devices=note((Path(device),)))
         self._entry = ExitStack()
         self._entry.enter_context(entry)
-        refused = self._import(look)
-        if refused is not None:
+        refusal = self._import(devices)
+        if refusal is not None:
             self.abandon()
-        return refused
+        return refusal
 
     def abandon(self) -> None:
-        """Exports the pool if it may be there, and lets its line in the ledger go only then."""
-        self._let_go(self._export_if_there)
+        """Exports the pool if it may be there; only then its ledger entry is removed."""
+        self._close_entry(self._export_if_present)
 
-    def _import(self, look: Path) -> str | None:
+    def _import(self, devices: Path) -> str | None:
         try:
-            done = self.site.host.run(
-                "zpool", "import", "-f", "-d", look, "-o", "cachefile=none", "-R",
-                self.root / "files", self.pool, timeout=_POOL_SECONDS, allowed=range(256),
+            imported = self._run(
+                "zpool", "import", "-f", "-d", devices, "-o", "cachefile=none", "-R",
+                self.root / "files", self.pool,
             )  # fmt: skip
         except HostError as error:
             self._require_zfs()
             return f"the pool cannot be imported: {error}"
-        if done.status != 0:
+        if imported.status != 0:
             self._require_zfs()
-            lines = done.stderr.strip().splitlines()
+            lines = imported.stderr.strip().splitlines()
             return f"the pool cannot be imported: {lines[0] if lines else 'no reason is given'}"
         if not mounts_below(self.root / "files"):
             return "the pool was imported, and its dataset was not mounted"
         return None
 
+    def _run(self, *argv: PathArg) -> Completed:
+        return self.site.host.run(*argv, timeout=_POOL_SECONDS, allowed=range(256))
+
     def _require_zfs(self) -> None:
-        """That ZFS itself is gone is no verdict on a state."""
-        listed = self.site.host.run("zpool", "list", timeout=_POOL_SECONDS, allowed=range(256))
-        if listed.status != 0:
+        """Raises PowercutError when ZFS does not answer: that is no verdict on a state."""
+        if self._run("zpool", "list").status != 0:
             raise PowercutError(
-                "ZFS no longer answers, so nothing can be said of this state",
+                "ZFS no longer answers, so this state cannot be judged",
                 hint="start it again (service zfs-fuse start), and run the same command",
             )
 
-    def _export_if_there(self) -> None:
-        """A ZFS that does not answer, zfs-fuse that ended, holds no pool either."""
-        listed = self.site.host.run(
-            "zpool", "list", "-H", "-o", "name", timeout=_POOL_SECONDS, allowed=range(256)
-        )
-        if self.pool in listed.stdout.split():
+    def _export_if_present(self) -> None:
+        """Exports the pool if it is listed; a zfs-fuse that has ended lists none."""
+        if self.pool in self._run("zpool", "list", "-H", "-o", "name").stdout.split():
             self._export()
 
     def _export(self) -> None:
-        """Under a deadline: while another mount namespace holds a copy it is said to be busy."""
+        """Exports the pool; it is busy as long as another mount namespace holds a copy."""
         try:
             wait_until(self._is_exported, timeout=_POOL_SECONDS, what=f"export of {self.pool}")
         except HostError as error:
@@ -185,29 +184,27 @@ class ZfsPool:
             ) from error
 
     def _is_exported(self) -> bool:
-        done = self.site.host.run(
-            "zpool", "export", "-f", self.pool, timeout=_POOL_SECONDS, allowed=range(256)
-        )
-        if done.status != 0 and "busy" not in done.stderr:
-            raise HostError(done.stderr.strip())
-        return done.status == 0
+        exported = self._run("zpool", "export", "-f", self.pool)
+        if exported.status != 0 and "busy" not in exported.stderr:
+            raise HostError(exported.stderr.strip())
+        return exported.status == 0
 
     def repair(self, device: str) -> bool:
-        """See `Recovery.repair`: ZFS has no fsck."""
+        """Does nothing: ZFS has no fsck."""
         del device
         return False
 
     def files(self) -> Path:
-        """See `Recovery.files`."""
+        """The mount point of the pool's dataset."""
         (mounted,) = mounts_below(self.root / "files")
         return mounted.mountpoint
 
     def release(self) -> None:
-        """See `Recovery.release`."""
-        self._let_go(self._export)
+        """Exports the pool."""
+        self._close_entry(self._export)
 
-    def _let_go(self, export: Callable[[], None]) -> None:
-        """What fails here is tried once more by `abandon`; nothing where no pool may be there."""
+    def _close_entry(self, export: Callable[[], None]) -> None:
+        """Exports a pool that may be there; after an error `abandon` tries again."""
         if self._entry is None:
             return
         with self._entry:
@@ -215,7 +212,7 @@ class ZfsPool:
         self._entry = None
 
     def forget(self) -> None:
-        """See `Recovery.forget`: nothing is left."""
+        """Does nothing: an export leaves nothing behind."""
 
 
 Opener = Callable[[Site, Trace, Path], AbstractContextManager[Recovery]]
@@ -240,7 +237,7 @@ def _zfs_pool(site: Site, trace: Trace, place: Path) -> Iterator[Recovery]:
 
 
 POOL = "zfs.pool"
-"""Key of the pool's name among what was seen while it was recorded."""
+"""Key of the pool's name among the properties of a recorded stack."""
 
 RECOVERIES: Mapping[LayerKind, Opener] = {
     LayerKind.EXT4: _kernel_filesystem,
@@ -248,17 +245,17 @@ RECOVERIES: Mapping[LayerKind, Opener] = {
     LayerKind.BTRFS: _kernel_filesystem,
     LayerKind.ZFS: _zfs_pool,
 }
-"""The file systems whose recovery is known; adding one is one line."""
+"""The file systems whose recovery is known."""
 
 ALONE = frozenset({LayerKind.BTRFS, LayerKind.ZFS})
-"""They know a file system by its identity, which all states share: one state at a time."""
+"""File systems known by their identity, which all states share: one state at a time."""
 
 
 @contextmanager
 def open_recovery(site: Site, trace: Trace) -> Iterator[Recovery]:
-    """The way in which a recording's file system recovers, in a new directory of the site.
+    """The recovery of a recording's file system, in a new directory of the site.
 
-    Raises PowercutError for one that is not known.
+    Raises PowercutError for an unknown file system.
     """
     if trace.filesystem not in RECOVERIES:
         raise PowercutError(
@@ -273,6 +270,6 @@ def open_recovery(site: Site, trace: Trace) -> Iterator[Recovery]:
 
 
 def mount_options(trace: Trace) -> str:
-    """How a state is mounted: as the file system was; XFS may meet its own identity twice."""
+    """The recorded mount options; XFS may meet its own identity twice."""
     extra = ("nouuid",) if trace.filesystem == LayerKind.XFS else ()
     return ",".join((*trace.mount_options, *extra))

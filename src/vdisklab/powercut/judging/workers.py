@@ -1,7 +1,7 @@
-"""Processes that judge states side by side, each with a ledger, a directory and a QEMU of its own.
+"""Processes that judge states side by side, each with its own ledger, directory and QEMU.
 
-What a worker raises ends it, and what kills it ends it too: another takes its place for the next
-recording, after all that the dead one had made was taken down by its ledger.
+A worker ends with an exception, or is killed. Another takes its place for the next recording, after
+everything in the dead worker's ledger was taken down.
 """
 
 from __future__ import annotations
@@ -15,25 +15,23 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
 
 from vdisklab.errors import DirtyHostError, HostError, PowercutError, VdisklabError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.interrupts import INTERRUPTS
 from vdisklab.host.ledger import leftovers, open_ledger
+from vdisklab.powercut.clients.nbd import restarting_daemon
 from vdisklab.powercut.cutting.cuts import Cut
-from vdisklab.powercut.cutting.memory import MemoryFullError, told_when_full
-from vdisklab.powercut.judging.daemonkeeper import keep_daemon
-from vdisklab.powercut.judging.examine import Examiner, open_examiner
-from vdisklab.powercut.judging.judge import FutureVersionError
+from vdisklab.powercut.cutting.memory_files import MemoryFullError, reporting_full_memory
+from vdisklab.powercut.judging.examiner import Examiner, open_examiner
+from vdisklab.powercut.judging.outcomes import FutureVersionError, JudgedState, StateOutcome
 from vdisklab.powercut.judging.recovery import ALONE
-from vdisklab.powercut.judging.verdict import Judged, Outcome
-from vdisklab.powercut.recording.recording import Recording, open_recording
+from vdisklab.powercut.recording.recordings import Recording, open_recording
 from vdisklab.storage.site import open_site
 from vdisklab.storage.undo import UNDO
 
 STATE_SECONDS = 60.0
-"""How long one state may take, mount included, before the kernel is said to hang on it."""
+"""Deadline for one state, mount included; after it the kernel is taken to hang."""
 
 _START_SECONDS = 60.0
 _END_SECONDS = 30.0
@@ -46,54 +44,55 @@ class HangError(DirtyHostError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A cut to judge; `lives_on`: QEMU goes on with the image afterwards."""
+    """A cut to judge; `write_after`: QEMU writes to the image after the recovery."""
 
     cut: Cut
-    lives_on: bool = False
+    write_after: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """The worker is there (`run_id` names its ledger), has opened a recording, or wants more."""
+    """From a worker: it has started (`run_id` names its ledger), or is ready for jobs."""
 
     run_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Closed:
-    """The worker has closed its recording."""
+    """From a worker: it has closed its recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """An exception, in parts that survive the way between processes."""
+    """From a worker: the exception that ends it."""
 
-    kind: str
-    message: str
-    hint: str | None
+    error: VdisklabError
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """One job's result, by its place among the jobs."""
+    """From a worker: the result of a job, with its index."""
 
-    place: int
-    judged: Judged
+    index: int
+    judged: JudgedState
+
+
+_Message = _Ready | _Closed | _Failed | _Done
 
 
 def _work(pipe: Connection, memory: Path, sharers: int) -> None:
-    """A worker's life: sends results, ends when the other side closes the pipe or is gone."""
-    for number in INTERRUPTS:  # they are our parent's; it closes the pipe
+    """The worker's process. It ends when the parent closes the pipe or is gone."""
+    for number in INTERRUPTS:  # the parent handles them and closes the pipe
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
-    failed: _Failed | None = None
+    failure: VdisklabError
     try:
         with ExitStack() as stack:
             ledger = stack.enter_context(open_ledger())
-            stack.enter_context(told_when_full("another state of the disk"))
+            stack.enter_context(reporting_full_memory("another state of the disk"))
             site = stack.enter_context(open_site(LocalHost(), ledger, memory))
             daemon = stack.enter_context(
-                keep_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}")
+                restarting_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}")
             )
             ready = _Ready(ledger.run_id)
             pipe.send(ready)
@@ -106,20 +105,32 @@ def _work(pipe: Connection, memory: Path, sharers: int) -> None:
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except VdisklabError as error:
-        failed = _Failed(type(error).__name__, error.message, error.hint)
-    except OSError as error:  # of a system call on this host; a state's own are verdicts
-        where = f" ({error.filename})" if error.filename else ""
-        said = f"a state could not be built: {error.strerror}{where}"
-        failed = _Failed("OSError", said, "look at dmesg, then run `vdisklab clean`")
-    with suppress(OSError):  # nobody listens any more
-        pipe.send(failed)
+        failure = _transferable(error)
+    except OSError as error:  # of a system call on this host; those of a state are verdicts
+        place = f" ({error.filename})" if error.filename else ""
+        failure = PowercutError(
+            f"a state could not be built: {error.strerror}{place}",
+            hint="look at dmesg, then run `vdisklab clean`",
+        )
+    with suppress(OSError):  # the parent is gone
+        pipe.send(_Failed(failure))
+
+
+def _transferable(error: VdisklabError) -> VdisklabError:
+    """The error as a type that pickles; FutureVersionError adds its own hint."""
+    if isinstance(error, FutureVersionError):
+        return FutureVersionError(error.message)
+    for kind in (DirtyHostError, MemoryFullError):
+        if isinstance(error, kind):
+            return kind(error.message, hint=error.hint)
+    return PowercutError(error.message, hint=error.hint)
 
 
 def _judge_all(pipe: Connection, examiner: Examiner, ready: _Ready) -> None:
-    """Judges chunks of jobs until None comes."""
+    """Judges chunks of jobs until None arrives."""
     while (chunk := pipe.recv()) is not None:
-        for place, job in chunk:
-            pipe.send(_Done(place, examiner.judge(job.cut, lives_on=job.lives_on)))
+        for index, job in chunk:
+            pipe.send(_Done(index, examiner.judge(job.cut, write_after=job.write_after)))
         pipe.send(ready)
 
 
@@ -142,10 +153,59 @@ class _Worker:
     heard: float = 0.0
     hangs: bool = False
 
+    def feed(self, jobs: list[tuple[int, Job]]) -> bool:
+        """Sends the next jobs, taken from the end of the list; False when there are none."""
+        if not jobs:
+            return False
+        self.chunk = [jobs.pop() for _ in range(min(_CHUNK, len(jobs)))]
+        self.heard = time.monotonic()
+        self.send(self.chunk)
+        return True
+
+    def send(self, message: object) -> None:
+        """Raises PowercutError when the worker is gone."""
+        try:
+            self.pipe.send(message)
+        except OSError as error:
+            raise PowercutError("a judging process ended unexpectedly") from error
+
+    def receive(self) -> _Message:
+        """The next message. Raises the worker's exception, or PowercutError when it is gone."""
+        try:
+            message: _Message = self.pipe.recv()
+        except (EOFError, OSError) as error:
+            raise PowercutError(
+                "a judging process ended unexpectedly",
+                hint="look at dmesg whether memory ran out; the same command continues",
+            ) from error
+        if isinstance(message, _Failed):
+            raise message.error
+        return message
+
+    def await_ready(self) -> None:
+        """Waits until it is ready, and notes the name of its ledger."""
+        if not self.pipe.poll(_START_SECONDS):
+            raise PowercutError(f"a judging process was not ready within {_START_SECONDS:.0f} s")
+        message = self.receive()
+        if isinstance(message, _Ready):
+            self.run_id = message.run_id
+
+    def close_recording(self, seconds: float) -> bool:
+        """Waits for its recording to be closed; False when it hangs or is gone."""
+        deadline = time.monotonic() + seconds
+        while not self.hangs and time.monotonic() < deadline:
+            try:
+                if self.pipe.poll(0.2) and isinstance(self.pipe.recv(), _Closed):
+                    self.chunk = []
+                    return True
+            except (EOFError, OSError):
+                return False
+        return False
+
 
 @dataclass(slots=True)
-class Pool:
-    """Workers that are ready to judge; `seconds` are given to each state."""
+class WorkerPool:
+    """Workers that are ready to judge; each state has `seconds`."""
 
     memory: Path
     count: int
@@ -153,87 +213,89 @@ class Pool:
     _workers: list[_Worker] = field(default_factory=list)
 
     def start(self) -> None:
-        """Starts as many workers as are wanting."""
+        """Starts the missing workers."""
         context = multiprocessing.get_context("spawn")
         new = []
         for _ in range(self.count - len(self._workers)):
             near, far = context.Pipe()
             arguments = (far, self.memory, self.count)
             process = context.Process(target=_work, args=arguments, daemon=False)
-            with _blocked(INTERRUPTS):  # inherited: heard by a worker only when it can ignore them
+            with _blocked(INTERRUPTS):  # inherited, until the worker ignores them
                 process.start()
             far.close()
             new.append(_Worker(process, near))
         self._workers += new
         for worker in new:
-            worker.run_id = _expect_ready(worker)
+            worker.await_ready()
 
     def processes(self) -> list[int]:
-        """The numbers of the workers' processes."""
+        """The workers' process ids."""
         return [worker.process.pid or 0 for worker in self._workers]
 
-    def judge(self, recording: Recording, jobs: Sequence[Job]) -> Iterator[Judged]:
-        """The results, in the order of the jobs.
+    def judge(self, recording: Recording, jobs: Sequence[Job]) -> Iterator[JudgedState]:
+        """The judged states, in the order of the jobs.
 
-        Raises FutureVersionError and DirtyHostError as a worker does, PowercutError when one
-        ended. A state on which the kernel hangs becomes a verdict, the last one before a HangError.
+        Raises FutureVersionError and DirtyHostError as a worker does, PowercutError when one ended.
+        A state on which the kernel hangs is judged unmountable, the last one before a HangError.
         """
         self.start()
         alone = recording.trace.filesystem in ALONE
         used = self._workers[:1] if alone else list(self._workers)
         try:
             for worker in used:
-                _send(worker, recording.directory)
+                worker.send(recording.directory)
             for worker in used:
-                _expect_ready(worker)
+                worker.await_ready()
             yield from self._collect(used, list(enumerate(jobs)))
         finally:
             self._release(used)
 
-    def _collect(self, workers: Sequence[_Worker], todo: list[tuple[int, Job]]) -> Iterator[Judged]:
-        todo.reverse()  # chunks are taken from the end
-        early: dict[int, Judged] = {}
+    def _collect(
+        self, workers: Sequence[_Worker], jobs: list[tuple[int, Job]]
+    ) -> Iterator[JudgedState]:
+        jobs.reverse()  # workers take them from the end
+        early: dict[int, JudgedState] = {}
         following = 0
-        busy = [worker for worker in workers if _feed(worker, todo)]
+        busy = [worker for worker in workers if worker.feed(jobs)]
         while busy:
             ready = wait([worker.pipe for worker in busy], self.seconds / 10)
-            for worker in [each for each in busy if each.pipe in ready]:
-                message = _receive(worker)
+            for worker in [worker for worker in busy if worker.pipe in ready]:
+                message = worker.receive()
                 worker.heard = time.monotonic()
                 if isinstance(message, _Done):
-                    early[message.place] = message.judged
+                    early[message.index] = message.judged
                     worker.chunk.pop(0)
-                elif not _feed(worker, todo):
+                elif not worker.feed(jobs):
                     busy.remove(worker)
             while following in early:
                 yield early.pop(following)
                 following += 1
-            stuck = [each for each in busy if time.monotonic() - each.heard > self.seconds]
+            stuck = [w for w in busy if time.monotonic() - w.heard > self.seconds]
             if stuck:
                 yield from (judged for _, judged in sorted(early.items()))
-                yield from self._hanging(stuck)
+                yield from self._judge_hanging(stuck)
 
-    def _hanging(self, stuck: Sequence[_Worker]) -> Iterator[Judged]:
-        """The verdict on the states that nobody answered for, then the end of the campaign."""
+    def _judge_hanging(self, stuck: Sequence[_Worker]) -> Iterator[JudgedState]:
+        """Judges the states that the workers hang on, then raises HangError."""
         for worker in stuck:
             worker.hangs = True
             _, job = worker.chunk[0]
             detail = f"the kernel did not finish mounting or reading it within {self.seconds:.0f} s"
-            yield Judged(str(job.cut), Outcome.UNMOUNTABLE, detail)
+            yield JudgedState(str(job.cut), StateOutcome.UNMOUNTABLE, detail)
         raise HangError(
             "the kernel hangs on a state of the disk; nothing more can be judged",
             hint="look at dmesg, then run `vdisklab clean`",
         )
 
     def _release(self, used: Sequence[_Worker]) -> None:
-        """Has the workers close their recording; those that do not are gone afterwards.
+        """Makes the workers close their recording, and removes those that do not.
 
-        What a dead worker leaves is taken down by its ledger, or stays there for `clean`.
+        What a removed worker had made is taken down, or stays in its ledger for `clean`.
         """
         for worker in used:
             with suppress(PowercutError):
-                _send(worker, None)
-        gone = [worker for worker in used if not self._closes(worker)]
+                worker.send(None)
+        gone = [worker for worker in used if not worker.close_recording(self.seconds)]
         for worker in gone:
             self._workers.remove(worker)
             worker.pipe.close()
@@ -242,19 +304,8 @@ class Pool:
             worker.process.join(1)
             _take_down(worker.run_id)
 
-    def _closes(self, worker: _Worker) -> bool:
-        deadline = time.monotonic() + self.seconds
-        while not worker.hangs and time.monotonic() < deadline:
-            try:
-                if worker.pipe.poll(0.2) and isinstance(worker.pipe.recv(), _Closed):
-                    worker.chunk = []
-                    return True
-            except (EOFError, OSError):
-                return False
-        return False
-
     def end(self) -> None:
-        """Ends all workers. They take down what they made."""
+        """Ends all workers; they take down what they made."""
         for worker in self._workers:
             worker.pipe.close()
         for worker in self._workers:
@@ -264,70 +315,25 @@ class Pool:
 
 
 def _take_down(run_id: str) -> None:
-    """Removes what a dead worker left, newest first, as `clean` would; what stays is said there."""
-    if not run_id:
-        return
+    """Removes a dead worker's leftovers, newest first, up to the first that cannot be removed."""
     host = LocalHost()
-    with leftovers() as found:
-        for leftover in found:
-            if leftover.path.stem != run_id:
+    with leftovers() as ledgers:
+        for ledger in ledgers:
+            if not run_id or ledger.path.stem != run_id:
                 continue
-            for entry in leftover.entries:
+            for entry in ledger.entries:
                 try:
                     UNDO[entry.kind](host, entry)
                 except (HostError, DirtyHostError, OSError):
                     return
-                leftover.strike(entry)
-            leftover.path.unlink()
-
-
-def _feed(worker: _Worker, todo: list[tuple[int, Job]]) -> bool:
-    """Gives a worker its next jobs; False when there are none."""
-    if not todo:
-        return False
-    worker.chunk = [todo.pop() for _ in range(min(_CHUNK, len(todo)))]
-    worker.heard = time.monotonic()
-    _send(worker, worker.chunk)
-    return True
-
-
-def _send(worker: _Worker, message: object) -> None:
-    try:
-        worker.pipe.send(message)
-    except OSError as error:
-        raise PowercutError("a judging process ended unexpectedly") from error
-
-
-def _receive(worker: _Worker) -> Any:  # noqa: ANN401 - one of the messages above
-    try:
-        message = worker.pipe.recv()
-    except (EOFError, OSError) as error:
-        raise PowercutError(
-            "a judging process ended unexpectedly",
-            hint="look at dmesg whether memory ran out; the same command continues",
-        ) from error
-    if isinstance(message, _Failed):
-        kinds: dict[str, type[VdisklabError]] = {
-            "DirtyHostError": DirtyHostError,
-            "FutureVersionError": FutureVersionError,
-            "MemoryFullError": MemoryFullError,
-        }
-        raise kinds.get(message.kind, PowercutError)(message.message, hint=message.hint)
-    return message
-
-
-def _expect_ready(worker: _Worker) -> str:
-    """Waits for a worker to be ready and returns the name of its ledger."""
-    if not worker.pipe.poll(_START_SECONDS):
-        raise PowercutError(f"a judging process was not ready within {_START_SECONDS:.0f} s")
-    message = _receive(worker)
-    return str(message.run_id)
+                ledger.strike(entry)
+            ledger.path.unlink()
 
 
 @contextmanager
-def open_pool(memory: Path, count: int, *, seconds: float = STATE_SECONDS) -> Iterator[Pool]:
-    """`count` workers with their directories in `memory`, until the block ends."""
-    pool = Pool(memory, count, seconds)
+def open_pool(memory: Path, count: int, *, seconds: float = STATE_SECONDS) -> Iterator[WorkerPool]:
+    """`count` workers with their directories in `memory`; they end with the context."""
+    pool = WorkerPool(memory, count, seconds)
     try:
         pool.start()
         yield pool

@@ -1,9 +1,12 @@
-"""What a client did and was promised, by positions of the log. Pure values and their JSON."""
+"""What a client wrote and was promised, by positions in the log of writes. Values and their JSON.
+
+The field names of `Write` and `Trace` are those of `trace.json` in recordings that users keep.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -11,13 +14,14 @@ from pathlib import PurePosixPath
 from pydantic import TypeAdapter, ValidationError
 
 from vdisklab.errors import PowercutError
+from vdisklab.powercut.recording.write_log import LogEntry
 
 FILLED = 1
-"""The version that every sector of an image has that was filled when it was made."""
+"""The version of every sector of an image that was filled when it was created."""
 
 FIRST_VERSION = 2
 
-_COMMIT = "a transaction is durable once COMMIT returned, on the guest's ext4 with"
+_COMMIT = "a transaction is durable once COMMIT has returned; on the guest's ext4 with"
 
 
 class ClientKind(StrEnum):
@@ -32,12 +36,12 @@ class ClientKind(StrEnum):
 
     @property
     def is_database(self) -> bool:
-        """True for a real program, whose promise is a transaction and not a sector."""
+        """True for SQLite, which promises transactions instead of sectors."""
         return self in (ClientKind.SQLITE_WAL, ClientKind.SQLITE_DELETE, ClientKind.SQLITE_EXTRA)
 
     @property
     def promise(self) -> str:
-        """What it relies on, for people."""
+        """The promise that the client relies on, as a sentence."""
         return {
             ClientKind.FLUSHES: "a write is durable once a later flush was acknowledged",
             ClientKind.FUA: "a write with FUA is durable once it was acknowledged",
@@ -50,11 +54,11 @@ class ClientKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write, or one transaction of a database, which has no sectors of its own.
+    """One write, or one database transaction, which has no sectors of its own.
 
-    Positions count the entries that the log had.
-    `submitted` was read before it was sent, `acked` after it was answered, `promised` after the
-    answer that made it durable; None when that answer never came.
+    Positions are numbers of log entries: `submitted` was read before the write was sent, `acked`
+    after it was acknowledged, `promised` after the acknowledgement that made it durable. None when
+    that acknowledgement never came.
     """
 
     version: int
@@ -67,10 +71,10 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A recorded run: on which stack, between which positions, and all its writes.
+    """A recorded run: the stack, the log positions of its begin and end, and all its writes.
 
-    `image` is relative to the mounted file system. `seen` are states that were read back. `flushes`
-    are the positions before each flush was sent and after it was acknowledged.
+    `image` is relative to the mount point. `seen` holds the properties that were read back.
+    `flushes` holds, for each flush, the positions before it was sent and after it was acknowledged.
     """
 
     path: str
@@ -91,7 +95,7 @@ class Trace:
 
     @property
     def promises(self) -> int:
-        """How many writes were promised to be durable within the run."""
+        """The number of writes that were promised to be durable within the run."""
         return sum(1 for write in self.writes if write.promised is not None)
 
 
@@ -99,14 +103,14 @@ _TRACE = TypeAdapter(Trace)
 
 
 def trace_to_json(trace: Trace) -> str:
-    """The trace as a document that `trace_from_json` reads."""
+    """The trace as the JSON document that `trace_from_json` reads."""
     return json.dumps(asdict(trace), indent=1)
 
 
 def trace_from_json(text: str | bytes) -> Trace:
-    """The trace in a document; PowercutError when it is none, or says what cannot be.
+    """The trace in a JSON document; one of an older version has no flushes.
 
-    A recording of an older version has no flushes.
+    Raises PowercutError for a document that is invalid or contradicts itself.
     """
     try:
         trace = _TRACE.validate_json(text)
@@ -114,14 +118,14 @@ def trace_from_json(text: str | bytes) -> Trace:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "as a whole"
         raise PowercutError(f"the recording is damaged: {place}: {first['msg']}") from error
-    wrong = _contradiction(trace)
-    if wrong is not None:
-        raise PowercutError(f"the recording is damaged: {wrong}")
+    contradiction = _contradiction(trace)
+    if contradiction is not None:
+        raise PowercutError(f"the recording is damaged: {contradiction}")
     return trace
 
 
 def _contradiction(trace: Trace) -> str | None:
-    """What of a trace cannot be, or must not be used on this host; None for a sound one."""
+    """The first impossible or unsafe statement of a trace; None for a sound one."""
     image = PurePosixPath(trace.image)
     if image.is_absolute() or ".." in image.parts:
         return "its image lies outside its file system"
@@ -130,3 +134,28 @@ def _contradiction(trace: Trace) -> str | None:
     if any(write.first < 0 or write.count < 0 for write in trace.writes):
         return "it writes before the start of its disk"
     return None
+
+
+def count_flushes(trace: Trace, entries: Sequence[LogEntry]) -> int:
+    """The number of flushes in the log while the client ran, from any sender."""
+    return sum(entry.flushes for entry in entries[trace.begin : trace.end])
+
+
+def unrequested_flushes(trace: Trace, entries: Sequence[LogEntry], *, writes_flush: bool) -> int:
+    """The number of flushes in the log that no request of the client can have caused.
+
+    A flush by the client may cause any flush between its submission and its acknowledgement; so may
+    a write with FUA, or any write to a device without a write cache (`writes_flush`). The rest come
+    from another program's sync, from the file system's commit timer, or from QEMU ordering the
+    metadata of an image format. They make writes durable before they were promised, and so may hide
+    a loss: each promise is judged at its own position, where a later flush does not help it, but a
+    flush between a write and its acknowledgement does.
+    """
+    causes = [*trace.flushes]
+    if writes_flush or trace.client is ClientKind.FUA:
+        causes += [
+            (write.submitted, trace.end if write.acked is None else write.acked)
+            for write in trace.writes
+        ]
+    flushes = [at for at in range(trace.begin, trace.end) if entries[at].flushes]
+    return sum(1 for at in flushes if not any(first <= at < last for first, last in causes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from typing import assert_never
 
@@ -10,7 +11,9 @@ from vdisklab.analysis.recommend import Recommendation
 from vdisklab.path.durability import Cuts, Durability, Keeping, PathVerdict
 from vdisklab.render.document import Json, document, host_json
 from vdisklab.render.tables.layout import Column, Table, Value, text
-from vdisklab.results.powercut import PowerCut
+from vdisklab.results.powercut import DISK_LOG, PowerCut
+from vdisklab.services.answers import judged_without_its_device
+from vdisklab.services.powercut import PowerCutAnswer, ReplayedCase
 
 _COLUMNS = (
     Column("path", "path", folds=True),
@@ -56,11 +59,57 @@ def power_cut_table(found: Sequence[PowerCut], notes: Sequence[str] = ()) -> Tab
     return Table(title, _COLUMNS, rows, tuple(notes))
 
 
-def power_cut_document(found: Sequence[PowerCut], controls: Sequence[Json]) -> Json:
-    """The JSON form: every verdict with all that is known of it, and the controls before them."""
+def power_cut_notes(answer: PowerCutAnswer) -> tuple[str, ...]:
+    """What to know when reading the verdicts, one sentence or two for each point."""
+    verdicts = answer.verdicts
+    notes = [
+        "A verdict is about the recorded run under one model of a disk: what completed before "
+        "the last flush is durable, any subset of the rest may be. It says nothing of a drive "
+        "that lies."
+    ]
+    sampled = [cut.states for cut in verdicts if cut.survives and not cut.exhaustive]
+    if sampled:
+        notes.append(
+            "Where a sample of n states survived, at most 3/n of all states lose (95 %, rule of "
+            f"three): here {Cuts(min(sampled)).most_losing:.2%} or less."
+        )
+    kernel = dict.fromkeys(cut.seen[DISK_LOG] for cut in verdicts if DISK_LOG in cut.seen)
+    if kernel:
+        notes.append(f"The disk was logged by the kernel's {', '.join(kernel)}, not through FUSE.")
+    partial = dict.fromkeys(cut.path for cut in verdicts if judged_without_its_device(cut))
+    if partial:
+        notes.append(
+            f"{', '.join(partial)}: judged without the device. QEMU's NVMe device with a write "
+            "cache forgets FUA, which the block layer alone honours: --access guest judges both."
+        )
+    if answer.controls:
+        notes.append(f"{len(answer.controls)} controls passed before the first verdict.")
+    return tuple(notes)
+
+
+def power_cut_document(answer: PowerCutAnswer) -> Json:
+    """The JSON document: all that is known of each verdict, and the controls before them."""
     return document(
-        "powercut", 1, controls=list(controls), verdicts=[_verdict(each) for each in found]
+        "powercut",
+        1,
+        controls=[{**asdict(each), "passed": each.passed} for each in answer.controls],
+        verdicts=[_verdict(cut) for cut in answer.verdicts],
     )
+
+
+def replay_lines(replayed: ReplayedCase) -> Iterator[str]:
+    """A replayed state, one property on each line."""
+    yield f"path      {replayed.path}"
+    yield f"client    {replayed.client}: {replayed.client.promise}"
+    yield f"verdict   {replayed.outcome}"
+    if replayed.detail:
+        yield f"found     {replayed.detail}"
+    yield f"device    {replayed.device}"
+    if replayed.mountpoint is None:
+        yield "mounted   no: it does not recover"
+    else:
+        yield f"mounted   {replayed.mountpoint}"
+        yield f"image     {replayed.image}"
 
 
 def _through(found: PowerCut) -> str:

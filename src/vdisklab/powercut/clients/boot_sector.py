@@ -1,6 +1,6 @@
 """The guest that never flushes: 512 bytes of real mode that write through the BIOS (INT 13h).
 
-DOS, boot loaders and old systems know no flush; nor has the BIOS a call for it. SeaBIOS drives the
+DOS, boot loaders and old systems never flush, and the BIOS has no call for it. SeaBIOS drives the
 disk, so what it negotiates (a write cache or none) decides what is lost.
 """
 
@@ -25,14 +25,14 @@ from vdisklab.storage.site import Site
 
 PROGRAM = "qemu-system-x86_64"
 
-BUSES = (Bus.IDE, Bus.VIRTIO)
+_BUSES = (Bus.IDE, Bus.VIRTIO)
 """Buses that SeaBIOS drives on the machine `pc`."""
 
 _BOOT_SECONDS = 30.0
 _ANSWER_SECONDS = 30.0
 _BOOTED, _WRITTEN = b"R", b"K"
 
-# Loaded at 0x7c00. Protocol on the first serial port: 'R' once booted; then takes 40 bytes (the
+# Loaded at 0x7c00. Protocol on the first serial port: 'R' once booted; then it takes 40 bytes (the
 # sector's number, and the record of 32 bytes that fills it), writes, answers 'K' or 'E'.
 _CODE = (
     "fa 31c0 8ed8 8ec0 8ed0 bc007c fb fc"  # ds = es = ss = 0; sp = 0x7c00
@@ -74,71 +74,79 @@ def boot_argv(boot: Path, serial: int, disk: Disk) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def bus_refusal(bus: Bus) -> PlanError | None:
+    """Why the boot sector cannot use a bus; None when it can."""
+    if bus in _BUSES:
+        return None
+    return PlanError(
+        f"the boot sector works on {' and '.join(_BUSES)}, not on {bus}",
+        hint="write one of them as the bus",
+    )
+
+
 @dataclass(slots=True)
 class BootSectorDisk:
-    """A `PromisingDisk` of which one sector is written at a time, and that is never flushed."""
+    """A `ClientDisk` that writes one sector at a time and never flushes."""
 
     line: socket.socket
     _requests: int = 0
 
     @property
     def seen(self) -> Mapping[str, str]:
-        """See `PromisingDisk.seen`; real mode has nothing to read it with."""
+        """Nothing: the boot sector cannot read properties back."""
         return {}
 
     def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
-        """See `PromisingDisk.write`; the BIOS knows no FUA, and `count` must be 1."""
+        """Sends a write; the BIOS has no FUA, and `count` must be 1."""
         if fua or count != 1:
             raise PlanError("a boot sector writes one sector at a time, without FUA")
         record = make_records(np.array([first], dtype=np.int64), version).tobytes()
         try:
             self.line.sendall(first.to_bytes(8, "little") + record)
         except OSError as error:
-            raise _gone("the BIOS", error) from error
+            raise _line_lost("the BIOS", error) from error
         self._requests += 1
         return self._requests
 
     def flush(self) -> int:
-        """There is no such call."""
-        raise PlanError("a boot sector never flushes", hint="ask with --client never")
+        """Raises PlanError: the BIOS has no such call."""
+        raise PlanError("a boot sector never flushes", hint="choose --client never")
 
     def await_one(self) -> int:
-        """See `PromisingDisk.await_one`."""
-        said = _byte(self.line, _ANSWER_SECONDS, "the BIOS")
-        if said != _WRITTEN:
-            raise GuestError(f"the BIOS could not write (it answered {said!r})")
+        """Waits for an answer. Raises GuestError when the write failed."""
+        answer = _receive_byte(self.line, _ANSWER_SECONDS, "the BIOS")
+        if answer != _WRITTEN:
+            raise GuestError(f"the BIOS could not write (it answered {answer!r})")
         return self._requests
 
 
-def _byte(line: socket.socket, seconds: float, who: str) -> bytes:
+def _receive_byte(line: socket.socket, seconds: float, sender: str) -> bytes:
     readable, _, _ = select.select([line], [], [], seconds)
     if not readable:
-        raise GuestError(f"{who} did not answer within {seconds:.0f} s")
+        raise GuestError(f"{sender} did not answer within {seconds:.0f} s")
     try:
-        said = line.recv(1)
+        byte = line.recv(1)
     except OSError as error:
-        raise _gone(who, error) from error
-    if not said:
-        raise _gone(who)
-    return said
+        raise _line_lost(sender, error) from error
+    if not byte:
+        raise _line_lost(sender)
+    return byte
 
 
-def _gone(who: str, met: OSError | None = None) -> GuestError:
-    why = "" if met is None else f": {met.strerror}"
+def _line_lost(sender: str, cause: OSError | None = None) -> GuestError:
+    reason = "" if cause is None else f": {cause.strerror}"
     return GuestError(
-        f"{who} was lost{why}",
-        hint="QEMU ended: `dmesg` says whether it was killed for want of memory",
+        f"the connection to {sender} was lost{reason}",
+        hint="QEMU ended: `dmesg` shows whether it was killed for lack of memory",
     )
 
 
 @contextmanager
 def boot_sector_disk(site: Site, disk: Disk) -> Iterator[BootSectorDisk]:
     """The disk in a booted guest. Raises PlanError for a bus that SeaBIOS does not drive."""
-    if disk.attachment.bus not in BUSES:
-        raise PlanError(
-            f"a boot sector is tried on {' and '.join(BUSES)}, not on {disk.attachment.bus}",
-            hint="write one of them as the bus",
-        )
+    refusal = bus_refusal(disk.attachment.bus)
+    if refusal is not None:
+        raise refusal
     boot = site.directory / f"{disk.serial}.boot"
     with ExitStack() as stack:
         stack.enter_context(site.tracked(Kind.FILE, boot))
@@ -151,10 +159,10 @@ def boot_sector_disk(site: Site, disk: Disk) -> Iterator[BootSectorDisk]:
         stack.enter_context(qemu_process(argv, (far,), errors))
         far.close()
         try:
-            said = _byte(near, _BOOT_SECONDS, "the boot sector")
+            greeting = _receive_byte(near, _BOOT_SECONDS, "the boot sector")
         except GuestError as error:
             error.add_note(errors.read_text(errors="replace")[-400:])
             raise
-        if said != _BOOTED:
-            raise GuestError(f"the boot sector said {said!r} instead of {_BOOTED!r}")
+        if greeting != _BOOTED:
+            raise GuestError(f"the boot sector sent {greeting!r} instead of {_BOOTED!r}")
         yield BootSectorDisk(near)

@@ -1,8 +1,8 @@
-"""dm-log-writes' format: what reached a disk, in order, so that any tool can replay it.
+"""The log of writes: what reached a disk, in order, in the format of dm-log-writes.
 
 The format is that of the Linux kernel, drivers/md/dm-log-writes.c: a superblock in the first
-sector, then for each entry one sector of header, followed by its data. A discard has no data; a
-mark has its text in the header's sector. All numbers are little-endian.
+sector, then one header sector for each entry, followed by its data. A discard has no data; a mark
+has its text in the header sector. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from pathlib import Path
 
 from vdisklab.errors import PowercutError
 from vdisklab.host.syscalls import write_whole
-
-SECTOR = 512
+from vdisklab.powercut.sectors import SECTOR
 
 _MAGIC = 0x6A736677736872
 _VERSION = 1
@@ -31,7 +30,7 @@ _PAGE = 4096
 
 
 class Flag(IntFlag):
-    """What an entry is; none of them: a write."""
+    """The kind of an entry; a plain write has none."""
 
     FLUSH = 1
     FUA = 2
@@ -45,10 +44,10 @@ class LogError(PowercutError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One thing that happened to the disk. `offset`, `length` and `data_at` count bytes.
+class LogEntry:
+    """One event. `offset`, `length` and `data_at` are in bytes.
 
-    `zeroes` tells that the data are a hole in the log: a range that was zeroed.
+    `zeroes`: the data are a hole in the log, which stands for a zeroed range.
     """
 
     offset: int
@@ -60,38 +59,27 @@ class Entry:
 
     @property
     def flushes(self) -> bool:
-        """Everything that completed before it is durable."""
+        """True when everything that completed before it is durable."""
         return Flag.FLUSH in self.flags
 
     @property
     def changes_disk(self) -> bool:
-        """It is a write or a discard, not a mere flush or mark."""
+        """True for a write or a discard, false for a mere flush or mark."""
         return self.length > 0 and Flag.MARK not in self.flags
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A whole log, without its data, which stay in the file."""
+    """The entries of a log; their data stay in the file."""
 
     path: Path
-    entries: tuple[Entry, ...]
-
-
-def superblock(count: int) -> bytes:
-    """The head of a log with so many entries."""
-    return _SUPER.pack(_MAGIC, _VERSION, count, SECTOR)
-
-
-def header(offset: int, length: int, flags: Flag) -> bytes:
-    """The sector before an entry's data."""
-    fixed = _HEADER.pack(offset // SECTOR, length // SECTOR, flags, 0)
-    return fixed.ljust(SECTOR, b"\0")
+    entries: tuple[LogEntry, ...]
 
 
 class LogWriter:
-    """Appends to a new log. The count of entries is true as soon as a method returns.
+    """Appends to a new log. The count in the superblock is correct whenever a method returns.
 
-    A method that raises OSError, for want of room, has appended nothing.
+    A method that raises OSError (no space) has appended nothing.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -103,19 +91,19 @@ class LogWriter:
 
     def write(self, offset: int, data: bytes) -> None:
         """Logs written bytes."""
-        self._append([header(offset, len(data), Flag(0)), data])
+        self._append([_header(offset, len(data), Flag(0)), data])
 
     def zero(self, offset: int, length: int) -> None:
-        """Logs written zeros; their data are a hole, which costs nothing and reads the same."""
-        self._append([header(offset, length, Flag(0))], hole=length)
+        """Logs written zeros; their data are a hole, which takes no space and reads the same."""
+        self._append([_header(offset, length, Flag(0))], hole=length)
 
     def discard(self, offset: int, length: int) -> None:
-        """Logs that a range was given back."""
-        self._append([header(offset, length, Flag.DISCARD)])
+        """Logs a discarded range."""
+        self._append([_header(offset, length, Flag.DISCARD)])
 
     def flush(self) -> None:
         """Logs that everything before is durable."""
-        self._append([header(0, 0, Flag.FLUSH)])
+        self._append([_header(0, 0, Flag.FLUSH)])
 
     def _append(self, parts: Sequence[bytes], *, hole: int = 0) -> None:
         end = self._end + sum(map(len, parts)) + hole
@@ -124,7 +112,7 @@ class LogWriter:
             if hole:
                 os.ftruncate(self._descriptor, end)
         except OSError:
-            # What was written of it would else be found in the hole of a later entry.
+            # A partly written entry would otherwise show up in the hole of a later one.
             os.ftruncate(self._descriptor, self._end)
             raise
         self._end = end
@@ -132,11 +120,16 @@ class LogWriter:
         self._set_count(self._count)
 
     def _set_count(self, count: int) -> None:
-        os.pwrite(self._descriptor, superblock(count), 0)
+        os.pwrite(self._descriptor, _SUPER.pack(_MAGIC, _VERSION, count, SECTOR), 0)
+
+
+def _header(offset: int, length: int, flags: Flag) -> bytes:
+    fixed = _HEADER.pack(offset // SECTOR, length // SECTOR, flags, 0)
+    return fixed.ljust(SECTOR, b"\0")
 
 
 class LogTail:
-    """How long a log is that somebody writes at this moment."""
+    """The end of a log that another process is writing."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -144,15 +137,15 @@ class LogTail:
     def position(self) -> int:
         """The number of entries now.
 
-        The server answers a request after its entry is counted. A position read after an
-        answer is therefore never too small: a promise is never believed to be older than it is.
+        The server acknowledges a request after counting its entry. A position read after an
+        acknowledgement is therefore never too small, so no promise is dated too early.
         """
         return int.from_bytes(os.pread(self._descriptor, 8, _COUNT_AT), "little")
 
 
 @contextmanager
 def open_tail(path: Path) -> Iterator[LogTail]:
-    """A log that is being written."""
+    """Opens a log that is being written."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield LogTail(descriptor)
@@ -161,7 +154,7 @@ def open_tail(path: Path) -> Iterator[LogTail]:
 
 
 def read_log(path: Path) -> Log:
-    """The entries of a log file. Raises LogError for a file that is none, or that ends too soon."""
+    """The entries of a log file. Raises LogError for another file, or a damaged or short one."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -172,81 +165,77 @@ def read_log(path: Path) -> Log:
         os.close(descriptor)
 
 
-def mark_text(log: Log, entry: Entry) -> str | None:
-    """The text of a mark, which stands behind the header's numbers; None for other entries."""
+def mark_text(log: Log, entry: LogEntry) -> str | None:
+    """The text of a mark, which follows the numbers of its header; None for other entries."""
     if Flag.MARK not in entry.flags:
         return None
-    with log.path.open("rb") as opened:
-        opened.seek(entry.header_at + _HEADER.size)
-        text = opened.read(entry.data_at - entry.header_at - _HEADER.size)
+    with log.path.open("rb") as file:
+        file.seek(entry.header_at + _HEADER.size)
+        text = file.read(entry.data_at - entry.header_at - _HEADER.size)
     return text.split(b"\0")[0].decode(errors="replace")
 
 
-def _entries(descriptor: int, path: Path) -> Iterator[Entry]:
+def _entries(descriptor: int, path: Path) -> Iterator[LogEntry]:
     count, sector = _read_super(descriptor, path)
     size = os.fstat(descriptor).st_size
     at = sector
     for number in range(count):
         head = os.pread(descriptor, _HEADER.size, at)
         if len(head) < _HEADER.size:
-            raise LogError(
-                f"the log {path} ends after {number} of {count} entries",
-                hint="the recording was cut short: record it again with --new",
-            )
+            raise _cut_short(f"the log {path} ends after {number} of {count} entries")
         first, sectors, bits, _ = _HEADER.unpack(head)
         if bits & ~sum(Flag) or max(first, sectors) > _MAX_SECTORS:
-            raise LogError(
-                f"entry {number} of the log {path} is damaged",
-                hint="the recording was cut short, or its disk is bad: record it again with --new",
-            )
+            raise _cut_short(f"entry {number} of the log {path} is damaged")
         flags = Flag(bits)
         length = sectors * sector
         data_at = at + sector
         stored = 0 if flags & (Flag.DISCARD | Flag.MARK) else length
         if data_at + stored > size:
-            raise LogError(
-                f"the log {path} ends in the data of entry {number} of {count}",
-                hint="the recording was cut short: record it again with --new",
-            )
+            raise _cut_short(f"the log {path} ends in the data of entry {number} of {count}")
         hole = bool(stored) and _is_hole(descriptor, data_at, stored)
-        yield Entry(first * sector, length, flags, data_at, hole, at)
+        yield LogEntry(first * sector, length, flags, data_at, hole, at)
         at = data_at + stored
 
 
+def _cut_short(message: str) -> LogError:
+    return LogError(
+        message, hint="the recording was cut short, or its disk is bad: record it again with --new"
+    )
+
+
 def _read_super(descriptor: int, path: Path) -> tuple[int, int]:
+    """The number of entries and the sector size."""
+    name_a_log = "name a log that dm-log-writes or vdisklab wrote"
     head = os.pread(descriptor, _SUPER.size, 0)
     if len(head) < _SUPER.size:
-        raise LogError(
-            f"{path} is too short for a log of writes",
-            hint="name a log that dm-log-writes or vdisklab wrote",
-        )
+        raise LogError(f"{path} is too short for a log of writes", hint=name_a_log)
     magic, version, count, sector = _SUPER.unpack(head)
     if magic != _MAGIC:
         raise LogError(
-            f"{path} is no log of writes: its first bytes are not dm-log-writes'",
-            hint="name a log that dm-log-writes or vdisklab wrote",
+            f"{path} is no log of writes: it does not begin with dm-log-writes' magic",
+            hint=name_a_log,
         )
     if version != _VERSION or sector < SECTOR or sector & (sector - 1) or sector > 1 << 16:
         raise LogError(
-            f"{path} is a log of a version ({version}) or sector size that is not known",
-            hint="it was written by another version of dm-log-writes than the one that is read, 1",
+            f"{path} is a log of unknown version ({version}) or sector size ({sector})",
+            hint="only version 1 of dm-log-writes' format is known",
         )
     return count, sector
 
 
 def _is_hole(descriptor: int, at: int, length: int) -> bool:
-    """True when nothing is stored there (lseek(2), SEEK_DATA) but zeros at the two ends.
+    """True when the range stores nothing (lseek(2), SEEK_DATA) except zeros at its two ends.
 
-    Files are stored by pages, and the ends share theirs with the headers before and after.
+    Files are stored in pages; the first and last one are shared with the headers around the data.
     """
     first, last = -(-at // _PAGE) * _PAGE, (at + length) // _PAGE * _PAGE
     if first >= last:
-        return False  # too short to be worth it
+        return False  # less than a page: treat it as data
     try:
         if os.lseek(descriptor, first, os.SEEK_DATA) < last:
             return False
     except OSError as error:
-        if error.errno != errno.ENXIO:  # ENXIO: no data up to the file's end
+        if error.errno != errno.ENXIO:  # ENXIO: no data up to the end of the file
             raise
     ends = os.pread(descriptor, first - at, at) + os.pread(descriptor, at + length - last, last)
     return not any(ends)

@@ -1,0 +1,249 @@
+"""A real program as the client: SQLite in a guest, and whether its transactions survive a cut.
+
+The database lies on the guest's ext4 on the path's disk. Each transaction is acknowledged to the
+host when COMMIT has returned. Transaction v inserts row v, whose content follows from v, and writes
+v to a second table, so half a transaction is visible.
+
+After a cut, the disk is read out of its image into a file, mounted as the guest would at its next
+boot (which replays the guest's journal), and opened with SQLite (which replays its own).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vdisklab.errors import GuestError
+from vdisklab.guest.machine import Machine
+from vdisklab.host.ledger import Kind
+from vdisklab.host.syscalls import attach_loop, detach_loop, mount, write_whole
+from vdisklab.powercut.clients.guest_programs import GuestProgram, guest_program, guest_script
+from vdisklab.powercut.judging.outcomes import FutureVersionError, StateOutcome
+from vdisklab.powercut.judging.recovery import unmount_state
+from vdisklab.powercut.recording.trace import ClientKind, Trace
+from vdisklab.powercut.sectors import Bytes
+from vdisklab.storage.site import Site
+
+DATABASE = "promises.db"
+"""The file's name in the guest's file system."""
+
+_SHELL = "/usr/bin/sh"
+_SQLITE = "/usr/bin/sqlite3"
+_FILESYSTEM = "ext4"
+_MOUNTPOINT = "/mnt"
+_PREPARE_SECONDS = 60.0
+_ANSWER_SECONDS = 60.0
+_LEVELS = {"FULL": "2", "EXTRA": "3"}  # https://sqlite.org/pragma.html#pragma_synchronous
+_CHECKPOINT_PAGES = 20
+_PAYLOAD = 1500
+
+_MODES = {
+    ClientKind.SQLITE_WAL: ("wal", "FULL"),
+    ClientKind.SQLITE_DELETE: ("delete", "FULL"),
+    # FULL does not sync the directory after removing the journal, which is the commit.
+    ClientKind.SQLITE_EXTRA: ("delete", "EXTRA"),
+}
+
+
+def payload(version: int) -> str:
+    """The content of row `version`: a good third of a page, so some transactions need several."""
+    return (f"{version}." * _PAYLOAD)[:_PAYLOAD]
+
+
+def transaction(version: int) -> str:
+    """The SQL of one transaction; its last statement answers when COMMIT has returned."""
+    return (
+        f"BEGIN IMMEDIATE; INSERT INTO promise VALUES ({version}, '{payload(version)}'); "  # noqa: S608 - numbers
+        f"UPDATE newest SET version = {version}; COMMIT; SELECT 'done {version}';\n"
+    )
+
+
+@dataclass(slots=True)
+class GuestDatabase:
+    """A `ClientDisk` of which each write is one transaction, in a place that SQLite chooses."""
+
+    program: GuestProgram
+    seen: dict[str, str]
+    _pending: list[int] = field(default_factory=list)
+    _received: bytearray = field(default_factory=bytearray)
+
+    def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
+        """Begins and commits transaction `version`."""
+        del first, count, fua
+        self._send(transaction(version))
+        self._pending.append(version)
+        return version
+
+    def flush(self) -> int:
+        """Raises GuestError: SQLite decides itself when to flush."""
+        raise GuestError("a database is not flushed by its client")
+
+    def await_one(self) -> int:
+        """Waits for a commit."""
+        version = self._pending.pop(0)
+        self._expect(f"done {version}")
+        return version
+
+    def prepare(self, mode: str, level: str) -> None:
+        """Sets the journal mode and the synchronous level, reads both back, makes the tables."""
+        self._send(f"PRAGMA journal_mode={mode};\n")
+        self._expect(mode)
+        self._send(f"PRAGMA synchronous={level}; PRAGMA synchronous;\n")
+        self._expect(_LEVELS[level])
+        if mode == "wal":
+            self._send(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES};\n")
+            self._expect(str(_CHECKPOINT_PAGES))
+        self._send(
+            "CREATE TABLE promise (version INTEGER PRIMARY KEY, payload TEXT NOT NULL); "
+            "CREATE TABLE newest (version INTEGER); INSERT INTO newest VALUES (0); "
+            "SELECT 'ready';\n"
+        )
+        self._expect("ready")
+        self.seen |= {"guest.sqlite.journal_mode": mode, "guest.sqlite.synchronous": level}
+
+    def quit(self) -> None:
+        """Ends the program in the guest."""
+        self._send(".quit\n")
+
+    def _send(self, statement: str) -> None:
+        self.program.send(statement.encode())
+
+    def _expect(self, answer: str) -> None:
+        while b"\n" not in self._received:
+            self._received += self.program.receive(4096, _ANSWER_SECONDS)
+        line, _, rest = self._received.partition(b"\n")
+        self._received = bytearray(rest)
+        if line != answer.encode():
+            raise GuestError(f"SQLite answered {line!r} instead of {answer!r}")
+
+
+@contextmanager
+def database_in_guest(
+    machine: Machine, device: str, seen: Mapping[str, str], name: str, kind: ClientKind
+) -> Iterator[GuestDatabase]:
+    """A new database on a new ext4 on the guest's disk `device`, synced when the context opens.
+
+    `name` must be unique on this host. Raises GuestError and WorkloadError.
+    """
+    agent = machine.agent
+    agent.run(("/usr/sbin/mkfs.ext4", "-q", "-F", device), timeout=_PREPARE_SECONDS)
+    mount_command = ("/usr/bin/mount", "-t", _FILESYSTEM, device, _MOUNTPOINT)
+    agent.run(mount_command, timeout=_PREPARE_SECONDS)
+    version = agent.run((_SQLITE, "--version"), timeout=_PREPARE_SECONDS).stdout.split()[0]
+    argv = (
+        _SHELL, "-c", guest_script("database.sh"), "database", name, f"{_MOUNTPOINT}/{DATABASE}",
+    )  # fmt: skip
+    with guest_program(machine, name, argv, "SQLite") as program:
+        database = GuestDatabase(program, {**seen, "guest.sqlite": version})
+        database.prepare(*_MODES[kind])
+        agent.run(("/usr/bin/sync",), timeout=_PREPARE_SECONDS)
+        yield database
+        database.quit()
+    agent.run(("/usr/bin/umount", _MOUNTPOINT), timeout=_PREPARE_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class DueTransactions:
+    """The number of the last promised transaction, and of the last one that may be there."""
+
+    promised: int
+    newest: int
+
+
+def due_transactions(trace: Trace, position: int) -> DueTransactions:
+    """The transactions due after a cut at a log position; 0 stands for none."""
+    promised = (
+        w.version for w in trace.writes if w.promised is not None and w.promised <= position
+    )
+    newest = (w.version for w in trace.writes if w.submitted <= position)
+    return DueTransactions(max(promised, default=0), max(newest, default=0))
+
+
+def judge_database(file: Path, first: int, due: DueTransactions) -> tuple[StateOutcome, str]:
+    """The outcome of a database whose transactions are numbered from `first`.
+
+    Opening it makes SQLite recover it, which writes. Raises FutureVersionError.
+    """
+    if not file.is_file():
+        return StateOutcome.LOST, "the database's file is missing"
+    try:
+        uri = f"{file.absolute().as_uri()}?mode=rw"
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as database:
+            (integrity,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+            if integrity != "ok":
+                return StateOutcome.DATABASE, f"integrity_check: {integrity}"
+            rows = dict(database.execute("SELECT version, payload FROM promise"))
+            (newest,) = database.execute("SELECT version FROM newest").fetchone()
+    except sqlite3.Error as error:
+        return StateOutcome.DATABASE, f"SQLite: {error}"
+    return _compare(rows, newest, first, due)
+
+
+def _compare(
+    rows: dict[int, str], newest: int, first: int, due: DueTransactions
+) -> tuple[StateOutcome, str]:
+    last = max(rows, default=0)
+    if last > due.newest:
+        raise FutureVersionError(f"the database holds transaction {last} before it was begun")
+    if last < due.promised:
+        return StateOutcome.LOST, (
+            f"transaction {due.promised} was promised, and the last in the database is {last}"
+        )
+    missing = [version for version in range(first, last + 1) if version not in rows]
+    if missing:
+        return StateOutcome.LOST, f"transaction {missing[0]} is missing, and {last} is there"
+    if newest != last:
+        return StateOutcome.TORN, f"half of transaction {max(newest, last)} is in the database"
+    wrong = [version for version, content in rows.items() if content != payload(version)]
+    if wrong:
+        return StateOutcome.GARBAGE, f"row {wrong[0]} holds other than was written"
+    return StateOutcome.KEPT, ""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestFileSystem:
+    """A file for the content of a guest's disk, and where that is mounted on the host."""
+
+    file: Path
+    mountpoint: Path
+
+    def judge(self, content: Bytes, first: int, due: DueTransactions) -> tuple[StateOutcome, str]:
+        """The outcome of the database on a guest's disk with that content."""
+        descriptor = os.open(self.file, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        try:
+            write_whole(descriptor, [content.tobytes()], 0)
+        finally:
+            os.close(descriptor)
+        device = attach_loop(self.file)
+        try:
+            try:
+                mount(device, self.mountpoint, _FILESYSTEM)
+            except OSError as error:
+                return StateOutcome.UNMOUNTABLE, f"the guest's file system: {error.strerror}"
+            try:
+                return judge_database(self.mountpoint / DATABASE, first, due)
+            finally:
+                unmount_state(self.mountpoint)
+        finally:
+            detach_loop(device)
+
+
+@contextmanager
+def guest_file_system(site: Site) -> Iterator[GuestFileSystem]:
+    """A file and a mount point in the site's directory, which is in memory."""
+    file, mountpoint = site.directory / "guest.disk", site.directory / "guest"
+    with (
+        site.tracked(Kind.DIRECTORY, mountpoint),
+        site.tracked(Kind.LOOP, file),
+        site.tracked(Kind.MOUNT, mountpoint),
+    ):
+        mountpoint.mkdir()
+        file.touch()
+        try:
+            yield GuestFileSystem(file, mountpoint)
+        finally:
+            os.truncate(file, 0)

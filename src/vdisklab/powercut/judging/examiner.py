@@ -1,0 +1,290 @@
+"""Judges the states of one recording: build, mount (which replays the journal), read, compare.
+
+The kernel does here what it does at the next boot. No process is started for a state: loop devices
+and mounts are system calls, raw and qcow2 images are read directly, and one QEMU storage daemon
+serves all states for the post-recovery writes.
+
+Those writes are a test of their own: QEMU opens the image for writing, and the guest goes on.
+Reading a recovered image shows what is on the disk; damaged metadata of an image format shows only
+when QEMU repairs it, allocates clusters again, and overwrites clusters that it took for free.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from vdisklab.errors import PowercutError
+from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.host.ledger import Kind
+from vdisklab.host.syscalls import attach_loop, detach_loop
+from vdisklab.path.disk_path import Attachment
+from vdisklab.path.segments import CacheMode
+from vdisklab.powercut.clients.nbd import NbdDisk, RestartingDaemon
+from vdisklab.powercut.clients.sqlite import GuestFileSystem, due_transactions, guest_file_system
+from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Cut, Epoch, epochs_between
+from vdisklab.powercut.cutting.rebuild import Rebuilder, open_rebuilder
+from vdisklab.powercut.judging.image_reader import (
+    PARSED_FORMATS,
+    BadImageError,
+    ImageSectors,
+    read_image,
+)
+from vdisklab.powercut.judging.outcomes import (
+    DueVersions,
+    Expectation,
+    JudgedState,
+    StateOutcome,
+    broken_promise,
+)
+from vdisklab.powercut.judging.recovery import Recovery, open_recovery
+from vdisklab.powercut.recording.recordings import Recording
+from vdisklab.powercut.recording.trace import FIRST_VERSION, Trace
+from vdisklab.powercut.recording.write_log import read_log
+from vdisklab.powercut.sectors import SECTOR, Bytes, Numbers, extents_of, read_versions
+from vdisklab.storage.site import Site
+
+_LATER_WRITES = 48
+_LATER_SECTORS = 8
+_LATER_VERSION = 1 << 40
+"""Larger than any version of a recorded run."""
+_LATER_SEED = 1
+_BRIDGE = 128
+_SERIAL = "afterlife"
+
+Finding = tuple[StateOutcome, str]
+"""An outcome and its detail."""
+
+_KEPT: Finding = (StateOutcome.KEPT, "")
+
+
+@dataclass(slots=True)
+class StageTimes:
+    """Seconds of each stage of one state."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    _last: float = field(default_factory=time.perf_counter)
+
+    def done(self, stage: str) -> None:
+        """Adds the time since the last call to this stage."""
+        now = time.perf_counter()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
+        self._last = now
+
+
+@dataclass(slots=True)
+class Examiner:
+    """Judges one recording's states, one after another."""
+
+    trace: Trace
+    epochs: Sequence[Epoch]
+    expectation: Expectation
+    rebuilder: Rebuilder
+    recovery: Recovery
+    daemon: RestartingDaemon | None
+    guest: GuestFileSystem | None = None
+
+    def judge(self, cut: Cut, *, write_after: bool = False) -> JudgedState:
+        """Judges the state of a cut.
+
+        Raises FutureVersionError, and DirtyHostError when a state cannot be unmounted.
+        """
+        times = StageTimes()
+        epoch = self.epoch(cut)
+        state = self.rebuilder.build(epoch, cut)
+        times.done("build")
+        device = attach_loop(state)
+        times.done("loop")
+        try:
+            judged = self._judge_device(device, cut, times, write_after=write_after)
+        finally:
+            detach_loop(device)
+            self.recovery.forget()
+            times.done("loop")
+        self.rebuilder.require_room()
+        return judged
+
+    def epoch(self, cut: Cut) -> Epoch:
+        """The epoch of a cut. Raises PowercutError when the recording has none."""
+        if cut.epoch >= len(self.epochs) or cut.kept | cut.torn > self.epochs[cut.epoch].all:
+            raise PowercutError(
+                f"the recording has no case {cut}",
+                hint="name a case as `vdisklab powercut` printed it: RECORDING/CUT",
+            )
+        return self.epochs[cut.epoch]
+
+    def _judge_device(
+        self, device: str, cut: Cut, times: StageTimes, *, write_after: bool
+    ) -> JudgedState:
+        repaired = False
+        refusal = self.recovery.recover(device)
+        if refusal is not None and cut.torn and cut.unit < TEAR_BYTES:
+            repaired = self.recovery.repair(device)
+            times.done("repair")
+            refusal = self.recovery.recover(device)
+        times.done("mount")
+        if refusal is not None:
+            return JudgedState(
+                str(cut), StateOutcome.UNMOUNTABLE, refusal,
+                repaired=repaired, seconds=times.seconds,
+            )  # fmt: skip
+        try:
+            return self._judge_files(cut, times, write_after=write_after, repaired=repaired)
+        finally:
+            self.recovery.release()
+            times.done("unmount")
+
+    def _judge_files(
+        self, cut: Cut, times: StageTimes, *, write_after: bool, repaired: bool
+    ) -> JudgedState:
+        image = self.recovery.files() / self.trace.image
+        try:
+            sectors = self._read(image)
+        except (OSError, BadImageError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            times.done("read")
+            return JudgedState(
+                str(cut), StateOutcome.UNREADABLE, f"the image: {reason}",
+                repaired=repaired, seconds=times.seconds,
+            )  # fmt: skip
+        times.done("read")
+        position = self.epoch(cut).end
+        due = self.expectation.at(position)
+        if self.guest is None:
+            outcome, detail = self._compare(sectors, due)
+        else:
+            outcome, detail = self._judge_database(self.guest, sectors, position)
+        times.done("verify")
+        writes = (write_after or sectors.dirty) and self.guest is None
+        written_after = False
+        if writes and self.daemon is not None:
+            written_after = True
+            if outcome is StateOutcome.KEPT:
+                outcome, detail = self._write_after_recovery(self.daemon, image, due)
+                times.done("afterlife")
+        return JudgedState(
+            str(cut), outcome, detail, sectors.leaked, repaired, written_after, times.seconds
+        )
+
+    def _read(self, image: Path) -> ImageSectors:
+        """The sectors to judge: read directly where the format is known, otherwise by QEMU."""
+        if self.guest is None:
+            numbers = self.expectation.sectors
+        else:  # the whole disk: it holds a file system
+            numbers = np.arange(self.trace.image_size // SECTOR, dtype=np.int64)
+        if self.trace.image_format in PARSED_FORMATS:
+            return read_image(image, self.trace.image_format, numbers)
+        if self.daemon is None:
+            raise PowercutError(f"{self.trace.image_format} is read by QEMU, which was not started")
+        os.stat(image)  # noqa: PTH116 - a missing file is the state's fault, not QEMU's
+        return self.daemon.with_disk(
+            self._writable(image), lambda disk: ImageSectors(_read_through(disk, numbers))
+        )
+
+    def _judge_database(
+        self, guest: GuestFileSystem, sectors: ImageSectors, position: int
+    ) -> Finding:
+        if sectors.problems:
+            return StateOutcome.DAMAGED, "; ".join(sectors.problems)
+        return guest.judge(sectors.content, FIRST_VERSION, due_transactions(self.trace, position))
+
+    def _compare(self, sectors: ImageSectors, due: DueVersions) -> Finding:
+        versions = read_versions(sectors.content, self.expectation.sectors)
+        broken = broken_promise(self.expectation.sectors, versions, due)
+        if broken is not None:
+            return broken.outcome, str(broken)
+        if sectors.problems:
+            return StateOutcome.DAMAGED, "; ".join(sectors.problems)
+        return _KEPT
+
+    def _write_after_recovery(
+        self, daemon: RestartingDaemon, image: Path, due: DueVersions
+    ) -> Finding:
+        """Writes to the image through QEMU, then reads everything old and new back."""
+        size = self.trace.image_size
+        promised = dict(zip(self.expectation.sectors.tolist(), due.promised.tolist(), strict=True))
+        try:
+            problem = daemon.with_disk(
+                self._writable(image), lambda disk: _write_and_compare(disk, size, promised)
+            )
+        except BadImageError as error:
+            problem = str(error)
+        return _KEPT if problem is None else (StateOutcome.CORRUPT_LATER, problem)
+
+    def _writable(self, image: Path) -> Disk:
+        """The image as QEMU opens it at the guest's next boot: for writing."""
+        return Disk(
+            _SERIAL, self.trace.image_size, str(image), False, self.trace.image_format,
+            CacheMode.WRITEBACK, Attachment(),
+        )  # fmt: skip
+
+
+def _write_and_compare(disk: NbdDisk, size: int, promised: dict[int, int]) -> str | None:
+    """The sectors lost after new writes, as a sentence; `promised` are the least old versions."""
+    rng = random.Random(_LATER_SEED)  # noqa: S311 - reproducible, not secret
+    new: dict[int, int] = {}
+    for number in range(_LATER_WRITES):
+        first = rng.randrange(size // SECTOR // _LATER_SECTORS) * _LATER_SECTORS
+        version = _LATER_VERSION + number
+        disk.write(first, _LATER_SECTORS, version, fua=False)
+        disk.await_one()
+        new |= dict.fromkeys(range(first, first + _LATER_SECTORS), version)
+    disk.client.sync()
+    numbers = np.array(sorted(promised | new), dtype=np.int64)
+    versions = read_versions(_read_through(disk, numbers), numbers)
+    lost = [
+        (number, version)
+        for number, version in zip(numbers.tolist(), versions.tolist(), strict=True)
+        if (version != new[number] if number in new else version < promised[number])
+    ]
+    if not lost:
+        return None
+    number, version = lost[0]
+    kind = "new" if number in new else "old"
+    return (
+        f"{len(lost)} sectors are lost after QEMU went on with the image; {kind} sector {number} "
+        f"was promised to hold version {new.get(number, promised.get(number))} and holds {version}"
+    )
+
+
+def _read_through(disk: NbdDisk, numbers: Numbers) -> Bytes:
+    """The sectors with these sorted numbers, read by QEMU. Raises GuestError."""
+    sectors = np.zeros((len(numbers), SECTOR), dtype=np.uint8)
+    for extent in extents_of(numbers, _BRIDGE):
+        raw = disk.client.read(extent.first * SECTOR, extent.count * SECTOR)
+        rows = np.frombuffer(raw, dtype=np.uint8).reshape(-1, SECTOR)
+        begin, end = np.searchsorted(numbers, (extent.first, extent.first + extent.count))
+        sectors[begin:end] = rows[numbers[begin:end] - extent.first]
+    return sectors.reshape(-1)
+
+
+@contextmanager
+def open_examiner(
+    site: Site, recording: Recording, daemon: RestartingDaemon | None, *, sharers: int = 1
+) -> Iterator[Examiner]:
+    """An examiner of a recording, with its files in the site's directory, which is in memory.
+
+    `sharers` is the number of examiners in the same memory. Raises PowercutError when log and trace
+    do not belong together.
+    """
+    trace = recording.trace
+    log = read_log(recording.log)
+    epochs = epochs_between(log.entries, trace.begin, trace.end)
+    if trace.writes and max(w.first + w.count for w in trace.writes) * SECTOR > trace.image_size:
+        raise PowercutError("the recording is damaged: it writes behind the end of its disk")
+    if any(entry.offset + entry.length > trace.disk_size for entry in log.entries):
+        raise PowercutError("the recording is damaged: its log is of a larger disk")
+    with (
+        guest_file_system(site) if trace.client.is_database else nullcontext() as guest,
+        open_rebuilder(site.directory, log, trace.disk_size, sharers=sharers) as rebuilder,
+        site.tracked(Kind.LOOP, rebuilder.state_file),
+        open_recovery(site, trace) as recovery,
+    ):
+        yield Examiner(trace, epochs, Expectation(trace), rebuilder, recovery, daemon, guest)

@@ -1,0 +1,234 @@
+"""What power cuts come to: promises compared with what is there, one state, and a whole run. Pure.
+
+The values of `StateOutcome` are stored with verdicts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from vdisklab.errors import PowercutError
+from vdisklab.path.durability import Cuts
+from vdisklab.powercut.recording.trace import FILLED, Trace
+from vdisklab.powercut.sectors import NoVersion, Numbers
+
+
+class StateOutcome(StrEnum):
+    """The outcome of one state, best first."""
+
+    KEPT = "kept"
+    LOST = "lost"
+    TORN = "torn"
+    GARBAGE = "garbage"
+    DAMAGED = "image damaged"
+    DATABASE = "database corrupt"
+    CORRUPT_LATER = "corrupt in the afterlife"
+    UNREADABLE = "image unreadable"
+    UNMOUNTABLE = "file system unmountable"
+
+    @property
+    def is_loss(self) -> bool:
+        """True when a promise was broken."""
+        return self is not StateOutcome.KEPT
+
+
+class FutureVersionError(PowercutError):
+    """A state holds data that were written only after its cut: a bug of vdisklab, not of a disk."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message, hint="this is a bug in vdisklab; please report it with the recording"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DueVersions:
+    """For each written sector: the promised version, and the newest that can be there."""
+
+    promised: Numbers
+    newest: Numbers
+
+
+@dataclass(slots=True)
+class Expectation:
+    """The versions due in each written sector, by log position."""
+
+    trace: Trace
+    sectors: Numbers = field(init=False)
+    _known: dict[int, DueVersions] = field(init=False, default_factory=dict)
+    _slices: list[slice] = field(init=False)
+
+    def __post_init__(self) -> None:
+        ranges = [np.arange(w.first, w.first + w.count) for w in self.trace.writes]
+        self.sectors = np.unique(np.concatenate(ranges)) if ranges else np.zeros(0, np.int64)
+        starts = np.searchsorted(self.sectors, [w.first for w in self.trace.writes])
+        self._slices = [
+            slice(int(start), int(start) + write.count)
+            for start, write in zip(starts, self.trace.writes, strict=True)
+        ]
+
+    def at(self, position: int) -> DueVersions:
+        """The versions that must and may be there after a cut at a log position."""
+        if position not in self._known:
+            self._known[position] = self._work_out(position)
+        return self._known[position]
+
+    def _work_out(self, position: int) -> DueVersions:
+        start = FILLED if self.trace.filled else int(NoVersion.EMPTY)
+        promised = np.full(len(self.sectors), start, dtype=np.int64)
+        newest = promised.copy()
+        for write, sectors in zip(self.trace.writes, self._slices, strict=True):
+            if write.submitted <= position:
+                newest[sectors] = write.version
+            if write.promised is not None and write.promised <= position:
+                np.maximum(promised[sectors], write.version, out=promised[sectors])
+        return DueVersions(promised, newest)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenPromise:
+    """How many sectors of a state are wrong in one way; `sector` is the first of them."""
+
+    outcome: StateOutcome
+    count: int
+    sector: int
+    promised: int
+    actual: int
+
+    def __str__(self) -> str:
+        no_version = {
+            NoVersion.EMPTY: "nothing",
+            NoVersion.GARBAGE: "garbage",
+            NoVersion.TORN: "a torn sector",
+        }
+        wrong = self.actual <= 0
+        held = no_version[NoVersion(self.actual)] if wrong else f"version {self.actual}"
+        return (
+            f"{self.count} sectors {self.outcome}; sector {self.sector} "
+            f"was promised to hold version {self.promised} and holds {held}"
+        )
+
+
+def broken_promise(sectors: Numbers, versions: Numbers, due: DueVersions) -> BrokenPromise | None:
+    """The worst kind of broken promise; None when every promise is kept.
+
+    Raises FutureVersionError.
+    """
+    future = versions > due.newest
+    if future.any():
+        at = int(np.argmax(future))
+        raise FutureVersionError(
+            f"sector {sectors[at]} holds version {versions[at]} before it was written"
+        )
+    for outcome, wrong in (
+        (StateOutcome.GARBAGE, versions == NoVersion.GARBAGE),
+        (StateOutcome.TORN, versions == NoVersion.TORN),
+        (StateOutcome.LOST, (versions >= 0) & (versions < due.promised)),
+    ):
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            return BrokenPromise(
+                outcome,
+                int(wrong.sum()),
+                int(sectors[at]),
+                int(due.promised[at]),
+                int(versions[at]),
+            )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedState:
+    """One judged state. `leaked` counts qcow2 clusters, which may leak without any loss.
+
+    `repaired`: fsck was run; `written_after`: QEMU wrote to the image after the recovery.
+    """
+
+    cut: str
+    outcome: StateOutcome
+    detail: str = ""
+    leaked: int = 0
+    repaired: bool = False
+    written_after: bool = False
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunVerdict:
+    """The verdict on one recording. `counterexample` is the first state that broke a promise."""
+
+    outcomes: Mapping[StateOutcome, int]
+    states: int
+    possible: int
+    exhaustive: bool
+    promises: int
+    counterexample: JudgedState | None
+    leaked_states: int
+    repaired_states: int
+    post_recovery_states: int
+
+    @property
+    def survives(self) -> bool | None:
+        """Whether no promise was broken; None when nothing was judged, or nothing promised."""
+        if self.counterexample is not None:
+            return False
+        return True if self.states and self.promises else None
+
+    @property
+    def losses(self) -> int:
+        """The number of states that broke a promise."""
+        return sum(count for outcome, count in self.outcomes.items() if outcome.is_loss)
+
+    @property
+    def loss_bound(self) -> float | None:
+        """Upper end of the 95 % interval for the share of bad states (see `Cuts.most_losing`).
+
+        None after a loss, and where every state was judged: nothing is left to estimate.
+        """
+        if self.survives is not True or self.exhaustive:
+            return None
+        return Cuts(self.states).most_losing
+
+    @property
+    def claim(self) -> str:
+        """The sentence that the verdict justifies."""
+        model = "everything before the last completed flush is durable, any subset of the rest is"
+        if self.survives is None:
+            return "nothing was promised in this run, so nothing can be said"
+        if self.survives is False:
+            return (
+                f"for this recorded run, {self.losses} of {self.states} power cuts break a promise"
+            )
+        if self.exhaustive:
+            return (
+                f"for this recorded run, under the model that {model}, no power cut breaks a "
+                f"promise: all {self.states} states were judged"
+            )
+        return (
+            f"for this recorded run, under the model that {model}, none of {self.states} power "
+            f"cuts of {self.possible} possible ones breaks a promise; at most "
+            f"{self.loss_bound:.2%} of them do (95 %)"
+        )
+
+
+def summarise(
+    states: Iterable[JudgedState], *, possible: int, exhaustive: bool, promises: int
+) -> RunVerdict:
+    """The verdict on states in the order in which they were selected."""
+    judged = tuple(states)
+    return RunVerdict(
+        outcomes=dict(Counter(state.outcome for state in judged)),
+        states=len(judged),
+        possible=possible,
+        exhaustive=exhaustive,
+        promises=promises,
+        counterexample=next((state for state in judged if state.outcome.is_loss), None),
+        leaked_states=sum(1 for state in judged if state.leaked),
+        repaired_states=sum(1 for state in judged if state.repaired),
+        post_recovery_states=sum(1 for state in judged if state.written_after),
+    )

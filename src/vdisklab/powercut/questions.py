@@ -1,0 +1,305 @@
+"""The questions of a campaign of power cuts, one for each path and client, and their verdicts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import sys
+import time
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from vdisklab.errors import DirtyHostError, PlanError, PowercutError, VdisklabError
+from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.segments import ImageFormat
+from vdisklab.powercut.clients.boot_sector import boot_sector_disk
+from vdisklab.powercut.clients.guests import DriverSetting
+from vdisklab.powercut.controls import ControlError
+from vdisklab.powercut.cutting.cuts import Sampling
+from vdisklab.powercut.judging.outcomes import FutureVersionError
+from vdisklab.powercut.judging.workers import HangError
+from vdisklab.powercut.recording.logged_disk import LoggedBy
+from vdisklab.powercut.recording.promises import ClientDisk, Load
+from vdisklab.powercut.recording.recordings import IMAGE_BYTES, Access, Recording, RunSpec
+from vdisklab.powercut.recording.trace import ClientKind, count_flushes, unrequested_flushes
+from vdisklab.powercut.recording.write_log import read_log
+from vdisklab.powercut.session import Examination, PowerCutSession
+from vdisklab.progress import Progress, Step
+from vdisklab.results.model import HostFacts
+from vdisklab.results.powercut import Counterexample, PowerCut
+
+_MOST_RECORDINGS = 3
+"""A run is recorded at most so often until no other program flushes the disk meanwhile."""
+
+_FATAL = (DirtyHostError, FutureVersionError, ControlError)
+
+
+class AccessKind(StrEnum):
+    """How the client reaches the disk."""
+
+    NBD = "nbd"
+    BOOT_SECTOR = "boot-sector"
+    GUEST = "guest"
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSettings:
+    """How each path is judged. `driver` is what a guest does to its disk's write cache first."""
+
+    size: int = IMAGE_BYTES
+    writes: int = 80
+    flush_every: int = 4
+    depth: int = 1
+    seed: int = 1
+    direct_io: bool = True
+    post_recovery_states: int = 20
+    sampling: Sampling = field(default_factory=Sampling)
+    logged_by: LoggedBy = LoggedBy.FUSE
+    driver: DriverSetting = DriverSetting.AS_FOUND
+
+    def as_stored(self) -> dict[str, Any]:
+        """The settings under the keys that databases hold; fingerprints depend on them."""
+        return {
+            "size": self.size,
+            "writes": self.writes,
+            "flush_every": self.flush_every,
+            "depth": self.depth,
+            "seed": self.seed,
+            "direct_io": self.direct_io,
+            "afterlives": self.post_recovery_states,
+            "wanted": asdict(self.sampling),
+            "logged_by": self.logged_by.value,
+            "driver": self.driver.value,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Does this path keep what this kind of client was promised?"""
+
+    path: DiskPath
+    client: ClientKind
+    settings: QuestionSettings
+    access: AccessKind = AccessKind.NBD
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal questions, on any machine."""
+        parts = [
+            self.path.canonical, self.client.value, self.access.value, self.settings.as_stored(),
+        ]  # fmt: skip
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def load(self) -> Load:
+        """What the client does; a boot sector writes one sector after another."""
+        settings = self.settings
+        load = Load(
+            self.client, settings.writes, settings.flush_every, settings.depth, settings.seed
+        )
+        if self.access is AccessKind.BOOT_SECTOR:
+            return replace(load, depth=1, max_sectors=1)
+        return load
+
+    @property
+    def writes_may_flush(self) -> bool:
+        """Whether a write alone may cause a flush: without a write cache, and perhaps in a guest,
+        whose driver decides."""
+        return self.access is not AccessKind.NBD or not self.path.offers_write_cache
+
+
+def judge_questions(
+    session: PowerCutSession,
+    questions: Collection[Question],
+    host: HostFacts,
+    recordings: Path,
+    progress: Progress,
+) -> Iterator[PowerCut]:
+    """One verdict for each question as it comes; a failed one holds the reason.
+
+    The recording of a loss is kept below `recordings`, in a directory named by the verdict's id.
+    Raises DirtyHostError, FutureVersionError and ControlError: then no verdict is possible. When
+    the kernel hangs on a state, its verdict is the last before the DirtyHostError.
+    """
+    for number, question in enumerate(questions, start=1):
+        progress(Step(f"{number} of {len(questions)}: {question.path}, client {question.client}"))
+        verdict, hang = _judge(session, question, host, recordings)
+        yield verdict
+        if hang is not None:
+            raise hang
+
+
+def judge_question(
+    session: PowerCutSession, question: Question, host: HostFacts, recordings: Path
+) -> PowerCut:
+    """The verdict on one question; see `judge_questions`."""
+    return _judge(session, question, host, recordings)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The examination of a run, its flushes, and how often it was recorded.
+
+    `not_kept` is the reason why the recording of a loss could not be kept.
+    """
+
+    examination: Examination
+    flushes: int
+    unrequested: int
+    recordings: int
+    not_kept: str | None = None
+
+    @property
+    def disturbed(self) -> bool:
+        """True when other programs' flushes may have hidden a loss.
+
+        In so short a time only the client has a reason to flush below a raw image. With other
+        formats QEMU itself orders the metadata by flushes.
+        """
+        trace, verdict = self.examination.recording.trace, self.examination.verdict
+        raw = trace.image_format == ImageFormat.RAW
+        return raw and self.unrequested > 0 and verdict.survives is True
+
+    @property
+    def claim(self) -> str:
+        """The verdict's claim, with the flushes that may have helped."""
+        verdict = self.examination.verdict
+        if not (verdict.survives and self.unrequested):
+            return verdict.claim
+        return (
+            f"{verdict.claim}; {self.unrequested} of {self.flushes} flushes were not requested by "
+            "the client and may have helped"
+        )
+
+    def counterexample(self, name: str) -> Counterexample | None:
+        """The first state that broke a promise, and whether it cannot be replayed."""
+        state = self.examination.verdict.counterexample
+        if state is None:
+            return None
+        detail = "; ".join(filter(None, (state.detail, self.not_kept)))
+        return Counterexample(f"{name}/{state.cut}", state.outcome.value, detail)
+
+
+def _judge(
+    session: PowerCutSession, question: Question, host: HostFacts, recordings: Path
+) -> tuple[PowerCut, HangError | None]:
+    started, begun, name = datetime.now(UTC), time.monotonic(), secrets.token_hex(4)
+    answer: _Answer | None = None
+    failure: str | None = None
+    try:
+        answer = _record_and_examine(session, question, recordings / name)
+    except _FATAL:
+        raise
+    except VdisklabError as error:
+        failure = str(error)
+    blank = PowerCut(
+        id=name,
+        fingerprint=question.fingerprint,
+        path=question.path.canonical,
+        client=question.client.value,
+        access=question.access.value,
+        host=host,
+        started=started,
+        wall_seconds=time.monotonic() - begun,
+        settings=question.settings.as_stored(),
+        failure=failure,
+    )
+    if answer is None:
+        return blank, None
+    return _filled(blank, answer), answer.examination.hang
+
+
+def _filled(blank: PowerCut, answer: _Answer) -> PowerCut:
+    verdict = answer.examination.verdict
+    return replace(
+        blank,
+        survives=verdict.survives,
+        claim=answer.claim,
+        states=verdict.states,
+        possible=_as_float(verdict.possible),
+        exhaustive=verdict.exhaustive,
+        promises=verdict.promises,
+        flushes=answer.flushes,
+        leaked_states=verdict.leaked_states,
+        repaired_states=verdict.repaired_states,
+        afterlives=verdict.post_recovery_states,
+        outcomes={outcome.value: count for outcome, count in verdict.outcomes.items()},
+        seen={
+            **answer.examination.recording.trace.seen,
+            "flushes.unasked": str(answer.unrequested),
+            "recordings": str(answer.recordings),
+        },
+        counterexample=answer.counterexample(blank.id),
+    )
+
+
+def _as_float(count: int) -> float:
+    """The count, or the largest float where subsets of many writes are more."""
+    return float(count) if count.bit_length() < sys.float_info.max_exp else sys.float_info.max
+
+
+def _record_and_examine(session: PowerCutSession, question: Question, keep_in: Path) -> _Answer:
+    """Records and judges a run, again while another program's flushes disturb it."""
+    number = 0
+    while True:
+        number += 1
+        answer = _examine_once(session, question, keep_in, number)
+        if not answer.disturbed or number == _MOST_RECORDINGS:
+            return answer
+
+
+def _examine_once(
+    session: PowerCutSession, question: Question, keep_in: Path, number: int
+) -> _Answer:
+    settings = question.settings
+    spec = RunSpec(
+        question.path, question.load, question.access.value, settings.size,
+        direct_io=settings.direct_io, logged_by=settings.logged_by,
+    )  # fmt: skip
+    recording = session.record(spec, _access(session, question))
+    try:
+        entries = read_log(recording.log).entries
+        flushes = count_flushes(recording.trace, entries)
+        unrequested = unrequested_flushes(
+            recording.trace, entries, writes_flush=question.writes_may_flush
+        )
+        examination = session.examine(
+            recording, settings.sampling, post_recovery_states=settings.post_recovery_states
+        )
+        lost = examination.verdict.counterexample is not None
+        not_kept = _keep(recording, keep_in) if lost else None
+        return _Answer(examination, flushes, unrequested, number, not_kept)
+    finally:
+        recording.remove()
+
+
+def _keep(recording: Recording, directory: Path) -> str | None:
+    """Keeps a recording; the reason when that fails, since the verdict stands all the same."""
+    try:
+        recording.copy_to(directory)
+    except PowercutError as error:
+        return str(error)
+    return None
+
+
+def _access(session: PowerCutSession, question: Question) -> Access:
+    def guest(disk: Disk) -> AbstractContextManager[ClientDisk]:
+        assert session.guests is not None  # noqa: S101 - opened for questions that need a guest
+        return session.guests.open(disk, question.load, question.settings.driver)
+
+    if question.client.is_database and question.access is not AccessKind.GUEST:
+        raise PlanError("a database needs a guest to run in", hint="choose --access guest")
+    match question.access:
+        case AccessKind.BOOT_SECTOR:
+            return lambda disk: boot_sector_disk(session.site, disk)
+        case AccessKind.GUEST:
+            return guest
+        case AccessKind.NBD:
+            return session.over_nbd

@@ -1,0 +1,159 @@
+"""Drives a disk as a guest would, and notes which write was promised to be durable, and when."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from vdisklab.powercut.recording.trace import FIRST_VERSION, ClientKind, Write
+from vdisklab.powercut.sectors import Extent
+
+_SIZES = (1, 8, 8, 8, 8, 16, 64, 128)
+_ALIGNMENT = 8
+_HOT_SHARE = 16
+
+
+class ClientDisk(Protocol):
+    """The disk as a client reaches it: over NBD, in a guest, as a database, from a boot sector."""
+
+    @property
+    def seen(self) -> Mapping[str, str]:
+        """Properties of the disk that were read back."""
+
+    def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
+        """Sends a write of sectors of that version; returns the request's number."""
+
+    def flush(self) -> int:
+        """Sends a flush; returns the request's number."""
+
+    def await_one(self) -> int:
+        """Waits for an acknowledgement; returns the request's number."""
+
+
+class Tail(Protocol):
+    """The end of the log as a growing number; never too small when read after an answer."""
+
+    def position(self) -> int:
+        """The position now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the client does. `depth` requests are in flight; `seed` decides sizes and places."""
+
+    kind: ClientKind
+    writes: int = 80
+    flush_every: int = 4
+    depth: int = 1
+    seed: int = 1
+    max_sectors: int = 128
+
+
+def write_extents(load: Load, sectors: int) -> Iterator[Extent]:
+    """The extent of each write: mixed sizes, half of them in one sixteenth of the disk.
+
+    The hot area causes overwrites, the rest makes a growing image grow. A database chooses its own
+    places, so its extents are empty.
+    """
+    if load.kind.is_database:
+        yield from itertools.repeat(Extent(0, 0), load.writes)
+        return
+    rng = random.Random(load.seed)  # noqa: S311 - reproducible, not secret
+    slots = max(1, sectors // _ALIGNMENT)
+    for _ in range(load.writes):
+        size = min(rng.choice(_SIZES), load.max_sectors, sectors)
+        hot = rng.random() < 0.5
+        first = rng.randrange(max(1, slots // _HOT_SHARE) if hot else slots) * _ALIGNMENT
+        yield Extent(min(first, sectors - size), size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    """A flush in flight: the writes it covers, by index, and the position before it was sent."""
+
+    covered: tuple[int, ...]
+    submitted: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRun:
+    """All writes of a run; `flushes`: the positions before each was sent and after its answer."""
+
+    writes: tuple[Write, ...]
+    flushes: tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True)
+class _Recorder:
+    disk: ClientDisk
+    tail: Tail
+    load: Load
+    writes: list[Write] = field(default_factory=list)
+    flushes: list[tuple[int, int]] = field(default_factory=list)
+    writing: dict[int, int] = field(default_factory=dict)  # request -> index of its write
+    flushing: dict[int, _Flush] = field(default_factory=dict)  # request -> flush
+
+    def submit_write(self, extent: Extent) -> None:
+        """Sends one more write, but never over a sector that another write in flight covers."""
+        while self._is_blocked(extent):
+            self._take_answer()
+        version = FIRST_VERSION + len(self.writes)
+        submitted = self.tail.position()
+        fua = self.load.kind is ClientKind.FUA
+        request = self.disk.write(extent.first, extent.count, version, fua=fua)
+        self.writing[request] = len(self.writes)
+        self.writes.append(Write(version, extent.first, extent.count, submitted))
+
+    def submit_flush(self) -> None:
+        """Sends a flush; it promises the writes that were acknowledged before it was sent."""
+        if self.load.depth == 1:
+            self.drain()
+        covered = tuple(
+            index
+            for index, write in enumerate(self.writes)
+            if write.acked is not None and write.promised is None
+        )
+        submitted = self.tail.position()
+        self.flushing[self.disk.flush()] = _Flush(covered, submitted)
+        if self.load.depth == 1:
+            self.drain()
+
+    def drain(self) -> None:
+        """Waits for all answers."""
+        while self.writing or self.flushing:
+            self._take_answer()
+
+    def _take_answer(self) -> None:
+        """Waits for one answer. The position is read after it, so it is never too early."""
+        request = self.disk.await_one()
+        position = self.tail.position()
+        flush = self.flushing.pop(request, None)
+        if flush is not None:
+            self.flushes.append((flush.submitted, position))
+            for index in flush.covered:
+                if self.writes[index].promised is None:
+                    self.writes[index] = replace(self.writes[index], promised=position)
+            return
+        index = self.writing.pop(request)
+        promised = None if self.load.kind is ClientKind.FLUSHES else position
+        self.writes[index] = replace(self.writes[index], acked=position, promised=promised)
+
+    def _is_blocked(self, extent: Extent) -> bool:
+        if len(self.writing) + len(self.flushing) >= self.load.depth:
+            return True
+        in_flight = (self.writes[index] for index in self.writing.values())
+        return any(extent.overlaps(Extent(write.first, write.count)) for write in in_flight)
+
+
+def run_client(disk: ClientDisk, tail: Tail, load: Load, sectors: int) -> ClientRun:
+    """Runs the load to its end; every write in the result was acknowledged."""
+    recorder = _Recorder(disk, tail, load)
+    for number, extent in enumerate(write_extents(load, sectors), start=1):
+        recorder.submit_write(extent)
+        if load.kind is ClientKind.FLUSHES and number % load.flush_every == 0:
+            recorder.submit_flush()
+    recorder.drain()
+    return ClientRun(tuple(recorder.writes), tuple(recorder.flushes))

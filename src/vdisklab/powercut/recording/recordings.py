@@ -1,0 +1,284 @@
+"""Recordings: the stack is built on a logged disk, a client writes, log and trace are kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.errors import PlanError, PowercutError
+from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.host.syscalls import freeze_and_thaw, sync_filesystem, write_whole
+from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.segments import LayerKind
+from vdisklab.powercut.cutting.memory_files import stored_ranges
+from vdisklab.powercut.judging.recovery import POOL, RECOVERIES
+from vdisklab.powercut.recording.disk_server import HONEST, Lies
+from vdisklab.powercut.recording.logged_disk import (
+    LoggedBy,
+    LoggedDisk,
+    logged_disk,
+    mapped_disk,
+    resolve_marks,
+)
+from vdisklab.powercut.recording.promises import ClientDisk, Load, run_client
+from vdisklab.powercut.recording.trace import FILLED, Trace, trace_from_json, trace_to_json
+from vdisklab.powercut.recording.write_log import open_tail, read_log
+from vdisklab.powercut.sectors import SECTOR, make_sectors
+from vdisklab.storage.filesystem import wanted_mount_options
+from vdisklab.storage.image import ImageFile, image_file
+from vdisklab.storage.room import size_for
+from vdisklab.storage.site import Site
+from vdisklab.storage.stack import BUILDERS
+from vdisklab.storage.zfs import DATASET
+from vdisklab.units import MIB
+
+IMAGE_BYTES = 8 * MIB
+LOG_NAME, TRACE_NAME = "writes.log", "trace.json"
+
+_COPY_BYTES = 16 * MIB
+_SOURCE_SECTORS = 2048
+
+Access = Callable[[Disk], AbstractContextManager[ClientDisk]]
+"""Opens the disk for a client: over NBD, in a guest, from a boot sector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A recorded run: a directory on this machine with the log and the trace."""
+
+    directory: Path
+    trace: Trace
+
+    @property
+    def log(self) -> Path:
+        """The log of writes."""
+        return self.directory / LOG_NAME
+
+    def remove(self) -> None:
+        """Deletes the directory."""
+        shutil.rmtree(self.directory)
+
+    def copy_to(self, directory: Path) -> None:
+        """Copies it to a new directory; holes of the log stay holes.
+
+        Raises PowercutError, and leaves nothing there, when the copy cannot be written.
+        """
+        try:
+            directory.mkdir(parents=True)
+            _copy_sparse(self.log, directory / LOG_NAME)
+            shutil.copyfile(self.directory / TRACE_NAME, directory / TRACE_NAME)
+        except OSError as error:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise PowercutError(
+                f"the recording cannot be kept for --replay: {error.strerror}",
+                hint=f"free some space in {directory.parent}, and judge again with --new",
+            ) from error
+
+
+def _copy_sparse(source: Path, target: Path) -> None:
+    with source.open("rb") as reading, target.open("xb") as writing:
+        os.truncate(writing.fileno(), os.fstat(reading.fileno()).st_size)
+        for begin, end in stored_ranges(reading.fileno()):
+            for at in range(begin, end, _COPY_BYTES):
+                data = os.pread(reading.fileno(), min(_COPY_BYTES, end - at), at)
+                write_whole(writing.fileno(), [data], at)
+
+
+def open_recording(directory: Path) -> Recording:
+    """Opens a kept recording. Raises PowercutError when there is none, or a damaged one."""
+    try:
+        content = (directory / TRACE_NAME).read_bytes()
+    except OSError as error:
+        raise PowercutError(
+            f"{directory} holds no recording: {error.strerror}",
+            hint="name a case as `vdisklab powercut` printed it; recordings of losses lie "
+            "below powercut/ in the state directory",
+        ) from error
+    return Recording(directory, trace_from_json(content))
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """What to record: the path, the client's load, and how the disk is logged."""
+
+    path: DiskPath
+    load: Load
+    access: str = "nbd"
+    size: int = IMAGE_BYTES
+    lies: Lies = HONEST
+    direct_io: bool = True
+    logged_by: LoggedBy = LoggedBy.FUSE
+
+
+def make_recording(site: Site, spec: RunSpec, access: Access, directory: Path) -> Recording:
+    """Records one run into `directory`, which is new. The stack is gone when it returns."""
+    directory.mkdir()
+    log = directory / LOG_NAME
+    with _recorded_stack(site, spec, directory.name, log) as stack:
+        marks = stack.disk.marks
+        with (
+            open_tail(log) if marks is None else nullcontext(marks) as tail,
+            access(_guest_disk(spec, stack.image, directory.name)) as disk,
+        ):
+            begin = tail.position()
+            run = run_client(disk, tail, spec.load, spec.size // SECTOR)
+            end = tail.position()
+            seen = {**stack.seen, **disk.seen}
+        zfs = stack.layer.kind is LayerKind.ZFS
+        trace = Trace(
+            path=spec.path.canonical,
+            client=spec.load.kind,
+            access=spec.access,
+            filesystem=stack.layer.kind.value,
+            mount_options=() if zfs else wanted_mount_options(stack.layer),
+            image=str(stack.image.path.relative_to(stack.mountpoint)),
+            image_format=stack.image.format,
+            image_size=spec.size,
+            disk_size=stack.disk.size,
+            filled=stack.filled,
+            begin=begin,
+            end=end,
+            writes=run.writes,
+            seen=seen,
+            flushes=run.flushes,
+        )
+    if marks is not None:
+        trace = resolve_marks(trace, read_log(log))
+    (directory / TRACE_NAME).write_text(trace_to_json(trace))
+    return Recording(directory, trace)
+
+
+def _guest_disk(spec: RunSpec, image: ImageFile, name: str) -> Disk:
+    return Disk(
+        serial=name[-20:],
+        size=spec.size,
+        filename=str(image.path),
+        is_block=False,
+        driver=image.format,
+        cache=spec.path.cache,
+        attachment=spec.path.attachment,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedStack:
+    """The stack while a client writes; `pool` is the name of a ZFS pool."""
+
+    disk: LoggedDisk
+    layer: Layer
+    mountpoint: Path
+    image: ImageFile
+    filled: bool
+    pool: str | None
+
+    @property
+    def seen(self) -> dict[str, str]:
+        pool = {} if self.pool is None else {POOL: self.pool}
+        return {**self.image.properties, **pool}
+
+
+def require_judgeable(path: DiskPath) -> tuple[Layer, Image]:
+    """The path's only file system and its image. Raises PlanError for other paths."""
+    if path.on_host:
+        raise PlanError(
+            f"{path} has no guest disk, so nothing is promised", hint="write a path with a format"
+        )
+    if not path.layers:
+        raise PlanError(
+            f"{path} has no host layer to put a logged disk under",
+            hint=f"add a file system: ext4/{path}",
+        )
+    (layer, *above) = path.layers
+    known = ", ".join(RECOVERIES)
+    if layer.kind is LayerKind.TMPFS:
+        raise PlanError(
+            f"{path} lies in memory: nothing is left after a power cut, so nothing can be judged",
+            hint=f"write one of {known} instead of tmpfs",
+        )
+    if above or layer.kind not in RECOVERIES:
+        unknown = layer if layer.kind not in RECOVERIES else above[0]
+        raise PlanError(
+            f"{path} cannot be judged: vdisklab does not know how a host finds {unknown} again "
+            "after a power cut",
+            hint=f"write one of {known} as the only host layer",
+        )
+    if layer.option("raid") not in (None, "single"):
+        raise PlanError(
+            f"{path} cannot be judged: one disk is logged, and {layer} stands on several",
+            hint="leave raid out",
+        )
+    if path.image is None or not path.image.format.is_file:
+        raise PlanError(
+            f"{path} has no image on its host layer, so nothing of it is kept",
+            hint=f"name a format: {path.stack}/raw/{path.cache}",
+        )
+    return layer, path.image
+
+
+@contextmanager
+def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[_RecordedStack]:
+    """The path's host side with its image, all of it durable when the context opens."""
+    layer, image = require_judgeable(spec.path)
+    capacity = size_for(spec.path.layers, 2 * spec.size + 4 * MIB)
+    with (
+        _disk_to_record(site, spec, name, capacity, log) as disk,
+        BUILDERS[layer.kind](site, disk.target, layer, f"{name}.mnt", spec.size) as target,
+    ):
+        source = None if image.is_thin else site.directory / f"{name}.source"
+        if source is not None:
+            _write_source(source, spec.size)
+        with image_file(site, target, image, size=spec.size, name="disk", source=source) as file:
+            if source is not None:
+                source.unlink()
+            _make_durable(file.path, target.path)
+            pool = site.unique(f"{name}.mnt") if layer.kind is LayerKind.ZFS else None
+            if pool is None:
+                freeze_and_thaw(target.path)
+            else:
+                _sync_pool(site, pool)
+            yield _RecordedStack(disk, layer, target.path, file, source is not None, pool)
+
+
+def _disk_to_record(
+    site: Site, spec: RunSpec, name: str, size: int, log: Path
+) -> AbstractContextManager[LoggedDisk]:
+    if spec.logged_by is LoggedBy.FUSE:
+        return logged_disk(site, name, size, lies=spec.lies, direct_io=spec.direct_io, log=log)
+    if spec.lies != HONEST:
+        raise PlanError(
+            f"{spec.logged_by} cannot drop flushes", hint="log the controls through FUSE"
+        )
+    return mapped_disk(site, name, size, log)
+
+
+def _write_source(file: Path, size: int) -> None:
+    """Writes the content that a full image is filled with: sectors of version `FILLED`."""
+    with file.open("xb") as sink:
+        for first in range(0, size // SECTOR, _SOURCE_SECTORS):
+            count = min(_SOURCE_SECTORS, size // SECTOR - first)
+            sink.write(make_sectors(first, count, FILLED))
+
+
+def _sync_pool(site: Site, pool: str) -> None:
+    """Makes a pool write its transaction group: taking a snapshot waits for it.
+
+    zfs-fuse 0.7.0 lost a new, empty file after its fsync had returned.
+    """
+    snapshot = f"{pool}/{DATASET}@made"
+    for verb in ("snapshot", "destroy"):
+        site.host.run("zfs", verb, snapshot)
+
+
+def _make_durable(image: Path, directory: Path) -> None:
+    """Syncs a new image and its name: `qemu-img create` alone may lose the file."""
+    for path in (image, directory):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    sync_filesystem(directory)

@@ -1,0 +1,285 @@
+"""Judges power cuts: from requested paths to questions, from these to stored verdicts; replays."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vdisklab.errors import HostError, PlanError
+from vdisklab.guest.factory import GuestContext
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.path.needs import Need
+from vdisklab.path.segments import LayerKind
+from vdisklab.plan.campaign import Dropped
+from vdisklab.plan.guest import GuestPlan
+from vdisklab.plan.matrix import Matrix, expand_matrix, narrow_to_needs
+from vdisklab.powercut.clients.boot_sector import bus_refusal
+from vdisklab.powercut.clients.guests import DriverSetting, open_guests
+from vdisklab.powercut.controls import run_controls
+from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Sampling
+from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings, judge_questions
+from vdisklab.powercut.recording.logged_disk import LoggedBy, require_log_writes
+from vdisklab.powercut.recording.recordings import require_judgeable
+from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.session import PowerCutSession, open_session, replayed
+from vdisklab.progress import Note, Progress
+from vdisklab.results.model import HostFacts
+from vdisklab.results.powercut import ControlResult, PowerCut
+from vdisklab.results.store import Store, open_store
+from vdisklab.storage.zfs import require_zfs
+
+DEFAULT_STATES = 1000
+EXHAUSTIVE_CHANGES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerCutRequest:
+    """What to judge. Empty `clients` and `drivers` stand for the defaults."""
+
+    paths: Sequence[str]
+    clients: Sequence[ClientKind] = ()
+    access: AccessKind = AccessKind.NBD
+    drivers: Sequence[DriverSetting] = ()
+    needs: Sequence[Need] = ()
+    states: int | None = None
+    exhaustive: bool = False
+    tear: int = TEAR_BYTES
+    writes: int = 80
+    depth: int = 1
+    seed: int = 1
+    direct_io: bool = True
+    logged_by: LoggedBy = LoggedBy.FUSE
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuestions:
+    """The questions to judge, and the paths that cannot be."""
+
+    questions: tuple[Question, ...]
+    dropped: tuple[Dropped, ...]
+
+
+def plan_questions(request: PowerCutRequest) -> PlannedQuestions:
+    """One question for each path, client and driver setting.
+
+    Raises PlanError when none is left, or when the request contradicts itself.
+    """
+    settings = QuestionSettings(
+        writes=request.writes,
+        depth=request.depth,
+        seed=request.seed,
+        direct_io=request.direct_io,
+        sampling=_sampling(request),
+        logged_by=request.logged_by,
+    )
+    matrix = _matrix(request)
+    clients, drivers = _clients(request), _drivers(request)
+    dropped = list(matrix.dropped)
+    questions: list[Question] = []
+    for path in dict.fromkeys(cell.path for cell in matrix.cells):
+        for driver in drivers:
+            bus = path.attachment.bus
+            boots = request.access is AccessKind.BOOT_SECTOR
+            refusal = (bus_refusal(bus) if boots else None) or driver.refusal(bus)
+            if refusal is not None:
+                dropped.append(Dropped(path.canonical, refusal.message, refusal.hint or ""))
+                continue
+            with_driver = replace(settings, driver=driver)
+            questions += [Question(path, kind, with_driver, request.access) for kind in clients]
+    if not questions:
+        raise PlanError(f"{dropped[0].path}: {dropped[0].reason}", hint=dropped[0].instead)
+    return PlannedQuestions(tuple(questions), tuple(dropped))
+
+
+def _sampling(request: PowerCutRequest) -> Sampling:
+    if request.states is not None and request.exhaustive:
+        raise PlanError("--states and --exhaustive exclude each other", hint="give one of them")
+    if request.tear % 512 or request.tear < 0:
+        raise PlanError(f"--tear {request.tear} is no multiple of 512", hint="write 4096, 512 or 0")
+    if request.exhaustive:
+        return Sampling(None, EXHAUSTIVE_CHANGES, request.tear, request.seed)
+    return Sampling(request.states or DEFAULT_STATES, tear=request.tear, seed=request.seed)
+
+
+def _matrix(request: PowerCutRequest) -> Matrix:
+    if not request.paths:
+        raise PlanError("no path is named", hint="vdisklab powercut ext4/{raw,qcow2}/none")
+    # Needs go by rules, not by stored power cuts: the verdicts are the question.
+    matrix = narrow_to_needs(expand_matrix(tuple(request.paths)), request.needs, {})
+    for cell in matrix.cells:
+        require_judgeable(cell.path)
+    return matrix
+
+
+def _clients(request: PowerCutRequest) -> Sequence[ClientKind]:
+    if request.access is AccessKind.BOOT_SECTOR:
+        if set(request.clients) - {ClientKind.NEVER}:
+            raise PlanError("a boot sector never flushes", hint="choose --client never")
+        return [ClientKind.NEVER]
+    databases = [kind for kind in request.clients if kind.is_database]
+    if databases and request.access is not AccessKind.GUEST:
+        raise PlanError(
+            f"the client {databases[0]} needs a guest to run in", hint="choose --access guest"
+        )
+    return request.clients or [kind for kind in ClientKind if not kind.is_database]
+
+
+def _drivers(request: PowerCutRequest) -> Sequence[DriverSetting]:
+    drivers = request.drivers or [DriverSetting.AS_FOUND]
+    in_guest = request.access is AccessKind.GUEST
+    if not in_guest and set(drivers) != {DriverSetting.AS_FOUND}:
+        raise PlanError(
+            f"--driver {drivers[0]} is a guest's setting, and no guest runs",
+            hint="choose --access guest",
+        )
+    return drivers
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCutAnswer:
+    """Verdicts in the order of the questions, and the controls that ran; partial if interrupted."""
+
+    verdicts: tuple[PowerCut, ...]
+    controls: tuple[ControlResult, ...]
+    interrupted: bool
+
+    @property
+    def any_failed(self) -> bool:
+        """True when a path could not be judged."""
+        return any(verdict.failure for verdict in self.verdicts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerCutPlace:
+    """Where questions are judged: the work directory, guests and their cache, the database."""
+
+    work: Path
+    database: str
+    guest: GuestPlan
+    guest_cache: Path
+
+
+def judge_power_cuts(
+    questions: Sequence[Question], place: PowerCutPlace, progress: Progress, *, new: bool
+) -> PowerCutAnswer:
+    """Answers the questions and stores each verdict as it comes.
+
+    Verdicts that this machine has stored, under its present kernel and QEMU, are not judged again
+    unless they are to be `new`. Raises HostError when this host lacks something, and the errors of
+    `judge_questions`.
+    """
+    host = collect_facts(LocalHost())
+    controls: list[ControlResult] = []
+    interrupted = False
+    with open_store(place.database) as store:
+        verdicts = {} if new else _stored(store, host)
+        open_questions = [each for each in questions if each.fingerprint not in verdicts]
+        try:
+            if open_questions:
+                judging = _judge(open_questions, place, host, progress, controls)
+                with closing(judging):
+                    for verdict in judging:
+                        store.add_power_cut(verdict)
+                        verdicts[verdict.fingerprint] = verdict
+        except KeyboardInterrupt:
+            interrupted = True
+    answered = [each.fingerprint for each in questions if each.fingerprint in verdicts]
+    return PowerCutAnswer(
+        tuple(verdicts[fingerprint] for fingerprint in answered), tuple(controls), interrupted
+    )
+
+
+def _stored(store: Store, host: HostFacts) -> dict[str, PowerCut]:
+    """The stored verdicts of this machine, kernel and QEMU, by fingerprint."""
+    return {
+        verdict.fingerprint: verdict
+        for verdict in store.power_cuts(host.machine_id)
+        if verdict.failure is None
+        and (verdict.host.kernel, verdict.host.qemu) == (host.kernel, host.qemu)
+    }
+
+
+def _judge(
+    questions: Sequence[Question],
+    place: PowerCutPlace,
+    facts: HostFacts,
+    progress: Progress,
+    controls: list[ControlResult],
+) -> Generator[PowerCut, None, None]:
+    """The verdicts as they come, after the controls, whose results are added to `controls`."""
+    if not place.work.is_dir():
+        raise HostError(
+            f"the work directory {place.work} does not exist", hint=f"mkdir -p {place.work}"
+        )
+    host = LocalHost()
+    if any(question.settings.logged_by is LoggedBy.DM for question in questions):
+        require_log_writes(host)  # before the controls, which take a minute
+    if any(layer.kind is LayerKind.ZFS for each in questions for layer in each.path.layers):
+        require_zfs(host)
+    with (
+        open_ledger() as ledger,
+        open_session(host, ledger, place.work) as session,
+        _guests_for(session, questions, place, progress),
+    ):
+        for result in run_controls(session, progress):
+            controls.append(result)
+            losses = f"{result.losses} of {result.states} states lose"
+            progress(Note(f"control passed: {result.name}: {losses}"))
+        yield from judge_questions(session, questions, facts, kept_recordings(), progress)
+
+
+@contextmanager
+def _guests_for(
+    session: PowerCutSession,
+    questions: Sequence[Question],
+    place: PowerCutPlace,
+    progress: Progress,
+) -> Iterator[None]:
+    """Gives the session guests while the context is open, when a question needs them."""
+    paths = [each.path for each in questions if each.access is AccessKind.GUEST]
+    if not paths:
+        yield
+        return
+    context = GuestContext(session.site.host, session.site.ledger, place.guest_cache, progress)
+    buses = frozenset(path.attachment.bus for path in paths)
+    with open_guests(context, place.guest, buses, session.site) as session.guests:
+        yield
+
+
+def kept_recordings() -> Path:
+    """The directory in which recordings of losses are kept for `--replay`."""
+    return state_directory() / "powercut"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedCase:
+    """A rebuilt state that is mounted; `mountpoint` and `image` are None if it does not recover."""
+
+    path: str
+    client: ClientKind
+    outcome: str
+    detail: str
+    device: str
+    mountpoint: Path | None
+    image: Path | None
+
+
+@contextmanager
+def replay_case(work: Path, case: str) -> Iterator[ReplayedCase]:
+    """Rebuilds the state of a case, and mounts it while the context is open.
+
+    Raises PowercutError for an unknown case.
+    """
+    with (
+        open_ledger() as ledger,
+        replayed(LocalHost(), ledger, work, kept_recordings(), case) as state,
+    ):
+        trace, judged = state.recording.trace, state.judged
+        yield ReplayedCase(
+            trace.path, trace.client, judged.outcome.value, judged.detail,
+            state.device, state.mountpoint, state.image,
+        )  # fmt: skip
