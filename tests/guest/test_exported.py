@@ -16,7 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from vdisklab.audit.disk import disk_path
+from vdisklab.audit.configured_disk import disk_path
 from vdisklab.audit.domain import read_domain
 from vdisklab.export.form import Wish
 from vdisklab.export.qemu import arguments

@@ -1,188 +1,280 @@
-"""Reads libvirt's domain XML: each disk as a path. The opposite of `export.libvirt`.
+"""Reads libvirt's domain XML: each disk as a disk path. The opposite of `export.libvirt`.
 
-The XML is a stranger's: it is read by defusedxml, which refuses document types with entities, so
-that nothing is read from elsewhere and nothing grows without bound.
+Disks that libvirt hands to QEMU as arguments are read too, where these are JSON as `export.qemu`
+writes them. The XML may come from anybody: defusedxml refuses document types and entities, so
+nothing else is read and nothing grows without bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TypeVar
+from itertools import pairwise
+from typing import Any, TypeVar
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from vdisklab.audit.arguments import disks_of_arguments
-from vdisklab.audit.disk import ConfiguredDisk
+from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.errors import PlanError
 from vdisklab.export.libvirt import PATH_NAMESPACE, QEMU_NAMESPACE
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
 from vdisklab.path.options import BUS_OPTIONS, OptionValue
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, WriteCache
 
-Word = TypeVar("Word", bound=StrEnum)
-
 LARGEST = 4 << 20
-"""More bytes than this are no domain."""
+"""No domain has more characters than this."""
+
+Word = TypeVar("Word", bound=StrEnum)
+Settings = Mapping[str, Any]
+"""One -blockdev or -device argument."""
+
+_Q = f"{{{QEMU_NAMESPACE}}}"
+_V = f"{{{PATH_NAMESPACE}}}"
 
 
 def read_domain(text: str, origin: str) -> tuple[ConfiguredDisk, ...]:
-    """The hard disks of a domain. Raises PlanError saying what is wrong with the document."""
+    """The hard disks of a domain. Raises PlanError if the text is not a domain's XML."""
     if len(text) > LARGEST:
-        raise PlanError(f"{origin} is larger than any domain's XML")
+        raise PlanError(
+            f"{origin} is larger than any domain's XML",
+            hint="write it anew: `virsh dumpxml DOMAIN > FILE`",
+        )
     try:
         root = fromstring(text, forbid_dtd=True)
-    except ParseError as error:
-        raise PlanError(
-            f"{origin} is no XML: {error}", hint="write it anew: `virsh dumpxml DOMAIN`"
-        ) from error
     except DefusedXmlException as error:
         raise PlanError(
             f"{origin} declares a document type or entities, which no domain has",
             hint="it is not read; write it anew: `virsh dumpxml DOMAIN`",
         ) from error
-    except ValueError as error:  # an encoding that contradicts the text
-        raise PlanError(f"{origin} is no XML: {error}") from error
-    return tuple(_disks(_domain(root, origin)))
-
-
-def _domain(root: Element, origin: str) -> Element:
-    # A snapshot's and a saved state's XML hold the domain.
-    found = root if root.tag == "domain" else root.find(".//domain")
-    if found is None:
+    except (ParseError, ValueError) as error:  # ValueError: an encoding that the text contradicts
         raise PlanError(
-            f"{origin} is XML, but no libvirt domain: its root is <{root.tag}>",
+            f"{origin} is not XML: {error}", hint="write it anew: `virsh dumpxml DOMAIN`"
+        ) from error
+    # The XML of a snapshot or a saved state contains the domain.
+    domain = root if root.tag == "domain" else root.find(".//domain")
+    if domain is None:
+        raise PlanError(
+            f"{origin} is XML, but not a libvirt domain: its root is <{root.tag}>",
             hint="`virsh dumpxml DOMAIN` prints one",
         )
-    return found
+    return tuple(_disks(domain))
 
 
 def _disks(domain: Element) -> Iterator[ConfiguredDisk]:
     name = (domain.findtext("name") or "unnamed").strip()
-    notes = _notes(domain)
+    notes = dict(_notes(domain))
     for disk in domain.iterfind("./devices/disk"):
         if disk.get("device", "disk") == "disk":
             yield _disk(domain, name, disk, notes)
-    words = [
-        argument.get("value", "")
-        for argument in domain.iterfind(
-            f"./{{{QEMU_NAMESPACE}}}commandline/{{{QEMU_NAMESPACE}}}arg"
-        )
-    ]
-    for found in disks_of_arguments(words):
-        yield ConfiguredDisk(name, found.id, found.filename, found.path, _of_arguments(notes))
+    words = [word.get("value", "") for word in domain.iterfind(f"./{_Q}commandline/{_Q}arg")]
+    for target, source, path in disks_of_arguments(words):
+        yield ConfiguredDisk(name, target, source, path, notes.get(""))
 
 
-def _notes(domain: Element) -> list[tuple[str, DiskPath]]:
-    found = []
-    for note in domain.iterfind(f"./metadata/{{{PATH_NAMESPACE}}}disks/{{{PATH_NAMESPACE}}}disk"):
+def _notes(domain: Element) -> Iterator[tuple[str, DiskPath]]:
+    """The paths that vdisklab noted in the metadata, by target; "" for a disk in arguments."""
+    for note in domain.iterfind(f"./metadata/{_V}disks/{_V}disk"):
         try:
-            found.append((note.get("target", ""), parse_path(note.get("path", ""))))
+            yield note.get("target", ""), parse_path(note.get("path", ""))
         except PlanError:
             continue  # somebody edited it; the XML itself still says nearly everything
-    return found
-
-
-def _of_arguments(notes: list[tuple[str, DiskPath]]) -> DiskPath | None:
-    return next((path for target, path in notes if not target), None)
 
 
 def _disk(
-    domain: Element, name: str, disk: Element, notes: list[tuple[str, DiskPath]]
+    domain: Element, name: str, disk: Element, notes: Mapping[str, DiskPath]
 ) -> ConfiguredDisk:
-    target = disk.find("target")
-    device = "?" if target is None else target.get("dev", "?")
-    noted = next((path for at, path in notes if at == device), None)
+    target = _attributes(disk, "target").get("dev", "?")
+    location = _attributes(disk, "source")
+    source = location.get("file") or location.get("dev")
     kind = disk.get("type", "file")
-    source = disk.find("source")
-    place = None if source is None else (source.get("file") or source.get("dev"))
+    path, problem = None, None
     try:
         if kind not in ("file", "block"):
-            raise ValueError(f"its source is of type {kind}: vdisklab measures local files and "
-                             "block devices")  # fmt: skip
-        path = _path(domain, disk, kind == "block")
+            raise ValueError(
+                f"its source is of type {kind}: vdisklab measures local files and block devices"
+            )
+        path = _path(domain, disk, is_block=kind == "block")
     except ValueError as error:
-        return ConfiguredDisk(name, device, place, None, noted, str(error))
-    return ConfiguredDisk(name, device, place, path, noted)
+        problem = str(error)
+    return ConfiguredDisk(name, target, source, path, notes.get(target), problem)
 
 
-def _path(domain: Element, disk: Element, is_block: bool) -> DiskPath:
-    """The path that the disk's own element says. Raises ValueError for what has no name here."""
-    driver = disk.find("driver")
-    said = {} if driver is None else dict(driver.attrib)
-    form = _known(ImageFormat, said.get("type", "raw"), "format")
-    image = None if is_block and form is ImageFormat.RAW else Image(form)
-    cache = _known(CacheMode, said.get("cache", "default"), "cache mode")
-    return DiskPath((), image, cache, _attachment(domain, disk, said))
+def _attributes(element: Element, child: str) -> Mapping[str, str]:
+    found = element.find(child)
+    return {} if found is None else found.attrib
 
 
-def _attachment(domain: Element, disk: Element, said: dict[str, str]) -> Attachment:
-    target = disk.find("target")
-    device = "" if target is None else target.get("dev", "")
-    spelled = None if target is None else target.get("bus")
-    bus = _known(Bus, spelled or _bus_by_name(device), "bus")
-    threading = _controller_driver(domain, disk) if bus is Bus.SCSI else said
-    asked: dict[str, OptionValue] = {
-        "aio": _known(Aio, said.get("io", "threads"), "io mode").value,
-        "discard": _one_of(said.get("discard", "ignore"), ("ignore", "unmap"), "discard"),
+def _path(domain: Element, disk: Element, *, is_block: bool) -> DiskPath:
+    """The path that the disk's element describes. Raises ValueError for what no path can say."""
+    driver = _attributes(disk, "driver")
+    image = _image(_known(ImageFormat, driver.get("type", "raw"), "format"), is_block=is_block)
+    cache = _known(CacheMode, driver.get("cache", "default"), "cache mode")
+    return DiskPath((), image, cache, _attachment(domain, disk, driver))
+
+
+def _image(form: ImageFormat, *, is_block: bool) -> Image | None:
+    return None if is_block and form is ImageFormat.RAW else Image(form)
+
+
+def _attachment(domain: Element, disk: Element, driver: Mapping[str, str]) -> Attachment:
+    target = _attributes(disk, "target")
+    bus = _known(Bus, target.get("bus") or _bus_by_name(target.get("dev", "")), "bus")
+    threading = _controller_driver(domain, disk) if bus is Bus.SCSI else driver
+    options: dict[str, OptionValue] = {
+        "aio": _known(Aio, driver.get("io", "threads"), "io mode").value,
+        "discard": _one_of(driver.get("discard", "ignore"), ("ignore", "unmap"), "discard"),
         "write_cache": _write_cache(domain, disk).value,
     }
-    if "iothread" in threading or _has_iothreads(disk):
-        asked["iothread"] = True
-    queues = threading.get("queues", "")
-    if queues:
-        asked["queues"] = BUS_OPTIONS[Bus.VIRTIO]["queues"].parse(queues)
-    return Attachment(bus, tuple((k, v) for k, v in asked.items() if k in BUS_OPTIONS[bus]))
+    # libvirt 10 may map several threads in an element of their own.
+    if "iothread" in threading or disk.find("./driver/iothreads") is not None:
+        options["iothread"] = True
+    if threading.get("queues"):
+        options["queues"] = _queues(threading["queues"])
+    return _known_options(bus, options)
+
+
+def _queues(text: str) -> OptionValue:
+    try:
+        return BUS_OPTIONS[Bus.VIRTIO]["queues"].parse(text)
+    except ValueError as error:
+        raise ValueError(f"its number of queues is {text!r}, not {error}") from None
+
+
+def _known_options(bus: Bus, options: Mapping[str, OptionValue]) -> Attachment:
+    """The attachment with those options that the bus has."""
+    schema = BUS_OPTIONS[bus]
+    return Attachment(bus, tuple((key, options[key]) for key in options if key in schema))
 
 
 def _bus_by_name(device: str) -> str:
-    """What libvirt takes when the bus is left out: by the first letter (virDiskNameToBusIndex)."""
+    """libvirt's bus for a disk without one: by the first letter (virDiskNameToBusIndex)."""
     return {"v": "virtio", "h": "ide", "s": "scsi"}.get(device[:1], "ide")
 
 
-def _has_iothreads(disk: Element) -> bool:
-    """libvirt 10 may map several threads in an element of their own."""
-    return disk.find("./driver/iothreads") is not None
-
-
-def _controller_driver(domain: Element, disk: Element) -> dict[str, str]:
-    """The settings of the SCSI controller that a disk hangs on."""
-    address = disk.find("address")
-    index = "0" if address is None else address.get("controller", "0")
+def _controller_driver(domain: Element, disk: Element) -> Mapping[str, str]:
+    """The settings of the disk's SCSI controller."""
+    index = _attributes(disk, "address").get("controller", "0")
     for controller in domain.iterfind("./devices/controller[@type='scsi']"):
         if controller.get("index", "0") == index:
-            if (controller.get("model") or "virtio-scsi") not in ("virtio-scsi", "auto"):
-                raise ValueError(f"its controller {controller.get('model')} is none that "
-                                 "vdisklab measures")  # fmt: skip
-            driver = controller.find("driver")
-            return {} if driver is None else dict(driver.attrib)
+            model = controller.get("model") or "virtio-scsi"
+            _one_of(model, ("virtio-scsi", "auto"), "controller")
+            return _attributes(controller, "driver")
     return {}
 
 
 def _write_cache(domain: Element, disk: Element) -> WriteCache:
-    alias = disk.find("alias")
-    name = None if alias is None else alias.get("name")
-    q = f"{{{QEMU_NAMESPACE}}}"
-    for device in domain.iterfind(f"./{q}override/{q}device"):
+    """The property override of the disk's device; without one the cache mode decides."""
+    name = _attributes(disk, "alias").get("name")
+    for device in domain.iterfind(f"./{_Q}override/{_Q}device"):
         if name is None or device.get("alias") != name:
             continue
-        for setting in device.iterfind(f"./{q}frontend/{q}property"):
+        for setting in device.iterfind(f"./{_Q}frontend/{_Q}property"):
             if setting.get("name") == "write-cache" and setting.get("type") != "remove":
-                value = setting.get("value", "")
-                return WriteCache(_one_of(value, ("on", "off", "auto"), "write-cache"))
+                value = _one_of(setting.get("value", ""), ("on", "off", "auto"), "write-cache")
+                return WriteCache(value)
     return WriteCache.MODE
 
 
 def _known(kind: type[Word], word: str, what: str) -> Word:
-    try:
-        return kind(word)
-    except ValueError:
-        raise ValueError(f"its {what} {word!r} is none that vdisklab measures") from None
+    return kind(_one_of(word, tuple(kind), what))
 
 
 def _one_of(word: str, words: tuple[str, ...], what: str) -> str:
     if word not in words:
-        raise ValueError(f"its {what} {word!r} is none that vdisklab measures")
+        raise ValueError(f"vdisklab does not measure its {what} {word!r}")
     return word
+
+
+_QUEUES = {"virtio-blk-pci": "num-queues", "virtio-scsi-pci": "num_queues", "nvme": "max_ioqpairs"}
+_BUSES = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI, "nvme": Bus.NVME,
+          "usb-storage": Bus.USB}  # fmt: skip
+
+
+def disks_of_arguments(words: Sequence[str]) -> Iterator[tuple[str, str, DiskPath]]:
+    """Device id, file name and path of each disk whose QEMU arguments are JSON; others are skipped.
+
+    A disk that no path can describe is skipped too.
+    """
+    nodes = {str(node.get("node-name")): node for node in _json_after(words, "-blockdev")}
+    devices = list(_json_after(words, "-device"))
+    for device in devices:
+        top = nodes.get(str(device.get("drive")))
+        below = nodes.get(str(top.get("file"))) if top else None
+        if top is None or below is None or "filename" not in below:
+            continue
+        try:
+            path = _path_of_arguments(device, top, below, devices)
+        except ValueError:
+            continue
+        yield str(device.get("id", "?")), str(below["filename"]), path
+
+
+def _json_after(words: Sequence[str], flag: str) -> Iterator[Settings]:
+    for word, following in pairwise(words):
+        if word == flag and following.startswith("{"):
+            try:
+                value = json.loads(following)
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                yield value
+
+
+def _path_of_arguments(
+    device: Settings, top: Settings, below: Settings, devices: Sequence[Settings]
+) -> DiskPath:
+    is_block = below.get("driver") == "host_device"
+    image = _image(ImageFormat(str(top.get("driver"))), is_block=is_block)
+    cache, write_cache = _cache_of_arguments(top.get("cache"), device.get("write-cache"))
+    bus = _bus_of_device(device)
+    owner = _controller_of(device, devices) if bus is Bus.SCSI else device
+    options: dict[str, OptionValue] = {
+        "aio": Aio(str(below.get("aio", "threads"))).value,
+        "discard": _one_of(str(top.get("discard", "ignore")), ("ignore", "unmap"), "discard"),
+        "write_cache": write_cache.value,
+    }
+    if "iothread" in owner:
+        options["iothread"] = True
+    queues = owner.get(_QUEUES.get(str(owner.get("driver")), ""))
+    if isinstance(queues, int):
+        options["queues"] = queues
+    return DiskPath((), image, cache, _known_options(bus, options))
+
+
+def _bus_of_device(device: Settings) -> Bus:
+    driver = str(device.get("driver"))
+    if driver == "ide-hd":
+        # A PIIX disk has a unit; each port of an AHCI controller has one disk.
+        return Bus.IDE if "unit" in device else Bus.SATA
+    if driver not in _BUSES:
+        raise ValueError(driver)
+    return _BUSES[driver]
+
+
+def _controller_of(device: Settings, devices: Sequence[Settings]) -> Settings:
+    name = str(device.get("bus", "")).partition(".")[0]
+    return next((each for each in devices if each.get("id") == name), {})
+
+
+def _cache_of_arguments(cache: object, property_value: object) -> tuple[CacheMode, WriteCache]:
+    """The cache mode and write_cache option that give these settings. Raises ValueError."""
+    if not isinstance(cache, dict):
+        told = WriteCache.MODE if property_value is None else WriteCache(str(property_value))
+        return CacheMode.DEFAULT, told
+    flags = bool(cache.get("direct")), bool(cache.get("no-flush"))
+    modes = [
+        mode
+        for mode in CacheMode
+        if mode is not CacheMode.DEFAULT and (mode.direct, mode.no_flush) == flags
+    ]
+    told = WriteCache.AUTO if property_value is None else WriteCache(str(property_value))
+    for mode in modes:
+        if WriteCache.MODE.qemu_property(mode) is told:
+            return mode, WriteCache.MODE
+    for mode in modes:
+        if mode.write_cache:
+            return mode, told
+    raise ValueError("no cache mode has O_DIRECT and drops flushes")

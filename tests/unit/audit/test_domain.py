@@ -9,30 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.export.made import configurable_paths
-from vdisklab.audit.arguments import disks_of_arguments
-from vdisklab.audit.disk import NOWHERE, ConfiguredDisk, Surroundings, disk_path
-from vdisklab.audit.domain import read_domain
-from vdisklab.audit.risks import (
-    AioConflict,
-    FlushAfterEachWrite,
-    FlushesDropped,
-    FlushesDroppedBelow,
-    FuaForgotten,
-    HangsOnGuestFlushes,
-    MayOutgrow,
-    NoDiscard,
-    Risk,
-    SlowBus,
+from vdisklab.audit.configured_disk import (
+    ConfiguredDisk,
+    DiskContext,
     StaleNote,
+    disk_path,
     risks,
 )
+from vdisklab.audit.domain import disks_of_arguments, read_domain
 from vdisklab.errors import PlanError
 from vdisklab.export.form import Wish
 from vdisklab.export.qemu import arguments
 from vdisklab.export.registry import EXPORTERS, Form
 from vdisklab.path.disk_path import DiskPath, parse_path
-from vdisklab.path.rules import Impossible
-from vdisklab.path.segments import CacheMode
 
 SOURCES = st.sampled_from(["/srv/disk.img", "/srv/a b/<&>\"'--.img", "/srv/ä,b=c.img"])
 
@@ -46,7 +35,7 @@ def test_an_export_is_audited_to_its_own_path(path: DiskPath, source: str) -> No
     (disk,) = read_domain(EXPORTERS[Form.LIBVIRT](Wish(path, source)).text, "domain.xml")
     assert disk_path(disk) == path
     assert disk.source == source
-    assert not disk.note_is_stale
+    assert disk.stale_note is None
 
 
 @given(configurable_paths)
@@ -55,7 +44,7 @@ def test_without_the_note_all_but_layers_and_image_options_is_read(path: DiskPat
     (disk,) = read_domain(text.replace("urn:vdisklab:disk-path:1", "urn:other"), "domain.xml")
     assert disk.noted is None
     layers, image = path.layers, path.image
-    found = disk_path(disk, Surroundings(layers=layers, image=image))
+    found = disk_path(disk, DiskContext(layers=layers, image=image))
     assert found is not None
     if text.count("qemu:commandline") == 0:  # in arguments two spellings may be one setting
         assert found == path
@@ -63,8 +52,8 @@ def test_without_the_note_all_but_layers_and_image_options_is_read(path: DiskPat
 
 @given(configurable_paths)
 def test_qemus_arguments_are_read(path: DiskPath) -> None:
-    (found,) = disks_of_arguments(arguments(Wish(path), "/srv/x.img"))
-    disk = ConfiguredDisk("d", found.id, found.filename, found.path, path)
+    ((target, source, found),) = disks_of_arguments(arguments(Wish(path), "/srv/x.img"))
+    disk = ConfiguredDisk("d", target, source, found, path)
     assert disk_path(disk) == path
 
 
@@ -72,7 +61,7 @@ def test_a_changed_domain_is_no_longer_what_the_note_says() -> None:
     text = domain_of("ext4/qcow2/none").replace('cache="none"', 'cache="unsafe"')
     (disk,) = read_domain(text, "domain.xml")
     assert str(disk_path(disk)) == "qcow2/unsafe"
-    assert StaleNote("ext4/qcow2/none") in risks(disk, NOWHERE)
+    assert StaleNote("ext4/qcow2/none") in risks(disk)
 
 
 BILLION = """<?xml version="1.0"?>
@@ -88,14 +77,14 @@ FOREIGN = """<?xml version="1.0"?>
     [
         (BILLION, "declares a document type or entities"),
         (FOREIGN, "declares a document type or entities"),
-        ("", "no XML"),
-        ("<domain><name>x</name>", "no XML"),
-        ("not xml at all", "no XML"),
-        ("<html><body/></html>", "no libvirt domain"),
+        ("", "is not XML"),
+        ("<domain><name>x</name>", "is not XML"),
+        ("not xml at all", "is not XML"),
+        ("<html><body/></html>", "not a libvirt domain"),
         ("<domain>" + " " * (5 << 20) + "</domain>", "larger than any"),
     ],
 )
-def test_what_is_no_domain_is_refused(text: str, sentence: str) -> None:
+def test_what_is_not_a_domain_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(PlanError, match=sentence) as caught:
         read_domain(text, "x.xml")
     assert "hostname" not in str(caught.value)
@@ -143,54 +132,9 @@ def test_a_disk_without_a_path_says_why(inside: str, problem: str) -> None:
     disk = disk_of(inside)
     assert disk.path is None
     assert problem in (disk.problem or "")
-    assert risks(disk, NOWHERE) == ()
+    assert risks(disk) == ()
 
 
-def test_cdroms_and_floppies_are_no_disks() -> None:
+def test_cdroms_and_floppies_are_left_out() -> None:
     text = "<domain><devices><disk device='cdrom'/><disk device='floppy'/></devices></domain>"
     assert read_domain(text, "x") == ()
-
-
-def risks_of(path: str, around: Surroundings = NOWHERE) -> tuple[Risk, ...]:
-    return risks(ConfiguredDisk("d", "vda", "/a", parse_path(path)), around)
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("raw/unsafe", (FlushesDropped(),)),
-        ("raw/none", (HangsOnGuestFlushes(in_memory=False),)),
-        ("tmpfs/raw/none", (FlushesDroppedBelow("tmpfs is memory"),)),
-        ("ext4:barrier=off/raw/directsync",
-         (FlushesDroppedBelow("ext4:barrier=off sends no flushes to the disk"),)),
-        ("raw/default", (HangsOnGuestFlushes(in_memory=True),)),
-        ("raw/writethrough", (FlushAfterEachWrite(),)),
-        ("raw/none/nvme", (FuaForgotten(), HangsOnGuestFlushes(in_memory=False))),
-        ("raw/default/nvme", (FuaForgotten(), HangsOnGuestFlushes(in_memory=True))),
-        ("raw/none/nvme:write_cache=off", (FlushAfterEachWrite(),)),
-        ("raw/directsync/nvme", (FlushAfterEachWrite(),)),
-        ("raw/unsafe/nvme", (FlushesDropped(),)),
-        ("raw/writeback/virtio:write_cache=off", (FlushAfterEachWrite(),)),
-        ("raw/writethrough/virtio:write_cache=on", (HangsOnGuestFlushes(in_memory=True),)),
-        ("raw/writeback/virtio:aio=native",
-         (AioConflict(CacheMode.WRITEBACK), HangsOnGuestFlushes(in_memory=True))),
-        ("qcow2:preallocation=off/none", (HangsOnGuestFlushes(in_memory=False), NoDiscard())),
-        ("qcow2:preallocation=off/none/virtio:discard=unmap",
-         (HangsOnGuestFlushes(in_memory=False),)),
-    ],
-)  # fmt: skip
-def test_each_risk_is_seen(path: str, expected: tuple[Risk, ...]) -> None:
-    assert risks_of(path) == expected
-
-
-def test_emulated_controllers_and_impossible_paths_are_seen() -> None:
-    assert any(isinstance(risk, SlowBus) for risk in risks_of("raw/none/ide"))
-    assert any(isinstance(risk, Impossible) for risk in risks_of("ext4/none"))
-
-
-def test_a_thin_image_on_a_nearly_full_file_system_is_seen() -> None:
-    tight = Surroundings(virtual_size=100, allocated=10, free=50)
-    assert MayOutgrow(90, 50) in risks_of("qcow2/none", tight)
-    assert NoDiscard() in risks_of("qcow2/none", tight)
-    roomy = Surroundings(virtual_size=100, allocated=100, free=0)
-    assert not any(isinstance(risk, MayOutgrow) for risk in risks_of("qcow2/none", roomy))

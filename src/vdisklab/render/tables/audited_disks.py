@@ -1,18 +1,13 @@
-"""What an audit found, as a table and as a document."""
+"""The result of an audit, as a table and as a document."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import assert_never
 
-from vdisklab.analysis.compare import Ratio
-from vdisklab.analysis.diagnostics.findings import Caveats
-from vdisklab.analysis.summary import Summary
-from vdisklab.audit.disk import ConfiguredDisk
-from vdisklab.audit.risks import (
+from vdisklab.audit.configured_disk import (
     AioConflict,
     FlushAfterEachWrite,
     FlushesDropped,
@@ -25,9 +20,9 @@ from vdisklab.audit.risks import (
     SlowBus,
     StaleNote,
 )
-from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability
+from vdisklab.path.needs import Need
 from vdisklab.path.rules import Impossible
 from vdisklab.render import numbers
 from vdisklab.render.document import Json, document, findings_json
@@ -38,46 +33,8 @@ from vdisklab.render.tables.power_cuts import (
     power_cut_values,
 )
 from vdisklab.render.wording import caution
+from vdisklab.services.disk_audit import AuditAnswer, AuditedDisk, Standing
 from vdisklab.units import format_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How fast a path is, as measured here: its score and its place among `cells` ranked ones.
-
-    `cell` is the one that stands for the path; `exact` is false where only its guest side
-    (format, cache mode, bus) is the same. `better` is the cell worth changing to, which loses no
-    flush, with its ratio to this one; None where none is shown to be better.
-    """
-
-    cell: MeasuredCell
-    exact: bool
-    score: Summary | None
-    best: int | None
-    worst: int | None
-    cells: int
-    better: MeasuredCell | None = None
-    gain: Ratio | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AuditedDisk:
-    """One disk with all that can be said of it; `keeps` is what a power cut leaves."""
-
-    disk: ConfiguredDisk
-    path: DiskPath | None
-    risks: tuple[Risk, ...]
-    standing: Standing | None
-    keeps: Durability | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AuditAnswer:
-    """All disks; `caveats` are of the campaign that the speeds come from."""
-
-    disks: tuple[AuditedDisk, ...]
-    caveats: Caveats
-    why_no_speed: str | None = None
 
 
 def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911 - one case per kind
@@ -134,7 +91,7 @@ def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911 - one case per kind
 
 
 def audit_table(answer: AuditAnswer) -> Table:
-    """One row per disk; the risks stand below as notes."""
+    """One row per disk; risks and unmet needs are the notes below."""
     columns = (
         Column("domain", "domain"),
         Column("target", "disk"),
@@ -148,10 +105,11 @@ def audit_table(answer: AuditAnswer) -> Table:
         Column("source", "source", folds=True, only_wide=True),
         Column("risks", "", only_data=True),
         Column("problem", "", only_data=True),
+        *((Column("lacks", "lacks", folds=True),) if answer.needs else ()),
     )
-    rows = tuple(_row(each) for each in answer.disks)
     count = len(answer.disks)
     title = f"Audit: {count} disk{'' if count == 1 else 's'}"
+    rows = tuple(_row(audited, with_needs=bool(answer.needs)) for audited in answer.disks)
     return Table(title, columns, rows, tuple(_notes(answer)))
 
 
@@ -163,30 +121,31 @@ def audit_document(answer: AuditAnswer) -> Json:
         emulation=answer.caveats.emulated,
         lab=answer.caveats.lab,
         why_no_speed=answer.why_no_speed,
-        disks=[_disk_json(each) for each in answer.disks],
+        disks=[_disk_json(audited, answer.needs) for audited in answer.disks],
         findings=findings_json(answer.caveats.findings),
     )
 
 
-def _row(each: AuditedDisk) -> tuple[Value, ...]:
-    disk, standing = each.disk, each.standing
+def _row(audited: AuditedDisk, *, with_needs: bool) -> tuple[Value, ...]:
+    disk, standing = audited.disk, audited.standing
     score = None if standing is None or standing.score is None else standing.score.median
     gain = None if standing is None or standing.gain is None else standing.gain.ratio
     return (
         text(disk.domain),
         text(disk.target),
-        Value(None, "none: see below") if each.path is None else text(str(each.path)),
+        Value(None, "none: see below") if audited.path is None else text(str(audited.path)),
         _rank(standing),
         Value(score, numbers.value(score, "B/s")),
-        Value(None if standing is None else standing.cell.label, ""),
-        *power_cut_values(None if each.keeps is None else each.keeps.tested),
+        Value(None if standing is None else str(standing.cell), ""),
+        *power_cut_values(None if audited.keeps is None else audited.keeps.tested),
         Value(None, numbers.MISSING)
         if standing is None or standing.better is None
-        else text(standing.better.label),
+        else text(str(standing.better)),
         Value(gain, numbers.ratio(gain)),
         Value(disk.source, disk.source or numbers.MISSING),
-        Value("; ".join(_kind(risk) for risk in each.risks), ""),
+        Value("; ".join(_kind(risk) for risk in audited.risks), ""),
         Value(disk.problem, ""),
+        *((_lacks(audited),) if with_needs else ()),
     )
 
 
@@ -197,23 +156,19 @@ def _rank(standing: Standing | None) -> Value:
     return Value(place, f"{place} of {standing.cells}")
 
 
+def _lacks(audited: AuditedDisk) -> Value:
+    if audited.path is None:
+        return Value(None, numbers.MISSING)
+    names = ", ".join(map(str, audited.lacks))
+    return Value(names, names or "nothing")
+
+
 def _notes(answer: AuditAnswer) -> Iterator[str]:
-    for each in answer.disks:
-        name = f"{each.disk.domain}, {each.disk.target}"
-        if each.disk.problem is not None:
-            yield f"{name}: no disk path, as {each.disk.problem}."
-        for risk in each.risks:
-            yield f"{name}: {risk_sentence(risk)}"
-        if each.path is not None and each.keeps is not None and each.keeps.tested is not None:
-            yield f"{name}: {durability_sentence(str(each.path), each.keeps)}"
-        standing = each.standing
-        if standing is not None and not standing.exact:
-            yield (
-                f"{name}: this very path was not measured; {standing.cell} stands for it, which "
-                "looks the same to the guest."
-            )
-        if standing is None and each.path is not None and answer.why_no_speed is None:
-            yield f"{name}: not measured here{_way_to_measure(each.path, each.risks)}."
+    for audited in answer.disks:
+        name = f"{audited.disk.domain}, {audited.disk.target}"
+        yield from (f"{name}: {sentence}" for sentence in _sentences(audited))
+        if audited.standing is None and audited.path is not None and answer.why_no_speed is None:
+            yield f"{name}: not measured here{_way_to_measure(audited.path, audited.risks)}."
     if answer.why_no_speed is not None:
         yield answer.why_no_speed
     beware = caution(answer.caveats)
@@ -221,9 +176,32 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
         yield f"Speeds were measured {beware}."
 
 
-def _way_to_measure(path: DiskPath, found: Iterable[Risk]) -> str:
-    """The command that would measure a path, where there is one."""
-    if any(isinstance(risk, AioConflict | Impossible) for risk in found):
+def _sentences(audited: AuditedDisk) -> Iterator[str]:
+    """What there is to know about one disk, without its name."""
+    if audited.disk.problem is not None:
+        yield f"no disk path, as {audited.disk.problem}."
+    yield from map(risk_sentence, audited.risks)
+    for need, reason in audited.lacks.items():
+        yield f"It does not meet {need}: {reason}."
+    if audited.lacks:
+        yield (
+            "No path meets all these needs."
+            if audited.instead is None
+            else f"The nearest path that meets all needs: {audited.instead}."
+        )
+    keeps = audited.keeps
+    if audited.path is not None and keeps is not None and keeps.tested is not None:
+        yield durability_sentence(str(audited.path), keeps)
+    if audited.standing is not None and not audited.standing.exact:
+        yield (
+            f"this very path was not measured; {audited.standing.cell} stands for it, which "
+            "looks the same to the guest."
+        )
+
+
+def _way_to_measure(path: DiskPath, disk_risks: Iterable[Risk]) -> str:
+    """The command that would measure a path, if there is one."""
+    if any(isinstance(risk, AioConflict | Impossible) for risk in disk_risks):
         return ", and cannot be"
     if path.image is None and not path.layers:
         return f": `vdisklab run {path} --on DEVICE`, on a device that may be overwritten"
@@ -234,33 +212,44 @@ def _kind(risk: Risk) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "-", type(risk).__name__).lower()
 
 
-def _disk_json(each: AuditedDisk) -> Json:
-    standing = each.standing
+def _disk_json(audited: AuditedDisk, needs: Iterable[Need]) -> Json:
     return {
-        "domain": each.disk.domain,
-        "target": each.disk.target,
-        "source": each.disk.source,
-        "path": None if each.path is None else each.path.canonical,
-        "problem": each.disk.problem,
+        "domain": audited.disk.domain,
+        "target": audited.disk.target,
+        "source": audited.disk.source,
+        "path": None if audited.path is None else audited.path.canonical,
+        "problem": audited.disk.problem,
         "risks": [
             {"kind": _kind(risk), "text": risk_sentence(risk), **dataclasses.asdict(risk)}
-            for risk in each.risks
+            for risk in audited.risks
         ],
-        "power_cut": _power_cut_json(each.keeps),
-        "standing": None
-        if standing is None
-        else {
-            "cell": standing.cell.label,
-            "exact": standing.exact,
-            "score": None if standing.score is None else standing.score.median,
-            "rank_best": standing.best,
-            "rank_worst": standing.worst,
-            "ranked_cells": standing.cells,
-            "better": None if standing.better is None else standing.better.label,
-            "gain": None if standing.gain is None else standing.gain.ratio,
-            "gain_low": None if standing.gain is None else standing.gain.low,
-            "gain_high": None if standing.gain is None else standing.gain.high,
-        },
+        "needs": [_need_json(audited, need) for need in needs],
+        "instead": None if audited.instead is None else audited.instead.canonical,
+        "power_cut": _power_cut_json(audited.keeps),
+        "standing": None if audited.standing is None else _standing_json(audited.standing),
+    }
+
+
+def _need_json(audited: AuditedDisk, need: Need) -> Json:
+    return {
+        "need": str(need),
+        "met": None if audited.path is None else need not in audited.lacks,
+        "reason": audited.lacks.get(need),
+    }
+
+
+def _standing_json(standing: Standing) -> Json:
+    return {
+        "cell": str(standing.cell),
+        "exact": standing.exact,
+        "score": None if standing.score is None else standing.score.median,
+        "rank_best": standing.best,
+        "rank_worst": standing.worst,
+        "ranked_cells": standing.cells,
+        "better": None if standing.better is None else str(standing.better),
+        "gain": None if standing.gain is None else standing.gain.ratio,
+        "gain_low": None if standing.gain is None else standing.gain.low,
+        "gain_high": None if standing.gain is None else standing.gain.high,
     }
 
 

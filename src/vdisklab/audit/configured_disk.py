@@ -1,0 +1,212 @@
+"""One disk of an existing guest: its path, and what is risky about it.
+
+A new risk is one class, one function in `_CHECKS`, and one case in the wording
+(`render/tables/audited_disks.py`), which the type checker asks for. What a path means stands in
+`vdisklab.path`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.durability import FlushDropper, dropped_flushes
+from vdisklab.path.rules import Impossible, impossible, native_without_direct
+from vdisklab.path.segments import Bus, CacheMode
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredDisk:
+    """A disk as a guest's configuration describes it.
+
+    `path` is what the configuration says and `noted` the path that vdisklab wrote into it.
+    `target` is the guest's name for the disk (`vda`). `source` is its file or device; None if the
+    disk is on the network or has none. `problem` says why there is no disk path.
+    """
+
+    domain: str
+    target: str
+    source: str | None
+    path: DiskPath | None
+    noted: DiskPath | None = None
+    problem: str | None = None
+
+    @property
+    def stale_note(self) -> DiskPath | None:
+        """The noted path when the configuration was changed after vdisklab wrote it."""
+        if self.noted is None or self.path is None:
+            return None
+        return None if self.noted.guest_side == self.path.guest_side else self.noted
+
+
+@dataclass(frozen=True, slots=True)
+class DiskContext:
+    """What this host knows about a disk's source; None where it knows nothing.
+
+    `layers` is the file system that holds it, `image` its format with the options that qemu-img
+    reads. Sizes are bytes.
+    """
+
+    layers: tuple[Layer, ...] | None = None
+    image: Image | None = None
+    virtual_size: int | None = None
+    allocated: int | None = None
+    free: int | None = None
+
+
+UNKNOWN_CONTEXT = DiskContext()
+
+
+def disk_path(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> DiskPath | None:
+    """The whole path: the noted one while it holds, else the configuration with the context."""
+    path = disk.path
+    if path is None:
+        return None
+    if disk.noted is not None and disk.stale_note is None:
+        return disk.noted
+    if context.image is not None and path.image and context.image.format is path.image.format:
+        path = replace(path, image=context.image)
+    return path if context.layers is None else replace(path, layers=context.layers)
+
+
+@dataclass(frozen=True, slots=True)
+class FlushesDropped:
+    """Cache mode unsafe: what the guest has flushed is lost in a power cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlushesDroppedBelow:
+    """A host layer drops flushes: what the guest has flushed may be lost in a power cut."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HangsOnGuestFlushes:
+    """A volatile write cache: only what the guest flushes is durable.
+
+    `in_memory` is True if data waits in the host's page cache, not only in the disk's own cache.
+    """
+
+    in_memory: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FuaForgotten:
+    """QEMU's NVMe device with a write cache: it answers FUA writes before they are durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlushAfterEachWrite:
+    """No write cache is offered, so QEMU flushes after each write: safe, and slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class MayOutgrow:
+    """A thin image that may grow by more bytes than its file system has left."""
+
+    may_grow: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlowBus:
+    """A bus that emulates a real controller, where virtio would do."""
+
+    bus: Bus
+
+
+@dataclass(frozen=True, slots=True)
+class AioConflict:
+    """aio=native without O_DIRECT: QEMU does not start."""
+
+    cache: CacheMode
+
+
+@dataclass(frozen=True, slots=True)
+class NoDiscard:
+    """A thin image that never shrinks, because the guest's discards are ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaleNote:
+    """The path noted in the metadata is not the configured one: the XML was changed since."""
+
+    noted: str
+
+
+Risk = (
+    FlushesDropped
+    | FlushesDroppedBelow
+    | HangsOnGuestFlushes
+    | FuaForgotten
+    | FlushAfterEachWrite
+    | MayOutgrow
+    | SlowBus
+    | AioConflict
+    | NoDiscard
+    | Impossible
+    | StaleNote
+)
+
+
+def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple[Risk, ...]:
+    """The disk's risks, the gravest first; none for a disk without a path."""
+    path = disk_path(disk, context)
+    if path is None:
+        return ()
+    risky = [risk for check in _CHECKS if (risk := check(path, context)) is not None]
+    if disk.stale_note is not None:
+        risky.append(StaleNote(disk.stale_note.canonical))
+    return tuple(risky)
+
+
+def _cannot_work(path: DiskPath, _context: DiskContext) -> Risk | None:
+    if native_without_direct(path):
+        return AioConflict(path.cache)
+    if path.image is None and not path.layers:
+        return None  # a block device whose layers are not known
+    return impossible(path)
+
+
+def _forgotten_fua(path: DiskPath, _context: DiskContext) -> Risk | None:
+    droppers = {drop.dropper for drop in dropped_flushes(path)}
+    forgets = FlushDropper.DEVICE in droppers and FlushDropper.CACHE_MODE not in droppers
+    return FuaForgotten() if forgets else None
+
+
+def _flushes(path: DiskPath, _context: DiskContext) -> Risk:
+    """What becomes of flushes in cache mode and layers; see `_forgotten_fua` for the device."""
+    for drop in dropped_flushes(path):
+        if drop.dropper is FlushDropper.CACHE_MODE:
+            return FlushesDropped()
+        if drop.dropper is FlushDropper.LAYER:
+            return FlushesDroppedBelow(drop.reason)
+    if not path.offers_write_cache:
+        return FlushAfterEachWrite()
+    return HangsOnGuestFlushes(in_memory=not path.cache.direct)
+
+
+def _too_little_room(path: DiskPath, context: DiskContext) -> Risk | None:
+    size, allocated, free = context.virtual_size, context.allocated, context.free
+    if size is None or allocated is None or free is None or path.image is None:
+        return None
+    return MayOutgrow(size - allocated, free) if size - allocated > free else None
+
+
+def _slow_bus(path: DiskPath, _context: DiskContext) -> Risk | None:
+    slow = (Bus.IDE, Bus.SATA, Bus.USB)
+    return SlowBus(path.attachment.bus) if path.attachment.bus in slow else None
+
+
+def _ignored_discards(path: DiskPath, context: DiskContext) -> Risk | None:
+    thin = path.image is not None and path.image.is_thin
+    if context.virtual_size is not None and context.allocated is not None:
+        thin = context.allocated < context.virtual_size
+    return NoDiscard() if thin and path.attachment.option("discard") == "ignore" else None
+
+
+_CHECKS: tuple[Callable[[DiskPath, DiskContext], Risk | None], ...] = (
+    _cannot_work, _forgotten_fua, _flushes, _too_little_room, _slow_bus, _ignored_discards,
+)  # fmt: skip

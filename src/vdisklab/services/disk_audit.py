@@ -1,0 +1,331 @@
+"""Audits the disks of existing guests: their paths, risks, unmet needs, and speed as measured here.
+
+Nothing is changed, neither guests nor images.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vdisklab.analysis.compare import Ratio
+from vdisklab.analysis.diagnostics.findings import Caveats, caveats_of
+from vdisklab.analysis.observations import narrowed
+from vdisklab.analysis.rank import Ranking
+from vdisklab.analysis.rank import rank as rank_cells
+from vdisklab.analysis.recommend import candidates, ratio_of
+from vdisklab.analysis.score import Score, Scored, add_scores
+from vdisklab.analysis.summary import Summary, summarise
+from vdisklab.audit.configured_disk import (
+    UNKNOWN_CONTEXT,
+    ConfiguredDisk,
+    DiskContext,
+    Risk,
+    disk_path,
+    risks,
+)
+from vdisklab.audit.domain import LARGEST, read_domain
+from vdisklab.errors import CommandError, DatabaseError, HostError, PlanError
+from vdisklab.host.command import Host
+from vdisklab.host.facts import collect_facts
+from vdisklab.host.mounts import read_mounts
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.durability import Durability, Verdicts, durability
+from vdisklab.path.needs import Need, nearest, unmet
+from vdisklab.path.options import OptionValue
+from vdisklab.path.segments import ImageFormat, LayerKind
+from vdisklab.services.answers import (
+    Results,
+    baseline_of,
+    choose_campaigns,
+    load_chosen,
+    open_results,
+    stored_verdicts,
+)
+
+_MEASURE = "Measure first: `vdisklab run PATHS…`."
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The score of a path, and its place among `cells` ranked ones.
+
+    `cell` is the measured cell that stands for the path; `exact` is False if only its guest side
+    is the same. `better` is the cell worth changing to, which keeps flushed data, and `gain` its
+    ratio to this one; None if no cell is shown to be better.
+    """
+
+    cell: MeasuredCell
+    exact: bool
+    score: Summary | None
+    best: int | None
+    worst: int | None
+    cells: int
+    better: MeasuredCell | None = None
+    gain: Ratio | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedDisk:
+    """One disk with its risks, its speed, and what a power cut leaves of its data.
+
+    `lacks` gives the reason for each requested need that the path does not meet; `instead` is the
+    nearest path that meets all.
+    """
+
+    disk: ConfiguredDisk
+    path: DiskPath | None
+    risks: tuple[Risk, ...]
+    standing: Standing | None
+    keeps: Durability | None = None
+    lacks: Mapping[Need, str] = field(default_factory=dict)
+    instead: DiskPath | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditAnswer:
+    """All disks. `caveats` are those of the campaign that the speeds come from."""
+
+    disks: tuple[AuditedDisk, ...]
+    caveats: Caveats
+    why_no_speed: str | None = None
+    needs: tuple[Need, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What the database says about paths; empty where nothing was measured."""
+
+    verdicts: Verdicts = field(default_factory=dict)
+    standings: Mapping[DiskPath, Standing] = field(default_factory=dict)
+    caveats: Caveats = field(default_factory=lambda: caveats_of(()))
+    why_no_speed: str | None = None
+
+
+def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> tuple[ConfiguredDisk, ...]:
+    """The disks of the domains in these files, and of all guests of a libvirt.
+
+    Raises PlanError for what cannot be read and when there is no disk, HostError if libvirt does
+    not answer.
+    """
+    texts = [(_read(file), str(file)) for file in files]
+    if uri is not None:
+        texts += _libvirt_domains(host, uri)
+    elif not texts:
+        raise PlanError(
+            "no guest is named",
+            hint="name files from `virsh dumpxml`, or --libvirt qemu:///system",
+        )
+    disks = tuple(disk for text, origin in texts for disk in read_domain(text, origin))
+    if not disks:
+        raise PlanError("the domains have no hard disk", hint="name another domain")
+    return disks
+
+
+def _libvirt_domains(host: Host, uri: str) -> Iterator[tuple[str, str]]:
+    try:
+        listed = host.run("virsh", "-q", "-c", uri, "list", "--all", "--uuid")
+    except CommandError as error:
+        raise HostError(
+            f"libvirt at {uri} does not answer: {error}",
+            hint=f"see that `virsh -c {uri} list --all` works: libvirtd runs, and you may use it",
+        ) from error
+    for uuid in listed.stdout.split():
+        dumped = host.run("virsh", "-q", "-c", uri, "dumpxml", "--inactive", uuid)
+        yield dumped.stdout, f"{uri} {uuid}"
+
+
+def _read(file: Path) -> str:
+    try:
+        if str(file) == "-":
+            return sys.stdin.read(LARGEST + 1)
+        with file.open(encoding="utf-8") as text:
+            return text.read(LARGEST + 1)
+    except OSError as error:
+        raise PlanError(
+            f"{file} cannot be read: {error.strerror}", hint="name a file from `virsh dumpxml`"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise PlanError(f"{file} is not UTF-8 text", hint="`virsh dumpxml` writes UTF-8") from error
+
+
+def answer_audit(
+    host: Host,
+    disks: Iterable[ConfiguredDisk],
+    needs: tuple[Need, ...],
+    campaign: Sequence[str] | None,
+    db: str | None,
+) -> AuditAnswer:
+    """Every disk with its risks and unmet needs, and its standing where a database has one.
+
+    Raises DatabaseError if the caller named a database or campaign that cannot be read.
+    """
+    placed = [(disk, disk_context(host, disk)) for disk in disks]
+    paths = [disk_path(disk, context) for disk, context in placed]
+    try:
+        measured = _measured(host, [path for path in paths if path is not None], campaign, db)
+    except DatabaseError as error:
+        if db is not None or campaign:
+            raise
+        measured = _Measured(why_no_speed=f"No speeds: {error}. {_MEASURE}")
+    audited = tuple(
+        _audited(disk, path, risks(disk, context), needs, measured)
+        for (disk, context), path in zip(placed, paths, strict=True)
+    )
+    return AuditAnswer(audited, measured.caveats, measured.why_no_speed, needs)
+
+
+def _audited(
+    disk: ConfiguredDisk,
+    path: DiskPath | None,
+    disk_risks: tuple[Risk, ...],
+    needs: tuple[Need, ...],
+    measured: _Measured,
+) -> AuditedDisk:
+    if path is None:
+        return AuditedDisk(disk, None, disk_risks, None)
+    lacks = unmet(path, needs, measured.verdicts)
+    return AuditedDisk(
+        disk,
+        path,
+        disk_risks,
+        measured.standings.get(path),
+        durability(path, measured.verdicts),
+        lacks,
+        nearest(path, needs, measured.verdicts) if lacks else None,
+    )
+
+
+def _measured(
+    host: Host, paths: Sequence[DiskPath], campaign: Sequence[str] | None, db: str | None
+) -> _Measured:
+    with open_results(db) as results:
+        if not campaign and not results.campaigns():
+            verdicts = stored_verdicts(results, collect_facts(host))
+            reason = f"No speeds: the database holds no campaign. {_MEASURE}"
+            return _Measured(verdicts, why_no_speed=reason)
+        return _measured_in(results, paths, campaign)
+
+
+def _measured_in(
+    results: Results, paths: Sequence[DiskPath], campaign: Sequence[str] | None
+) -> _Measured:
+    loaded = load_chosen(results, choose_campaigns(results, campaign))
+    verdicts = stored_verdicts(results, loaded.campaigns[0].host)
+    baseline, _ = baseline_of(loaded)
+    scored = add_scores(loaded.observations, baseline)
+    cells = candidates(loaded.observations.cells)
+    ranking = rank_cells(narrowed(scored.observations, cells), Score.OVERALL.key)
+    standings = {path: _standing(path, cells, scored, ranking, verdicts) for path in paths}
+    known = {path: standing for path, standing in standings.items() if standing is not None}
+    return _Measured(verdicts, known, caveats_of(loaded.outlines))
+
+
+def _standing(
+    path: DiskPath,
+    cells: Mapping[MeasuredCell, DiskPath],
+    scored: Scored,
+    ranking: Ranking,
+    verdicts: Verdicts,
+) -> Standing | None:
+    """The standing of the path's own cell, else of one that is the same to the guest."""
+    exact = [cell for cell, measured in cells.items() if measured == path]
+    alike = [cell for cell, measured in cells.items() if measured.guest_side == path.guest_side]
+    if not alike:
+        return None
+    cell = (exact or sorted(alike))[0]
+    row = next((row for row in ranking.rows if row.cell == cell), None)
+    better = _better(cell, cells, ranking, verdicts)
+    measure = Score.OVERALL.key
+    return Standing(
+        cell,
+        bool(exact),
+        summarise(scored.observations, measure).get(cell),
+        None if row is None else row.best,
+        None if row is None else row.worst,
+        len(ranking.rows),
+        better,
+        None if better is None else ratio_of(scored.observations, measure, better, cell),
+    )
+
+
+def _better(
+    cell: MeasuredCell,
+    cells: Mapping[MeasuredCell, DiskPath],
+    ranking: Ranking,
+    verdicts: Verdicts,
+) -> MeasuredCell | None:
+    """The best ranked cell that keeps flushed data and is shown to be better than this one."""
+    rows = {row.cell: row for row in ranking.rows}
+    if cell not in rows:
+        return None
+    for row in ranking.rows:
+        if row.cell == cell:
+            return None
+        keeps = durability(cells[row.cell], verdicts).keeping
+        if row.worst < rows[cell].best and keeps.acceptable:
+            return row.cell
+    return None
+
+
+def disk_context(host: Host, disk: ConfiguredDisk) -> DiskContext:
+    """What this host knows of a disk's source: its image, the file system below, the free room.
+
+    Nothing is known of a source that is not a file here, or that may not be read.
+    """
+    if disk.source is None or disk.path is None or not disk.source.startswith("/"):
+        return UNKNOWN_CONTEXT
+    source = Path(disk.source)
+    if not source.is_file():
+        return UNKNOWN_CONTEXT
+    allocated = os.stat(source).st_blocks * 512  # noqa: PTH116 - st_blocks
+    room = os.statvfs(source)
+    size, image = _image(host, disk.path, source, allocated)
+    return DiskContext(_layers(source), image, size, allocated, room.f_bavail * room.f_frsize)
+
+
+def _layers(source: Path) -> tuple[Layer, ...] | None:
+    """The file system that holds a file; None for one that vdisklab has no layer for."""
+    resolved = source.resolve()
+    above = [mount for mount in read_mounts() if mount.mountpoint in resolved.parents]
+    if not above:
+        return None
+    deepest = max(len(mount.mountpoint.parts) for mount in above)
+    # Of several mounts at one place the last covers the others.
+    name = [mount for mount in above if len(mount.mountpoint.parts) == deepest][-1].filesystem
+    try:
+        return (Layer(LayerKind(name)),)
+    except ValueError:
+        return None
+
+
+def _image(
+    host: Host, path: DiskPath, source: Path, allocated: int
+) -> tuple[int | None, Image | None]:
+    """Virtual size and format options as qemu-img reads them; None where it cannot."""
+    form = ImageFormat.RAW if path.image is None else path.image.format
+    # -U: a running guest holds the image's lock, and only its header is read.
+    command = ("qemu-img", "info", "-U", "-f", form.value, "--output=json", str(source))
+    try:
+        info = json.loads(host.run(*command, timeout=20).stdout)
+    except (HostError, PlanError, ValueError):
+        return None, None
+    size = int(info["virtual-size"])
+    if form not in (ImageFormat.RAW, ImageFormat.QCOW2):
+        return size, None
+    options: list[tuple[str, OptionValue]] = []
+    if allocated < size:
+        options.append(("preallocation", "off"))
+    if form is ImageFormat.QCOW2:
+        data = info.get("format-specific", {}).get("data", {})
+        options += [
+            ("cluster_size", int(info.get("cluster-size", 65536))),
+            ("compat", str(data.get("compat", "1.1"))),
+            ("lazy_refcounts", bool(data.get("lazy-refcounts", False))),
+        ]
+    return size, Image(form, tuple(options))
