@@ -37,7 +37,7 @@ from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
-from vdisklab.plan.request import Request
+from vdisklab.plan.settings import Request
 from vdisklab.progress import silent
 
 PATH = "raw/writeback"

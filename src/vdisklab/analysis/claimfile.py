@@ -37,9 +37,8 @@ from vdisklab.path.braces import expand_segments
 from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.rules import impossible
+from vdisklab.plan.settings import DEFAULT_PROFILE
 from vdisklab.plan.toml_file import Table, read_toml
-
-DEFAULT_PROFILE = "quick"
 
 
 class ClaimCache(StrEnum):

@@ -8,8 +8,8 @@ from pathlib import Path
 from vdisklab.guest.image.packagedisk import PackageSet, package_set
 from vdisklab.guest.qemu.argv import CarriedDisk
 from vdisklab.host.command import Host
+from vdisklab.plan.guest import SYSTEMS
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.system import SYSTEMS
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import Check
 from vdisklab.workload.install import systems_of

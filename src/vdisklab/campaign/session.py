@@ -22,8 +22,7 @@ from vdisklab.host.facts import memory_bytes
 from vdisklab.host.memory import available_memory
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.guest import Accelerator
-from vdisklab.plan.qemu import Qemu
+from vdisklab.plan.guest import Accelerator, Qemu
 from vdisklab.storage.room import require_guest_memory, require_memory, require_room
 from vdisklab.storage.site import Site, open_site
 

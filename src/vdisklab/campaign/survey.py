@@ -19,7 +19,7 @@ from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Aio, Bus, ImageFormat
 from vdisklab.plan.capabilities import Capabilities, Missing, QemuCapabilities
-from vdisklab.plan.qemu import AskedQemu, Qemu, require_distinct
+from vdisklab.plan.guest import Qemu, RequestedQemu, require_distinct
 from vdisklab.progress import Progress, Step
 from vdisklab.storage.device import require_usable
 from vdisklab.storage.direct import serves_direct_io
@@ -87,7 +87,7 @@ def survey(
 
 
 def find_qemus(
-    host: Host, asked: Sequence[AskedQemu]
+    host: Host, asked: Sequence[RequestedQemu]
 ) -> tuple[tuple[Qemu, ...], Mapping[str, QemuCapabilities]]:
     """The QEMUs that were asked for, under their names, and what each cannot do.
 

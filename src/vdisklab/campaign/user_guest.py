@@ -20,19 +20,19 @@ from vdisklab.guest.system.windows import read_diskspd
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
 from vdisklab.plan.guest import Firmware, UserGuest
-from vdisklab.plan.request import GuestRequest
+from vdisklab.plan.settings import Request
 from vdisklab.storage.site import Site
 
 
-def asked_guest(host: Host, request: GuestRequest) -> UserGuest | None:
-    """The guest whose image was named; None for our own.
+def requested_guest(host: Host, request: Request) -> UserGuest | None:
+    """The user guest whose image a request names; None for the micro guest.
 
-    Raises HostError for an image, a firmware or a DISKSPD that is not there or is none.
+    Raises HostError for an image, a firmware or a DISKSPD that is missing or is something else.
     """
-    if request.image is None:
+    if request.guest_image is None:
         return None
-    usual = look_at(host, request.image)
-    firmware = request.firmware or usual.firmware
+    usual = look_at(host, request.guest_image)
+    firmware = request.guest_firmware or usual.firmware
     if firmware is Firmware.UEFI:
         find_firmware()
     if request.diskspd is not None:
@@ -40,8 +40,8 @@ def asked_guest(host: Host, request: GuestRequest) -> UserGuest | None:
     return replace(
         usual,
         firmware=firmware,
-        bus=request.system_bus or usual.bus,
-        boot_seconds=request.boot_seconds,
+        bus=request.guest_bus or usual.bus,
+        boot_seconds=request.guest_boot,
         diskspd=request.diskspd,
     )
 

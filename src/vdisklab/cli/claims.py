@@ -12,10 +12,9 @@ from rich.console import Console
 
 from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.cli import campaign_options as asking
-from vdisklab.cli.campaign_options import ask, load_profile
+from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.filling import NOTHING, Filled, measure_missing
-from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
+from vdisklab.cli.options import CampaignOption, Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.errors import (
     EXIT_CLAIM_FAILS,
@@ -24,9 +23,8 @@ from vdisklab.errors import (
     HostError,
     PlanError,
 )
-from vdisklab.plan.build import NO_BASELINE
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.request import Request
+from vdisklab.plan.settings import NO_BASELINE, Request
 from vdisklab.render.tables.claim_results import claims_document, claims_table, junit_xml
 from vdisklab.services.answers import (
     Loaded,
@@ -37,6 +35,7 @@ from vdisklab.services.answers import (
     open_results,
 )
 from vdisklab.services.claim_answers import ClaimsAnswer, evaluate_claims
+from vdisklab.services.planning import load_profile
 from vdisklab.units import MIB, format_bytes
 from vdisklab.workload.registry import directions_of
 
@@ -46,7 +45,9 @@ MOST_BYTES = 1 * MIB
 _A_CLAIM_FILE = "name a TOML file that can be read, as docs/claims.md shows"
 
 
+@takes_settings("blocks", "runtime", "ramp", "size_bytes", "directory", "accelerator", "db")
 def claims(
+    asked: Request,
     files: Annotated[
         list[Path] | None,
         typer.Option(
@@ -73,13 +74,6 @@ def claims(
         Path | None, typer.Option(metavar="FILE", help="Write the answers as JUnit XML, too.")
     ] = None,
     campaign: CampaignOption = None,
-    blocks: asking.BlocksOption = None,
-    runtime: asking.RuntimeOption = None,
-    ramp: asking.RampOption = None,
-    size: asking.SizeOption = None,
-    directory: asking.DirOption = None,
-    accelerator: asking.AcceleratorOption = None,
-    db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> int:
     """Hold the claims of five articles, or your own, against what was measured here.
@@ -101,21 +95,12 @@ def claims(
     if junit is not None:
         # Before anything is measured; and an old answer must not pass for this one's.
         _write(junit, "")
-    asked = ask(
-        blocks=blocks,
-        runtime=runtime,
-        ramp=ramp,
-        size=size,
-        directory=directory,
-        baseline=NO_BASELINE,
-        accelerator=accelerator,
-        db=db,
-    )
+    asked = replace(asked, baseline=NO_BASELINE)
     filled = Filled((), interrupted=False)
     if measure_missing_cells:
         every = [claim for file in chosen for claim in file.claims]
         filled = measure_missing(every, asked, campaign, Console(stderr=True))
-    with open_results(db) as results:
+    with open_results(asked.db) as results:
         answer = answer_all(results, chosen, campaign, asked, filled.campaigns)
     if junit is not None:
         _write(junit, junit_xml(answer))

@@ -17,11 +17,10 @@ from rich.text import Text
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import Format
 from vdisklab.cli.output import dumps
-from vdisklab.cli.run import cache_directory
 from vdisklab.errors import HostError
 from vdisklab.guest.factory import GuestContext, try_kvm_without_download
 from vdisklab.host.command import LocalHost
-from vdisklab.host.ledger import open_ledger
+from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.probes.findings import Finding, Inspection, State, can_do_main_job, examine
 from vdisklab.host.probes.kvm import KvmTrial, untried
 from vdisklab.progress import Progress

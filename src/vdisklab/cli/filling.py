@@ -11,17 +11,16 @@ from rich.console import Console
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.analysis.claims import answer_claims
 from vdisklab.analysis.observations import from_numbers
-from vdisklab.cli.campaign_options import load_profile
 from vdisklab.cli.run import measure
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
-from vdisklab.plan.build import DEFAULT_BLOCKS
-from vdisklab.plan.request import Request
+from vdisklab.plan.settings import Request
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.answers import Loaded, database_url, disagreement, load_chosen
 from vdisklab.services.missing_claims import MissingCells, missing_cells, request_for, whole_claims
+from vdisklab.services.planning import blocks_of
 from vdisklab.units import counted
 
 NOTHING = Loaded((), (), from_numbers({}))
@@ -60,10 +59,9 @@ def _measure(
     store: Store, group: MissingCells, asked: Request, like: Campaign | None, console: Console
 ) -> tuple[str | None, bool]:
     """The campaign of a group, None where this host cannot measure it; whether it was cut off."""
-    blocks = asked.blocks
-    if blocks is None:
-        blocks = load_profile(group.profile).usual.blocks or DEFAULT_BLOCKS
-    request = replace(request_for(group, asked, like), blocks=blocks, label=label_of(blocks))
+    request = request_for(group, asked, like)
+    blocks = blocks_of(request)
+    request = replace(request, blocks=blocks, label=label_of(blocks))
     try:
         campaign, _, interrupted = measure(
             store,
@@ -122,7 +120,7 @@ def _must_fit(campaigns: Iterable[Campaign], machine: str, asked: Request) -> No
 
 def _differs(campaign: Campaign, asked: Request) -> str | None:
     """The option by which a campaign is not as it was asked for; None when it is."""
-    directory, choice = asked.directory, asked.guest.accelerator
+    directory, choice = asked.directory, asked.accelerator
     guest = campaign.plan.get("guest") or {}
     said = {
         "size": (asked.size_bytes, campaign.plan.get("size_bytes")),

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vdisklab.cli.campaign_options import ask, asked_paths
+from vdisklab.cli.campaign_options import build_request
 from vdisklab.cli.import_lab import DATABASE, LabHost, bring_back
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import DbOption, Format, FormatOption
@@ -37,7 +37,9 @@ from vdisklab.lab.machine import (
     run_shell,
 )
 from vdisklab.lab.payload import carried_files, payload_disk
+from vdisklab.plan.build import backing_of
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
+from vdisklab.plan.matrix import expand_matrix
 from vdisklab.progress import Note, Step
 from vdisklab.results.store import open_store
 from vdisklab.services.answers import database_url
@@ -227,10 +229,9 @@ def _require_possible(words: list[str]) -> None:
     said = typer.main.get_command(verbs).make_context("vdisklab lab run", list(words)).params
     if said["here"]:
         return  # it takes no paths, and judges the rest itself
-    known = ("paths", "plan_file", "on", "disks", "size", "runtime", "ramp", "qemu")
-    request = ask(**{name: said[name] for name in known})
+    request = build_request(said | {"directory": None})
     if not request.qemu:  # else paths may hold names that are found by trying those programs
-        asked_paths(request)
+        expand_matrix(request.paths, backing=backing_of(request))
 
 
 def job_script(arguments: list[str]) -> str:

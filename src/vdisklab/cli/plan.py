@@ -23,60 +23,40 @@ from vdisklab.campaign.host_stacks import takes_turns
 from vdisklab.campaign.preview import CellCommands, preview_cell
 from vdisklab.campaign.schedule import Slot, block_order, schedule
 from vdisklab.campaign.session import guest_buses, require_space
-from vdisklab.cli import campaign_options as asking
-from vdisklab.cli.campaign_options import ask, make_plan
+from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
-from vdisklab.cli.options import Format, FormatOption
+from vdisklab.cli.options import Format
 from vdisklab.cli.output import dumps
 from vdisklab.errors import HostError
 from vdisklab.guest.factory import boot_files
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import memory_bytes
-from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.settings import Panel, Request
 from vdisklab.render.document import Json, document
 from vdisklab.render.tables.layout import Column, Table, Value, as_csv, sanitise, show, text
+from vdisklab.services.planning import make_plan
 from vdisklab.units import counted, format_bytes, format_duration
 
-CommandsOption = Annotated[
-    bool,
-    typer.Option(
-        "--commands", help="Print the exact qemu, QMP and measuring commands of each cell."
-    ),
-]
 
-
+@takes_settings()
 def plan(
-    paths: asking.PathsArgument = None,
-    plan_file: asking.PlanFileOption = None,
-    profile: asking.ProfileOption = None,
-    blocks: asking.BlocksOption = None,
-    runtime: asking.RuntimeOption = None,
-    ramp: asking.RampOption = None,
-    size: asking.SizeOption = None,
-    directory: asking.DirOption = None,
-    on: asking.OnOption = None,
-    destroy: asking.DestroyOption = None,
-    disks: asking.DisksOption = None,
-    arc: asking.ArcOption = None,
-    seed: asking.SeedOption = None,
-    page_cache: asking.PageCacheOption = None,
-    baseline: asking.BaselineOption = None,
-    label: asking.LabelOption = None,
-    accelerator: asking.AcceleratorOption = None,
-    cpus: asking.CpusOption = None,
-    memory: asking.MemoryOption = None,
-    scale: asking.ScaleOption = None,
-    qemu: asking.QemuOption = None,
-    guest: asking.GuestOption = None,
-    firmware: asking.FirmwareOption = None,
-    system_bus: asking.SystemBusOption = None,
-    boot: asking.BootOption = None,
-    diskspd: asking.DiskspdOption = None,
-    commands: CommandsOption = False,
-    form: FormatOption = Format.TABLE,
+    request: Request,
+    commands: Annotated[
+        bool,
+        typer.Option(
+            "--commands",
+            help="Print the exact qemu, QMP and measuring commands of each cell.",
+            rich_help_panel=Panel.OUTPUT,
+        ),
+    ] = False,
+    form: Annotated[
+        Format,
+        typer.Option("--format", help="How to print the answer.", rich_help_panel=Panel.OUTPUT),
+    ] = Format.TABLE,
 ) -> None:
     """Show the cells that `run` would measure, those dropped and why, the order, and how long.
 
@@ -88,13 +68,6 @@ def plan(
 
         vdisklab plan raw/none/nvme --commands
     """
-    request = ask(
-        paths=paths, plan_file=plan_file, profile=profile, blocks=blocks, runtime=runtime,
-        ramp=ramp, size=size, directory=directory, on=on, destroy=destroy, disks=disks, arc=arc,
-        seed=seed, page_cache=page_cache, baseline=baseline, label=label,
-        accelerator=accelerator, cpus=cpus, memory=memory, scale=scale, qemu=qemu,
-        guest=guest, firmware=firmware, system_bus=system_bus, boot=boot, diskspd=diskspd,
-    )  # fmt: skip
     host = LocalHost()
     console = Console(stderr=True)
     with open_ledger() as ledger, TerminalProgress(console) as progress:
@@ -161,7 +134,7 @@ def _commands(host: LocalHost, planned: CampaignPlan) -> dict[Cell, CellCommands
     buses = guest_buses(planned)
     boot = None
     if buses and planned.guest.own is None:
-        cache = state_directory() / "cache"
+        cache = cache_directory()
         kernel = planned.guest.kernel
         if planned.profile.boots:
             system, files = system_to_boot(host, cache, buses, kernel)

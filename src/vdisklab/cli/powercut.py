@@ -14,8 +14,8 @@ from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.cli.plan import print_dropped
-from vdisklab.cli.run import cache_directory
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
+from vdisklab.host.ledger import cache_directory
 from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
 from vdisklab.powercut.clients.guests import DriverSetting

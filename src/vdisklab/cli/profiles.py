@@ -9,16 +9,16 @@ import typer
 
 from vdisklab.campaign.estimate import campaign_seconds, room_needed
 from vdisklab.campaign.schedule import schedule
-from vdisklab.cli.campaign_options import load_profile
 from vdisklab.cli.options import Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.request import Request
+from vdisklab.plan.settings import Request
 from vdisklab.render.document import document
 from vdisklab.render.tables.layout import Column, Table, Value, as_records, text
+from vdisklab.services.planning import load_profile
 from vdisklab.units import format_bytes, format_duration
 from vdisklab.workload.registry import builtin_profiles
 

@@ -19,12 +19,11 @@ from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import schedule
 from vdisklab.campaign.session import open_campaign
-from vdisklab.cli import campaign_options as asking
 from vdisklab.cli import output
-from vdisklab.cli.campaign_options import ask, load_profile, make_plan
+from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.keeping import keep_run
 from vdisklab.cli.live import TerminalProgress
-from vdisklab.cli.options import DbOption, Format, FormatOption
+from vdisklab.cli.options import Format
 from vdisklab.cli.output import print_tables
 from vdisklab.cli.plan import print_dropped, print_warnings
 from vdisklab.cli.search import (
@@ -39,14 +38,13 @@ from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.deadline import patience
 from vdisklab.host.facts import collect_facts
-from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.medium import describe_device, medium_of
 from vdisklab.path.needs import needs_help
 from vdisklab.path.segments import HOST
-from vdisklab.plan.build import DEFAULT_BLOCKS, NO_BASELINE
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.matrix import Matrix, narrow_to_needs
-from vdisklab.plan.request import Request
+from vdisklab.plan.settings import NO_BASELINE, Panel, Request
 from vdisklab.progress import CampaignStarted, Note, Progress
 from vdisklab.render.wording import search_effort, search_sentence
 from vdisklab.results.model import Campaign, HostFacts, Run
@@ -54,62 +52,56 @@ from vdisklab.results.store import Store, open_store
 from vdisklab.services.advice import DEFAULT_METRIC
 from vdisklab.services.answers import database_url, open_results, stored_verdicts
 from vdisklab.services.places import Places, load_places, overview
+from vdisklab.services.planning import blocks_of, make_plan
 from vdisklab.units import counted
-from vdisklab.workload.registry import DEFAULT_PROFILE
 
 
+@takes_settings()
 def run(
-    paths: asking.PathsArgument = None,
-    plan_file: asking.PlanFileOption = None,
-    profile: asking.ProfileOption = None,
-    blocks: asking.BlocksOption = None,
-    runtime: asking.RuntimeOption = None,
-    ramp: asking.RampOption = None,
-    size: asking.SizeOption = None,
-    directory: asking.DirsOption = None,
-    on: asking.OnOption = None,
-    destroy: asking.DestroyOption = None,
-    disks: asking.DisksOption = None,
-    arc: asking.ArcOption = None,
-    seed: asking.SeedOption = None,
-    page_cache: asking.PageCacheOption = None,
-    baseline: asking.BaselineOption = None,
-    label: asking.LabelOption = None,
-    accelerator: asking.AcceleratorOption = None,
-    cpus: asking.CpusOption = None,
-    memory: asking.MemoryOption = None,
-    scale: asking.ScaleOption = None,
-    qemu: asking.QemuOption = None,
-    guest: asking.GuestOption = None,
-    firmware: asking.FirmwareOption = None,
-    system_bus: asking.SystemBusOption = None,
-    boot: asking.BootOption = None,
-    diskspd: asking.DiskspdOption = None,
+    request: Request,
+    directory: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--dir",
+            metavar="DIR",
+            help="The work directory; with --here it may be given again, to see several side by "
+            "side.",
+            show_default="the current directory",
+            rich_help_panel=Panel.WHERE,
+        ),
+    ] = None,
     here: Annotated[
         bool,
         typer.Option(
             "--here",
             help="Measure in this machine itself, on files in --dir: no hypervisor and no root "
             "needed. Takes no PATHS.",
+            rich_help_panel=Panel.WHAT,
         ),
     ] = False,
-    db: DbOption = None,
     new: Annotated[
-        bool, typer.Option("--new", help="Begin again, although this plan was measured before.")
+        bool,
+        typer.Option(
+            "--new",
+            help="Begin again, although this plan was measured before.",
+            rich_help_panel=Panel.OUTPUT,
+        ),
     ] = False,
     find: Annotated[
         Wanted | None,
         typer.Option(
             "--find",
             help="Do not measure everything: leave out, block by block, what cannot be the best.",
+            rich_help_panel=Panel.SEARCH,
         ),
     ] = None,
     within: Annotated[
         str | None,
         typer.Option(
             metavar="SHARE",
-            help="With --find: so much worse than the best is as good.",
+            help="With --find: a path that is worse than the best by less than this is as good.",
             show_default="3%",
+            rich_help_panel=Panel.SEARCH,
         ),
     ] = None,
     budget: Annotated[
@@ -118,6 +110,7 @@ def run(
             metavar="TIME",
             help="With --find: stop after this time, such as 30m.",
             show_default="none",
+            rich_help_panel=Panel.SEARCH,
         ),
     ] = None,
     need: Annotated[
@@ -125,6 +118,7 @@ def run(
         typer.Option(
             metavar="NEED",
             help=needs_help("With --find: what the path must be"),
+            rich_help_panel=Panel.SEARCH,
         ),
     ] = None,
     metric: Annotated[
@@ -133,9 +127,13 @@ def run(
             metavar="MEASURE",
             help="With --find: what to be best at, as in `vdisklab rank`.",
             show_default="overall",
+            rich_help_panel=Panel.SEARCH,
         ),
     ] = None,
-    form: FormatOption = Format.TABLE,
+    form: Annotated[
+        Format,
+        typer.Option("--format", help="How to print the answer.", rich_help_panel=Panel.OUTPUT),
+    ] = Format.TABLE,
 ) -> int:
     """Measure disk paths in random blocks, and rank them.
 
@@ -159,17 +157,11 @@ def run(
         vdisklab run {none,ext4/raw/none,zvol/none} --on /dev/sdb
     """
     if here:
-        paths, baseline = _here(paths, plan_file, baseline)
-        _require_one_place(directory, on)
+        request = _here(request)
+        _require_one_place(directory, request.devices)
     directories = _directories(directory, here=here, finding=find is not None)
-    request = ask(
-        paths=paths, plan_file=plan_file, profile=profile, blocks=blocks, runtime=runtime,
-        ramp=ramp, size=size, directory=directories[0], on=on, destroy=destroy, disks=disks,
-        arc=arc, seed=seed, page_cache=page_cache, baseline=baseline, label=label,
-        accelerator=accelerator, cpus=cpus, memory=memory, scale=scale, qemu=qemu,
-        guest=guest, firmware=firmware, system_bus=system_bus, boot=boot, diskspd=diskspd,
-        db=db,
-    )  # fmt: skip
+    if directories[0] is not None:
+        request = replace(request, directory=directories[0])
     search = make_search(find, within, budget, need, metric)
     if search is not None and request.blocks is None:
         request = replace(request, blocks=SEARCH_BLOCKS)
@@ -203,19 +195,17 @@ def _tell_outcome(
         console.print(said, soft_wrap=True, markup=False, highlight=False)
 
 
-def _here(
-    paths: list[str] | None, plan_file: Path | None, baseline: str | None
-) -> tuple[list[str], str]:
-    """The one path, and no baseline. Raises PlanError when more was asked for."""
-    if paths or plan_file is not None or baseline is not None:
+def _here(request: Request) -> Request:
+    """The request with the host as its one path. Raises PlanError if it names others."""
+    if request.paths or request.baseline is not None:
         raise PlanError(
-            "--here measures the directory --dir as it is and takes no PATHS, --plan or --baseline",
+            "--here measures the directory --dir as it is and takes no PATHS and no --baseline",
             hint="name the directory with --dir, and the run with --label",
         )
-    return [HOST], NO_BASELINE
+    return replace(request, paths=(HOST,), baseline=NO_BASELINE)
 
 
-def _require_one_place(directories: list[Path] | None, devices: list[Path] | None) -> None:
+def _require_one_place(directories: list[Path] | None, devices: Sequence[Path]) -> None:
     """In this machine a directory is measured, or devices; raises PlanError for both."""
     if directories and devices:
         raise PlanError(
@@ -253,9 +243,7 @@ def _side_by_side(
     found: list[str | None] = [None] * len(wanted)
     failed, interrupted = 0, False
     with open_store(url) as store:
-        profile = load_profile(request.profile or DEFAULT_PROFILE)
-        blocks = request.blocks or profile.usual.blocks or DEFAULT_BLOCKS
-        for block in range(1, blocks + 1):
+        for block in range(1, blocks_of(request) + 1):
             for number, each in enumerate(wanted):
                 part = replace(each, blocks=block)
                 fresh = new and block == 1
@@ -422,8 +410,3 @@ def _medium(plan: CampaignPlan) -> str | None:
         return medium_of(plan.directory)
     known = [describe_device(device) or str(device) for device in plan.backing.devices]
     return " + ".join(known)
-
-
-def cache_directory() -> Path:
-    """Where kernels and guest images are kept between campaigns."""
-    return state_directory() / "cache"

@@ -9,7 +9,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import ImageFormat
-from vdisklab.plan.qemu import without_qemu
+from vdisklab.plan.guest import without_qemu
 from vdisklab.units import GIB
 
 

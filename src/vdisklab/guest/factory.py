@@ -24,8 +24,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.probes.kvm import DEVICE, KvmTrial, device_refused
 from vdisklab.path.segments import Bus
-from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.plan.qemu import Qemu
+from vdisklab.plan.guest import Accelerator, GuestPlan, Qemu
 from vdisklab.progress import Note, Progress, Step
 
 QEMU = "qemu-system-x86_64"

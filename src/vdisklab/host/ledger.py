@@ -100,6 +100,11 @@ def state_directory() -> Path:
     return Path(base) / "vdisklab"
 
 
+def cache_directory() -> Path:
+    """Where kernels and guest images are kept between campaigns."""
+    return state_directory() / "cache"
+
+
 @contextmanager
 def open_ledger(directory: Path | None = None) -> Iterator[Ledger]:
     """A new, locked ledger; removed at the end when every line in it is struck."""

@@ -1,4 +1,4 @@
-"""A campaign as asked: which cells, in how many blocks, with which programs, where."""
+"""The plan of a campaign: which cells, in how many blocks, with which programs, where."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.plan.guest import GuestPlan
+from vdisklab.plan.guest import GuestPlan, Qemu
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.qemu import Qemu
+from vdisklab.plan.settings import Request, identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class CampaignPlan:
 
     `size_bytes` is the size of the disk that the guest sees, `runtime` and `ramp` are seconds
     for each timed measurement, `scale` the share of the totals of those that are not timed,
-    `baseline` the path that scores are related to, `qemus` those that paths name.
+    `baseline` the path that scores relate to, `qemus` those that paths name. `settings` is the
+    request with all defaults, for options that need no field of their own here.
     """
 
     cells: tuple[Cell, ...]
@@ -49,11 +50,12 @@ class CampaignPlan:
     label: str = ""
     scale: float = 1.0
     qemus: tuple[Qemu, ...] = ()
+    settings: Request = field(default_factory=Request)
 
     def as_json(self) -> dict[str, Any]:
-        """What identifies the plan, as plain JSON values; the dropped paths are left out.
+        """What identifies the plan, as plain JSON values, without the dropped paths.
 
-        The number of blocks is left out too: asking for more blocks continues the campaign.
+        The number of blocks is left out too: more blocks continue the same campaign.
         """
         return {
             "cells": [cell.label for cell in self.cells],
@@ -70,7 +72,7 @@ class CampaignPlan:
             "directory": str(self.directory),
             **self.backing.as_json(),
             "baseline": self.baseline.canonical,
-            **({"scale": self.scale} if self.scale != 1.0 else {}),
+            **identity(self.settings),
             **({"qemu": _named(self.qemus)} if self.qemus else {}),
             "guest": {
                 "cpus": self.guest.cpus,
@@ -82,7 +84,7 @@ class CampaignPlan:
         }
 
     def qemu(self, name: str | None) -> Qemu | None:
-        """The QEMU of that name; None for the installed one. Raises KeyError for no such name."""
+        """The QEMU of that name; None for the installed one. Raises KeyError if unknown."""
         return None if name is None else {qemu.name: qemu for qemu in self.qemus}[name]
 
     @property
@@ -93,5 +95,5 @@ class CampaignPlan:
 
 
 def _named(qemus: tuple[Qemu, ...]) -> dict[str, dict[str, str]]:
-    """By name; the version too, because a program that was replaced is another one."""
+    """By name, with the version: a replaced program is another QEMU."""
     return {qemu.name: {"binary": str(qemu.binary), "version": qemu.version} for qemu in qemus}

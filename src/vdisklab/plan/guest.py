@@ -1,16 +1,21 @@
-"""The virtual machine that disks are given to."""
+"""The virtual machine that disks are given to: accelerator, QEMU, user guest, installed systems."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from vdisklab.units import GIB
+from vdisklab.errors import PlanError
+from vdisklab.path.disk_path import Attachment, DiskPath
+from vdisklab.path.options import NAME
+from vdisklab.units import GIB, MIB
 
 
 class Accelerator(StrEnum):
-    """Who runs the guest's instructions."""
+    """What runs the guest's instructions."""
 
     KVM = "kvm"
     TCG = "tcg"
@@ -22,7 +27,7 @@ class Accelerator(StrEnum):
 
 
 class AcceleratorChoice(StrEnum):
-    """What a user asks for; `auto` is KVM if it really runs a guest, else TCG."""
+    """What a user requests; `auto` is KVM if it really runs a guest, else TCG."""
 
     AUTO = "auto"
     KVM = "kvm"
@@ -30,19 +35,19 @@ class AcceleratorChoice(StrEnum):
 
     @property
     def accelerator(self) -> Accelerator | None:
-        """The accelerator that must be used, or None when it is found out by trying."""
+        """The accelerator to use, or None for `auto`, which is decided by trying."""
         return None if self is AcceleratorChoice.AUTO else Accelerator(self.value)
 
 
 class Firmware(StrEnum):
-    """What boots a guest of the user's own."""
+    """What boots a user guest."""
 
     BIOS = "bios"
     UEFI = "uefi"
 
 
 class SystemBus(StrEnum):
-    """How a guest of the user's own sees the disk that it boots from."""
+    """How a user guest sees the disk that it boots from."""
 
     VIRTIO = "virtio"
     SATA = "sata"
@@ -51,10 +56,10 @@ class SystemBus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UserGuest:
-    """A guest of the user's own: an image of `format` that is never written to.
+    """A guest that the user brings: an image of `format`, which is never written to.
 
-    `state` changes when the image does. `boot_seconds` is how long it may take until its agent
-    answers, None for the usual. `diskspd` is the program that measures in it if it is Windows.
+    `state` changes when the image does. `boot_seconds` limits the time until its agent answers;
+    None is the usual limit. `diskspd` is the program that measures in a Windows guest.
     """
 
     image: Path
@@ -66,7 +71,7 @@ class UserGuest:
     diskspd: Path | None = None
 
     def as_json(self) -> dict[str, str]:
-        """What of it decides what is measured."""
+        """The part that identifies what is measured."""
         return {
             "image": str(self.image),
             "image_state": self.state,
@@ -79,7 +84,8 @@ class UserGuest:
 class GuestPlan:
     """Size of the guest; `accelerator` None means: KVM if it really runs a guest, else TCG.
 
-    `own` None stands for our own guest, whose kernel is the host's unless `kernel` is given.
+    Without a user guest (`own`) it is the micro guest, with the host's kernel unless `kernel`
+    names another.
     """
 
     cpus: int = 2
@@ -87,3 +93,120 @@ class GuestPlan:
     accelerator: Accelerator | None = None
     kernel: str | None = None
     own: UserGuest | None = None
+
+
+USUAL_GUEST = GuestPlan()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedQemu:
+    """A QEMU as the user names it: `BIN` or `NAME=BIN`; without a name its version is the name."""
+
+    name: str | None
+    binary: Path
+
+    def __str__(self) -> str:
+        return str(self.binary) if self.name is None else f"{self.name}={self.binary}"
+
+
+@dataclass(frozen=True, slots=True)
+class Qemu:
+    """A QEMU that paths name by `qemu=NAME`; `version` is the full text that it prints."""
+
+    name: str
+    binary: Path
+    version: str
+
+
+def parse_qemu(text: str) -> RequestedQemu:
+    """The QEMU of one `--qemu`. Raises PlanError for an invalid name or a missing program."""
+    name, equals, file = text.partition("=")
+    if not equals or "/" in name:
+        name, file = "", text
+    elif not NAME.fullmatch(name):
+        raise PlanError(
+            f"{name!r} cannot be the name of a QEMU",
+            hint="write NAME=BIN with a name of letters, digits and . + _ -",
+        )
+    if not file:
+        raise PlanError(f"{text!r} names no QEMU", hint="write --qemu /path/to/qemu-system-x86_64")
+    return RequestedQemu(name or None, Path(file))
+
+
+def require_distinct(qemus: Sequence[Qemu]) -> None:
+    """Raises PlanError when two have the same name, as two builds of one version would."""
+    for name, count in Counter(qemu.name for qemu in qemus).items():
+        if count > 1:
+            raise PlanError(
+                f"{count} QEMUs are called {name}",
+                hint=f"name them: --qemu {name}-a=BIN --qemu {name}-b=BIN",
+            )
+
+
+def with_each(path: DiskPath, names: Iterable[str]) -> tuple[DiskPath, ...]:
+    """The path with each QEMU in turn; unchanged without a guest, or if it names its QEMU."""
+    qemus = tuple(names)
+    if path.on_host or path.attachment.qemu is not None or not qemus:
+        return (path,)
+    return tuple(
+        replace(path, attachment=_with(path.attachment, (("qemu", name),))) for name in qemus
+    )
+
+
+def without_qemu(path: DiskPath) -> DiskPath:
+    """The path without the choice of a QEMU."""
+    if path.attachment.qemu is None:
+        return path
+    return replace(path, attachment=_with(path.attachment, ()))
+
+
+def _with(attachment: Attachment, added: tuple[tuple[str, str], ...]) -> Attachment:
+    kept = tuple(option for option in attachment.options if option[0] != "qemu")
+    return Attachment(attachment.bus, (*kept, *added))
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """An operating system that a measurement installs: distribution packages, as apt names them.
+
+    `first` are unpacked before there is a shell and a dpkg, which install the rest. `room` is the
+    disk space in bytes that the installed system needs, `memory` what the installing machine
+    needs; both were read off installations (docs/articles.md) and rounded up.
+    """
+
+    name: str
+    first: tuple[str, ...]
+    rest: tuple[str, ...]
+    room: int
+    memory: int
+
+    @property
+    def serial(self) -> str:
+        """Serial number of the read-only disk that carries its packages into a guest."""
+        return f"vdisklab-pkg-{self.name}"
+
+
+# The layout that installs nothing of its own to convert an old one (usrmerge needs all of Perl).
+_MERGED = ("usr-is-merged", "usrmerge-")
+
+SYSTEMS: Mapping[str, System] = {
+    system.name: system
+    for system in (
+        System(
+            "short",
+            ("base-files", "base-passwd", "coreutils", "dash", "diffutils", "grep", "libc-bin",
+             "sed"),
+            (),
+            192 * MIB,
+            256 * MIB,
+        ),
+        System(
+            "base",
+            ("?essential", *_MERGED),
+            ("?or(?essential,?priority(required),?priority(important))", *_MERGED),
+            512 * MIB,
+            512 * MIB,
+        ),
+    )
+}  # fmt: skip
+"""`short` is the least with a working dpkg, `base` what the distribution calls its base system."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vdisklab.errors import HostError, PlanError
@@ -12,36 +12,51 @@ from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import Verdicts
 from vdisklab.path.needs import Need, unmet
-from vdisklab.path.rules import Impossible, impossible
+from vdisklab.path.rules import Impossible, impossible, too_many_queues
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
-from vdisklab.plan.qemu import with_each
+from vdisklab.plan.guest import with_each
+from vdisklab.plan.profile import BOOT, Profile
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The cells in the order asked for, and the paths that are not among them."""
+    """The cells in the requested order, and the paths that are not measured."""
 
     cells: tuple[Cell, ...]
     dropped: tuple[Dropped, ...]
 
 
-def expand_matrix(
-    patterns: Sequence[str],
-    page_cache: PageCacheChoice = PageCacheChoice.BOTH,
-    capabilities: Capabilities | None = None,
-    backing: BackingDevices = WORK_DIRECTORY,
-    qemus: Sequence[str] = (),
-) -> Matrix:
-    """All cells that the patterns stand for, each once with each QEMU, and what was dropped.
+def expand_paths(patterns: Sequence[str], qemus: Sequence[str] = ()) -> tuple[DiskPath, ...]:
+    """The paths that the patterns stand for, each once with each QEMU, in order of first mention.
 
-    Raises PathSyntaxError for a path that cannot be read. Raises PlanError when no cell is left
-    because of what was asked, HostError when none is left because of this host.
+    Two spellings of one path count once. Raises PathSyntaxError for a path that cannot be read.
     """
-    capabilities = capabilities or Capabilities()
+    paths: dict[str, DiskPath] = {}
+    for pattern in patterns:
+        # An empty argument is a mistake (an unset shell variable), not an empty alternative.
+        for text in expand_segments(pattern) if pattern else [pattern]:
+            path = parse_path(text)
+            paths.setdefault(path.canonical, path)
+        if len(paths) > MAX_WORDS:
+            raise PlanError(
+                f"the patterns stand for more than {MAX_WORDS} paths", hint="write fewer of them"
+            )
+    return tuple(one for path in paths.values() for one in with_each(path, qemus))
+
+
+def judge_paths(
+    paths: Sequence[DiskPath],
+    page_cache: PageCacheChoice,
+    capabilities: Capabilities,
+    backing: BackingDevices,
+) -> Matrix:
+    """The cells of all paths, and the paths that cannot exist or cannot be measured here.
+
+    Raises PlanError when no cell is left on any host, HostError when none is left on this one.
+    """
     cells: list[Cell] = []
     dropped: list[Dropped] = []
-    paths = [each for path in _distinct_paths(patterns) for each in with_each(path, qemus)]
     for path in paths:
         verdict = (
             impossible(path, backing)
@@ -55,6 +70,18 @@ def expand_matrix(
     if not cells:
         raise _nothing_left(paths, dropped, backing)
     return Matrix(tuple(cells), tuple(dropped))
+
+
+def expand_matrix(
+    patterns: Sequence[str],
+    page_cache: PageCacheChoice = PageCacheChoice.BOTH,
+    capabilities: Capabilities | None = None,
+    backing: BackingDevices = WORK_DIRECTORY,
+    qemus: Sequence[str] = (),
+) -> Matrix:
+    """`judge_paths` of `expand_paths`."""
+    paths = expand_paths(patterns, qemus)
+    return judge_paths(paths, page_cache, capabilities or Capabilities(), backing)
 
 
 def narrow_to_needs(matrix: Matrix, needs: Sequence[Need], verdicts: Verdicts) -> Matrix:
@@ -92,7 +119,7 @@ def _without_state(
             f"{instead}, or choose a --dir on a disk",
         )
     return Impossible(
-        f"files on {where} are never out of the page cache, and it was asked to be {page_cache}",
+        f"files on {where} are never out of the page cache, so it cannot be {page_cache}",
         instead,
     )
 
@@ -106,32 +133,13 @@ def cells_of(path: DiskPath, page_cache: PageCacheChoice, capabilities: Capabili
 def require_possible(
     path: DiskPath, capabilities: Capabilities, backing: BackingDevices = WORK_DIRECTORY
 ) -> None:
-    """Raises PlanError for a path that cannot exist, HostError for one not to be had here."""
+    """Raises PlanError for a path that cannot exist, HostError for one that fails on this host."""
     verdict = impossible(path, backing)
     if verdict is not None:
-        raise PlanError(_sentence(path, "cannot exist", verdict), hint=verdict.instead)
+        raise PlanError(f"{path} cannot exist: {verdict.reason}", hint=verdict.instead)
     verdict = infeasible(path, capabilities)
     if verdict is not None:
-        raise HostError(_sentence(path, "cannot be measured", verdict), hint=verdict.instead)
-
-
-def _sentence(path: DiskPath, what: str, verdict: Impossible) -> str:
-    return f"{path} {what}: {verdict.reason}"
-
-
-def _distinct_paths(patterns: Sequence[str]) -> list[DiskPath]:
-    """The paths in the order of their first mention; two spellings of one path are one."""
-    found: dict[str, DiskPath] = {}
-    for pattern in patterns:
-        # An empty argument is a mistake (an unset shell variable), not an empty alternative.
-        for text in expand_segments(pattern) if pattern else [pattern]:
-            path = parse_path(text)
-            found.setdefault(path.canonical, path)
-        if len(found) > MAX_WORDS:
-            raise PlanError(
-                f"the patterns stand for more than {MAX_WORDS} paths", hint="write fewer of them"
-            )
-    return list(found.values())
+        raise HostError(f"{path} cannot be measured: {verdict.reason}", hint=verdict.instead)
 
 
 def _nothing_left(
@@ -139,7 +147,7 @@ def _nothing_left(
 ) -> PlanError | HostError:
     if not paths:
         return PlanError(
-            "no disk path was asked for",
+            "no disk path is given",
             hint="write paths such as ext4/qcow2/none, or {ext4,xfs}/{raw,qcow2}/{none,writeback}",
         )
     first = dropped[0]
@@ -151,4 +159,56 @@ def _nothing_left(
         f"none of the {len(paths)} paths {what.replace('cannot', 'can')}; "
         f"the first, {first.path}: {first.reason}",
         hint=first.instead,
+    )
+
+
+def drop_paths(matrix: Matrix, dropped: Iterable[Dropped]) -> Matrix:
+    """The matrix without these paths. Raises PlanError when none is left."""
+    gone = {one.path: one for one in dropped}
+    cells = tuple(cell for cell in matrix.cells if cell.path.canonical not in gone)
+    if not cells:
+        first = next(iter(gone.values()))
+        raise PlanError(f"{first.path} cannot be measured: {first.reason}", hint=first.instead)
+    return Matrix(cells, (*matrix.dropped, *gone.values()))
+
+
+def drop_excess_queues(matrix: Matrix, cpus: int) -> Matrix:
+    """Drops paths with more queues than the guest's CPUs."""
+    verdicts = {cell.path.canonical: too_many_queues(cell.path, cpus) for cell in matrix.cells}
+    return drop_paths(
+        matrix,
+        (
+            Dropped(path, verdict.reason, verdict.instead)
+            for path, verdict in verdicts.items()
+            if verdict is not None
+        ),
+    )
+
+
+def drop_unbootable(matrix: Matrix, profile: Profile) -> Matrix:
+    """Drops paths that no guest can boot from, if the profile boots guests from them.
+
+    Raises PlanError for a profile that boots and measures as well: the measurements would
+    overwrite the system on the disk.
+    """
+    if not profile.boots:
+        return matrix
+    other = [each.name for each in profile.measurements if each.program != BOOT]
+    if other:
+        raise PlanError(
+            f"profile {profile.name!r} boots guests from the disk, and {other[0]!r} would "
+            "overwrite what they boot",
+            hint="put it into a profile of its own",
+        )
+    return drop_paths(
+        matrix,
+        (
+            Dropped(
+                cell.path.canonical,
+                "a boot needs a guest" if cell.path.on_host else "there is no disk to boot from",
+                "leave it out",
+            )
+            for cell in matrix.cells
+            if not cell.path.is_guest_storage
+        ),
     )

@@ -1,9 +1,32 @@
-"""A profile: the measurements that each cell goes through, in order."""
+"""A profile: the measurements that each cell goes through, in order. Users write them in TOML.
+
+    name = "quick"
+    title = "Sequential and random, shallow and deep"
+
+    [[measurement]]
+    name = "randread-4k-q1"
+    program = "fio"
+    filesystem = "ext4"    # made in the guest; left out: the disk itself
+    rw = "randread"        # all further keys are settings, which the program's module reads
+
+Before the measurements a table [usual] may give blocks, runtime, ramp, size and interval.
+
+The built-in profiles are package data of `vdisklab.workload`.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from vdisklab.errors import PlanError
+from vdisklab.plan.settings import Bytes, Seconds
+from vdisklab.plan.toml_file import Table, read_toml
 
 BOOT = "boot"
 """The program of a measurement that boots a guest from the measured disk."""
@@ -16,7 +39,7 @@ class MeasurementPlan:
     """One program with its settings, which the program's own module reads and checks.
 
     `name` is unique within the profile and names the result: `randread-4k-q1`. `filesystem` is
-    the one that is made in the guest for it and on whose files it works; None: the disk itself.
+    made in the guest, and the program works on its files; with None it works on the disk itself.
     """
 
     name: str
@@ -27,9 +50,8 @@ class MeasurementPlan:
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What a profile does where the user says nothing; None: what every profile does.
-
-    `interval` is a rest in seconds before each measurement.
+    """The defaults of a profile; None leaves the general default. `interval` is the pause before
+    each measurement; all times are in seconds.
     """
 
     blocks: int | None = None
@@ -53,3 +75,80 @@ class Profile:
     def boots(self) -> bool:
         """True when guests are booted from the measured disks, which therefore hold a system."""
         return any(measurement.program == BOOT for measurement in self.measurements)
+
+
+def _setting(value: object) -> object:
+    """A scalar as it is, a list of strings as a tuple; raises ValueError for anything else."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise ValueError("a setting is a string, a number, true, false, or a list of strings")
+
+
+# Names become parts of file names, metric names and SQL; they say nothing that needs quoting.
+_Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+_Program = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+_-]{0,62}$")]
+_Setting = Annotated[Setting, BeforeValidator(_setting)]
+
+
+_FileSystem = Literal["ext2", "ext3", "ext4", "xfs", "btrfs"]
+
+
+class _MeasurementTable(Table):
+    model_config = ConfigDict(extra="allow")
+
+    __pydantic_extra__: dict[str, _Setting] = Field(init=False)
+
+    name: _Name = Field(description='name = "randread-4k-q1", unique within the profile')
+    program: _Program = Field(description='program = "fio"')
+    filesystem: _FileSystem | None = Field(
+        None, description='filesystem = "ext4": made in the guest, and worked on its files'
+    )
+
+    def as_plan(self) -> MeasurementPlan:
+        settings = dict(self.__pydantic_extra__)
+        return MeasurementPlan(self.name, self.program, settings, self.filesystem)
+
+
+class _UsualTable(Table):
+    blocks: int | None = Field(None, ge=1, description="number of repetitions, from 1")
+    runtime: Seconds | None = Field(None, description="seconds of each measurement")
+    ramp: Seconds | None = Field(None, description="seconds before it that do not count")
+    size: Bytes | None = Field(None, description='size of the disk: size = "1G"')
+    interval: Seconds = Field(0.0, description="seconds of rest before each measurement")
+
+    def as_usual(self) -> Usual:
+        return Usual(self.blocks, self.runtime, self.ramp, self.size, self.interval)
+
+
+class _ProfileTable(Table):
+    name: _Name = Field(description='name = "quick"')
+    title: str = Field(min_length=1, description='title = "what it measures, in a few words"')
+    description: str = ""
+    usual: _UsualTable | None = Field(None, description="a table of what is usual for it")
+    measurement: list[_MeasurementTable] = Field(
+        min_length=1, description="one table [[measurement]] for each, with name and program"
+    )
+
+
+def parse_profile(text: str, origin: str) -> Profile:
+    """The profile that a TOML text describes.
+
+    Raises PlanError naming `origin`, the table and the key, also for two measurements of one name.
+    """
+    table = read_toml(text, origin, _ProfileTable)
+    names = Counter(measurement.name for measurement in table.measurement)
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise PlanError(
+            f"key 'name' is {twice[0]!r} in two tables [[measurement]] of {origin}",
+            hint="give each measurement a name of its own",
+        )
+    return Profile(
+        name=table.name,
+        title=table.title,
+        measurements=tuple(measurement.as_plan() for measurement in table.measurement),
+        description=table.description,
+        usual=Usual() if table.usual is None else table.usual.as_usual(),
+    )

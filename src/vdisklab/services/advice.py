@@ -39,7 +39,7 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Verdicts
 from vdisklab.path.needs import Need, example_of
 from vdisklab.path.segments import PageCache
-from vdisklab.plan.qemu import without_qemu
+from vdisklab.plan.guest import without_qemu
 from vdisklab.results.model import Campaign
 from vdisklab.services.answers import (
     Loaded,

@@ -11,11 +11,10 @@ from vdisklab.analysis.claims import ClaimAnswer, ClaimVerdict, answer_claims
 from vdisklab.analysis.diagnostics.circumstances import host_findings
 from vdisklab.analysis.diagnostics.findings import Caveats, Finding, caveats_of
 from vdisklab.analysis.published import Publication, ShapeComparison, compare_shape, find_series
-from vdisklab.plan.request import Request
+from vdisklab.plan.settings import DEFAULT_PROFILE, Request
 from vdisklab.results.model import Campaign
 from vdisklab.services.answers import Loaded, Results, joinable_campaigns, load
 from vdisklab.services.missing_claims import MissingCells, missing_cells, request_for, run_command
-from vdisklab.workload.registry import DEFAULT_PROFILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.analysis.claims import ClaimAnswer
 from vdisklab.errors import HostError
 from vdisklab.path.cell import PageCacheChoice
-from vdisklab.plan.build import NO_BASELINE
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.guest import AcceleratorChoice, Firmware, SystemBus
-from vdisklab.plan.request import GuestRequest, Request
+from vdisklab.plan.plan_file import request_alike
+from vdisklab.plan.settings import NO_BASELINE, Request, command_words, merge
 from vdisklab.results.address import without_password
 from vdisklab.results.model import Campaign
-from vdisklab.units import format_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,68 +67,17 @@ def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> CampaignPlan:
 
 def request_for(cells: MissingCells, requested: Request, like: Campaign | None) -> Request:
     """The campaign that measures the cells, with the settings of the campaign that it joins."""
-    plan = {} if like is None else dict(like.plan)
-    guest = dict(plan.get("guest") or {})
-    known = guest.get("accelerator")
-    image = guest.get("image")
+    alike = Request() if like is None else request_alike(like.plan)
     return replace(
-        requested,
+        merge(alike, requested),
         paths=cells.paths,
         profile=cells.profile,
         page_cache=cells.page_cache,
         baseline=NO_BASELINE,
-        runtime=requested.runtime or plan.get("runtime"),
-        ramp=plan.get("ramp") if requested.ramp is None else requested.ramp,
-        size_bytes=requested.size_bytes or plan.get("size_bytes"),
-        directory=requested.directory or _path(plan.get("directory")),
-        devices=tuple(map(Path, plan.get("devices") or ())),
-        disks=plan.get("disks"),
-        arc_bytes=plan.get("arc_bytes"),
-        scale=plan.get("scale"),
-        guest=GuestRequest(
-            cpus=guest.get("cpus"),
-            memory_bytes=guest.get("memory_bytes"),
-            accelerator=requested.guest.accelerator
-            or (AcceleratorChoice(known) if known else None),
-            kernel=guest.get("kernel"),
-            image=_path(image),
-            firmware=Firmware(guest["firmware"]) if image else None,
-            system_bus=SystemBus(guest["system_bus"]) if image else None,
-        ),
     )
-
-
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)
 
 
 def run_command(request: Request) -> str:
     """The `vdisklab run` command for a request."""
-    options: list[tuple[str, object]] = [
-        ("--profile", request.profile),
-        ("--page-cache", request.page_cache.value if request.page_cache else None),
-        ("--baseline", request.baseline),
-        ("--blocks", request.blocks),
-        ("--runtime", None if request.runtime is None else f"{request.runtime:g}"),
-        ("--ramp", None if request.ramp is None else f"{request.ramp:g}"),
-        ("--size", None if request.size_bytes is None else format_size(request.size_bytes)),
-        ("--dir", request.directory),
-        *(("--on", device) for device in request.devices),
-        ("--disks", request.disks),
-        ("--arc", None if request.arc_bytes is None else format_size(request.arc_bytes)),
-        ("--scale", None if request.scale is None else f"{request.scale:g}"),
-        ("--accelerator", request.guest.accelerator),
-        ("--guest", request.guest.image),
-        ("--guest-firmware", request.guest.firmware),
-        ("--guest-bus", request.guest.system_bus),
-        ("--guest-cpus", request.guest.cpus),
-        (
-            "--guest-memory",
-            None if request.guest.memory_bytes is None else format_size(request.guest.memory_bytes),
-        ),
-        ("--db", None if request.db is None else without_password(request.db)),
-    ]
-    words = ["vdisklab", "run", *request.paths]
-    for option, value in options:
-        words += [] if value is None else [option, str(value)]
-    return shlex.join(words)
+    public = request.db and without_password(request.db)
+    return shlex.join(command_words(replace(request, db=public)))

@@ -9,8 +9,8 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from vdisklab.errors import PlanError, WorkloadError
+from vdisklab.plan.guest import SYSTEMS, System
 from vdisklab.plan.profile import MeasurementPlan, Profile
-from vdisklab.plan.system import SYSTEMS, System
 from vdisklab.results.model import Direction, Sample
 from vdisklab.workload.program import (
     Outcome,
@@ -44,7 +44,7 @@ def _known(name: str) -> str:
 
 
 class InstallSettings(Settings):
-    """Settings of an installation: which system (`vdisklab.plan.system`)."""
+    """Settings of an installation: which system (`vdisklab.plan.guest`)."""
 
     system: Annotated[str, AfterValidator(_known)]
 

@@ -33,7 +33,6 @@ WORKLOADS: Mapping[str, Workload] = {
     BOOT: Boot(),
 }
 
-DEFAULT_PROFILE = "quick"
 
 OURS_ALONE = frozenset({BOOT, INSTALL})
 """Programs that need the micro guest's own system or the programs in it."""

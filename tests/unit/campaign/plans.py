@@ -9,7 +9,7 @@ from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import MeasurementPlan, Profile
-from vdisklab.plan.request import Request
+from vdisklab.plan.settings import Request
 
 PROFILE = Profile("p", "", (MeasurementPlan("m", "fio", {"rw": "read", "bs": "4k"}),))
 

@@ -25,7 +25,7 @@ from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
-from vdisklab.plan.request import Request
+from vdisklab.plan.settings import Request
 from vdisklab.results.model import Direction, Evidence, HostFacts, Measurement, Sample
 from vdisklab.results.store import Store, open_store
 

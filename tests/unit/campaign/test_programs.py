@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vdisklab.campaign.programs import programs_of
-from vdisklab.cli.campaign_options import load_profile
+from vdisklab.services.planning import load_profile
 
 from .plans import a_plan
 

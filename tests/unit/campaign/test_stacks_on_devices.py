@@ -18,7 +18,7 @@ from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing, infeasible
 from vdisklab.plan.profile import MeasurementPlan, Profile
-from vdisklab.plan.request import Request
+from vdisklab.plan.settings import Request
 from vdisklab.storage.room import size_for
 
 ONE = BackingDevices((Path("/dev/sdx"),))

@@ -28,7 +28,7 @@ from vdisklab.path.cell import PageCacheChoice
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.request import Request
+from vdisklab.plan.settings import Request
 from vdisklab.results.model import Run
 from vdisklab.services.missing_claims import (
     MissingCells,
@@ -378,9 +378,9 @@ def test_what_is_measured_is_alike_to_what_it_will_stand_beside() -> None:
     command = run_command(request_for(group, Request(), like))
     assert command == (
         "vdisklab run raw/none --profile quick --page-cache cold --baseline none --runtime 2 "
-        "--ramp 0.5 --size 256M --dir /srv/images --on /dev/sdb --disks 4 --arc 1G --scale 0.1 "
-        "--accelerator tcg --guest /i.qcow2 --guest-firmware uefi --guest-bus sata "
-        "--guest-cpus 2 --guest-memory 512M"
+        "--ramp 0.5 --scale 0.1 --size 256M --dir /srv/images --on /dev/sdb --disks 4 --arc 1G "
+        "--accelerator tcg --guest-cpus 2 --guest-memory 512M --guest /i.qcow2 "
+        "--guest-firmware uefi --guest-bus sata"
     )
     asked = Request(directory=Path("/elsewhere"))
     assert request_for(group, asked, like).directory == Path("/elsewhere")

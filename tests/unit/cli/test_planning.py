@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.cli.campaign_options import ask, make_plan
+from vdisklab.cli.campaign_options import build_request
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
-from vdisklab.plan.request import Request
+from vdisklab.plan.settings import Request
 from vdisklab.progress import Event
+from vdisklab.services.planning import make_plan
+from vdisklab.units import parse_size
 
 
 def refused(request: Request, said: str) -> list[Event]:
@@ -28,17 +30,17 @@ def refused(request: Request, said: str) -> list[Event]:
     [
         ({"blocks": 0}, "blocks is 0"),
         ({"runtime": "0"}, "runtime is 0"),
-        ({"size": "1M"}, "size is 1M"),
-        ({"memory": "16M"}, "guest's memory is 16M"),
+        ({"size_bytes": "1M"}, "size is 1M"),
+        ({"guest_memory": "16M"}, "--guest-memory is 16M"),
         ({"baseline": "raw/nonsense"}, "nonsense"),
-        ({"profile": "fio-40jobs", "size": "16M"}, "fio-40jobs|too small|needs"),
+        ({"profile": "fio-40jobs", "size_bytes": "16M"}, "fio-40jobs|too small|needs"),
     ],
 )
 def test_nothing_is_tried_for_a_plan_that_cannot_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, object], said: str
 ) -> None:
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
-    request = ask(paths=["ext4/raw/none"], directory=tmp_path, **wrong)  # type: ignore[arg-type]
+    request = build_request({"paths": ["ext4/raw/none"], "directory": tmp_path, **wrong})
     assert refused(request, said) == []
 
 
@@ -50,7 +52,8 @@ def test_what_takes_our_own_guest_is_refused_for_another(
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
     image = tmp_path / "guest.qcow2"
     LocalHost().run("qemu-img", "create", "-q", "-f", "qcow2", image, "1M")
-    request = ask(
-        paths=["raw/none"], directory=tmp_path, profile=profile, size=size, memory="1G", guest=image
-    )
-    assert refused(request, "boots or installs what our micro guest holds") == []
+    request = Request(
+        paths=("raw/none",), directory=tmp_path, profile=profile, size_bytes=parse_size(size),
+        guest_memory=1 << 30, guest_image=image,
+    )  # fmt: skip
+    assert refused(request, "boots or installs what the micro guest holds") == []

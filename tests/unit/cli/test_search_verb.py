@@ -24,7 +24,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.matrix import Matrix, narrow_to_needs
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
-from vdisklab.plan.request import Request
+from vdisklab.plan.settings import Request
 from vdisklab.render.wording import search_effort, search_sentence
 
 READS = "randread-4k-q1/read/iops"

@@ -11,7 +11,7 @@ from vdisklab.errors import HostError, PlanError
 from vdisklab.guest.qemu.emulator import Version, probe_emulator
 from vdisklab.host.command import LocalHost
 from vdisklab.path.segments import Aio, Bus
-from vdisklab.plan.qemu import AskedQemu
+from vdisklab.plan.guest import RequestedQemu
 
 # Shortened: of the properties of each device nothing is kept, of the schema two entries.
 DATA = Path(__file__).parents[2] / "data" / "qemu"
@@ -53,7 +53,7 @@ def test_recorded_versions(tmp_path: Path, version: str, package: str) -> None:
 def test_what_it_was_built_without(tmp_path: Path) -> None:
     program = player(tmp_path, recorded("7.2.22").replace('"io_uring"', '"other"'))
     assert "io_uring" not in probe_emulator(HOST, program, ()).aio
-    qemus, able = find_qemus(HOST, [AskedQemu("own", program)])
+    qemus, able = find_qemus(HOST, [RequestedQemu("own", program)])
     assert (qemus[0].name, qemus[0].binary) == ("own", program)
     assert set(able["own"].aio) == {Aio.IO_URING}
     # The recording knows two devices, so every bus that needs another one is missing.
@@ -105,8 +105,8 @@ def test_two_builds_of_one_version_need_names(tmp_path: Path) -> None:
     one = player(tmp_path, recorded("7.2.22"), name="one")
     other = player(tmp_path, recorded("7.2.22"), name="other")
     with pytest.raises(PlanError, match="2 QEMUs are called"):
-        find_qemus(HOST, [AskedQemu(None, one), AskedQemu(None, other)])
-    qemus, _ = find_qemus(HOST, [AskedQemu("a", one), AskedQemu("b", other)])
+        find_qemus(HOST, [RequestedQemu(None, one), RequestedQemu(None, other)])
+    qemus, _ = find_qemus(HOST, [RequestedQemu("a", one), RequestedQemu("b", other)])
     assert [qemu.name for qemu in qemus] == ["a", "b"]
 
 

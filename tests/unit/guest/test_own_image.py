@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.user_guest import asked_guest, own_boot
+from vdisklab.campaign.user_guest import own_boot, requested_guest
 from vdisklab.errors import HostError, PlanError
 from vdisklab.guest.qemu.argv import Channels, FirmwareFiles, GuestConfig, OwnBoot, build_argv
 from vdisklab.guest.system.user_image import look_at, require_unchanged
@@ -17,9 +18,9 @@ from vdisklab.host.ledger import open_ledger, pending
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.guest import Accelerator, Firmware, GuestPlan, SystemBus, UserGuest
-from vdisklab.plan.load import parse_request
+from vdisklab.plan.plan_file import parse_plan_file
 from vdisklab.plan.profile import MeasurementPlan, Profile
-from vdisklab.plan.request import GuestRequest, Request
+from vdisklab.plan.settings import Request
 from vdisklab.storage.site import open_site
 
 HOST = LocalHost()
@@ -100,38 +101,38 @@ class TestImage:
         if content is not None:
             image.write_bytes(content)
         with pytest.raises(HostError, match=problem) as caught:
-            asked_guest(HOST, GuestRequest(image=image))
+            requested_guest(HOST, Request(guest_image=image))
         assert str(image) in str(caught.value)
 
     def test_a_damaged_image_is_one_sentence(self, tmp_path: Path) -> None:
         image = tmp_path / "guest.qcow2"
         image.write_bytes(b"QFI\xfb" + b"\xff" * 2000)
         with pytest.raises(HostError) as caught:
-            asked_guest(HOST, GuestRequest(image=image))
+            requested_guest(HOST, Request(guest_image=image))
         assert "guest.qcow2" in str(caught.value)
         assert "\n" not in str(caught.value)
 
     def test_what_is_said_of_it(self, tmp_path: Path) -> None:
         program = tmp_path / "diskspd.exe"
         program.write_bytes(b"MZ")
-        own = asked_guest(
+        own = requested_guest(
             HOST,
-            GuestRequest(
-                image=bootable(tmp_path), system_bus=SystemBus.SATA, boot_seconds=5.0,
+            Request(
+                guest_image=bootable(tmp_path), guest_bus=SystemBus.SATA, guest_boot=5.0,
                 diskspd=program,
             ),
         )  # fmt: skip
         assert own is not None
         assert (own.firmware, own.bus, own.boot_seconds) == (Firmware.BIOS, SystemBus.SATA, 5.0)
         with pytest.raises(HostError, match="no program of Windows"):
-            asked_guest(HOST, GuestRequest(image=own.image, diskspd=own.image))
+            requested_guest(HOST, Request(guest_image=own.image, diskspd=own.image))
 
 
 class TestPlan:
     OWN = UserGuest(Path("/srv/debian.qcow2"), "qcow2", "7 bytes of 9")
 
     def test_it_is_part_of_what_identifies_a_plan(self) -> None:
-        request = Request(paths=("raw/none",), guest=GuestRequest(image=self.OWN.image))
+        request = Request(paths=("raw/none",), guest_image=self.OWN.image)
         plan = build_plan(request, Capabilities(), PROFILE, (), self.OWN)
         assert plan.as_json()["guest"]["image"] == "/srv/debian.qcow2"
         ours = build_plan(Request(paths=("raw/none",)), Capabilities(), PROFILE)
@@ -141,19 +142,22 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("asked", "problem"),
         [
-            (GuestRequest(firmware=Firmware.UEFI), "--guest-firmware is about a guest of your own"),
-            (GuestRequest(diskspd=Path("d")), "--diskspd is about"),
-            (GuestRequest(image=Path("i"), kernel="/k"), "boots its own kernel"),
-            (GuestRequest(image=Path("i"), boot_seconds=0.0), "--guest-boot is 0 s"),
+            (
+                Request(guest_firmware=Firmware.UEFI),
+                "--guest-firmware has no effect",
+            ),
+            (Request(diskspd=Path("d")), "--diskspd has no effect"),
+            (Request(guest_image=Path("i"), guest_kernel="/k"), "boots its own kernel"),
+            (Request(guest_image=Path("i"), guest_boot=0.0), "--guest-boot is 0 s"),
         ],
     )
-    def test_what_does_not_go_together(self, asked: GuestRequest, problem: str) -> None:
+    def test_what_does_not_go_together(self, asked: Request, problem: str) -> None:
         with pytest.raises(PlanError, match=problem):
-            build_plan(Request(paths=("raw/none",), guest=asked), Capabilities(), PROFILE)
+            build_plan(replace(asked, paths=("raw/none",)), Capabilities(), PROFILE)
 
     def test_in_a_plan_file(self) -> None:
         text = '[guest]\nimage = "d.qcow2"\nfirmware = "uefi"\nsystem_bus = "nvme"\nboot = "2m"\n'
-        assert parse_request(text, "plan.toml").guest == GuestRequest(
-            image=Path("d.qcow2"), firmware=Firmware.UEFI, system_bus=SystemBus.NVME,
-            boot_seconds=120.0,
+        assert parse_plan_file(text, "plan.toml") == Request(
+            guest_image=Path("d.qcow2"), guest_firmware=Firmware.UEFI,
+            guest_bus=SystemBus.NVME, guest_boot=120.0,
         )  # fmt: skip

@@ -10,7 +10,7 @@ from tests.unit.guest.conftest import FakeMachine
 from vdisklab.errors import HostError
 from vdisklab.guest.image.packagedisk import package_set
 from vdisklab.host.command import LocalHost
-from vdisklab.plan.system import System
+from vdisklab.plan.guest import System
 
 SYSTEM = System("tiny", ("dash",), ("dash", "nano"), 1, 1)
 

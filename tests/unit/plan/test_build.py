@@ -15,7 +15,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice, GuestPlan
 from vdisklab.plan.profile import MeasurementPlan, Profile
-from vdisklab.plan.request import GuestRequest, Request
+from vdisklab.plan.settings import Request
 
 PROFILE = Profile("tiny", "Tiny", (MeasurementPlan("one", "fio", {"rw": "read"}),))
 REQUEST = Request(paths=("raw/none",), directory=Path("/srv"))
@@ -36,11 +36,12 @@ def test_defaults() -> None:
 
 
 def test_what_was_asked_for_is_in_the_plan() -> None:
-    guest = GuestRequest(4, 256 << 20, AcceleratorChoice.KVM, "/boot/vmlinuz")
     plan = build(
         Request(
             paths=("raw/writeback",), blocks=3, runtime=1, ramp=0, size_bytes=64 << 20, seed=7,
-            page_cache=PageCacheChoice.WARM, label="x", baseline="none", guest=guest,
+            page_cache=PageCacheChoice.WARM, label="x", baseline="none",
+            guest_cpus=4, guest_memory=256 << 20, accelerator=AcceleratorChoice.KVM,
+            guest_kernel="/boot/vmlinuz",
         )
     )  # fmt: skip
     assert (plan.blocks, plan.runtime, plan.ramp, plan.size_bytes) == (3, 1.0, 0.0, 64 << 20)
@@ -111,7 +112,7 @@ def test_the_same_plan_has_the_same_seed_and_fingerprint() -> None:
         replace(REQUEST, runtime=6.0),
         replace(REQUEST, size_bytes=2 << 30),
         replace(REQUEST, directory=Path("/mnt")),
-        replace(REQUEST, guest=GuestRequest(cpus=3)),
+        replace(REQUEST, guest_cpus=3),
         replace(REQUEST, baseline="none"),
     ],
 )
@@ -135,8 +136,11 @@ def test_another_plan_has_another_seed_and_fingerprint(other: Request) -> None:
         ({"size_bytes": 8 << 20}, "size is 8M"),
         ({"size_bytes": (16 << 20) + 1}, "size is 16777217"),
         ({"size_bytes": 1 << 60}, "size is"),
-        ({"guest": GuestRequest(cpus=0)}, "cpus of the guest is 0"),
-        ({"guest": GuestRequest(memory_bytes=1 << 20)}, "memory is 1M"),
+        ({"guest_cpus": 0}, "--guest-cpus is 0"),
+        ({"guest_memory": 1 << 20}, "--guest-memory is 1M"),
+        ({"arc_bytes": 1 << 20}, "--arc is 1M"),
+        ({"disks": 27}, "--disks is 27"),
+        ({"scale": 0.0}, "--scale is 0"),
     ],
 )
 def test_numbers_that_no_campaign_can_be_run_with(wrong: dict[str, object], message: str) -> None:
@@ -151,7 +155,5 @@ def test_more_queues_than_cpus_are_dropped_with_the_way_out() -> None:
     assert [one.instead for one in plan.dropped] == ["add --guest-cpus 4"]
     with pytest.raises(PlanError, match="queues=4"):
         build(Request(paths=("raw/none/virtio:queues=4",), baseline="none"))
-    request = Request(
-        paths=("raw/none/virtio:queues=4",), baseline="none", guest=GuestRequest(cpus=4)
-    )
+    request = Request(paths=("raw/none/virtio:queues=4",), baseline="none", guest_cpus=4)
     assert build(request).dropped == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.plan.request import Request
+from vdisklab.plan.settings import Request
 from vdisklab.results.address import without_password
 from vdisklab.services.missing_claims import run_command
 

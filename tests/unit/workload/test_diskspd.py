@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import PlanError, WorkloadError
-from vdisklab.plan.profile import MeasurementPlan, Setting
-from vdisklab.plan.profiles import parse_profile
+from vdisklab.plan.profile import MeasurementPlan, Setting, parse_profile
 from vdisklab.results.model import Direction
 from vdisklab.workload.diskspd import Diskspd
 from vdisklab.workload.program import Output, Subject, Timing

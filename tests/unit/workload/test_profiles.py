@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.cli.campaign_options import load_profile
 from vdisklab.cli.main import main
+from vdisklab.services.planning import load_profile
 from vdisklab.units import GIB
 from vdisklab.workload.program import Subject, Timing
 from vdisklab.workload.registry import builtin_profiles, workload_for

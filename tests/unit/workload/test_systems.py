@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from vdisklab.errors import PlanError, WorkloadError
+from vdisklab.plan.guest import SYSTEMS
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
-from vdisklab.plan.system import SYSTEMS
 from vdisklab.results.model import Direction
 from vdisklab.units import GIB, MIB
 from vdisklab.workload.boot import boot_samples

@@ -26,7 +26,7 @@ from vdisklab.errors import HostError
 from vdisklab.guest.image.cachedir import building, keep, locked
 from vdisklab.guest.image.packages import closure, download_packages
 from vdisklab.host.command import Host
-from vdisklab.plan.system import System
+from vdisklab.plan.guest import System
 
 # Counts up when the same packages would make another directory.
 _RECIPE = 1

@@ -15,17 +15,17 @@ from vdisklab.path.segments import Aio, Bus
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing, QemuCapabilities
-from vdisklab.plan.load import parse_request
-from vdisklab.plan.profile import MeasurementPlan, Profile
-from vdisklab.plan.qemu import (
-    AskedQemu,
+from vdisklab.plan.guest import (
     Qemu,
+    RequestedQemu,
     parse_qemu,
     require_distinct,
     with_each,
     without_qemu,
 )
-from vdisklab.plan.request import Request
+from vdisklab.plan.plan_file import parse_plan_file
+from vdisklab.plan.profile import MeasurementPlan, Profile
+from vdisklab.plan.settings import Request
 
 PROFILE = Profile("tiny", "Tiny", (MeasurementPlan("one", "fio", {"rw": "read"}),))
 OLD = Qemu("7.2.22", Path("/usr/bin/qemu-system-x86_64"), "7.2.22 (Debian 1:7.2)")
@@ -42,13 +42,13 @@ def build(
 @pytest.mark.parametrize(
     ("text", "asked"),
     [
-        ("/opt/qemu-10", AskedQemu(None, Path("/opt/qemu-10"))),
-        ("new=/opt/qemu-10", AskedQemu("new", Path("/opt/qemu-10"))),
-        ("qemu-10", AskedQemu(None, Path("qemu-10"))),
-        ("/opt/a=b/qemu", AskedQemu(None, Path("/opt/a=b/qemu"))),
+        ("/opt/qemu-10", RequestedQemu(None, Path("/opt/qemu-10"))),
+        ("new=/opt/qemu-10", RequestedQemu("new", Path("/opt/qemu-10"))),
+        ("qemu-10", RequestedQemu(None, Path("qemu-10"))),
+        ("/opt/a=b/qemu", RequestedQemu(None, Path("/opt/a=b/qemu"))),
     ],
 )
-def test_what_a_user_writes(text: str, asked: AskedQemu) -> None:
+def test_what_a_user_writes(text: str, asked: RequestedQemu) -> None:
     assert parse_qemu(text) == asked
 
 
@@ -129,8 +129,11 @@ def test_a_baseline_has_to_be_one_path() -> None:
 
 
 def test_in_a_plan_file() -> None:
-    found = parse_request('qemu = ["/usr/bin/q", "new=/opt/q"]', "plan.toml")
-    assert found.qemu == (AskedQemu(None, Path("/usr/bin/q")), AskedQemu("new", Path("/opt/q")))
+    found = parse_plan_file('qemu = ["/usr/bin/q", "new=/opt/q"]', "plan.toml")
+    assert found.qemu == (
+        RequestedQemu(None, Path("/usr/bin/q")),
+        RequestedQemu("new", Path("/opt/q")),
+    )
 
 
 @given(st.sampled_from(["raw/none", "qcow2/writeback/scsi:queues=4", "null", "ext4/host"]))

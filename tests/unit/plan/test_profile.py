@@ -7,8 +7,7 @@ from importlib import resources
 import pytest
 
 from vdisklab.errors import PlanError
-from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.plan.profiles import parse_profile
+from vdisklab.plan.profile import MeasurementPlan, parse_profile
 
 GOOD = """
 name = "mine"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import fields
 from pathlib import Path
 
 import jsonschema
@@ -13,8 +12,8 @@ import pytest
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.plan.guest import AcceleratorChoice
-from vdisklab.plan.load import json_schema, parse_request
-from vdisklab.plan.request import GuestRequest, Request, merge
+from vdisklab.plan.plan_file import json_schema, parse_plan_file
+from vdisklab.plan.settings import Request, given, merge, settings_of
 
 SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "plan.schema.json"
 
@@ -59,20 +58,22 @@ FULL_REQUEST = Request(
     baseline="ext4/host",
     label="new SSD",
     scale=0.5,
-    guest=GuestRequest(
-        cpus=4, memory_bytes=1 << 30, accelerator=AcceleratorChoice.TCG, kernel="/boot/vmlinuz"
-    ),
+    accelerator=AcceleratorChoice.TCG,
+    guest_cpus=4,
+    guest_memory=1 << 30,
+    guest_kernel="/boot/vmlinuz",
 )
 
 
 def test_every_key_is_read() -> None:
-    assert parse_request(FULL, "plan.toml") == FULL_REQUEST
-    assert all(getattr(FULL_REQUEST, key.name) is not None for key in fields(Request))
+    assert parse_plan_file(FULL, "plan.toml") == FULL_REQUEST
+    not_said = {row.key for row in settings_of()} - {row.key for row, _ in given(FULL_REQUEST)}
+    assert not_said == {"qemu", "image", "firmware", "system_bus", "boot", "diskspd", ""}
 
 
 def test_nothing_said_is_nothing_asked() -> None:
-    assert parse_request("", "plan.toml") == Request()
-    assert parse_request("[guest]", "plan.toml") == Request()
+    assert parse_plan_file("", "plan.toml") == Request()
+    assert parse_plan_file("[guest]", "plan.toml") == Request()
 
 
 @pytest.mark.parametrize(
@@ -86,15 +87,15 @@ def test_nothing_said_is_nothing_asked() -> None:
         ("[guest]\nmemroy = 1", r"key 'memroy' in table \[guest\] of plan.toml", "mean memory?"),
         ("[geust]", "key 'geust' of plan.toml is unknown", "did you mean guest?"),
         ("guest = 1", "key 'guest' of plan.toml should be a table, not 1", "virtual machine"),
-        ("paths = 'raw'", "key 'paths' of plan.toml should be a list", "disk paths"),
-        ("paths = ['raw', 1]", "item 2 of key 'paths' of plan.toml", "disk paths"),
+        ("paths = 'raw'", "key 'paths' of plan.toml should be a list", "Disk paths"),
+        ("paths = ['raw', 1]", "item 2 of key 'paths' of plan.toml", "Disk paths"),
         ("size = '1Q'", "key 'size' of plan.toml: '1Q' is not a size", "512M"),
         ("size = 1.5", "key 'size' of plan.toml should be a whole number", "512M"),
         ("runtime = 'long'", "key 'runtime' of plan.toml: 'long' is not a duration", "500ms"),
         ("runtime = inf", "key 'runtime' of plan.toml: inf is not a duration", "500ms"),
         ("runtime = 2020-01-01", "should be a number, not 2020-01-01", "seconds"),
         ("page_cache = 'hot'", "should be 'cold', 'warm' or 'both', not 'hot'", "page cache"),
-        ("[guest]\naccelerator = 'xen'", "should be 'auto', 'kvm' or 'tcg'", "kvm"),
+        ("[guest]\naccelerator = 'xen'", "should be 'auto', 'kvm' or 'tcg'", "auto is KVM"),
         ("dir = ''", "key 'dir' of plan.toml should say something", "work directory"),
         ("blocks = 1\nblocks = 2\n", "plan.toml is not valid TOML: .*line 2", "quotes"),
         ("paths = [", "plan.toml is not valid TOML", "quotes"),
@@ -102,19 +103,17 @@ def test_nothing_said_is_nothing_asked() -> None:
 )
 def test_errors_name_file_table_and_key(text: str, message: str, hint: str) -> None:
     with pytest.raises(PlanError, match=message) as caught:
-        parse_request(text, "plan.toml")
+        parse_plan_file(text, "plan.toml")
     assert "\n" not in str(caught.value)
     assert hint in (caught.value.hint or "")
 
 
 def test_the_command_line_wins_key_by_key() -> None:
-    command_line = Request(
-        paths=("raw/none",), blocks=1, ramp=0.0, label="", guest=GuestRequest(cpus=1)
-    )
+    command_line = Request(paths=("raw/none",), blocks=1, ramp=0.0, label="", guest_cpus=1)
     merged = merge(FULL_REQUEST, command_line)
     assert merged.paths == ("raw/none",)
     assert (merged.blocks, merged.ramp, merged.label) == (1, 0.0, "")
-    assert (merged.guest.cpus, merged.guest.memory_bytes) == (1, 1 << 30)
+    assert (merged.guest_cpus, merged.guest_memory) == (1, 1 << 30)
     assert merged.seed == 42
 
 
@@ -130,7 +129,7 @@ def test_committed_schema_is_current() -> None:
 
 @pytest.mark.parametrize("text", [FULL, "", "runtime = 2.5\nsize = '512MiB'\n[guest]\ncpus = 1"])
 def test_schema_accepts_what_we_read(text: str) -> None:
-    parse_request(text, "plan.toml")
+    parse_plan_file(text, "plan.toml")
     jsonschema.validate(tomllib.loads(text), json_schema())
 
 
@@ -141,6 +140,6 @@ def test_schema_accepts_what_we_read(text: str) -> None:
 )  # fmt: skip
 def test_schema_refuses_what_we_refuse(text: str) -> None:
     with pytest.raises(PlanError):
-        parse_request(text, "plan.toml")
+        parse_plan_file(text, "plan.toml")
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(tomllib.loads(text), json_schema())

@@ -1,0 +1,127 @@
+"""Plan files: TOML in, a `Request` out, and the JSON schema that editors check them with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import Field, create_model
+
+from vdisklab.plan.settings import SHARE, WHOLE, Request, SettingRow, settings_of
+from vdisklab.plan.toml_file import Table, read_toml
+
+_TABLES = {"guest": "the virtual machine"}
+_WHOLE_FILE = "What to measure, where, and how often"
+
+
+@cache
+def _plan_table(request: type[Request]) -> type[Table]:
+    keys = _keys(request, "")
+    for name, described in _TABLES.items():
+        inner: Any = _table(f"{name.capitalize()}Table", described, _keys(request, name))
+        keys[name] = (inner | None, Field(None, description=f"table [{name}]: {described}"))
+    return _table("PlanTable", _WHOLE_FILE, keys)
+
+
+def plan_table(request: type[Request]) -> type[Table]:
+    """The plan file that the rows of a class of requests stand for."""
+    return _plan_table(request)  # type: ignore[arg-type] # mypy takes the class for unhashable
+
+
+def _table(title: str, described: str, keys: dict[str, Any]) -> type[Table]:
+    model: type[Table] = create_model(title, __base__=Table, __doc__=described, **keys)
+    return model
+
+
+def _keys(request: type[Request], table: str) -> dict[str, Any]:
+    """The keys of one table, as pydantic declares them."""
+    return {
+        row.key: (row.kind.toml | None, Field(None, description=row.described, **_lowest(row)))
+        for row in settings_of(request)
+        if row.key and row.table == table
+    }
+
+
+def _lowest(row: SettingRow) -> dict[str, Any]:
+    """What a plain number must exceed; all other limits are checked by `settings.check`."""
+    if row.limits is None or row.kind not in (WHOLE, SHARE):
+        return {}
+    return {"gt" if row.limits.above else "ge": row.limits.low}
+
+
+def parse_plan_file(
+    text: str,
+    origin: str,
+    request: type[Request] = Request,
+) -> Request:
+    """What a plan file requests. Raises PlanError naming `origin`, the table and the key."""
+    return _request(read_toml(text, origin, plan_table(request)), request)
+
+
+def request_alike(
+    plan: Mapping[str, Any],
+    request: type[Request] = Request,
+) -> Request:
+    """What measures as a stored plan was measured: of the settings that have a place in it."""
+    file: dict[str, Any] = {name: {} for name in _TABLES}
+    for row in settings_of(request):
+        value = _stored(plan, row.stored) if row.stored else None
+        if value is not None:
+            (file[row.table] if row.table else file)[row.key] = value
+    return _request(plan_table(request).model_validate(file), request)
+
+
+def _stored(plan: Mapping[str, Any], place: str) -> object:
+    """The value at a place such as `guest.cpus`; None when it is not there."""
+    value: Any = plan
+    for key in place.split("."):
+        value = (value or {}).get(key)
+    return value
+
+
+def _request(file: Table, request: type[Request]) -> Request:
+    values = dict(_values(file))
+    names = {(row.table, row.key): row.name for row in settings_of(request) if row.key}
+    return request(**{names[place]: value for place, value in values.items()})
+
+
+def _values(table: Table, name: str = "") -> Iterator[tuple[tuple[str, str], Any]]:
+    """Table, key and value of everything that a file says."""
+    for key in table.model_fields_set:
+        value = getattr(table, key)
+        if isinstance(value, Table):
+            yield from _values(value, key)
+        else:
+            yield (name, key), value
+
+
+def json_schema(request: type[Request] = Request) -> dict[str, Any]:
+    """The JSON schema of plan files; `docs/plan.schema.json` is this, and a test compares."""
+    schema: dict[str, Any] = plan_table(request).model_json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **_table_without_null(schema),
+        "title": "vdisklab plan file",
+    }
+
+
+def _without_null(schema: object) -> object:
+    """The schema without `null`, which TOML does not have: an absent key is simply not there."""
+    if isinstance(schema, list):
+        return [_without_null(item) for item in schema]
+    return _table_without_null(schema) if isinstance(schema, dict) else schema
+
+
+def _table_without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    kept = {
+        key: _without_null(value)
+        for key, value in schema.items()
+        if not (key == "default" and value is None)
+    }
+    choices = kept.get("anyOf")
+    if isinstance(choices, list) and {"type": "null"} in choices:
+        rest = [choice for choice in choices if choice != {"type": "null"}]
+        del kept["anyOf"]
+        kept = {**(rest[0] if len(rest) == 1 else {"anyOf": rest}), **kept}
+    return kept

@@ -1,0 +1,548 @@
+"""Every option of a campaign, one row each.
+
+A row is a field of `Request` with a `setting(...)`. From it come the key of the plan file and its
+JSON schema (`vdisklab.plan.plan_file`), the flag of `run` and of every other verb that takes it
+(`vdisklab.cli.campaign_options`), its help, its default, its limits, and the words of a command to
+paste. Code that needs the value reads the field, or `CampaignPlan.settings` while measuring.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from vdisklab.errors import PlanError
+from vdisklab.path.cell import PageCacheChoice
+from vdisklab.plan.guest import (
+    USUAL_GUEST,
+    AcceleratorChoice,
+    Firmware,
+    RequestedQemu,
+    SystemBus,
+    parse_qemu,
+)
+from vdisklab.units import GIB, MIB, format_size, parse_duration, parse_size
+
+DEFAULT_PROFILE = "quick"
+
+NO_BASELINE = "none"
+"""The value of `baseline` that leaves it out; no disk path is spelled so."""
+
+
+class Panel(StrEnum):
+    """The groups of options in `--help`, in this order."""
+
+    WHAT = "What to measure"
+    LENGTH = "How long, how often"
+    WHERE = "Where"
+    GUEST = "Which guest"
+    SEARCH = "Search for the best"
+    OUTPUT = "Results"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How values of one type are written.
+
+    `toml` is the type annotation by which pydantic reads a plan file's value, `flag` the one by
+    which typer reads the command line's, `parse` turns the latter into the value, and `spell` the
+    value into a word for the command line. `noun`, `hint` and `unit` are used in messages.
+    """
+
+    toml: Any
+    flag: Any
+    parse: Callable[[Any], Any] = lambda value: value
+    spell: Callable[[Any], str] = str
+    noun: str = "a value"
+    hint: str = ""
+    unit: str = ""
+    empty: Any = None
+
+    @property
+    def many(self) -> bool:
+        """True when the option may be given again."""
+        return self.empty is not None
+
+
+def _text_parsed_by(parse: Callable[[str], object]) -> BeforeValidator:
+    """Reads texts with `parse`; numbers stay as they are. Its error becomes pydantic's."""
+
+    def read(value: object) -> object:
+        if isinstance(value, str):
+            try:
+                return parse(value)
+            except PlanError as error:
+                raise ValueError(error.message) from error
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{value} is not a duration")
+        return value
+
+    return BeforeValidator(read)
+
+
+def _number_or_text(number: str, pattern: str) -> WithJsonSchema:
+    choices = [{"type": number, "minimum": 0}, {"type": "string", "pattern": pattern}]
+    return WithJsonSchema({"anyOf": choices})
+
+
+Bytes = Annotated[
+    int,
+    _text_parsed_by(parse_size),
+    _number_or_text("integer", "^[0-9]+ *[kKmMgGtT]?(i?[bB])?$"),
+]
+Seconds = Annotated[
+    float,
+    _text_parsed_by(parse_duration),
+    _number_or_text("number", r"^[0-9]+(\.[0-9]+)? *([mM]?[sS]|[mM]|[hH])?$"),
+]
+_NonEmpty = Annotated[str, Field(min_length=1)]
+
+
+def _each(parse: Callable[[Any], Any]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    return lambda values: tuple(map(parse, values))
+
+
+def _path(text: str) -> Path:
+    return Path(text)  # pydantic does not take the class for a function
+
+
+def _several(parse: Callable[[str], Any], flag: Any) -> Kind:  # noqa: ANN401 - a type
+    """Several values, each read by `parse`."""
+    toml = Annotated[list[str], AfterValidator(_each(parse))]
+    return Kind(toml, list[flag], _each(parse), hint="a list", empty=())
+
+
+def _one_of(words: type[StrEnum]) -> Kind:
+    # TOML has no enumerations, so the words are converted although Table is strict.
+    return Kind(Annotated[words, Field(strict=False)], words)
+
+
+LABEL = Kind(str, str)
+TEXT = Kind(_NonEmpty, str)
+TEXTS = _several(str, str)
+WHOLE = Kind(int, int, noun="a whole number")
+SHARE = Kind(float, float, spell="{:g}".format, noun="a number", hint="such as 0.1")
+SECONDS = Kind(
+    Seconds, str, parse_duration, "{:g}".format, "a time", "seconds, or 500ms, 1m", unit=" s"
+)
+SIZE = Kind(Bytes, str, parse_size, format_size, "a size", "bytes, or 512M, 1G")
+FILE = Kind(Annotated[_NonEmpty, AfterValidator(_path)], Path)
+FILES = _several(Path, Path)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The numbers that a campaign can be run with; `above` excludes `low` itself."""
+
+    low: int
+    high: int | None = None
+    above: bool = False
+    multiple_of: int = 1
+
+    def admit(self, value: float) -> bool:
+        """False for a number outside, and for infinity and what is not a number."""
+        if not math.isfinite(value) or value < self.low or (self.above and value == self.low):
+            return False
+        fits = self.high is None or value <= self.high
+        return fits and (self.multiple_of == 1 or value % self.multiple_of == 0)
+
+    def sentence(self, kind: Kind) -> str:
+        """What to write instead, such as `write a whole number from 1 to 100`."""
+        low = f"{'above' if self.above else 'from'} {kind.spell(self.low)}{kind.unit}"
+        high = "" if self.high is None else f" to {kind.spell(self.high)}{kind.unit}"
+        step = f", a multiple of {format_size(self.multiple_of)}" if self.multiple_of > 1 else ""
+        return f"write {kind.noun} {low}{high}{step}"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRow:
+    """One row: an option of a campaign, named by its field of `Request`.
+
+    `key` is the plan file's, in `table` or at the top level; `flag` the command line's. An empty
+    one means that the option cannot be given there. `default` holds where neither user nor profile
+    says anything, `shown` is how the help shows it. The option `needs` another one. `stored` is
+    the place in a stored plan from which a campaign to be measured alike takes the value, and a
+    setting that `identifies` is stored at the top of the plan if it is not the default.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    panel: Panel
+    key: str
+    table: str
+    flag: str
+    metavar: str
+    default: Any
+    shown: str
+    limits: Limits | None
+    needs: str
+    stored: str
+    identifies: bool
+    envvar: str
+
+    @property
+    def described(self) -> str:
+        """Its meaning and how its value is written, for plan files."""
+        ways = [self.kind.hint] if self.kind.hint else []
+        if self.kind is WHOLE and self.limits is not None:
+            ways.append(f"a whole number from {self.limits.low}")
+        return self.help.rstrip(".") + (f" ({', '.join(ways)})" if ways else "")
+
+
+def setting(
+    kind: Kind,
+    help: str,
+    panel: Panel,
+    *,
+    key: str | None = None,
+    table: str = "",
+    flag: str | None = None,
+    metavar: str = "",
+    default: object = None,
+    shown: str = "",
+    limits: Limits | None = None,
+    needs: str = "",
+    stored: str = "",
+    identifies: bool = False,
+    envvar: str = "",
+) -> Any:  # noqa: ANN401 - dataclasses.field is not typed either
+    """The row of a field of `Request`; key and flag are the field's name unless given."""
+
+    def named(name: str) -> SettingRow:
+        return SettingRow(
+            name=name,
+            kind=kind,
+            help=help,
+            panel=panel,
+            key=name if key is None else key,
+            table=table,
+            flag=f"--{name.replace('_', '-')}" if flag is None else flag,
+            metavar=metavar,
+            default=default,
+            shown=shown or ("" if default is None else f"{kind.spell(default)}"),
+            limits=limits,
+            needs=needs,
+            stored=stored,
+            identifies=identifies,
+            envvar=envvar,
+        )
+
+    return field(default=kind.empty, metadata={"setting": named})
+
+
+_DAY = 86_400
+_GUEST = "guest"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A campaign as requested; None, or an empty tuple, where the user says nothing."""
+
+    paths: tuple[str, ...] = setting(
+        TEXTS,
+        "Disk paths, such as ext4/qcow2/none; braces make a matrix: "
+        "{ext4,xfs}/{raw,qcow2}/{none,writeback}.",
+        Panel.WHAT,
+        flag="",
+        metavar="PATHS...",
+    )
+    profile: str | None = setting(
+        TEXT,
+        "What each cell runs: one that `vdisklab profiles` lists, or a file: your own profile "
+        "(.toml), or any job file of fio (.fio).",
+        Panel.WHAT,
+        metavar="NAME",
+        default=DEFAULT_PROFILE,
+    )
+    page_cache: PageCacheChoice | None = setting(
+        _one_of(PageCacheChoice),
+        "State of the host's page cache before each measurement, where QEMU uses it.",
+        Panel.WHAT,
+        default=PageCacheChoice.BOTH,
+    )
+    baseline: str | None = setting(
+        TEXT,
+        "The disk path that scores relate to; `none` leaves it out.",
+        Panel.WHAT,
+        metavar="PATH",
+        shown="the first path on the host, else `host`",
+    )
+    blocks: int | None = setting(
+        WHOLE,
+        "How often each cell is measured: once in each block.",
+        Panel.LENGTH,
+        default=5,
+        limits=Limits(1, 10_000),
+    )
+    runtime: float | None = setting(
+        SECONDS,
+        "How long each measurement runs.",
+        Panel.LENGTH,
+        metavar="SECONDS",
+        default=5.0,
+        limits=Limits(0, _DAY, above=True),
+        stored="runtime",
+    )
+    ramp: float | None = setting(
+        SECONDS,
+        "How long each measurement runs before it counts.",
+        Panel.LENGTH,
+        metavar="SECONDS",
+        default=0.5,
+        limits=Limits(0, _DAY),
+        stored="ramp",
+    )
+    scale: float | None = setting(
+        SHARE,
+        "Share of the totals of measurements that are not timed.",
+        Panel.LENGTH,
+        metavar="SHARE",
+        default=1.0,
+        limits=Limits(0, 1000, above=True),
+        stored="scale",
+        identifies=True,
+    )
+    seed: int | None = setting(
+        WHOLE,
+        "Decides the order of cells.",
+        Panel.LENGTH,
+        shown="from the plan",
+        limits=Limits(0, (1 << 63) - 1),
+    )
+    size_bytes: int | None = setting(
+        SIZE,
+        "Size of the guest's disk.",
+        Panel.WHERE,
+        key="size",
+        flag="--size",
+        metavar="SIZE",
+        default=1 * GIB,
+        limits=Limits(16 * MIB, 1 << 50, multiple_of=MIB),
+        stored="size_bytes",
+    )
+    directory: Path | None = setting(
+        FILE,
+        "The work directory, on the file system to be measured.",
+        Panel.WHERE,
+        key="dir",
+        flag="--dir",
+        metavar="DIR",
+        shown="the current directory",
+        stored="directory",
+    )
+    devices: tuple[Path, ...] = setting(
+        FILES,
+        "Build on this whole block device instead of the work directory; several for lvm, md and "
+        "ZFS, others take the first. It must be idle and empty, and is left empty.",
+        Panel.WHERE,
+        flag="--on",
+        metavar="DEVICE",
+        stored="devices",
+    )
+    destroy: tuple[Path, ...] = setting(
+        FILES,
+        "What is on this device, named by --on, may be lost.",
+        Panel.WHERE,
+        key="",  # no plan file may say so
+        metavar="DEVICE",
+    )
+    disks: int | None = setting(
+        WHOLE,
+        "How many disks lvm, md and ZFS get.",
+        Panel.WHERE,
+        metavar="N",
+        shown="as few as they need, or all of --on",
+        limits=Limits(1, 26),
+        stored="disks",
+    )
+    arc_bytes: int | None = setting(
+        SIZE,
+        "Limit ZFS's cache while measuring.",
+        Panel.WHERE,
+        key="arc",
+        flag="--arc",
+        metavar="SIZE",
+        shown="as it is",
+        # arc_init of OpenZFS ignores a zfs_arc_max below 64 MiB.
+        limits=Limits(64 * MIB),
+        stored="arc_bytes",
+    )
+    accelerator: AcceleratorChoice | None = setting(
+        _one_of(AcceleratorChoice),
+        "What runs the guest; auto is KVM if it really runs one, else emulation (tcg).",
+        Panel.GUEST,
+        table=_GUEST,
+        default=AcceleratorChoice.AUTO,
+        stored="guest.accelerator",
+    )
+    guest_cpus: int | None = setting(
+        WHOLE,
+        "Number of virtual CPUs.",
+        Panel.GUEST,
+        table=_GUEST,
+        key="cpus",
+        default=USUAL_GUEST.cpus,
+        limits=Limits(1, 255),
+        stored="guest.cpus",
+    )
+    guest_memory: int | None = setting(
+        SIZE,
+        "The guest's memory.",
+        Panel.GUEST,
+        table=_GUEST,
+        key="memory",
+        metavar="SIZE",
+        default=USUAL_GUEST.memory_bytes,
+        limits=Limits(128 * MIB),  # less is too little to boot in
+        stored="guest.memory_bytes",
+    )
+    guest_kernel: str | None = setting(
+        TEXT,
+        "Kernel image to boot instead of the host's.",
+        Panel.GUEST,
+        table=_GUEST,
+        key="kernel",
+        flag="",
+        stored="guest.kernel",
+    )
+    qemu: tuple[RequestedQemu, ...] = setting(
+        _several(parse_qemu, str),
+        "Measure each path with this QEMU; may be given again, to compare old and new.",
+        Panel.GUEST,
+        metavar="[NAME=]BIN",
+        shown="the installed one",
+    )
+    guest_image: Path | None = setting(
+        FILE,
+        "Measure in a guest of your own: a disk image with the QEMU guest agent in it. It is never "
+        "written to.",
+        Panel.GUEST,
+        table=_GUEST,
+        key="image",
+        flag="--guest",
+        metavar="IMAGE",
+        shown="a micro guest made from this host's programs",
+        stored="guest.image",
+    )
+    guest_firmware: Firmware | None = setting(
+        _one_of(Firmware),
+        "What boots your own guest.",
+        Panel.GUEST,
+        table=_GUEST,
+        key="firmware",
+        shown="bios",
+        needs="guest_image",
+        stored="guest.firmware",
+    )
+    guest_bus: SystemBus | None = setting(
+        _one_of(SystemBus),
+        "How your own guest sees the disk it boots from.",
+        Panel.GUEST,
+        table=_GUEST,
+        key="system_bus",
+        shown="virtio",
+        needs="guest_image",
+        stored="guest.system_bus",
+    )
+    guest_boot: float | None = setting(
+        SECONDS,
+        "How long your own guest may take until its agent answers.",
+        Panel.GUEST,
+        table=_GUEST,
+        key="boot",
+        metavar="TIME",
+        shown="5m, 15m under emulation",
+        limits=Limits(0, _DAY, above=True),
+        needs="guest_image",
+    )
+    diskspd: Path | None = setting(
+        FILE,
+        "Microsoft's DISKSPD (amd64/diskspd.exe), which measures in a Windows guest.",
+        Panel.GUEST,
+        table=_GUEST,
+        metavar="FILE",
+        needs="guest_image",
+    )
+    label: str | None = setting(LABEL, "A name to find the campaign by.", Panel.OUTPUT, default="")
+    db: str | None = setting(
+        TEXT,
+        "The database of results: a file, sqlite:///FILE or postgresql://…",
+        Panel.OUTPUT,
+        metavar="URL",
+        shown="the file that `vdisklab run` uses",
+        envvar="VDISKLAB_DB",
+    )
+
+
+AnyRequest = TypeVar("AnyRequest", bound=Request)
+
+
+def settings_of(request: type[Request] = Request) -> tuple[SettingRow, ...]:
+    """The rows of a class of requests, in their order."""
+    return tuple(each.metadata["setting"](each.name) for each in fields(request))
+
+
+def given(request: Request) -> Iterator[tuple[SettingRow, Any]]:
+    """Each setting about which a request says something, with its value."""
+    for row in settings_of(type(request)):
+        value = getattr(request, row.name)
+        if value is not None and value != ():
+            yield row, value
+
+
+def merge(below: AnyRequest, above: AnyRequest) -> AnyRequest:
+    """One request of two: `above` wins, setting by setting; lists win as a whole."""
+    return replace(below, **{row.name: value for row, value in given(above)})
+
+
+def defaults(request: type[AnyRequest]) -> AnyRequest:
+    """What is measured where nothing is said."""
+    rows = settings_of(request)
+    return request(**{row.name: row.default for row in rows if row.default is not None})
+
+
+def check(request: Request) -> None:
+    """Raises PlanError for a number that no campaign can be run with, or an option without the
+    one it needs."""
+    rows = {row.name: row for row in settings_of(type(request))}
+    for row, value in given(request):
+        if row.needs and getattr(request, row.needs) is None:
+            needed = rows[row.needs]
+            raise PlanError(
+                f"{row.flag} has no effect without {needed.flag}",
+                hint=f"add {needed.flag} {needed.metavar}",
+            )
+        if row.limits is not None and not row.limits.admit(value):
+            raise PlanError(
+                f"{row.flag} is {row.kind.spell(value)}{row.kind.unit}",
+                hint=row.limits.sentence(row.kind),
+            )
+
+
+def command_words(request: Request) -> list[str]:
+    """The words of the `vdisklab run` command that a request stands for."""
+    words = ["vdisklab", "run", *request.paths]
+    for row, value in given(request):
+        if row.flag:
+            values = value if row.kind.many else (value,)
+            words += [word for one in values for word in (row.flag, row.kind.spell(one))]
+    return words
+
+
+def identity(request: Request) -> Mapping[str, Any]:
+    """The settings that identify a campaign and have no field in `CampaignPlan`, as JSON values.
+
+    Defaults are left out, so that a new setting leaves the fingerprints of old plans as they are.
+    """
+    return {
+        row.name: value if isinstance(value, int | float) else row.kind.spell(value)
+        for row, value in given(request)
+        if row.identifies and value != row.default
+    }
