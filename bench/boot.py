@@ -32,12 +32,12 @@ from typing import IO, Any
 
 from machine import machine_facts, print_result
 from vdisklab.errors import VdisklabError
-from vdisklab.guest.image.build import GuestImage, build_guest_image
-from vdisklab.guest.image.cachedir import building, keep, locked
+from vdisklab.guest.image.cache import building, keep, locked
+from vdisklab.guest.image.debian_packages import unpack_package
+from vdisklab.guest.image.guest_image import GuestImage, build_guest_image
 from vdisklab.guest.image.kernel import find_kernel
-from vdisklab.guest.image.packages import unpack_package
 from vdisklab.guest.machine import start_machine
-from vdisklab.guest.qemu.argv import BootFiles, GuestConfig
+from vdisklab.guest.qemu.command_line import BootFiles, GuestConfig
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.segments import Bus

@@ -22,7 +22,7 @@ import numpy as np
 
 from machine import machine_facts, print_result
 from vdisklab.guest.factory import GuestContext
-from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.pagecache import residency

@@ -28,7 +28,7 @@ from machine import machine_facts, print_result
 from vdisklab.campaign.cell import CampaignContext, measure_cell
 from vdisklab.campaign.session import open_campaign
 from vdisklab.guest.factory import GuestContext, boot_files
-from vdisklab.guest.qemu.argv import BootFiles
+from vdisklab.guest.qemu.command_line import BootFiles
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.path.cell import PageCacheChoice

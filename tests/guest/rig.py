@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vdisklab.guest.image.build import IMAGE_SERIAL, GuestImage
+from vdisklab.guest.image.guest_image import IMAGE_SERIAL, GuestImage
 
 BOOT_SECONDS = 90.0
 """For a machine under load; on an idle one it is two."""

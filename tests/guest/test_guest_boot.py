@@ -10,9 +10,9 @@ import pytest
 
 from tests.guest.rig import Agent, disk, running
 from vdisklab.errors import GuestError
-from vdisklab.guest.image.build import GuestImage, build_guest_image
+from vdisklab.guest.image.guest_image import GuestImage, build_guest_image
 from vdisklab.guest.image.kernel import Flavour, find_kernel
-from vdisklab.guest.system.base import STDERR_LOG
+from vdisklab.guest.system.guest_system import STDERR_LOG
 from vdisklab.host.command import LocalHost
 from vdisklab.host.deadline import patience
 from vdisklab.lab.machine import boot_lab_kernel

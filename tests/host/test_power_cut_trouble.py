@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import DirtyHostError, PowercutError, VdisklabError
-from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.interrupts import INTERRUPTS

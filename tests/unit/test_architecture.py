@@ -28,8 +28,8 @@ ALLOWED = {
     "powercut": VOCABULARY | {"host", "storage", "guest", "workload"},
     "results":  VOCABULARY,  # a store of what was seen; it knows neither host nor campaign
     # Paths to configuration and back, both pure; the disk in QEMU's own words is the guest's.
-    "export":   VOCABULARY | {"guest.qemu.blockdev", "storage.image"},
-    "audit":    VOCABULARY | {"export", "guest.qemu.blockdev"},
+    "export":   VOCABULARY | {"guest.qemu.block_nodes", "storage.image"},
+    "audit":    VOCABULARY | {"export", "guest.qemu.block_nodes"},
     "analysis": VOCABULARY,  # values of values: no I/O, so no database either
     "render":   VOCABULARY | {"analysis", "results", "export", "audit", "services"},
     # Use cases: values in, values out; they print nothing.

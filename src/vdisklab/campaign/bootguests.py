@@ -11,13 +11,13 @@ from pathlib import Path
 
 from vdisklab.campaign.cell import BootFromDisk
 from vdisklab.guest.factory import GuestContext, binary_of, files_of
-from vdisklab.guest.image.bootdisk import DiskSystem, disk_system, write_disk
-from vdisklab.guest.image.build import build_guest_image
+from vdisklab.guest.image.boot_disk import DiskSystem, disk_system, write_disk
+from vdisklab.guest.image.guest_image import build_guest_image
 from vdisklab.guest.image.kernel import find_kernel
 from vdisklab.guest.machine import Machine, start_machine
-from vdisklab.guest.qemu.argv import BootFiles, GuestConfig
-from vdisklab.guest.qemu.blockdev import Disk
-from vdisklab.guest.qemu.monitor import Channel
+from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.command_line import BootFiles, GuestConfig
+from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.command import Host
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan

@@ -13,9 +13,9 @@ from vdisklab.campaign.evidence import Counters, evidence_between, guest_counter
 from vdisklab.campaign.state import StateError, set_page_cache
 from vdisklab.campaign.time_series import TimeSeries, with_time_series
 from vdisklab.errors import HostError
-from vdisklab.guest.qemu.blockdev import Disk, spell_arguments
-from vdisklab.guest.qemu.monitor import Channel
-from vdisklab.guest.qemu.observe import QemuProcess, check_state, read_process
+from vdisklab.guest.qemu.block_nodes import Disk, spell_arguments
+from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.guest.qemu.read_back import QemuProcess, check_state, read_process
 from vdisklab.path.cell import Cell
 from vdisklab.path.segments import Aio
 from vdisklab.plan.profile import MeasurementPlan

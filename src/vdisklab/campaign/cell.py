@@ -23,18 +23,18 @@ from vdisklab.campaign.programwatch import ProgramWatch, shows_waiting
 from vdisklab.campaign.state import StateError, WriteBack, set_page_cache, writing_back
 from vdisklab.campaign.time_series import Watch, with_time_series
 from vdisklab.errors import HostError
-from vdisklab.guest.disk import port_for
+from vdisklab.guest.hotplug import port_for
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool, PooledGuest
-from vdisklab.guest.qemu.blockdev import (
+from vdisklab.guest.qemu.block_nodes import (
     Disk,
     attach_commands,
     spell_arguments,
     spell_commands,
 )
-from vdisklab.guest.qemu.monitor import Channel
-from vdisklab.guest.qemu.observe import check_state
-from vdisklab.guest.system.base import Family, GuestDisk
+from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.guest.qemu.read_back import check_state
+from vdisklab.guest.system.guest_system import Family, GuestDisk
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.options import LAYER_OPTIONS

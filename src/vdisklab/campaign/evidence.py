@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.blockdev import AttachedNames
+from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.qmp_models import device_statistics
 from vdisklab.host.counters import (
     DeviceCounters,

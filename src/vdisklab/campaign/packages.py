@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from vdisklab.guest.image.packagedisk import PackageSet, package_set
-from vdisklab.guest.qemu.argv import CarriedDisk
+from vdisklab.guest.image.debian_packages import PackageSet, package_set
+from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import Host
 from vdisklab.plan.guest import SYSTEMS
 from vdisklab.plan.profile import Profile

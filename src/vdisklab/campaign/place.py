@@ -12,9 +12,9 @@ from typing import Protocol
 
 from vdisklab.campaign.time_series import Watch
 from vdisklab.errors import HostError, PlanError, VdisklabError, WorkloadError
-from vdisklab.guest.filesystem import guest_filesystem
+from vdisklab.guest.guest_filesystem import guest_filesystem
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.system.base import Family
+from vdisklab.guest.system.guest_system import Family
 from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
 from vdisklab.storage.site import Site

@@ -9,11 +9,11 @@ from pathlib import Path
 from vdisklab.campaign.cell import disk_for
 from vdisklab.campaign.host_stacks import HostStacks
 from vdisklab.campaign.user_guest import planned_boot
-from vdisklab.guest.disk import port_for
 from vdisklab.guest.factory import binary_of
-from vdisklab.guest.filesystem import MOUNT_POINT, make_commands
-from vdisklab.guest.qemu.argv import BootFiles, Channels, GuestConfig, OwnBoot, build_argv
-from vdisklab.guest.qemu.blockdev import attach_commands, spell_arguments, spell_commands
+from vdisklab.guest.guest_filesystem import MOUNT_POINT, make_commands
+from vdisklab.guest.hotplug import port_for
+from vdisklab.guest.qemu.block_nodes import attach_commands, spell_arguments, spell_commands
+from vdisklab.guest.qemu.command_line import BootFiles, Channels, GuestConfig, OwnBoot, build_argv
 from vdisklab.guest.system.user_image import overlay_command
 from vdisklab.host.command import Host, RecordingHost
 from vdisklab.host.ledger import Ledger

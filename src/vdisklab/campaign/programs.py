@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vdisklab.campaign.estimate import planned_script
-from vdisklab.guest.filesystem import make_commands
+from vdisklab.guest.guest_filesystem import make_commands
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.workload.program import program_of
 

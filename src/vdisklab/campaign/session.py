@@ -16,8 +16,8 @@ from vdisklab.campaign.user_guest import own_boot
 from vdisklab.guest.factory import GuestContext, prepare_guests
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool, StartGuest
-from vdisklab.guest.qemu.argv import CarriedDisk
-from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.facts import memory_bytes
 from vdisklab.host.memory import available_memory
 from vdisklab.path.segments import Bus

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, VdisklabError
 from vdisklab.guest.factory import QEMU
-from vdisklab.guest.qemu.emulator import probe_emulator
+from vdisklab.guest.qemu.probe import probe_emulator
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.mounts import lies_in_memory

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.guest.qemu.argv import FirmwareFiles, OwnBoot
+from vdisklab.guest.qemu.command_line import FirmwareFiles, OwnBoot
 from vdisklab.guest.system.user_image import (
     find_firmware,
     look_at,

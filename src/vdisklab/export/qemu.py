@@ -6,7 +6,7 @@ import shlex
 
 from vdisklab.export.form import Exported, Wish, check
 from vdisklab.export.preparation import commented, preparation
-from vdisklab.guest.qemu.blockdev import Disk, cold_arguments
+from vdisklab.guest.qemu.block_nodes import Disk, cold_arguments
 from vdisklab.path.segments import Bus
 
 SERIAL = "disk0"

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from vdisklab.errors import GuestError, RefusedError, WorkloadError
-from vdisklab.guest.qemu.monitor import Channel
+from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.deadline import patience
 
 _SHORT_POLL = 0.005

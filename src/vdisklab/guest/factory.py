@@ -13,13 +13,13 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.accelerator import remembered_trial, trial_key, try_kvm
-from vdisklab.guest.image.build import GuestImage, build_guest_image
+from vdisklab.guest.image.guest_image import GuestImage, build_guest_image
 from vdisklab.guest.image.kernel import find_kernel, is_kernel_at_hand
 from vdisklab.guest.machine import Machine, start_machine
 from vdisklab.guest.pool import StartGuest
-from vdisklab.guest.qemu.argv import BootFiles, CarriedDisk, GuestConfig, OwnBoot
-from vdisklab.guest.qemu.blockdev import Disk
-from vdisklab.guest.system.base import UnfitGuestError
+from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.command_line import BootFiles, CarriedDisk, GuestConfig, OwnBoot
+from vdisklab.guest.system.guest_system import UnfitGuestError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.probes.kvm import DEVICE, KvmTrial, device_refused

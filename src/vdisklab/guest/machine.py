@@ -14,11 +14,11 @@ from typing import Any
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.agent import Agent
-from vdisklab.guest.qemu.argv import Channels, GuestConfig, OwnBoot, build_argv
-from vdisklab.guest.qemu.monitor import Channel, open_channel
+from vdisklab.guest.qemu.command_line import Channels, GuestConfig, OwnBoot, build_argv
 from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
-from vdisklab.guest.system.base import Family, GuestDisk, GuestSystem, MicroGuest
+from vdisklab.guest.qemu.qmp import Channel, open_channel
 from vdisklab.guest.system.detect_os import look_inside
+from vdisklab.guest.system.guest_system import Family, GuestDisk, GuestSystem, MicroGuest
 from vdisklab.host.deadline import patience
 from vdisklab.host.ledger import Kind, Ledger
 from vdisklab.plan.guest import Accelerator

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
-from vdisklab.guest.disk import attached_disk
+from vdisklab.guest.hotplug import attached_disk
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.blockdev import Disk
-from vdisklab.guest.qemu.observe import QemuProcess, read_process
-from vdisklab.guest.system.base import GuestDisk, UnfitGuestError
+from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.read_back import QemuProcess, read_process
+from vdisklab.guest.system.guest_system import GuestDisk, UnfitGuestError
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import Check

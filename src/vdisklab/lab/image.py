@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from vdisklab.errors import CommandError, HostError
-from vdisklab.guest.image.cachedir import building, keep, locked
+from vdisklab.guest.image.cache import building, keep, locked
 from vdisklab.host.command import Host
 from vdisklab.lab.recipe import (
     FINISH,

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from vdisklab.errors import PowercutError
-from vdisklab.guest.qemu.blockdev import Disk
-from vdisklab.guest.qemu.storagedaemon import start_storage_daemon
+from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.storage_daemon import start_storage_daemon
 from vdisklab.host.seccomp import forgetful_syncs
 from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.clients.nbd import NbdDisk, nbd_disk

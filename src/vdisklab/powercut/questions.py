@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.errors import DirtyHostError, PlanError, PowercutError, VdisklabError
-from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import ImageFormat
 from vdisklab.powercut.clients.boot_sector import boot_sector_disk

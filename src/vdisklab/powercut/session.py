@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vdisklab.errors import HostError, PowercutError
-from vdisklab.guest.qemu.blockdev import Disk
-from vdisklab.guest.qemu.storagedaemon import StorageDaemon
+from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.storage_daemon import StorageDaemon
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.memory import available_memory

@@ -26,7 +26,7 @@ from vdisklab.campaign.state import StateError, set_page_cache
 from vdisklab.errors import DirtyHostError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool
-from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.pagecache import residency, warm

@@ -23,8 +23,8 @@ from vdisklab.campaign.time_series import TimeSeries, Watch
 from vdisklab.errors import GuestError, HostError, PlanError, WorkloadError
 from vdisklab.guest.agent import Ended
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.system.base import GuestSystem, MicroGuest
 from vdisklab.guest.system.detect_os import look_inside
+from vdisklab.guest.system.guest_system import GuestSystem, MicroGuest
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.profile import MeasurementPlan

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.campaign.preview import CellCommands, preview_cell
-from vdisklab.guest.qemu.argv import BootFiles
+from vdisklab.guest.qemu.command_line import BootFiles
 from vdisklab.host.command import LocalHost
 from vdisklab.path.backing import BackingDevices
 from vdisklab.plan.guest import Accelerator

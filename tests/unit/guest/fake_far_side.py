@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from vdisklab.guest.qemu.monitor import Channel, open_channel
+from vdisklab.guest.qemu.qmp import Channel, open_channel
 
 GREETING = {"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}}, "capabilities": []}}
 

@@ -8,7 +8,7 @@ import pytest
 
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.machine import start_machine
-from vdisklab.guest.qemu.argv import BootFiles, GuestConfig
+from vdisklab.guest.qemu.command_line import BootFiles, GuestConfig
 from vdisklab.host.ledger import open_ledger, pending
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.storage.undo import processes_marked

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import GuestError, PlanError
-from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.powercut.clients.boot_sector import BootSectorDisk, boot_argv, boot_sector

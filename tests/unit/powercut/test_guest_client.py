@@ -18,9 +18,9 @@ import pytest
 
 from vdisklab.errors import GuestError, PlanError
 from vdisklab.guest.agent import Ended
+from vdisklab.guest.hotplug import port_commands
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.blockdev import AttachedNames, Disk
-from vdisklab.guest.qemu.virtio_serial import port_commands
+from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.plan.guest import Accelerator

@@ -1,7 +1,7 @@
-"""What is in the micro guest: our scripts, the host's programs with their libraries, the modules.
+"""The micro guest's files: its scripts, the host's programs with their libraries, the modules.
 
-`early` is in memory from the start: what the first answers need. `late` lies on the disk that the
-guest mounts on /extra, with a link at each place where it belongs.
+`early` files are in memory from the start, because the guest's first answers need them. `late`
+files are on the disk that the guest mounts on /extra, with a link at the place of each.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 
-from vdisklab.guest.image.elf import without_signature, without_type_information
 from vdisklab.guest.image.filetree import MERGED, FileTree, guest_path
+from vdisklab.guest.image.host_programs import InstalledProgram, libraries
 from vdisklab.guest.image.kernel import Kernel
 from vdisklab.guest.image.modules import (
     AGENT_MODULES,
@@ -22,11 +22,11 @@ from vdisklab.guest.image.modules import (
     ModuleTree,
     module_content,
 )
-from vdisklab.guest.image.programs import Found, libraries, slim_fio
-from vdisklab.guest.system.base import STDERR_LOG
+from vdisklab.guest.image.slim_fio import slim_fio
+from vdisklab.guest.system.guest_system import STDERR_LOG
 from vdisklab.host.command import Host
 
-# One `mount -a` costs the start of one program.
+# One `mount -a` starts one program instead of five.
 _FSTAB = b"""\
 dev /dev devtmpfs defaults 0 0
 proc /proc proc defaults 0 0
@@ -35,7 +35,7 @@ run /run tmpfs mode=755 0 0
 tmp /tmp tmpfs mode=1777 0 0
 """
 
-# What our scripts and people who look into a guest call; the real programs go before these.
+# For the guest's scripts and for people who look into a guest. Real programs take precedence.
 _APPLETS = """
     ash cat chmod chroot cp cut date dd df dmesg du echo env false find free grep head hexdump
     insmod kill ln losetup ls lsmod mkdir mkfifo mknod modprobe mount mv od poweroff printf ps
@@ -45,16 +45,18 @@ _APPLETS = """
 
 
 def guest_scripts() -> dict[str, bytes]:
-    """The scripts that we put into guests, by file name."""
+    """The scripts of the guest, by file name."""
     folder = resources.files("vdisklab.guest.image") / "guestfiles"
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
 
-def guest_content(host: Host, kernel: Kernel, found: Sequence[Found], work: Path) -> GuestContent:
-    """All files of a guest with these programs; those that are made lie in `work`."""
+def guest_content(
+    host: Host, kernel: Kernel, programs: Sequence[InstalledProgram], work: Path
+) -> GuestContent:
+    """All files of a guest with these programs; the changed ones are written to `work`."""
     content = GuestContent(host, kernel)
     content.add_base()
-    content.add_programs(found, work)
+    content.add_programs(programs, work)
     content.add_modules()
     return content
 
@@ -70,7 +72,7 @@ class GuestContent:
         self._kernel = kernel
 
     def add_base(self) -> None:
-        """Our scripts, the mount points, and the little of /etc that programs ask for."""
+        """The guest's scripts, the mount points, and what programs need of /etc."""
         for name in ("dev", "proc", "sys", "run", "tmp", "mnt", "extra", "root"):
             self.early.directory(name)
         for name in MERGED:
@@ -79,7 +81,7 @@ class GuestContent:
         scripts = guest_scripts()
         self.early.file("init", scripts["init.sh"], executable=True)
         self.early.file("etc/fstab", _FSTAB)
-        # A log that is written here comes with what the program says (MicroGuest.stderr_log).
+        # A log that is written here is part of the program's output (MicroGuest.stderr_log).
         self.early.link(f"{STDERR_LOG}_bw.log".lstrip("/"), "/proc/self/fd/2")
         for name in ("prepare", "load-drivers", "find-disk", "facts"):
             path = f"usr/lib/vdisklab/{name}"
@@ -92,22 +94,23 @@ class GuestContent:
             self.early.file("etc/mke2fs.conf", defaults)
             self.sources.add(defaults)
 
-    def add_programs(self, found: Sequence[Found], work: Path) -> None:
-        """The programs and their libraries, and busybox's small ones for names that are free."""
+    def add_programs(self, programs: Sequence[InstalledProgram], work: Path) -> None:
+        """The programs and their libraries, and busybox's applets for names that are free."""
         early = []
         late = []
-        for item in found:
-            self.sources.add(item.real)
-            file = item.real
-            if item.program.name == "fio":
-                file = slim_fio(self._host, item.real, work)
+        for installed in programs:
+            self.sources.add(installed.real)
+            file = installed.real
+            is_fio = installed.program.name == "fio"
+            if is_fio:
+                file = slim_fio(self._host, installed.real, work)
             # With all its libraries fio is too large to be in memory.
-            if item.program.early and (item.program.name != "fio" or file != item.real):
+            if installed.program.early and not (is_fio and file == installed.real):
                 early.append(file)
-                self._add_program(self.early, item, file)
+                self._add_program(self.early, installed, file)
             else:
                 late.append(file)
-                self._add_program(self.late, item, file)
+                self._add_program(self.late, installed, file)
         first = libraries(self._host, early)
         homes = [path.parent for path in first if path.name.startswith("libc.so")]
         home = homes[0] if homes else Path("/lib")
@@ -119,18 +122,19 @@ class GuestContent:
         self._link_late()
         self._add_busybox()
 
-    def _add_program(self, tree: FileTree, item: Found, file: Path) -> None:
-        # Each program is where the host has it, and also where our own scripts look for it.
-        real = guest_path(item.real)
+    def _add_program(self, tree: FileTree, installed: InstalledProgram, file: Path) -> None:
+        # Each program is where the host has it, and also where the guest's scripts look for it.
+        real = guest_path(installed.real)
         tree.file(real, file, executable=True)
-        for wanted in (guest_path(item.path), _GUEST_PATHS.get(item.program.name, real)):
-            if wanted != real:
-                self.early.link(wanted, f"/{real}")
+        aliases = (guest_path(installed.path), _GUEST_PATHS.get(installed.program.name, real))
+        for alias in aliases:
+            if alias != real:
+                self.early.link(alias, f"/{real}")
 
     def _add_library(self, tree: FileTree, path: Path, home: Path) -> None:
         tree.file(guest_path(path), path, executable=True)
         self.sources.add(path)
-        # The guest has no ld.so.cache; what lies elsewhere is found where the C library lies.
+        # The guest has no ld.so.cache: the loader looks in the C library's directory only.
         if path.parent != home and not path.name.startswith("ld-"):
             alias = guest_path(home / path.name)
             if alias not in self.early:
@@ -145,22 +149,19 @@ class GuestContent:
         for name in _APPLETS:
             if not any(f"usr/{place}/{name}" in self.early for place in ("bin", "sbin")):
                 self.early.link(f"usr/bin/{name}", "busybox")
-        # The kernel asks for modules itself by this name.
+        # The kernel calls this path when it needs a module.
         self.early.link("usr/sbin/modprobe", "../bin/busybox")
 
     def add_modules(self) -> None:
-        """The modules: the agent's and the root's early, all others late."""
+        """The modules: early those of the agent's port and of the late disk, late all others."""
         tree = self._kernel.modules
         buses = sorted({name for bus in self._kernel.buses for name in BUS_MODULES[bus]})
         first = tree.closure([*AGENT_MODULES, *ROOT_MODULES])
         every = tree.closure([*AGENT_MODULES, *ROOT_MODULES, *buses, *OPTIONAL_MODULES])
         base = f"usr/lib/modules/{self._kernel.release}"
         for module in every:
-            content = module_content(module.path)
-            if not self._kernel.enforces_signatures:
-                content = without_type_information(without_signature(content))
-            place = self.early if module in first else self.late
-            place.file(f"{base}/{module.name}.ko", content)
+            tree_of = self.early if module in first else self.late
+            tree_of.file(f"{base}/{module.name}.ko", module_content(module.path))
             self.sources.add(module.path)
         self._link_late()
         self.early.file(f"{base}/modules.dep", _dependencies(tree, every))
@@ -170,7 +171,7 @@ class GuestContent:
             self.early.file(f"etc/vdisklab/{name}-modules", f"{line}\n".encode())
 
 
-# Where our scripts, and those who ask the agent for a program, find these, whatever the host.
+# Fixed places, wherever the host has these programs.
 _GUEST_PATHS = {
     "busybox": "usr/bin/busybox",
     "qemu-ga": "usr/sbin/qemu-ga",
@@ -183,7 +184,7 @@ def _loadable(tree: ModuleTree, names: Iterable[str]) -> list[str]:
 
 
 def _dependencies(tree: ModuleTree, modules: Iterable[Module]) -> bytes:
-    """modules.dep(5): each module with all it needs, the last to be loaded first."""
+    """modules.dep(5): each module with its dependencies, in reverse order of loading."""
     lines = []
     for module in modules:
         needs = [need.name for need in tree.closure([module.name])[-2::-1]]

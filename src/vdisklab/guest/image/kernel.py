@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 import shutil
+import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.guest.image.bootpayload import kernel_release
-from vdisklab.guest.image.cachedir import building, keep, locked
+from vdisklab.guest.image.cache import building, keep, locked
+from vdisklab.guest.image.debian_packages import depends_on, unpack_package
 from vdisklab.guest.image.modules import (
     AGENT_MODULES,
     BUS_MODULES,
@@ -25,7 +26,6 @@ from vdisklab.guest.image.modules import (
     ROOT_MODULES,
     ModuleTree,
 )
-from vdisklab.guest.image.packages import depends_on, unpack_package
 from vdisklab.host.command import Host
 from vdisklab.path.segments import Bus
 
@@ -67,14 +67,25 @@ class Kernel:
         tree = self.modules
         return frozenset(bus for bus in Bus if not tree.lacking(BUS_MODULES[bus]))
 
-    @property
-    def enforces_signatures(self) -> bool:
-        """True when it takes signed modules only, or does not say."""
-        try:
-            text = (self.image.parent / f"config-{self.release}").read_text()
-        except OSError:
-            return True
-        return "CONFIG_MODULE_SIG_FORCE=y" in text
+
+def kernel_release(image: bytes) -> str:
+    """The release of a bzImage, as `uname -r` prints it in the guest.
+
+    Raises HostError when it is no bzImage: a damaged file, or another architecture's kernel.
+    The header's fields are those of Documentation/arch/x86/boot.rst.
+    """
+    words: list[bytes] = []
+    if image[0x202:0x206] == b"HdrS":
+        (pointer,) = struct.unpack_from("<H", image, 0x20E)
+        start = pointer + 0x200
+        words = image[start : image.find(b"\0", start)].split() if pointer else []
+    if not words:
+        raise HostError(
+            "not an x86 kernel image (bzImage)",
+            hint="install the distribution's own kernel package again, or name another kernel "
+            "with `guest.kernel` in a plan file",
+        )
+    return words[0].decode(errors="replace")
 
 
 def find_kernel(

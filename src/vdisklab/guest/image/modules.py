@@ -1,13 +1,14 @@
-"""Kernel modules: which a bus needs, where they are, what they need in turn.
+"""Kernel modules: which ones a bus needs, where they are, and what they depend on.
 
-The index of `depmod` is not used: an unpacked package has none, and the host may lack kmod.
-Each module names what it depends on in its own `.modinfo`.
+`modules.dep` is not used: an unpacked kernel package has none, and the host may lack kmod. Each
+module names its dependencies in its own `.modinfo`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import lzma
-import struct
+import re
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,12 +16,10 @@ from functools import cached_property
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.guest.image.bootpayload import zstd
-from vdisklab.guest.image.elf import module_info
 from vdisklab.path.segments import Bus
 
 AGENT_MODULES = ("virtio_pci", "virtio_console")
-"""Without these there is no word from the guest."""
+"""What the guest agent's port needs."""
 
 ROOT_MODULES = ("virtio_blk", "ext4")
 """For the image of programs, a read-only ext4 file system on a virtio disk."""
@@ -36,10 +35,10 @@ BUS_MODULES: Mapping[Bus, tuple[str, ...]] = {
 """What a disk on each bus needs in the guest."""
 
 OPTIONAL_MODULES = ("xfs", "btrfs", "ext2", "loop", "virtio_rng")
-"""For file systems on the measured disk; taken when the kernel has them."""
+"""For file systems on the measured disk; included if the kernel has them."""
 
-# What asks for a checksum by name at run time (crypto_alloc_shash) does not depend on its module by
-# symbol, but says so in `softdep`, by an alias.
+# A module that looks up a checksum by name at run time (crypto_alloc_shash) has no symbol
+# dependency on it; `softdep` names the checksum by an alias.
 _CHECKSUMS = {
     "crc32c": ("crc32c_generic", "crc32c_intel"),
     "crct10dif": ("crct10dif_generic",),
@@ -49,13 +48,17 @@ _CHECKSUMS = {
 }
 
 _SUFFIXES = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
-# No module of ours is larger, xfs and btrfs with debugging data included.
+# Limit for unpacking. xfs and btrfs, the largest modules, are smaller even with debugging data.
 _LARGEST = 64 << 20
+
+_ELF = b"\x7fELF"
+# The strings of the section .modinfo (MODULE_INFO in include/linux/moduleparam.h).
+_MODINFO = re.compile(rb"(?<![ -~])(depends|softdep|alias)=([^\0]*)\0")
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One module: its file, and the modules it needs, each by its normal name."""
+    """One module: its file, and the names of the modules it depends on."""
 
     name: str
     path: Path
@@ -71,13 +74,13 @@ class ModuleTree:
 
     @cached_property
     def files(self) -> Mapping[str, Path]:
-        """Every module's file by normal name."""
-        found = {}
+        """Every module's file by its name, written with underscores."""
+        files = {}
         for path in self.directory.glob("kernel/**/*.ko*"):
             name, _, suffix = path.name.partition(".")
             if f".{suffix}" in _SUFFIXES:
-                found[_normal(name)] = path
-        return found
+                files[_normal(name)] = path
+        return files
 
     @cached_property
     def builtin(self) -> frozenset[str]:
@@ -89,13 +92,13 @@ class ModuleTree:
         return frozenset(_normal(Path(line).name.partition(".")[0]) for line in lines)
 
     def lacking(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that this kernel has neither built in nor as a module."""
+        """The `names` that this kernel has neither built in nor as a module."""
         return [n for n in names if _normal(n) not in self.builtin and _normal(n) not in self.files]
 
     def closure(self, names: Iterable[str]) -> list[Module]:
-        """The modules for `names` and all they need, in an order they can be loaded in.
+        """The modules `names` with their dependencies, in an order in which they can be loaded.
 
-        Built-in and unknown names give nothing.
+        Built-in and unknown names are left out.
         """
         done: dict[str, Module] = {}
 
@@ -114,7 +117,7 @@ class ModuleTree:
 
 
 def module_content(path: Path) -> bytes:
-    """A module as the kernel wants it, whatever it is packed with on disk."""
+    """A module, unpacked. Raises HostError when the file is damaged."""
     data = path.read_bytes()
     try:
         match path.suffix:
@@ -123,27 +126,46 @@ def module_content(path: Path) -> bytes:
             case ".gz":
                 return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, _LARGEST)
             case ".zst":
-                return zstd(data, _LARGEST)
+                return _unpack_zstd(data)
             case _:
                 return data
-    except (lzma.LZMAError, zlib.error) as error:
+    except (lzma.LZMAError, zlib.error, ValueError) as error:
         raise HostError(f"the kernel module {path} is damaged: {error}") from error
+
+
+def _unpack_zstd(packed: bytes) -> bytes:
+    """One zstd frame. Raises ValueError when it is damaged or larger than _LARGEST."""
+    # Debian's apt and dpkg depend on this library, so it is always there.
+    try:
+        library = ctypes.CDLL("libzstd.so.1")
+    except OSError as error:
+        raise HostError("libzstd.so.1 is not installed", hint="apt-get install libzstd1") from error
+    size = ctypes.c_size_t
+    library.ZSTD_decompress.restype = size
+    library.ZSTD_decompress.argtypes = [ctypes.c_char_p, size, ctypes.c_char_p, size]
+    buffer = ctypes.create_string_buffer(_LARGEST)
+    length = library.ZSTD_decompress(buffer, _LARGEST, packed, len(packed))
+    if library.ZSTD_isError(size(length)):
+        raise ValueError("zstd cannot unpack it")
+    return buffer.raw[:length]
 
 
 def _read(name: str, path: Path) -> Module:
-    try:
-        info = module_info(module_content(path))
-    except (struct.error, IndexError) as error:
-        raise HostError(f"the kernel module {path} is damaged: {error}") from error
-    needs = [_normal(need) for need in ",".join(info.get("depends", [])).split(",") if need]
-    for rule in info.get("softdep", []):
+    data = module_content(path)
+    if not data.startswith(_ELF):
+        raise HostError(f"the kernel module {path} is damaged: not an ELF file")
+    info: dict[str, list[str]] = {"depends": [], "softdep": [], "alias": []}
+    for key, value in _MODINFO.findall(data):
+        info[key.decode()].append(value.decode(errors="replace"))
+    needs = [_normal(need) for need in ",".join(info["depends"]).split(",") if need]
+    for rule in info["softdep"]:
         kind, _, targets = rule.partition(":")
         if kind == "pre":
             aliases = (_normal(target.removeprefix("crypto-")) for target in targets.split())
             needs += [soft for alias in aliases for soft in _CHECKSUMS.get(alias, ())]
-    return Module(name, path, tuple(needs), tuple(info.get("alias", [])))
+    return Module(name, path, tuple(needs), tuple(info["alias"]))
 
 
 def _normal(name: str) -> str:
-    # The kernel takes `virtio-rng.ko` and `virtio_rng` for the same module.
+    # The kernel treats `virtio-rng.ko` and `virtio_rng` as the same module.
     return name.replace("-", "_")

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.emulator import Version
+from vdisklab.guest.qemu.probe import Version
 
 
 class CacheModes(BaseModel):

@@ -8,7 +8,7 @@ from typing import Any
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.agent import Agent
-from vdisklab.guest.system.base import GuestSystem, UnfitGuestError
+from vdisklab.guest.system.guest_system import GuestSystem, UnfitGuestError
 from vdisklab.guest.system.linux import LinuxGuest
 from vdisklab.guest.system.windows import WindowsGuest
 

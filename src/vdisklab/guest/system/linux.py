@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import resources
 
 from vdisklab.guest.agent import Agent
-from vdisklab.guest.system.base import (
+from vdisklab.guest.system.guest_system import (
     Family,
     GuestDisk,
     UnfitGuestError,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.guest.agent import Agent
-from vdisklab.guest.system.base import (
+from vdisklab.guest.system.guest_system import (
     FIND_SECONDS,
     Family,
     GuestDisk,

@@ -20,8 +20,8 @@ from importlib import resources
 import numpy as np
 
 from vdisklab.errors import GuestError
+from vdisklab.guest.hotplug import virtio_serial
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.virtio_serial import guest_port
 from vdisklab.host.deadline import patience
 from vdisklab.powercut.sectors import make_records
 
@@ -93,7 +93,7 @@ def guest_program(
 
     The block must tell it to end. Raises GuestError, and WorkloadError when it ends with an error.
     """
-    with guest_port(machine, port) as line:
+    with virtio_serial(machine, port) as line:
         process = machine.agent.start(argv)
         yield GuestProgram(machine, line, process, title)
         machine.agent.finish(process, (title,), timeout=_END_SECONDS)

@@ -11,9 +11,9 @@ from vdisklab.errors import GuestError, PlanError
 from vdisklab.guest.factory import GuestContext, prepare_guests
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool
-from vdisklab.guest.qemu.blockdev import AttachedNames, Disk
-from vdisklab.guest.qemu.observe import check_state
+from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
 from vdisklab.guest.qemu.qmp_models import inserted_node
+from vdisklab.guest.qemu.read_back import check_state
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.clients.guest_programs import PERL, guest_client_disk, guest_script

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from vdisklab.errors import GuestError
-from vdisklab.guest.qemu.blockdev import Disk
-from vdisklab.guest.qemu.storagedaemon import StorageDaemon, start_storage_daemon
+from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.storage_daemon import StorageDaemon, start_storage_daemon
 from vdisklab.host.ledger import Ledger
 from vdisklab.powercut.judging.image_reader import BadImageError
 from vdisklab.powercut.sectors import SECTOR, make_sectors

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from vdisklab.errors import PowercutError
-from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import attach_loop, detach_loop
 from vdisklab.path.disk_path import Attachment

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import PlanError, PowercutError
-from vdisklab.guest.qemu.blockdev import Disk
+from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.syscalls import freeze_and_thaw, sync_filesystem, write_whole
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import LayerKind

@@ -1,0 +1,85 @@
+"""What is plugged into a running guest while a context is open: a disk, a virtio-serial port."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from vdisklab.errors import GuestError
+from vdisklab.guest.machine import Machine
+from vdisklab.guest.qemu.block_nodes import Disk, QmpCommand, attach_commands, detach_commands
+from vdisklab.guest.qemu.command_line import HOTPLUG_PORTS
+from vdisklab.guest.system.guest_system import GuestDisk
+from vdisklab.path.segments import Bus
+
+_UNPLUG_SECONDS = 30.0
+_CONNECT_SECONDS = 10.0
+
+
+def port_for(disk: Disk) -> str | None:
+    """The PCI bus that a disk is plugged into, or None where the bus is another one."""
+    return HOTPLUG_PORTS[0] if disk.attachment.bus in (Bus.VIRTIO, Bus.SCSI, Bus.NVME) else None
+
+
+@contextmanager
+def attached_disk(machine: Machine, disk: Disk) -> Iterator[GuestDisk]:
+    """Plugs a disk into a running guest, and unplugs it at the end.
+
+    Raises GuestError. After any error the disk stays plugged: that guest is not used again, and
+    a second error while unplugging would hide the first.
+    """
+    port = port_for(disk)
+    for command in attach_commands(disk, port):
+        machine.monitor.perform(command)
+    yield machine.find_disk(disk.serial)
+    for command in detach_commands(disk, port):
+        if command.execute == "device_del":
+            _unplug(machine, command.arguments["id"])
+        else:
+            machine.monitor.perform(command)
+
+
+def _unplug(machine: Machine, device: str) -> None:
+    """Removes a device. It is gone when QEMU sends the event, not when it accepts the command."""
+    with machine.monitor.expecting(
+        "DEVICE_DELETED", lambda data: data.get("device") == device
+    ) as wait:
+        machine.monitor.perform(QmpCommand("device_del", {"id": device}))
+        wait(_UNPLUG_SECONDS)
+
+
+def port_commands(name: str) -> tuple[QmpCommand, QmpCommand]:
+    """The QMP commands that plug a port of that name; its host end is an abstract socket."""
+    address = {"type": "unix", "data": {"path": name, "abstract": True, "tight": True}}
+    backend = {"type": "socket", "data": {"addr": address, "server": True, "wait": False}}
+    return (
+        QmpCommand("chardev-add", {"id": name, "backend": backend}),
+        QmpCommand(
+            "device_add",
+            {"driver": "virtserialport", "id": f"{name}-port", "chardev": name, "name": name},
+        ),
+    )
+
+
+@contextmanager
+def virtio_serial(machine: Machine, name: str) -> Iterator[socket.socket]:
+    """The host's end of a new port, which the guest finds by `name`; both go at the end.
+
+    `name` must be unique on this host. After an error the port stays: such a guest is not used
+    again. Raises GuestError.
+    """
+    for command in port_commands(name):
+        machine.monitor.perform(command)
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as stream:
+        stream.settimeout(_CONNECT_SECONDS)
+        try:
+            stream.connect(f"\0{name}")
+        except OSError as error:
+            raise GuestError(
+                f"the guest's serial port {name} cannot be opened: {error}",
+                hint="the machine may be too busy: try when it is quiet",
+            ) from error
+        yield stream
+    _unplug(machine, f"{name}-port")
+    machine.monitor.perform(QmpCommand("chardev-remove", {"id": name}))

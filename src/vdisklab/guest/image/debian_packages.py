@@ -1,0 +1,251 @@
+"""Distribution packages, fetched and unpacked beside the system, not installed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vdisklab.errors import CommandError, HostError
+from vdisklab.guest.image.cache import building, keep, locked
+from vdisklab.host.command import Completed, Host
+from vdisklab.plan.guest import System
+
+_DOWNLOAD_SECONDS = 900.0
+
+_CAUSES = (
+    ("No space left", "the disk is full", "make room, or set another cache directory"),
+    ("Hash Sum mismatch", "the download is damaged", "run `apt-get update` and try again"),
+    ("Unable to locate package", "apt does not know it", "run `apt-get update` as root"),
+    ("No candidate version", "apt does not know it", "run `apt-get update` as root"),
+    ("Can't find a source", "apt does not know it", "run `apt-get update` as root"),
+    ("404", "apt's lists are out of date", "run `apt-get update` as root"),
+    ("resolv", "there is no network", "connect this machine, or name a kernel of your own"),
+    ("connect", "there is no network", "connect this machine, or name a kernel of your own"),
+    ("Failed to fetch", "the download failed", "run `apt-get update` and try again"),
+)
+
+
+def depends_on(host: Host, package: str) -> list[str]:
+    """The packages that the newest candidate of `package` depends on, by name.
+
+    Raises HostError when apt is missing or does not know the package.
+    """
+    if host.which("apt-cache") is None:
+        raise HostError(
+            f"the package {package} cannot be looked up: this is no Debian-like system",
+            hint="install a kernel so that /boot/vmlinuz-* and /lib/modules are there",
+        )
+    shown = host.run("apt-cache", "show", "--no-all-versions", package, allowed=(0, 100)).stdout
+    for line in shown.splitlines():
+        if line.startswith("Depends:"):
+            wanted = line.removeprefix("Depends:").split(",")
+            return [entry.split()[0] for entry in wanted if entry.split()]
+    raise HostError(f"apt does not know the package {package}", hint="run `apt-get update` as root")
+
+
+def unpack_package(host: Host, package: str, into: Path) -> None:
+    """Downloads the newest candidate of `package` and unpacks it into the directory `into`.
+
+    Raises HostError with the cause: no network, no room, a damaged download. What was
+    unpacked by then stays in `into`; the caller throws that directory away.
+    """
+    with tempfile.TemporaryDirectory(dir=into.parent, prefix=".download-") as name:
+        directory = Path(name)
+        try:
+            # `apt-get download` writes to the current directory. As root it would drop to the
+            # user _apt, who cannot write there, and warn of it on every run.
+            host.run(
+                "env", "-C", directory, "apt-get", "download", "-q",
+                "-o", "APT::Sandbox::User=root", package,
+                timeout=_DOWNLOAD_SECONDS,
+            )  # fmt: skip
+            (archive,) = sorted(directory.glob("*.deb"))
+            host.run("dpkg-deb", "-x", archive, into, timeout=300)
+        except CommandError as error:
+            raise _explain(package, error) from error
+        except ValueError as error:
+            raise HostError(f"apt-get downloaded no single file for {package}") from error
+
+
+def _explain(package: str, error: CommandError) -> HostError:
+    for sign, cause, hint in _CAUSES:
+        if sign in error.stderr:
+            return HostError(f"the package {package} cannot be had: {cause} ({error})", hint=hint)
+    if error.argv[0] == "dpkg-deb":
+        return HostError(
+            f"the package {package} cannot be unpacked: the download is damaged ({error})",
+            hint="try again",
+        )
+    return HostError(f"the package {package} cannot be had: {error}", hint="run `apt-get update`")
+
+
+def closure(host: Host, wanted: Sequence[str], status: Path) -> list[str]:
+    """Names of the package files that `wanted` (in apt's words) needs on an empty system.
+
+    `status` is an empty file, which apt takes for dpkg's list of what is installed. Raises
+    HostError as `download_packages` does.
+    """
+    said = _apt_get(host, ("--print-uris", "install", *wanted), status, wanted).stdout
+    found = re.findall(r"^'[^']*' (\S+\.deb) ", said, re.MULTILINE)
+    if not found:
+        raise HostError(f"apt names no package for {', '.join(wanted)}")
+    return sorted(found)
+
+
+def download_packages(host: Host, wanted: Sequence[str], status: Path, into: Path) -> list[str]:
+    """Downloads `wanted` with all that it needs on an empty system; names of the files in `into`.
+
+    apt checks each file against its signed lists. Raises HostError with the cause.
+    """
+    (into / "partial").mkdir(parents=True)
+    words = ("-o", f"Dir::Cache::archives={into}", "--download-only", "install", *wanted)
+    _apt_get(host, words, status, wanted)
+    (into / "partial").rmdir()
+    (into / "lock").unlink(missing_ok=True)
+    found = sorted(file.name for file in into.glob("*.deb"))
+    if not found:
+        raise HostError(f"apt-get downloaded nothing for {', '.join(wanted)}")
+    return found
+
+
+def _apt_get(host: Host, words: Sequence[str], status: Path, wanted: Sequence[str]) -> Completed:
+    if host.which("apt-get") is None:
+        raise HostError(
+            "apt-get is not installed: packages can be had on Debian and its like only",
+            hint="choose another profile",
+        )
+    try:
+        # The system's own state is only read: another empty one stands in for it, without locks.
+        return host.run(
+            "apt-get", "-y", "-q", "--no-install-recommends",
+            "-o", f"Dir::State::status={status}", "-o", "Debug::NoLocking=1",
+            "-o", "APT::Sandbox::User=root", "-o", "Dir::Cache::pkgcache=",
+            "-o", "Dir::Cache::srcpkgcache=", *words,
+            timeout=_DOWNLOAD_SECONDS,
+        )  # fmt: skip
+    except CommandError as error:
+        raise _explain(" ".join(wanted), error) from error
+
+
+# Counts up when the same packages would make another directory.
+_RECIPE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PackageSet:
+    """Packages at hand: `directory` for the host, `disk` (ext4) for a guest."""
+
+    directory: Path
+    disk: Path
+    fingerprint: str
+    count: int
+
+
+def package_set(host: Host, cache: Path, system: System) -> PackageSet:
+    """The packages of a system, downloaded by the host's apt if they are not in the cache.
+
+    Raises HostError: no apt, no network, lists out of date, no room.
+    """
+    directory = cache / "packages"
+    request = _request(host, system)
+    kept = _kept(directory, request)
+    if kept is not None:
+        return kept
+    with locked(directory):
+        kept = _kept(directory, request)
+        if kept is not None:
+            return kept
+        try:
+            return _build(host, directory, system, request)
+        except OSError as error:
+            raise HostError(
+                f"the packages cannot be kept in {directory}: {error.strerror or error}",
+                hint="make room there, or set another cache directory",
+            ) from error
+
+
+def _request(host: Host, system: System) -> dict[str, Any]:
+    """What was asked for, of which distribution."""
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        release = {}
+    told = host.run("dpkg", "--print-architecture", allowed=range(256)).stdout.strip()
+    return {
+        "recipe": _RECIPE,
+        "system": system.name,
+        "packages": [list(system.first), list(system.rest)],
+        "distribution": [release.get("ID", ""), release.get("VERSION_ID", "")],
+        "architecture": told,
+    }
+
+
+def _kept(directory: Path, request: Mapping[str, Any]) -> PackageSet | None:
+    for manifest in sorted(directory.glob("[!.]*/manifest.json")):
+        try:
+            known = json.loads(manifest.read_text())
+            found = _found(manifest.parent, int(known["count"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # half-written by a crash of the machine
+        if known.get("request") == request and found.disk.exists():
+            return found
+    return None
+
+
+def _found(place: Path, count: int) -> PackageSet:
+    return PackageSet(place / "debs", place / "disk.ext4", place.name, count)
+
+
+def _build(host: Host, directory: Path, system: System, request: Mapping[str, Any]) -> PackageSet:
+    with building(directory) as work:
+        status, debs = work / "status", work / "debs"
+        status.touch()
+        every = download_packages(host, (*system.first, *system.rest), status, debs)
+        first = set(closure(host, system.first, status)) if system.rest else set(every)
+        lists = {
+            "first": [name for name in every if name in first],
+            "rest": [name for name in every if name not in first],
+        }
+        for name, files in lists.items():
+            (debs / name).write_text("".join(f"{file}\n" for file in files))
+        status.unlink()
+        _write_disk(host, debs, work / "disk.ext4")
+        manifest = {"request": request, "count": len(every)}
+        (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        final = keep(work, directory / _fingerprint(debs, every))
+    return _found(final, len(every))
+
+
+def _fingerprint(debs: Path, files: list[str]) -> str:
+    total = hashlib.sha256()
+    for name in files:
+        with (debs / name).open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        total.update(f"{name} {content}\n".encode())
+    return total.hexdigest()[:16]
+
+
+def _write_disk(host: Host, debs: Path, image: Path) -> None:
+    """An ext4 image without a journal: it is never written to again."""
+    size = sum(os.stat(file).st_size + 4096 for file in debs.iterdir())  # noqa: PTH116
+    room = shutil.disk_usage(image.parent).free
+    if size > room:
+        raise HostError(
+            f"{image.parent.parent} has no room for the packages",
+            hint="make room there, or set another cache directory",
+        )
+    kib = size * 21 // 20 // 1024 + 4096
+    host.run(
+        "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-m", "0", "-O", "^has_journal",
+        "-E", "root_owner=0:0", "-d", debs, image, f"{kib}k",
+        timeout=300,
+    )  # fmt: skip

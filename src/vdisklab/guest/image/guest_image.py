@@ -1,0 +1,235 @@
+"""Builds the micro guest from the host's own files, and again only when these change.
+
+It has two parts. The initial RAM file system holds what the guest's first answers need: busybox,
+the agent, fio, their libraries and the modules of the agent's port. Everything else (mkfs,
+sysbench, drivers, file systems) is in a read-only ext4 image that the guest mounts on /extra while
+its agent already answers; links in the RAM file system make it one tree. Kept in the cache:
+
+    CACHE/guest/FINGERPRINT/kernel       a copy of the kernel
+                            initrd       the RAM file system
+                            root.ext4    the image, for a read-only virtio disk
+                            manifest.json
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vdisklab.errors import HostError
+from vdisklab.guest.image.cache import building, keep, locked
+from vdisklab.guest.image.content import GuestContent, guest_content, guest_scripts
+from vdisklab.guest.image.filetree import write_root
+from vdisklab.guest.image.host_programs import (
+    PROGRAMS,
+    InstalledProgram,
+    Program,
+    find_programs,
+    version,
+)
+from vdisklab.guest.image.kernel import Kernel
+from vdisklab.host.command import Host
+
+IMAGE_SERIAL = "vdisklab-image"
+"""Serial number by which the guest finds the virtio disk with `GuestImage.root`."""
+
+APPEND = " ".join(
+    (
+        "console=ttyS0",
+        # Warnings and worse; each character printed is an exit to QEMU.
+        "loglevel=4",
+        # A guest that panics reboots at once, which ends QEMU (-no-reboot).
+        "panic=-1",
+        # No self-tests of ciphers: 0.4 s under emulation.
+        "cryptomgr.notests",
+        # The clock of an emulated or KVM guest is the host's: no watchdog, no test of the timer.
+        "tsc=reliable",
+        "no_timer_check",
+        # Without it each further processor calibrates its delay loop for a tenth of a second. The
+        # value is right at 2 GHz and 250 Hz. Elsewhere the drivers' udelay() is shorter or longer,
+        # which virtual hardware tolerates. KVM guests replace it by kvm-clock's.
+        "lpj=8000000",
+        # This guest has no network.
+        "ipv6.disable=1",
+        "initcall_blacklist="
+        + ",".join(
+            (
+                "init_kprobe_trace",
+                "load_system_certificate_list",
+                "crypto_kdf108_init",
+                # These parse the types of the whole kernel for BPF, and the last of them starts
+                # modprobe: together 0.3 s under emulation.
+                "cubictcp_register",
+                "btf_module_init",
+                "bpf_rstat_kfunc_init",
+                "tcp_congestion_default",
+                "slab_sysfs_init",
+                "init_encrypted",
+                "init_ima",
+                "blake2s_mod_init",
+            )
+        ),
+    )
+)
+"""The guest's kernel command line. It leaves out tracing, keys and network.
+
+Nothing here affects a disk: mitigations, memory, block layer and schedulers keep the kernel's
+defaults, so that a measurement means what it would mean in an ordinary guest. The kernel ignores
+initcalls that it does not have.
+"""
+
+# Increase it when the same sources make another image than before.
+_RECIPE = 2
+_KEPT_IMAGES = 4
+_KEPT_SECONDS = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class GuestImage:
+    """What QEMU boots: `-kernel`, `-initrd`, `-append`, and `root` as a read-only virtio disk.
+
+    The disk has the serial number IMAGE_SERIAL. `fingerprint` identifies all contents; `programs`
+    gives the version of each program in it.
+    """
+
+    kernel: Path
+    initrd: Path
+    root: Path
+    append: str
+    fingerprint: str
+    programs: Mapping[str, str]
+
+
+def build_guest_image(
+    host: Host, cache: Path, kernel: Kernel, programs: Sequence[Program] = PROGRAMS
+) -> GuestImage:
+    """The guest with `kernel` and the host's `programs`, from the cache if nothing changed.
+
+    Raises HostError for a missing program or library, a damaged kernel, a full disk.
+    """
+    installed = find_programs(host, programs)
+    request = _request(kernel, installed)
+    directory = cache / "guest"
+    kept = _kept(directory, request)
+    if kept is not None:
+        return kept
+    with locked(directory):
+        # Another builder may have built it while this one waited.
+        kept = _kept(directory, request)
+        if kept is not None:
+            return kept
+        try:
+            image = _build(host, directory, kernel, installed, request)
+        except OSError as error:
+            raise HostError(
+                f"the guest image cannot be built in {directory}: {error.strerror or error}",
+                hint="make room there, or set another cache directory",
+            ) from error
+        _prune(directory)
+        return image
+
+
+def _request(kernel: Kernel, programs: Iterable[InstalledProgram]) -> dict[str, Any]:
+    """What the image is made of, as far as it is known without building."""
+    return {
+        "recipe": _RECIPE,
+        "append": APPEND,
+        "scripts": {
+            name: hashlib.sha256(text).hexdigest() for name, text in guest_scripts().items()
+        },
+        "kernel": [os.fspath(kernel.image), kernel.release],
+        "programs": {item.program.name: os.fspath(item.real) for item in programs},
+    }
+
+
+def _stamp(path: Path) -> list[int]:
+    """Changes whenever a package or a person replaces the file."""
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _kept(directory: Path, request: Mapping[str, Any]) -> GuestImage | None:
+    """The image in the cache with this request and with unchanged sources."""
+    for manifest in sorted(directory.glob("[!.]*/manifest.json")):
+        try:
+            known = json.loads(manifest.read_text())
+            if known["request"] != request or known["sources"] != _stamps(known["sources"]):
+                continue
+            image = _image(manifest.parent, known["image"])
+            if image.kernel.exists() and image.initrd.exists() and image.root.exists():
+                manifest.touch()
+                return image
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # half-written by a crash of the machine, or of another version: build anew
+    return None
+
+
+def _stamps(paths: Iterable[str]) -> dict[str, list[int]]:
+    return {path: _stamp(Path(path)) for path in paths}
+
+
+def _image(directory: Path, known: Mapping[str, Any]) -> GuestImage:
+    return GuestImage(
+        kernel=directory / "kernel",
+        initrd=directory / "initrd",
+        root=directory / "root.ext4",
+        **known,
+    )
+
+
+def _build(
+    host: Host,
+    directory: Path,
+    kernel: Kernel,
+    programs: list[InstalledProgram],
+    request: Mapping[str, Any],
+) -> GuestImage:
+    with building(directory) as work:
+        content = guest_content(host, kernel, programs, work)
+        shutil.copyfile(kernel.image, work / "kernel")
+        content.early.write_archive(work / "initrd")
+        write_root(host, content.late, work)
+        known = {
+            "append": APPEND,
+            "fingerprint": _fingerprint(work / "kernel", content),
+            "programs": {item.program.name: version(host, item) for item in programs},
+        }
+        sources = sorted({os.fspath(path) for path in content.sources})
+        manifest = {"request": request, "sources": _stamps(sources), "image": known}
+        (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        (work / "fio").unlink(missing_ok=True)
+        return _place(work, directory / str(known["fingerprint"]), known)
+
+
+def _place(work: Path, final: Path, known: Mapping[str, Any]) -> GuestImage:
+    """Moves the image to its place. One of equal content stays: a guest may be running from it."""
+    image = _image(final, known)
+    if all(path.exists() for path in (image.kernel, image.initrd, image.root)):
+        (work / "manifest.json").replace(final / "manifest.json")
+    else:
+        keep(work, final)
+    return image
+
+
+def _fingerprint(kernel: Path, content: GuestContent) -> str:
+    """Identifies the contents, not the image's bytes, which depend on mke2fs's version."""
+    with kernel.open("rb") as file:
+        parts = [hashlib.file_digest(file, "sha256").hexdigest()]
+    parts += [content.early.digest(), content.late.digest(), APPEND]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _prune(directory: Path) -> None:
+    """Removes old images, but none used today: a guest of another process may need it."""
+    manifests = list(directory.glob("[!.]*/manifest.json"))
+    manifests.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for manifest in manifests[_KEPT_IMAGES:]:
+        if time.time() - manifest.stat().st_mtime > _KEPT_SECONDS:
+            shutil.rmtree(manifest.parent, ignore_errors=True)

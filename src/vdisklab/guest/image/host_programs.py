@@ -1,0 +1,105 @@
+"""The host's programs for the guest, with the libraries they load."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.errors import HostError
+from vdisklab.host.command import Host
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that the guest gets if the host has it, and the package that contains it.
+
+    An `early` one is in memory from the start, because the guest's first answers need it.
+    """
+
+    name: str
+    package: str
+    required: bool = False
+    version: tuple[str, ...] = ("--version",)
+    early: bool = False
+
+
+PROGRAMS = (
+    Program("busybox", "busybox", required=True, version=(), early=True),
+    Program("qemu-ga", "qemu-guest-agent", required=True, early=True),
+    Program("fio", "fio", required=True, early=True),
+    Program("bonnie++", "bonnie++", version=("-?",)),
+    Program("sysbench", "sysbench"),
+    Program("dd", "coreutils"),
+    Program("dpkg-deb", "dpkg"),
+    Program("tar", "tar"),
+    Program("sqlite3", "sqlite3"),
+    Program("perl", "perl-base"),
+    Program("mkfs.ext2", "e2fsprogs", version=("-V",)),
+    Program("mkfs.ext3", "e2fsprogs", version=("-V",)),
+    Program("mkfs.ext4", "e2fsprogs", version=("-V",)),
+    Program("mkfs.xfs", "xfsprogs", version=("-V",)),
+    Program("mkfs.btrfs", "btrfs-progs"),
+    Program("hdparm", "hdparm", version=("-V",)),
+    Program("blkid", "util-linux"),
+)
+"""The programs of the micro guest."""
+
+_VERSION = re.compile(r"\d+\.\d+[\w.+~-]*")
+_LIBRARY = re.compile(r"^\s+(?:(\S+) => )?(/\S+) \(0x", re.MULTILINE)
+_MISSING = re.compile(r"^\s+(\S+) => not found", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledProgram:
+    """A program of this host: the path it was found at, and the file behind all links."""
+
+    program: Program
+    path: Path
+    real: Path
+
+
+def find_programs(host: Host, programs: Sequence[Program]) -> list[InstalledProgram]:
+    """The installed ones of `programs`. Raises HostError when a required one is missing."""
+    installed = []
+    for program in programs:
+        path = host.which(program.name)
+        if path is not None:
+            installed.append(InstalledProgram(program, path, path.resolve()))
+        elif program.required:
+            raise HostError(
+                f"{program.name} is not installed, and a guest needs it",
+                hint=f"apt-get install {program.package}",
+            )
+    return installed
+
+
+def version(host: Host, installed: InstalledProgram) -> str:
+    """The version that a program prints, or "unknown"."""
+    every_status = range(-64, 256)
+    words = installed.program.version
+    output = host.run(installed.path, *words, allowed=every_status, timeout=20)
+    match = _VERSION.search(output.stdout) or _VERSION.search(output.stderr)
+    return match[0] if match else "unknown"
+
+
+def libraries(host: Host, files: Iterable[Path]) -> list[Path]:
+    """All shared libraries that these programs load, and the dynamic loader.
+
+    Raises HostError when one of them is not installed.
+    """
+    programs = [path for path in files if _is_elf(path)]
+    if not programs:
+        return []
+    # ldd exits with 1 when one of them is linked statically, as busybox is.
+    output = host.run("ldd", *programs, allowed=(0, 1)).stdout
+    missing = _MISSING.findall(output)
+    if missing:
+        raise HostError(f"these libraries are not installed: {', '.join(sorted(set(missing)))}")
+    return sorted({Path(match[1]) for match in _LIBRARY.findall(output)})
+
+
+def _is_elf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"

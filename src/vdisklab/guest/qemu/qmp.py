@@ -1,0 +1,166 @@
+"""QEMU's machine protocol and the guest agent's, spoken by qemu.qmp, with a synchronous face."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError, Runstate
+
+from vdisklab.errors import GuestError, RefusedError
+from vdisklab.guest.qemu.block_nodes import QmpCommand
+from vdisklab.host.deadline import patience
+
+T = TypeVar("T")
+
+_LOST_CONNECTION_POLL = 0.25
+_MEANWHILE = 0.5
+_LINE_LIMIT = 64 << 20  # fio's JSON, in base64, comes as one line
+
+
+class _QuietClient(QMPClient):
+    """Without the log of messages, whose formatting (indented JSON, whether anybody reads it or
+    not) cost 5 ms per measurement; the two hooks are meant to be overridden."""
+
+    def _cb_outbound(self, msg: Message) -> Message:
+        return msg
+
+    def _cb_inbound(self, msg: Message) -> Message:
+        return msg
+
+
+class Channel:
+    """One connection to QEMU or to the agent, driven by an event loop of its machine."""
+
+    def __init__(self, client: QMPClient, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        self._loop = loop
+
+    def execute(
+        self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout: float = 30.0
+    ) -> Any:  # noqa: ANN401 - QMP returns any JSON value
+        """The `return` of a command.
+
+        Raises RefusedError when it is refused; GuestError when it is not answered within
+        `timeout` seconds, or the other side is gone.
+        """
+        call = self._client.execute(command, dict(arguments) if arguments else None)
+        return self._wait(call, timeout, f"answer to {command} from {self._who}")
+
+    @property
+    def _who(self) -> str:
+        return "the guest agent" if self._client.name == "agent" else "QEMU"
+
+    def perform(self, command: QmpCommand, *, timeout: float = 30.0) -> Any:  # noqa: ANN401
+        """The `return` of a prepared command; see `execute`."""
+        return self.execute(command.execute, command.arguments, timeout=timeout)
+
+    @contextmanager
+    def expecting(
+        self,
+        event: str,
+        matches: Callable[[Mapping[str, Any]], bool],
+        *,
+        what: str | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Iterator[Callable[[float], None]]:
+        """Listens for an event from now on; call what is yielded with a timeout to wait for it.
+
+        `what` says in an error what the event would have been. `meanwhile` is called twice a
+        second while it is waited for.
+        """
+
+        def accept(message: Message) -> bool:
+            data = message.get("data", {})
+            return isinstance(data, dict) and matches(data)
+
+        listener = EventListener((event,), accept)
+
+        def wait(timeout: float) -> None:
+            self._wait(self._next_event(listener), timeout, what or f"event {event}", meanwhile)
+
+        with self._client.listen(listener):
+            yield wait
+
+    async def _next_event(self, listener: EventListener) -> Message:
+        """The next event; a connection that is lost meanwhile raises EOFError at once."""
+        while True:
+            try:
+                return await asyncio.wait_for(listener.get(), _LOST_CONNECTION_POLL)
+            except TimeoutError:
+                if self._client.runstate is not Runstate.RUNNING:
+                    raise EOFError from None
+
+    def pause(self, seconds: float) -> None:
+        """Lets time pass while messages are still received."""
+        self._loop.run_until_complete(asyncio.sleep(seconds))
+
+    def _wait(
+        self,
+        work: Coroutine[Any, Any, T],
+        timeout: float,
+        what: str,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> T:
+        task = self._loop.create_task(asyncio.wait_for(work, timeout * patience()))
+        try:
+            while meanwhile is not None and not self._is_done(task, _MEANWHILE):
+                meanwhile()
+            return self._loop.run_until_complete(task)
+        except (KeyboardInterrupt, GuestError):
+            # Else it would fail when the connection is closed, and asyncio print a traceback.
+            task.cancel()
+            self._is_done(task, 1)
+            work.close()  # of a task that was cancelled before it began, Python would warn
+            raise
+        except TimeoutError as error:
+            raise GuestError(
+                f"no {what} within {timeout:g} s",
+                hint="the guest may hang, its agent have been stopped, or the machine be too busy: "
+                "the guest's console stands in the message or in the run's evidence",
+            ) from error
+        except ExecuteError as error:
+            raise RefusedError(f"{self._who} refused: {error}") from error
+        except (QMPError, EOFError, OSError) as error:
+            raise GuestError(f"no {what}: the connection was lost") from error
+
+    def _is_done(self, task: asyncio.Task[Any], seconds: float) -> bool:
+        """Waits for so long, and no longer than for the task's end."""
+        self._loop.run_until_complete(asyncio.wait({task}, timeout=seconds))
+        return task.done()
+
+
+@contextmanager
+def open_channel(
+    loop: asyncio.AbstractEventLoop,
+    end: socket.socket,
+    name: str,
+    *,
+    negotiate: bool,
+    timeout: float,
+) -> Iterator[Channel]:
+    """A channel over one end of a socket pair; the agent's protocol has no greeting.
+
+    Raises GuestError when the other side does not greet within `timeout` seconds.
+    """
+    client = _QuietClient(name)
+    client.readbuflen = _LINE_LIMIT
+    client.await_greeting = negotiate
+    client.negotiate = negotiate
+    client.logger.setLevel(logging.CRITICAL)  # what it logs we raise
+    try:
+        loop.run_until_complete(asyncio.wait_for(client.connect(end), timeout * patience()))
+    except TimeoutError as error:
+        raise GuestError(f"QEMU's {name} gave no greeting within {timeout:g} s") from error
+    except (QMPError, EOFError, OSError) as error:
+        raise GuestError(f"QEMU ended before its {name} could be used") from error
+    try:
+        yield Channel(client, loop)
+    finally:
+        with contextlib.suppress(QMPError, EOFError, OSError, TimeoutError):
+            loop.run_until_complete(asyncio.wait_for(client.disconnect(), 5))

@@ -1,0 +1,127 @@
+"""qemu-storage-daemon: QEMU's block layer without a guest, driven by the same monitor.
+
+A disk is exported over NBD exactly as a guest's device would use it: same nodes, same cache
+options; `writethrough` of the export is the device's `write-cache=off`.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.errors import GuestError
+from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk, block_nodes
+from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
+from vdisklab.guest.qemu.qmp import Channel, open_channel
+from vdisklab.host.ledger import Kind, Ledger
+
+PROGRAM = "qemu-storage-daemon"
+
+_ANSWER_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class StorageDaemon:
+    """A running daemon with an NBD server on a socket in the abstract namespace."""
+
+    monitor: Channel
+    address: str
+    argv: tuple[str, ...]
+    errors: Path
+    process: subprocess.Popen[bytes]
+
+    def alive(self, *, grace: float = 0.0) -> bool:
+        """Whether it still runs; it is given `grace` seconds to end."""
+        try:
+            self.process.wait(grace)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+
+    @contextmanager
+    def export(self, disk: Disk) -> Iterator[None]:
+        """Exports a disk, writable, under its serial; GuestError when QEMU will not open it."""
+        names = AttachedNames(disk.serial)
+        nodes = block_nodes(disk)
+        with ExitStack() as opened:
+            for node in nodes:
+                self.monitor.execute("blockdev-add", node)
+                opened.callback(
+                    self.monitor.execute, "blockdev-del", {"node-name": node["node-name"]}
+                )
+            self.monitor.execute("block-export-add", export_arguments(disk))
+            opened.callback(self._stop_export, names.device)
+            yield
+
+    def _stop_export(self, export: str) -> None:
+        """Ends an export and waits for it: its node cannot be closed before."""
+
+        with self.monitor.expecting(
+            "BLOCK_EXPORT_DELETED", lambda data: data.get("id") == export
+        ) as wait:
+            self.monitor.execute("block-export-del", {"id": export, "mode": "hard"})
+            wait(_ANSWER_SECONDS)
+
+    def connect(self) -> socket.socket:
+        """A connection to the NBD server."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(_ANSWER_SECONDS)
+        try:
+            connection.connect(f"\0{self.address}")
+        except OSError as error:
+            connection.close()
+            raise GuestError(
+                f"{PROGRAM}'s NBD server does not answer: {error}",
+                hint="the machine may be too busy: try when it is quiet",
+            ) from error
+        return connection
+
+
+def export_arguments(disk: Disk) -> dict[str, object]:
+    """The arguments of block-export-add for a disk."""
+    names = AttachedNames(disk.serial)
+    return {
+        "type": "nbd",
+        "id": names.device,
+        "node-name": names.node,
+        "name": disk.serial,
+        "writable": True,
+        "writethrough": not disk.attachment.write_cache.is_offered(disk.cache),
+    }
+
+
+def daemon_argv(monitor: int, address: str) -> tuple[str, ...]:
+    """The command line; `monitor` is a descriptor that the daemon inherits."""
+    return (
+        PROGRAM,
+        "--chardev", f"socket,id=monitor,fd={monitor}",
+        "--monitor", "chardev=monitor",
+        "--nbd-server", f"addr.type=unix,addr.path={address},addr.abstract=on,addr.tight=on",
+    )  # fmt: skip
+
+
+@contextmanager
+def start_storage_daemon(
+    ledger: Ledger, directory: Path, name: str, *, before: Callable[[], None] | None = None
+) -> Iterator[StorageDaemon]:
+    """A daemon that answers; `name` must be unique among running ones.
+
+    `before` runs in its process just before QEMU does. Raises GuestError when it does not
+    answer, HostError when it is not installed.
+    """
+    errors = directory / f"{name}.stderr"
+    with ExitStack() as stack:
+        stack.enter_context(ledger.entry(Kind.PROCESS, f"addr.path={name},"))
+        near, far = stack.enter_context(socket_pair())
+        argv = daemon_argv(far.fileno(), name)
+        process = stack.enter_context(qemu_process(argv, (far,), errors, before=before))
+        far.close()
+        loop = stack.enter_context(event_loop())
+        monitor = stack.enter_context(
+            open_channel(loop, near, "monitor", negotiate=True, timeout=_ANSWER_SECONDS)
+        )
+        yield StorageDaemon(monitor, name, argv, errors, process)

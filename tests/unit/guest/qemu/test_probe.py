@@ -1,0 +1,116 @@
+"""What a QEMU says of itself, from recordings of its monitor played by a program in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vdisklab.campaign.survey import find_qemus
+from vdisklab.errors import HostError, PlanError
+from vdisklab.guest.qemu.probe import Version, probe_emulator
+from vdisklab.host.command import LocalHost
+from vdisklab.path.segments import Aio, Bus
+from vdisklab.plan.guest import RequestedQemu
+
+# Shortened: of the properties of each device nothing is kept, of the schema two entries.
+DATA = Path(__file__).parents[3] / "data" / "qemu"
+DEVICES = ("virtio-blk-pci", "nvme", "no-such-device")
+HOST = LocalHost()
+
+
+def player(tmp_path: Path, text: str, *, status: int = 0, name: str = "qemu") -> Path:
+    """A program that answers whatever it is asked with a text."""
+    (tmp_path / f"{name}.said").write_text(text)
+    program = tmp_path / name
+    program.write_text(f'#!/bin/sh\ncat >"$0.asked"\ncat "$0.said"\nexit {status}\n')
+    program.chmod(0o755)
+    return program
+
+
+def recorded(version: str) -> str:
+    return (DATA / f"monitor-qemu-{version}.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("version", "package"),
+    [
+        ("5.2.0", "Debian 1:5.2+dfsg-11+deb11u3"),
+        ("7.2.22", "Debian 1:7.2+dfsg-7+deb12u18+b3"),
+        ("10.0.2", "Debian 1:10.0.2+ds-2+deb13u1~bpo12+1"),
+    ],
+)
+def test_recorded_versions(tmp_path: Path, version: str, package: str) -> None:
+    program = player(tmp_path, recorded(version))
+    found = probe_emulator(HOST, program, DEVICES)
+    assert (found.number, found.version) == (version, f"{version} ({package})")
+    assert found.lacking == {"no-such-device"}
+    assert found.aio == {"threads", "native", "io_uring"}
+    asked = (tmp_path / "qemu.asked").read_text()
+    assert "qmp_capabilities" in asked.splitlines()[0]
+
+
+def test_what_it_was_built_without(tmp_path: Path) -> None:
+    program = player(tmp_path, recorded("7.2.22").replace('"io_uring"', '"other"'))
+    assert "io_uring" not in probe_emulator(HOST, program, ()).aio
+    qemus, able = find_qemus(HOST, [RequestedQemu("own", program)])
+    assert (qemus[0].name, qemus[0].binary) == ("own", program)
+    assert set(able["own"].aio) == {Aio.IO_URING}
+    # The recording knows two devices, so every bus that needs another one is missing.
+    assert Bus.VIRTIO not in able["own"].buses
+    assert "has no device scsi-hd" in able["own"].buses[Bus.SCSI].reason or "virtio-scsi" in (
+        able["own"].buses[Bus.SCSI].reason
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "problem"),
+    [
+        ("", 0, "does not answer as QEMU does"),
+        ("hello\n", 0, "it says 'hello'"),
+        ("cannot open libfoo.so.1\n", 127, "it says 'cannot open libfoo.so.1'"),
+        ('{"QMP": {}}\n{"return": {}}\n', 0, "does not answer as QEMU does"),
+        ('{"id": "query-version", "return": 7}\n', 0, "does not answer as QEMU does"),
+    ],
+)
+def test_what_is_no_qemu(tmp_path: Path, said: str, status: int, problem: str) -> None:
+    program = player(tmp_path, said, status=status)
+    if status:
+        program.write_text(f"#!/bin/sh\necho '{said.strip()}' >&2\nexit {status}\n")
+    with pytest.raises(HostError, match=problem) as caught:
+        probe_emulator(HOST, program, DEVICES)
+    assert str(program) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_another_processor_and_an_old_one(tmp_path: Path) -> None:
+    text = recorded("7.2.22")
+    arm = player(tmp_path, text.replace('"x86_64"', '"aarch64"'))
+    with pytest.raises(HostError, match="is QEMU for aarch64"):
+        probe_emulator(HOST, arm, ())
+    old = player(tmp_path, text.replace('"major": 7', '"major": 2'))
+    with pytest.raises(HostError, match=r"is QEMU 2\.2\.22 .*too old") as caught:
+        probe_emulator(HOST, old, ())
+    assert "5.0 or newer" in str(caught.value.hint)
+
+
+def test_a_missing_file_and_one_that_cannot_be_run(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no program")
+    for name in ("missing", "text"):
+        with pytest.raises(HostError, match="is no program that can be run"):
+            probe_emulator(HOST, tmp_path / name, ())
+
+
+def test_two_builds_of_one_version_need_names(tmp_path: Path) -> None:
+    one = player(tmp_path, recorded("7.2.22"), name="one")
+    other = player(tmp_path, recorded("7.2.22"), name="other")
+    with pytest.raises(PlanError, match="2 QEMUs are called"):
+        find_qemus(HOST, [RequestedQemu(None, one), RequestedQemu(None, other)])
+    qemus, _ = find_qemus(HOST, [RequestedQemu("a", one), RequestedQemu("b", other)])
+    assert [qemu.name for qemu in qemus] == ["a", "b"]
+
+
+def test_versions_are_spelled_alike() -> None:
+    number = {"major": 7, "minor": 2, "micro": 0}
+    for package, text in (("", "7.2.0"), (" (Debian 1:7.2)", "7.2.0 (Debian 1:7.2)")):
+        assert str(Version.model_validate({"qemu": number, "package": package})) == text

@@ -1,0 +1,275 @@
+"""The monitor and the agent against a far side that answers, refuses, is silent, or goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from tests.unit.guest.fake_far_side import channel_to
+from vdisklab.errors import GuestError, WorkloadError
+from vdisklab.guest.agent import Agent
+from vdisklab.guest.qemu.block_nodes import QmpCommand
+from vdisklab.guest.qemu.qmp import open_channel
+
+Message = dict[str, Any]
+
+
+def ok(value: object) -> list[Message]:
+    return [{"return": value}]
+
+
+class TestMonitor:
+    def test_an_answer(self) -> None:
+        with channel_to(lambda request: ok({"status": "running"})) as (channel, side):
+            assert channel.execute("query-status") == {"status": "running"}
+            channel.perform(QmpCommand("device_del", {"id": "d"}))
+        assert [asked["execute"] for asked in side.asked] == ["query-status", "device_del"]
+        assert side.asked[1]["arguments"] == {"id": "d"}
+
+    def test_a_refused_command_says_what_qemu_said(self) -> None:
+        refusal = {"error": {"class": "GenericError", "desc": "Node 'x' is busy"}}
+        with (
+            channel_to(lambda request: [refusal]) as (channel, _),
+            pytest.raises(GuestError, match="QEMU refused: Node 'x' is busy"),
+        ):
+            channel.execute("blockdev-del", {"node-name": "x"})
+
+    def test_silence_ends_with_the_deadline(self) -> None:
+        with channel_to(lambda request: []) as (channel, _):
+            began = time.monotonic()
+            with pytest.raises(GuestError, match=r"no answer to stop from QEMU within 0\.1 s"):
+                channel.execute("stop", timeout=0.1)
+            assert time.monotonic() - began < 3
+
+    def test_a_lost_connection_is_told_at_once(self) -> None:
+        with channel_to(lambda request: None) as (channel, _):
+            began = time.monotonic()
+            with pytest.raises(GuestError, match="connection was lost"):
+                channel.execute("stop", timeout=20)
+            assert time.monotonic() - began < 3
+
+    def test_a_channel_that_was_lost_stays_lost(self) -> None:
+        with channel_to(lambda request: None) as (channel, _):
+            for _ in range(2):
+                with pytest.raises(GuestError, match="connection was lost"):
+                    channel.execute("stop", timeout=5)
+
+    def test_the_event_that_matches_is_waited_for(self) -> None:
+        events: list[Message] = [
+            {
+                "event": "DEVICE_DELETED",
+                "data": {"device": name, "path": "/p"},
+                "timestamp": {"seconds": 1, "microseconds": 2},
+            }
+            for name in ("other", "mine")
+        ]
+        with channel_to(lambda request: [*ok({}), *events]) as (channel, _):
+            with channel.expecting(
+                "DEVICE_DELETED", lambda data: data.get("device") == "mine"
+            ) as wait:
+                channel.execute("device_del", {"id": "mine"})
+                wait(5.0)
+            with (
+                channel.expecting("DEVICE_DELETED", lambda data: False) as wait,
+                pytest.raises(GuestError, match=r"no event DEVICE_DELETED within 0\.1 s"),
+            ):
+                wait(0.1)
+
+    def test_what_is_done_while_an_event_is_waited_for(self) -> None:
+        event = {"event": "X", "data": {}, "timestamp": {"seconds": 1, "microseconds": 2}}
+        asked: list[int] = []
+
+        def answer(request: Message) -> list[Message]:
+            asked.append(1)
+            return [*ok({}), event] if len(asked) == 3 else ok({})
+
+        with channel_to(answer) as (channel, _):
+            with channel.expecting(
+                "X", lambda data: True, meanwhile=lambda: channel.execute("query-status")
+            ) as wait:
+                wait(20)
+            assert len(asked) == 3
+
+    def test_a_connection_that_is_lost_while_an_event_is_waited_for(self) -> None:
+        """Asking on the way finds it out, and nothing is left of the wait."""
+        with (
+            channel_to(lambda request: None) as (channel, _),
+            channel.expecting(
+                "X", lambda data: True, meanwhile=lambda: channel.execute("query-status")
+            ) as wait,
+            pytest.raises(GuestError, match="connection was lost"),
+        ):
+            wait(20)
+
+    def test_who_waits_for_an_event_hears_of_a_lost_connection(self) -> None:
+        with (
+            channel_to(lambda request: None) as (channel, _),
+            channel.expecting("X", lambda data: True) as wait,
+        ):
+            with pytest.raises(GuestError, match="connection was lost"):
+                channel.execute("quit")
+            began = time.monotonic()
+            with pytest.raises(GuestError, match="connection was lost"):
+                wait(20)
+            assert time.monotonic() - began < 3
+
+    @pytest.mark.parametrize(("gone", "said"), [(True, "ended before"), (False, "no greeting")])
+    def test_no_greeting(self, gone: bool, said: str) -> None:
+        near, far = socket.socketpair()
+        loop = asyncio.new_event_loop()
+        with near, far:
+            if gone:
+                far.close()
+            with (
+                pytest.raises(GuestError, match=said),
+                open_channel(loop, near, "monitor", negotiate=True, timeout=20 if gone else 0.3),
+            ):
+                pytest.fail("not reached")
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+def exited(**more: object) -> Message:
+    return {"exited": True, "exitcode": 0, **more}
+
+
+def running(state: Message, *, after: int = 0) -> Any:  # noqa: ANN401 - an Answer
+    """An agent that starts everything as process 7 and says `state` when asked often enough."""
+    asked = [0]
+
+    def answer(request: Message) -> list[Message]:
+        if request["execute"] == "guest-exec":
+            return ok({"pid": 7})
+        asked[0] += 1
+        return ok(state if asked[0] > after else {"exited": False})
+
+    return answer
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+class TestAgent:
+    def test_a_program_that_ends_well(self) -> None:
+        state = exited(**{"out-data": encoded("out ü\n"), "err-data": encoded("err")})
+        with channel_to(running(state, after=2), greets=False) as (channel, side):
+            ended = Agent(channel).run(("/usr/bin/fio", "--x"), timeout=5, stdin="job")
+        assert (ended.status, ended.stdout, ended.stderr) == (0, "out ü\n", "err")
+        started = side.asked[0]["arguments"]
+        assert (started["path"], started["arg"]) == ("/usr/bin/fio", ["--x"])
+        assert base64.b64decode(started["input-data"]) == b"job"
+
+    @pytest.mark.parametrize(
+        ("state", "said"),
+        [
+            (exited(exitcode=2, **{"err-data": encoded("a\nno such disk\n")}), "2 .*no such disk"),
+            ({"exited": True, "signal": 9}, "killed by signal 9"),
+            (exited(**{"out-truncated": True}), "more than the guest agent carries"),
+        ],
+    )
+    def test_a_program_that_ends_badly(self, state: Message, said: str) -> None:
+        with (
+            channel_to(running(state), greets=False) as (channel, _),
+            pytest.raises(WorkloadError, match=said),
+        ):
+            Agent(channel).run(("fio",), timeout=5)
+
+    @pytest.mark.parametrize("damage", ["not base64!", "YQ", "YQ=YQ=="])
+    def test_damaged_base64(self, damage: str) -> None:
+        with (
+            channel_to(running(exited(**{"out-data": damage})), greets=False) as (channel, _),
+            pytest.raises(GuestError, match="damaged base64"),
+        ):
+            Agent(channel).run(("fio",), timeout=5)
+
+    def test_a_program_that_does_not_end_is_killed(self) -> None:
+        with (
+            channel_to(running({}, after=1 << 30), greets=False) as (channel, side),
+            pytest.raises(GuestError, match=r"`fio` did not end within 0\.2 s"),
+        ):
+            Agent(channel).run(("fio",), timeout=0.2)
+        assert side.asked[-1]["arguments"]["arg"] == ["-c", "kill -9 7"]
+
+    def test_nothing_is_asked_while_it_must_still_run(self) -> None:
+        asked: list[float] = []
+        with channel_to(running(exited()), greets=False) as (channel, side):
+            began = time.monotonic()
+            Agent(channel).run(
+                ("fio",), timeout=5, expected=1.2, watch=lambda: asked.append(time.monotonic())
+            )
+        assert time.monotonic() - began >= 1.2
+        assert [request["execute"] for request in side.asked] == ["guest-exec", "guest-exec-status"]
+        assert 1 <= len(asked) <= 2
+
+    def test_an_agent_that_goes_away(self) -> None:
+        with (
+            channel_to(lambda request: None, greets=False) as (channel, _),
+            pytest.raises(GuestError, match="connection was lost"),
+        ):
+            Agent(channel).run(("fio",), timeout=5)
+
+    def test_synchronising(self) -> None:
+        def echo(request: Message) -> list[Message]:
+            return ok(request["arguments"]["id"])
+
+        with channel_to(echo, greets=False) as (channel, _):
+            Agent(channel).synchronise(timeout=5)
+        with (
+            channel_to(lambda request: ok(-1), greets=False) as (channel, _),
+            pytest.raises(GuestError, match="answered -1"),
+        ):
+            Agent(channel).synchronise(timeout=5)
+
+    @pytest.mark.parametrize("answer", [{"return": {}}, {"return": {"exited": "?"}}, {"return": 5}])
+    def test_an_answer_of_unknown_form_is_an_error_of_the_guest(self, answer: Message) -> None:
+        with (
+            channel_to(lambda request: [answer], greets=False) as (channel, _),
+            pytest.raises(GuestError),
+        ):
+            Agent(channel).run(("fio",), timeout=5)
+
+
+class TestFiles:
+    @staticmethod
+    def holding(content: bytes, *, at_once: int = 4) -> Any:  # noqa: ANN401 - an Answer
+        """An agent with one open file, which it sends a few bytes at a time."""
+        left = [content]
+
+        def answer(request: Message) -> list[Message]:
+            if request["execute"] == "guest-file-open":
+                return ok(1000)
+            if request["execute"] == "guest-file-close":
+                return ok({})
+            piece, left[0] = left[0][:at_once], left[0][at_once:]
+            text = base64.b64encode(piece).decode()
+            return ok({"count": len(piece), "buf-b64": text, "eof": not left[0]})
+
+        return answer
+
+    @pytest.mark.parametrize("text", ["", "1", "1000, 5\n2000, ü\n"])
+    def test_all_pieces_make_the_text(self, text: str) -> None:
+        with channel_to(self.holding(text.encode()), greets=False) as (channel, side):
+            assert Agent(channel).read_file("/run/log") == text
+        assert side.asked[0]["arguments"] == {"path": "/run/log", "mode": "r"}
+        assert side.asked[-1]["execute"] == "guest-file-close"
+
+    def test_a_file_that_is_missing(self) -> None:
+        refusal = {"error": {"class": "GenericError", "desc": "No such file or directory"}}
+        with (
+            channel_to(lambda request: [refusal], greets=False) as (channel, _),
+            pytest.raises(WorkloadError, match=r"/run/log was not written .*No such file"),
+        ):
+            Agent(channel).read_file("/run/log")
+
+    def test_an_agent_that_sends_nothing_for_ever_is_not_waited_for(self) -> None:
+        def answer(request: Message) -> list[Message]:
+            return ok({"buf-b64": "", "eof": False} if "read" in request["execute"] else 1)
+
+        with channel_to(answer, greets=False) as (channel, _):
+            assert Agent(channel).read_file("/run/log") == ""
