@@ -1,4 +1,4 @@
-"""One cell of a profile that boots: QEMU started on the cell's disk, and ended by its guest."""
+"""Measures one cell of a profile that boots: QEMU boots from its disk, the guest shuts down."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from vdisklab.campaign.cell import BootFromDisk, CampaignContext, Observed, disk_for, storage_checks
-from vdisklab.campaign.diskwatch import DiskWatch
+from vdisklab.campaign.attachment import disk_for, require_confirmed, storage_checks
+from vdisklab.campaign.cell import CellResult
+from vdisklab.campaign.context import CampaignContext
 from vdisklab.campaign.evidence import Counters, evidence_between, guest_counters
-from vdisklab.campaign.state import StateError, set_page_cache
+from vdisklab.campaign.guests import BootFromDisk
+from vdisklab.campaign.state import set_page_cache
 from vdisklab.campaign.time_series import TimeSeries, with_time_series
+from vdisklab.campaign.watches import DiskWatch
 from vdisklab.errors import HostError
 from vdisklab.guest.qemu.block_nodes import Disk, spell_arguments
 from vdisklab.guest.qemu.qmp import Channel
@@ -28,48 +31,50 @@ from vdisklab.workload.program import Outcome
 _SHUTDOWN_SECONDS = 120.0
 
 
-def measure_boots(bench: CampaignContext, cell: Cell) -> Observed:
+def measure_boots(context: CampaignContext, cell: Cell) -> CellResult:
     """Each measurement is a boot and a shutdown of its own. Raises as `measure_cell` does."""
-    with bench.workshop.image_for(cell.path) as image:
-        if image is None or bench.boot is None:
+    with context.stacks.image_for(cell.path) as image:
+        if image is None or context.boot is None:
             raise HostError(
                 "there is nothing to boot from",
                 hint="measurements of a boot need a guest: leave `host` out of the paths, or "
                 "take another profile",
             )
         stored = storage_checks(cell.path, image)
-        if not all(check.confirmed for check in stored):
-            raise StateError(stored)
+        require_confirmed(stored)
         checks: tuple[Check, ...] = ()
         measured = []
-        for plan in bench.plan.profile.measurements:
+        for plan in context.plan.profile.measurements:
             set_page_cache(cell.page_cache, image)
-            checks, measurement = _measure(bench, bench.boot, cell, image, plan)
+            checks, measurement = _measure(context, context.boot, cell, image, plan)
             measured.append(measurement)
     commands = tuple(measurement.command for measurement in measured)
-    return Observed((*stored, *checks), commands, tuple(measured))
+    return CellResult((*stored, *checks), commands, tuple(measured))
 
 
 def _measure(
-    bench: CampaignContext, boot: BootFromDisk, cell: Cell, image: ImageFile, plan: MeasurementPlan
+    context: CampaignContext,
+    boot: BootFromDisk,
+    cell: Cell,
+    image: ImageFile,
+    plan: MeasurementPlan,
 ) -> tuple[tuple[Check, ...], Measurement]:
-    disk = disk_for(cell.path, image, bench.plan.size_bytes, f"vdl{secrets.token_hex(4)}")
-    at_start = _before_any_disk(bench, disk)
-    devices = bench.workshop.devices_for(cell.path)
+    disk = disk_for(cell.path, image, context.plan.size_bytes, f"vdl{secrets.token_hex(4)}")
+    at_start = _before_any_disk(context, disk)
+    devices = context.stacks.devices_for(cell.path)
     # A QEMU that has not started has counted and used nothing.
     nothing = Counted(0, 0, 0, 0, 0)
-    before = replace(Counters(lambda: nothing, devices, None, image).look(), cpu=0.0)
-    bench.progress(MeasurementStarted(plan.name, None))
-    watch = _BootWatch(disk.serial, bench.progress)
+    before = replace(Counters(lambda: nothing, devices, None, image).snapshot(), cpu=0.0)
+    context.progress(MeasurementStarted(plan.name, None))
+    watch = _BootWatch(disk.serial, context.progress)
     started, begin = datetime.now(UTC), time.monotonic()
     with boot(disk, watch) as machine:
         booted = time.monotonic() - begin
         course = watch.end()
-        after = guest_counters(machine, disk.serial, devices, image).look()
+        after = guest_counters(machine, disk.serial, devices, image).snapshot()
         seen = machine.find_disk(disk.serial)
         checks = check_state(machine, disk, seen, at_start or read_process(machine))
-        if not all(check.confirmed for check in checks):
-            raise StateError(checks)
+        require_confirmed(checks)
         order = time.monotonic()
         machine.shut_down(_SHUTDOWN_SECONDS)
         ended = time.monotonic() - order
@@ -112,6 +117,6 @@ class _BootWatch:
         return TimeSeries((), (), None) if self._watch is None else self._watch.end()
 
 
-def _before_any_disk(bench: CampaignContext, disk: Disk) -> QemuProcess | None:
+def _before_any_disk(context: CampaignContext, disk: Disk) -> QemuProcess | None:
     """Needed only to tell io_uring from polling, as for all disks that cannot be plugged."""
-    return bench.guests.before_any_disk(disk) if disk.attachment.aio is Aio.IO_URING else None
+    return context.guests.before_any_disk(disk) if disk.attachment.aio is Aio.IO_URING else None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from vdisklab.campaign.attach_groups import attach_groups
 from vdisklab.campaign.host_stacks import stack_of, stacks_of
-from vdisklab.campaign.schedule import Slot
+from vdisklab.campaign.schedule import Slot, attach_groups
 from vdisklab.path.backing import in_memory
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import Layer
@@ -16,9 +15,10 @@ from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.storage.room import size_for
-from vdisklab.units import GIB, MIB
-from vdisklab.workload.program import Script, Subject, Timing
-from vdisklab.workload.registry import workload_for
+from vdisklab.units import GIB, MIB, format_bytes
+from vdisklab.workload.bonnie import BonnieSettings, file_size
+from vdisklab.workload.program import Script, Subject, Timing, read_settings
+from vdisklab.workload.registry import BONNIE, workload_for
 
 # Seconds beside the program's own, read off campaigns under TCG on two cores (bench/overhead.py).
 _PER_MEASUREMENT = 0.9
@@ -137,3 +137,31 @@ def build_seconds(plan: CampaignPlan, slots: Sequence[Slot]) -> float:
         return seconds
     # each build fills one stack's images; the mean stack stands for all
     return seconds + builds(plan, slots) * (_PER_BUILD + sum(stacks) / len(stacks) / _WRITE_RATE)
+
+
+def plan_warnings(plan: CampaignPlan, host_memory: int) -> tuple[str, ...]:
+    """One sentence for each thing to know; `host_memory` in bytes, 0 where it is not known."""
+    return tuple(_held_by_the_host(plan, host_memory))
+
+
+def _held_by_the_host(plan: CampaignPlan, host_memory: int) -> Iterator[str]:
+    """bonnie++'s rule, that its file be twice the memory, minds the guest's memory only."""
+    cached = [cell.path.canonical for cell in plan.cells if _uses_page_cache(cell)]
+    sizes = [
+        file_size(each, read_settings(each, BonnieSettings), plan.guest.memory_bytes)
+        for each in plan.profile.measurements
+        if each.program == BONNIE
+    ]
+    if cached and sizes and min(sizes) < host_memory:
+        enough = -(-host_memory // (2 * GIB))
+        yield (
+            f"bonnie++'s file of {format_bytes(min(sizes))} fits into the host's page cache "
+            f"({format_bytes(host_memory)} of memory): reads may never reach the disk on "
+            f"{', '.join(dict.fromkeys(cached))}. Ask for --guest-memory {enough}G and a --size of "
+            f"more than {2 * enough}G, or measure paths that bypass it"
+        )
+
+
+def _uses_page_cache(cell: Cell) -> bool:
+    # bonnie++ on the host reads and writes files as any program does.
+    return cell.path.on_host or cell.page_cache is not PageCache.BYPASSED

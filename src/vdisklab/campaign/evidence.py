@@ -1,13 +1,14 @@
-"""Who counted what while a program ran."""
+"""Counters beside each measurement: QEMU, the host's device, its kernel, the image."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.qmp_models import device_statistics
+from vdisklab.host.command import Host
 from vdisklab.host.counters import (
     DeviceCounters,
     children_cpu_seconds,
@@ -16,22 +17,22 @@ from vdisklab.host.counters import (
     steal_seconds,
 )
 from vdisklab.host.pagecache import residency
-from vdisklab.results.model import Counted, Evidence
-from vdisklab.storage.image import ImageFile
+from vdisklab.results.model import Counted, Direction, Evidence, Sample
+from vdisklab.storage.image import ImageFile, mapped_bytes
 
 QemuCounter = Callable[[], Counted | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """The observers of one measurement: QEMU if there is one, the host's device, its kernel."""
+    """The counters of one measurement: of QEMU if there is one, the host's devices, its kernel."""
 
     qemu: QemuCounter
     devices: tuple[tuple[int, int], ...]
     pid: int | None
     image: ImageFile | None
 
-    def look(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """All counters at this moment."""
         cpu = children_cpu_seconds() if self.pid is None else process_cpu_seconds(self.pid)
         return Snapshot(
@@ -46,7 +47,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Counters at one moment; None where nobody counts."""
+    """Counters at one moment; None where there is no counter."""
 
     qemu: Counted | None
     device: DeviceCounters | None
@@ -59,12 +60,12 @@ class Snapshot:
 def guest_counters(
     machine: Machine, serial: str, devices: tuple[tuple[int, int], ...], image: ImageFile | None
 ) -> Counters:
-    """The observers of a disk in a running guest."""
+    """The counters of a disk in a running guest."""
     return Counters(lambda: block_stats(machine, serial), devices, machine.pid, image)
 
 
 def evidence_between(before: Snapshot, after: Snapshot, guest: Counted | None) -> Evidence:
-    """What was counted between two glances, beside what the program says it moved."""
+    """The differences of two snapshots, beside what the program says it moved."""
     device = None
     if before.device is not None and after.device is not None:
         moved = after.device.since(before.device)
@@ -89,10 +90,7 @@ def evidence_between(before: Snapshot, after: Snapshot, guest: Counted | None) -
 
 
 def block_stats(machine: Machine, serial: str) -> Counted | None:
-    """What QEMU counted for one disk since it was plugged (QMP query-blockstats).
-
-    None when QEMU does not list it.
-    """
+    """QEMU's counters of one disk since it was plugged (query-blockstats); None if not listed."""
     device = AttachedNames(serial).device
     seen = device_statistics(machine, device)
     if seen is None:
@@ -123,3 +121,38 @@ def _since(before: Counted | None, after: Counted | None) -> Counted | None:
 
 def _difference(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else after - before
+
+
+class Growth:
+    """Measures how an image's mapped bytes grow, if `observe` contains `mapped`."""
+
+    def __init__(self, host: Host, image: ImageFile | None, observe: Collection[str]) -> None:
+        self._host = host
+        self._image = image if "mapped" in observe else None
+        self._before = self._now()
+
+    def mapped(self) -> int | None:
+        """Bytes by which it grew; None for a device, which has no map, or if not observed."""
+        now = self._now()
+        return None if now is None or self._before is None else now - self._before
+
+    def _now(self) -> int | None:
+        if self._image is None or self._image.is_block:
+            return None
+        return mapped_bytes(self._host, self._image)
+
+
+def observed_samples(
+    observe: Collection[str], evidence: Evidence, mapped: int | None
+) -> tuple[Sample, ...]:
+    """A sample for each metric in `observe` that has a counter."""
+    allocated = None
+    if evidence.allocated_before is not None and evidence.allocated_after is not None:
+        allocated = evidence.allocated_after - evidence.allocated_before
+    flushes = None if evidence.qemu is None else evidence.qemu.flush_operations
+    seen = {"allocated": allocated, "mapped": mapped, "flushes": flushes}
+    return tuple(
+        Sample(name, Direction.WRITE, float(value))
+        for name in observe
+        if (value := seen[name]) is not None
+    )

@@ -6,9 +6,9 @@ import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vdisklab.campaign.cell import disk_for
+from vdisklab.campaign.attachment import disk_for
+from vdisklab.campaign.guests import planned_boot
 from vdisklab.campaign.host_stacks import HostStacks
-from vdisklab.campaign.user_guest import planned_boot
 from vdisklab.guest.factory import binary_of
 from vdisklab.guest.guest_filesystem import MOUNT_POINT, make_commands
 from vdisklab.guest.hotplug import port_for

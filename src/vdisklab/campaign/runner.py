@@ -1,4 +1,4 @@
-"""The campaign: slots in, runs out; a failed cell is a run too."""
+"""Runs a campaign: slots in, runs out. A failed cell is a run too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from vdisklab.campaign.booting import measure_boots
-from vdisklab.campaign.cell import CampaignContext, Observed, measure_cell
+from vdisklab.campaign.cell import CellResult, measure_cell
+from vdisklab.campaign.context import CampaignContext
 from vdisklab.campaign.schedule import Slot, block_order, schedule
 from vdisklab.campaign.state import StateError
 from vdisklab.errors import (
@@ -28,32 +29,32 @@ from vdisklab.results.model import Failure, FailureKind, Origin, Run
 
 @dataclass(frozen=True, slots=True)
 class RunTag:
-    """What every run of a campaign is marked with."""
+    """What every run of a campaign carries."""
 
     campaign: str
     medium: str | None
 
 
 def campaign_runs(
-    bench: CampaignContext, identity: RunTag, finished: Collection[tuple[int, str]] = ()
+    context: CampaignContext, tag: RunTag, finished: Collection[tuple[int, str]] = ()
 ) -> Generator[Run, None, None]:
-    """Measures what is not finished yet, and yields each run as soon as it is known.
+    """Measures what is not finished yet, and yields each run as soon as it is complete.
 
-    Guests are booted anew for each block. A cell that fails becomes a run with its reason, and
-    the campaign goes on; only a host that cannot be cleaned (DirtyHostError) ends it.
+    Each block boots new guests. A cell that fails becomes a run with its reason, and the campaign
+    goes on. Only a host that cannot be cleaned (DirtyHostError) ends it.
     """
-    yield from _measured(bench, identity, schedule(bench.plan, finished))
+    yield from _measured(context, tag, schedule(context.plan, finished))
 
 
 def chosen_runs(
-    bench: CampaignContext, identity: RunTag, finished: Collection[tuple[int, str]], choose: Choose
+    context: CampaignContext, tag: RunTag, finished: Collection[tuple[int, str]], choose: Choose
 ) -> Generator[Run, None, None]:
-    """Like `campaign_runs`, but `choose` says before each block which cells are measured in it.
+    """Like `campaign_runs`, but `choose` selects the cells of each block.
 
-    It is asked when the runs of the block before have been taken, and ends the campaign by
-    choosing nothing.
+    It is called after the runs of the block before have been consumed. An empty selection ends the
+    campaign.
     """
-    yield from _measured(bench, identity, _chosen(bench.plan, finished, choose))
+    yield from _measured(context, tag, _chosen(context.plan, finished, choose))
 
 
 Choose = Callable[[int], Collection[str]]
@@ -73,30 +74,30 @@ def _chosen(
 
 
 def _measured(
-    bench: CampaignContext, identity: RunTag, slots: Iterable[Slot]
+    context: CampaignContext, tag: RunTag, slots: Iterable[Slot]
 ) -> Generator[Run, None, None]:
     block = 0
-    total = len(bench.plan.cells)
+    total = len(context.plan.cells)
     for slot in slots:
         if slot.block != block:
-            bench.guests.renew()
+            context.guests.renew()
             block = slot.block
-        bench.progress(
-            RunStarted(slot.cell.label, slot.block, bench.plan.blocks, slot.position, total)
+        context.progress(
+            RunStarted(slot.cell.label, slot.block, context.plan.blocks, slot.position, total)
         )
-        yield _run(bench, identity, slot)
+        yield _run(context, tag, slot)
 
 
-def _run(bench: CampaignContext, identity: RunTag, slot: Slot) -> Run:
+def _run(context: CampaignContext, tag: RunTag, slot: Slot) -> Run:
     started, begin = datetime.now(UTC), time.monotonic()
-    observed, failure = _observe(bench, slot.cell)
+    result, failure = _measure(context, slot.cell)
     wall = time.monotonic() - begin
     message = None if failure is None else failure.message
-    bench.progress(RunFinished(slot.cell.label, message, wall))
+    context.progress(RunFinished(slot.cell.label, message, wall))
     on_host = slot.cell.path.on_host
     return Run(
         id=secrets.token_hex(8),
-        campaign=identity.campaign,
+        campaign=tag.campaign,
         cell=slot.cell.fingerprint,
         path=slot.cell.path.canonical,
         page_cache=slot.cell.page_cache,
@@ -105,24 +106,24 @@ def _run(bench: CampaignContext, identity: RunTag, slot: Slot) -> Run:
         origin=Origin.HOST if on_host else Origin.GUEST,
         started=started,
         wall_seconds=wall,
-        accelerator=None if on_host else bench.accelerator,
-        medium=identity.medium,
-        checks=observed.checks,
-        commands=observed.commands,
-        measurements=observed.measurements,
+        accelerator=None if on_host else context.accelerator,
+        medium=tag.medium,
+        checks=result.checks,
+        commands=result.commands,
+        measurements=result.measurements,
         failure=failure,
     )
 
 
-def _observe(bench: CampaignContext, cell: Cell) -> tuple[Observed, Failure | None]:
-    nothing = Observed((), (), ())
-    measure = measure_boots if bench.plan.profile.boots else measure_cell
+def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure | None]:
+    nothing = CellResult()
+    measure = measure_boots if context.plan.profile.boots else measure_cell
     try:
-        return measure(bench, cell), None
+        return measure(context, cell), None
     except DirtyHostError:
         raise
     except StateError as error:
-        return Observed(error.checks, (), ()), Failure(FailureKind.STATE, str(error))
+        return CellResult(error.checks), Failure(FailureKind.STATE, str(error))
     except VdisklabError as error:
         return nothing, Failure(_kind(error), _sentence(error))
     except Exception as error:  # noqa: BLE001 - one cell's bug must not cost the others

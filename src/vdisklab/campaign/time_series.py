@@ -1,8 +1,4 @@
-"""A measurement second by second as it is seen from outside, for what its program does not say.
-
-In a guest QEMU's counters are followed (`diskwatch`), on the host the kernel's of the program
-(`programwatch`).
-"""
+"""A measurement second by second, as `watches` sees it: for what its program does not report."""
 
 from __future__ import annotations
 
@@ -16,17 +12,17 @@ from vdisklab.workload.bandwidth_series import Moved, series_of
 from vdisklab.workload.program import Outcome
 
 SHORTEST_STALL = 0.5
-"""Seconds; in a guest the counters are asked for no more often while a timed program runs."""
+"""Seconds; in a guest the counters are read no more often while a timed program runs."""
 
-# A program that is just started reads its own file, and between two requests it thinks: as seldom
-# as a long run is looked at, nobody would see it.
+# A program that has just started reads its own file, and it computes between two requests. Pauses
+# as short as this are invisible in a long run, which is sampled less often.
 _NO_PAUSE = 0.2
 
-# A run of a second is over after 1.0004 s.
-_ONE = 1.005
+# A run of one second lasts up to 1.0004 s.
+_ONE_SECOND = 1.005
 
 # Sums of shares of a second are not exact.
-_THROUGHOUT = 0.99
+_WHOLE_SECOND = 0.99
 
 Span = tuple[float, float]
 """From one moment to a later one, in seconds of a clock."""
@@ -34,12 +30,11 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
-    """What was seen of one measurement.
+    """The traffic of one measurement.
 
-    `moved` are bytes at moments of a clock, counted from anywhere, the first at the measurement's
-    beginning and the last at its end. `busy` are times in which something was completed; `stalls`
-    those of at least `SHORTEST_STALL` in which nothing was, and something waited for it: None
-    where that cannot be known.
+    `moved` are (moment, total bytes so far), the first at the measurement's start and the last at
+    its end. `busy` are spans with completions. `stalls` are spans of at least `SHORTEST_STALL`
+    without a completion although something waited for one; None if that is unknown.
     """
 
     moved: tuple[tuple[float, int], ...]
@@ -51,29 +46,29 @@ class Watch(Protocol):
     """Follows measurements, one after the other."""
 
     def begin(self) -> None:
-        """Forgets what was, and begins at this moment."""
+        """Starts a new series at this moment."""
 
     def __call__(self, process: int | None = None) -> None:
-        """Looks once more. `process` is the program's number where it runs on this machine."""
+        """Takes a sample. `process` is the program's process number if it runs on this host."""
 
     def end(self) -> TimeSeries:
-        """All that was seen since the beginning, this moment included."""
+        """The series since `begin`."""
 
 
-def with_time_series(outcome: Outcome, course: TimeSeries) -> Outcome:
-    """The outcome, and of its course what the program did not say and was seen from outside."""
+def with_time_series(outcome: Outcome, seen: TimeSeries) -> Outcome:
+    """The outcome, with the samples and the series that its program did not report."""
     known = {sample.metric for sample in outcome.samples}
-    short = outcome.measured_seconds is not None and outcome.measured_seconds <= _ONE
+    short = outcome.measured_seconds is not None and outcome.measured_seconds <= _ONE_SECOND
     own_worst = _bandwidths(outcome) if short else ()
-    found = (*(own_worst or worst_second_of(course, short=short)), *longest_stall_of(course))
-    seen = [sample for sample in found if sample.metric not in known]
-    series = None if short else _series(course)
-    kept = outcome.series if outcome.series or series is None else (series,)
-    return replace(outcome, samples=(*outcome.samples, *seen), series=kept)
+    observed = (*(own_worst or worst_second_of(seen, short=short)), *longest_stall_of(seen))
+    added = [sample for sample in observed if sample.metric not in known]
+    series = None if short else _series(seen)
+    shown = outcome.series if outcome.series or series is None else (series,)
+    return replace(outcome, samples=(*outcome.samples, *added), series=shown)
 
 
 def _bandwidths(outcome: Outcome) -> tuple[Sample, ...]:
-    """Of a program that was done within a second: that is all there was."""
+    """The worst second of a program that ran for no longer than a second: its bandwidth."""
     return tuple(
         replace(sample, metric="worst_second")
         for sample in outcome.samples
@@ -81,79 +76,77 @@ def _bandwidths(outcome: Outcome) -> tuple[Sample, ...]:
     )
 
 
-def worst_second_of(course: TimeSeries, *, short: bool = False) -> tuple[Sample, ...]:
-    """The smallest of the whole seconds; nothing where it cannot be known.
+def worst_second_of(seen: TimeSeries, *, short: bool = False) -> tuple[Sample, ...]:
+    """The bandwidth of the slowest whole second; nothing if that is unknown.
 
-    Seconds are counted from the first completion on. One in which nothing was asked of the disk,
-    or not all the time, is no bad one, and does not count. What was `short`, over within a
-    second, counts whole.
+    Seconds count from the first completion. A second in which the disk had nothing to do for part
+    of the time does not count. A `short` run, over within a second, counts as a whole.
     """
-    asked = _asked_part(course)
-    if course.stalls is None or asked is None:
+    active = _busy_part(seen)
+    if seen.stalls is None or active is None:
         return ()
-    if short or course.moved[-1][0] - course.moved[0][0] <= _ONE:
-        seconds = asked.moved[-1][0] - asked.moved[0][0]
-        return (Sample("worst_second", Direction.NONE, _size(asked) / seconds),)
-    series = _series(asked)
+    if short or seen.moved[-1][0] - seen.moved[0][0] <= _ONE_SECOND:
+        seconds = active.moved[-1][0] - active.moved[0][0]
+        return (Sample("worst_second", Direction.NONE, _size(active) / seconds),)
+    series = _series(active)
     values = () if series is None else series.values
-    busy = _busy(asked, len(values))
-    throughout = [value for value, share in zip(values, busy, strict=True) if share >= _THROUGHOUT]
-    return (Sample("worst_second", Direction.NONE, min(throughout)),) if throughout else ()
+    busy = _busy(active, len(values))
+    whole = [value for value, share in zip(values, busy, strict=True) if share >= _WHOLE_SECOND]
+    return (Sample("worst_second", Direction.NONE, min(whole)),) if whole else ()
 
 
-def longest_stall_of(course: TimeSeries) -> tuple[Sample, ...]:
-    """The longest of the stalls, 0 without one; nothing where they cannot be known."""
-    if course.stalls is None or len(course.moved) < 2:
+def longest_stall_of(seen: TimeSeries) -> tuple[Sample, ...]:
+    """The longest stall in seconds, 0 without any; nothing if stalls are unknown."""
+    if seen.stalls is None or len(seen.moved) < 2:
         return ()
-    longest = max((end - begin for begin, end in course.stalls), default=0.0)
+    longest = max((end - begin for begin, end in seen.stalls), default=0.0)
     return (Sample("longest_stall", Direction.NONE, longest),)
 
 
-def _asked_part(course: TimeSeries) -> TimeSeries | None:
-    """From the first time in which something was completed or awaited to the last such time."""
-    spans = _spans(course)
+def _busy_part(seen: TimeSeries) -> TimeSeries | None:
+    """The part from the first span with a completion or a stall to the last one."""
+    spans = _spans(seen)
     if not spans:
         return None
     begin, end = spans[0][0], spans[-1][1]
-    moved = tuple(each for each in course.moved if begin <= each[0] <= end)
-    return replace(course, moved=moved) if end > begin else None
+    moved = tuple(point for point in seen.moved if begin <= point[0] <= end)
+    return replace(seen, moved=moved) if end > begin else None
 
 
-def _size(course: TimeSeries) -> int:
-    return course.moved[-1][1] - course.moved[0][1]
+def _size(seen: TimeSeries) -> int:
+    return seen.moved[-1][1] - seen.moved[0][1]
 
 
-def _series(course: TimeSeries) -> Series | None:
-    if len(course.moved) < 2:
+def _series(seen: TimeSeries) -> Series | None:
+    if len(seen.moved) < 2:
         return None
-    start = course.moved[0][0]
+    start = seen.moved[0][0]
     moved = [
         Moved(begin - start, end - start, size - before)
-        for (begin, before), (end, size) in itertools.pairwise(course.moved)
+        for (begin, before), (end, size) in itertools.pairwise(seen.moved)
     ]
-    return series_of(Direction.NONE, moved, course.moved[-1][0] - start)
+    return series_of(Direction.NONE, moved, seen.moved[-1][0] - start)
 
 
-def _spans(course: TimeSeries) -> list[Span]:
-    """Times in which the disk was asked for something, in order, short pauses among them."""
-    found: list[Span] = []
-    for begin, end in sorted((*course.busy, *(course.stalls or ()))):
-        if found and begin - found[-1][1] < _NO_PAUSE:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+def _spans(seen: TimeSeries) -> list[Span]:
+    """Spans in which the disk had something to do, in order; short pauses are included."""
+    spans: list[Span] = []
+    for begin, end in sorted((*seen.busy, *(seen.stalls or ()))):
+        if spans and begin - spans[-1][1] < _NO_PAUSE:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
         else:
-            found.append((begin, end))
-    return found
+            spans.append((begin, end))
+    return spans
 
 
-def _busy(course: TimeSeries, seconds: int) -> list[float]:
-    """For each second how much of it the disk was asked for something: completed it, or let it
-    wait.
+def _busy(seen: TimeSeries, seconds: int) -> list[float]:
+    """For each second, the share of it in which the disk had something to do.
 
-    The program's own idle time is no fault of the disk: a second of which only the edge lay in a
-    time with a completion would else be the worst one, with a few hundred bytes.
+    Without this, a second in which the program was idle but for its edge would be the worst one,
+    with a few hundred bytes.
     """
-    start, busy = course.moved[0][0], [0.0] * seconds
-    for begin, end in _spans(course):
+    start, busy = seen.moved[0][0], [0.0] * seconds
+    for begin, end in _spans(seen):
         for second in range(int(begin - start), min(seconds, math.ceil(end - start))):
             until = min(end - start, second + 1)
             busy[second] += max(0.0, until - max(begin - start, second))

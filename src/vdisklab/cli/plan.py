@@ -10,19 +10,19 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from vdisklab.campaign.bootguests import boot_from, system_to_boot
+from vdisklab.campaign.context import guest_buses, require_space
 from vdisklab.campaign.estimate import (
     build_seconds,
     builds,
     campaign_seconds,
+    plan_warnings,
     room_needed,
     run_seconds,
 )
-from vdisklab.campaign.forewarning import warnings
+from vdisklab.campaign.guests import boot_from, system_to_boot
 from vdisklab.campaign.host_stacks import takes_turns
 from vdisklab.campaign.preview import CellCommands, preview_cell
 from vdisklab.campaign.schedule import Slot, block_order, schedule
-from vdisklab.campaign.session import guest_buses, require_space
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import Format
@@ -90,7 +90,7 @@ def print_dropped(console: Console, dropped: Sequence[Dropped]) -> None:
 
 def print_warnings(console: Console, planned: CampaignPlan) -> None:
     """What is to be known of the numbers before they are measured."""
-    for sentence in warnings(planned, memory_bytes()):
+    for sentence in plan_warnings(planned, memory_bytes()):
         console.print(Text(f"warning: {sentence}", style="yellow"), soft_wrap=True)
 
 
@@ -117,7 +117,7 @@ def plan_document(planned: CampaignPlan, spelled: Mapping[Cell, CellCommands]) -
             for cell in planned.cells
         ],
         dropped=[asdict(one) for one in planned.dropped],
-        warnings=list(warnings(planned, memory_bytes())),
+        warnings=list(plan_warnings(planned, memory_bytes())),
         refusals=list(_refusals(planned)),
         order=[
             [cell.label for cell in block_order(planned, block)]

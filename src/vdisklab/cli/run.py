@@ -14,11 +14,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from vdisklab.campaign.cell import CampaignContext
+from vdisklab.campaign.context import CampaignContext, open_campaign
 from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import schedule
-from vdisklab.campaign.session import open_campaign
 from vdisklab.cli import output
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.keeping import keep_run

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from vdisklab.campaign.estimate import device_bytes_needed, planned_script
+from vdisklab.campaign.guests import requested_guest
 from vdisklab.campaign.survey import find_qemus, survey
-from vdisklab.campaign.user_guest import requested_guest
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger

@@ -14,12 +14,9 @@ from typing import Any
 import pytest
 
 from tests.unit.guest.fake_qemu import RECORDED, FakeQemu, Message, machine_of, recorded, refusing
-from vdisklab.campaign.cell import (
-    CampaignContext,
-    disk_for,
-    measure_cell,
-    storage_checks,
-)
+from vdisklab.campaign.attachment import disk_for, storage_checks
+from vdisklab.campaign.cell import measure_cell
+from vdisklab.campaign.context import CampaignContext
 from vdisklab.campaign.host_stacks import ActiveStack, HostStacks, Stack, image_key
 from vdisklab.campaign.runner import RunTag, campaign_runs
 from vdisklab.campaign.state import StateError, set_page_cache

@@ -17,7 +17,8 @@ import pytest
 from rich.console import Console
 
 from vdisklab.campaign import runner
-from vdisklab.campaign.cell import CampaignContext, Observed
+from vdisklab.campaign.cell import CellResult
+from vdisklab.campaign.context import CampaignContext
 from vdisklab.cli import run as verb
 from vdisklab.cli.search import Wanted, make_search
 from vdisklab.path.cell import Cell
@@ -51,7 +52,7 @@ class Programs:
         self.measured: list[str] = []
         self.interrupt_at = interrupt_at
 
-    def __call__(self, _bench: CampaignContext, cell: Cell) -> Observed:
+    def __call__(self, _bench: CampaignContext, cell: Cell) -> CellResult:
         if len(self.measured) >= self.interrupt_at:
             raise KeyboardInterrupt
         self.measured.append(cell.label)
@@ -59,7 +60,7 @@ class Programs:
         sample = Sample("iops", Direction.READ, speed)
         now = datetime.now(UTC)
         one = Measurement("randread-4k-q1", "fio", "fio", (sample,), Evidence(), now, 1, 1, "")
-        return Observed((), (), (one,))
+        return CellResult((), (), (one,))
 
 
 Search = Callable[[Store, Programs], tuple[str | None, bool]]

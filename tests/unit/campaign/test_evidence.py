@@ -53,14 +53,14 @@ def test_a_look_at_a_process_and_its_image(tmp_path: Path) -> None:
     image = tmp_path / "image"
     image.write_bytes(os.urandom(1 << 20))
     watching = witness(os.getpid(), image)
-    before = watching.look()
+    before = watching.snapshot()
     busy = os.times().user
     while os.times().user < busy + 0.05:
         sum(range(10_000))
     with image.open("ab") as more:
         more.write(os.urandom(1 << 20))
         os.fsync(more.fileno())
-    seen = evidence_between(before, watching.look(), None)
+    seen = evidence_between(before, watching.snapshot(), None)
     assert seen.host_cpu_seconds is not None
     assert seen.host_cpu_seconds > 0
     assert seen.resident_before is not None
@@ -74,16 +74,16 @@ def test_a_look_at_a_process_and_its_image(tmp_path: Path) -> None:
 def test_of_a_process_that_has_ended_nothing_is_known() -> None:
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
-    seen = evidence_between(witness(os.getpid()).look(), witness(ended.pid).look(), None)
+    seen = evidence_between(witness(os.getpid()).snapshot(), witness(ended.pid).snapshot(), None)
     assert seen.host_cpu_seconds is None
     assert (seen.resident_after, seen.allocated_after) == (None, None)
 
 
 def test_on_the_host_it_is_the_programs_time() -> None:
     watching = witness(None)
-    before = watching.look()
+    before = watching.snapshot()
     subprocess.run(["sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"], check=True)
-    seen = evidence_between(before, watching.look(), None)
+    seen = evidence_between(before, watching.snapshot(), None)
     assert seen.host_cpu_seconds is not None
     assert seen.host_cpu_seconds > 0
 

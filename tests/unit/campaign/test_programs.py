@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vdisklab.campaign.programs import programs_of
+from vdisklab.campaign.context import programs_of
 from vdisklab.services.planning import load_profile
 
 from .plans import a_plan

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.user_guest import own_boot, requested_guest
+from vdisklab.campaign.guests import own_boot, requested_guest
 from vdisklab.errors import HostError, PlanError
 from vdisklab.guest.qemu.command_line import (
     Channels,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.session import campaign_guests, guest_buses
+from vdisklab.campaign.context import campaign_guests, guest_buses
 from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.campaign.programwatch import Look, ProgramWatch, course_of, shows_waiting
 from vdisklab.campaign.time_series import longest_stall_of, worst_second_of
+from vdisklab.campaign.watches import ProgramPoint, ProgramWatch, program_series, shows_waiting
 from vdisklab.host import mounts
 from vdisklab.host.mounts import Mount
 from vdisklab.host.processtree import Activity
 from vdisklab.progress import Event, Throughput
 
 
-def looks(*seen: tuple[float, int, int, bool]) -> list[Look]:
-    return [Look(at, Activity(size, progress, waits)) for at, size, progress, waits in seen]
+def looks(*seen: tuple[float, int, int, bool]) -> list[ProgramPoint]:
+    return [ProgramPoint(at, Activity(size, progress, waits)) for at, size, progress, waits in seen]
 
 
 def stall(*seen: tuple[float, int, int, bool]) -> float:
-    course = course_of(looks(*seen), 0.0, (seen[-1][0], 0), shows_waiting=True)
+    course = program_series(looks(*seen), 0.0, (seen[-1][0], 0), shows_waiting=True)
     (found,) = longest_stall_of(course)
     return found.value
 
@@ -44,23 +44,23 @@ def test_rest_and_work_are_no_stalls() -> None:
 
 def test_what_was_moved_after_the_last_look_is_counted() -> None:
     seen = looks((0.0, 0, 0, False), (0.2, 300, 300, False))
-    course = course_of(seen, 0.0, (0.3, 1000), shows_waiting=True)
+    course = program_series(seen, 0.0, (0.3, 1000), shows_waiting=True)
     assert course.moved[-1] == (0.3, 1000)
     assert [sample.value for sample in worst_second_of(course)] == [pytest.approx(1000 / 0.3)]
 
 
 def test_counts_that_change_hands_are_not_lost_and_not_taken_back() -> None:
     seen = looks((0.1, 500, 9, False), (0.3, 100, 9, False), (0.5, 600, 9, False))
-    moved = course_of(seen, 0.0, (0.6, 0), shows_waiting=True).moved
+    moved = program_series(seen, 0.0, (0.6, 0), shows_waiting=True).moved
     assert [size for _, size in moved] == [0, 500, 500, 600, 600]
 
 
 def test_what_cannot_be_seen_is_not_said() -> None:
     seen = looks((0.0, 0, 0, False), (1.5, 900, 900, False))
-    hidden = course_of(seen, 0.0, (2.0, 900), shows_waiting=False)
+    hidden = program_series(seen, 0.0, (2.0, 900), shows_waiting=False)
     assert hidden.stalls is None
-    unreadable = [Look(0.0, None), Look(0.2, None)]
-    assert course_of(unreadable, 0.0, (0.3, 0), shows_waiting=True).stalls is None
+    unreadable = [ProgramPoint(0.0, None), ProgramPoint(0.2, None)]
+    assert program_series(unreadable, 0.0, (0.3, 0), shows_waiting=True).stalls is None
 
 
 class Kernel:
@@ -84,7 +84,7 @@ def test_a_watch_follows_one_measurement_after_the_other() -> None:
     kernel, told = Kernel(), list[Event]()
     watch = ProgramWatch(
         told.append,
-        look=kernel.look,
+        activity_of=kernel.look,
         ended_bytes=lambda: kernel.ended,
         clock=lambda: kernel.now,
     )
@@ -125,11 +125,11 @@ def test_a_stall_is_never_longer_than_the_run(
     steps: list[tuple[float, int, int, bool]], total: int
 ) -> None:
     at, size, progress = 0.0, 0, 0
-    seen: list[Look] = []
+    seen: list[ProgramPoint] = []
     for seconds, more, calls, waits in steps:
         at, size, progress = at + seconds, size + more, progress + calls
-        seen.append(Look(at, Activity(size, progress, waits)))
-    course = course_of(seen, 0.0, (at + 0.1, total), shows_waiting=True)
+        seen.append(ProgramPoint(at, Activity(size, progress, waits)))
+    course = program_series(seen, 0.0, (at + 0.1, total), shows_waiting=True)
     (found,) = longest_stall_of(course)
     assert 0 <= found.value <= at
     sizes = [moved for _, moved in course.moved]

@@ -2,36 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
-from vdisklab.campaign.bootguests import disk_boots
-from vdisklab.campaign.cell import CampaignContext
-from vdisklab.campaign.estimate import memory_needed, room_needed
-from vdisklab.campaign.host_stacks import open_host_stacks
-from vdisklab.campaign.packages import carried_disks, gather_packages
-from vdisklab.campaign.programs import programs_of
-from vdisklab.campaign.user_guest import own_boot
+from vdisklab.campaign.estimate import memory_needed, planned_script, room_needed
+from vdisklab.campaign.guests import BootFromDisk, disk_boots, own_boot
+from vdisklab.campaign.host_stacks import HostStacks, open_host_stacks
 from vdisklab.guest.factory import GuestContext, prepare_guests
+from vdisklab.guest.guest_filesystem import make_commands
+from vdisklab.guest.image.debian_packages import PackageSet, package_set
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool, StartGuest
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import CarriedDisk
+from vdisklab.host.command import Host
 from vdisklab.host.facts import memory_bytes
 from vdisklab.host.memory import available_memory
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.guest import Accelerator, Qemu
+from vdisklab.plan.guest import SYSTEMS, Accelerator, Qemu
+from vdisklab.plan.profile import Profile
+from vdisklab.progress import Progress, Step
+from vdisklab.results.model import Check
 from vdisklab.storage.room import require_guest_memory, require_memory, require_room
 from vdisklab.storage.site import Site, open_site
+from vdisklab.workload.install import systems_of
+from vdisklab.workload.program import program_of
+
+Packages = Mapping[str, PackageSet]
+"""The packages of each system that is installed, by the system's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignContext:
+    """What all cells of a campaign share."""
+
+    plan: CampaignPlan
+    stacks: HostStacks
+    guests: GuestPool
+    accelerator: Accelerator | None
+    progress: Progress
+    packages: Packages = field(default_factory=dict)
+    boot: BootFromDisk | None = None
 
 
 @contextmanager
 def open_campaign(around: GuestContext, plan: CampaignPlan) -> Iterator[CampaignContext]:
-    """A bench with every stack built, every image filled and the guest ready to boot.
+    """The context of a campaign: stacks built, allocated images filled, guests ready to boot.
 
-    Raises HostError when there is no room for all that, before any of it is made.
+    Raises HostError if there is no room for all that, before anything is created.
     """
     require_space(plan)
     with open_site(around.host, around.ledger, plan.directory) as site:
@@ -41,12 +63,12 @@ def open_campaign(around: GuestContext, plan: CampaignPlan) -> Iterator[Campaign
         with (
             open_host_stacks(
                 site, plan, around.progress, None if boots is None else boots.write
-            ) as workshop,
+            ) as stacks,
             GuestPool(start, around.progress, programs_of(plan)) as guests,
         ):
             yield CampaignContext(
                 plan,
-                workshop,
+                stacks,
                 guests,
                 accelerator,
                 around.progress,
@@ -69,7 +91,7 @@ def campaign_guests(
     site: Site,
     carried: tuple[CarriedDisk, ...] = (),
 ) -> tuple[Accelerator | None, StartGuest]:
-    """The accelerator that runs our guest here, and what starts one; None without guests."""
+    """The accelerator of the guests (None without guests), and what starts one."""
     buses = guest_buses(plan)
     if not buses:
         return None, _no_guest
@@ -101,3 +123,45 @@ def _no_guest(
     _machine: str, _disks: tuple[Disk, ...], _qemu: str | None
 ) -> AbstractContextManager[Machine]:
     raise AssertionError("a campaign without guests started one")
+
+
+def programs_of(plan: CampaignPlan) -> tuple[str, ...]:
+    """Every program that the plan's measurements start, each once, in order of need."""
+    return tuple(dict.fromkeys(_programs(plan)))
+
+
+def _programs(plan: CampaignPlan) -> Iterator[str]:
+    for measurement in plan.profile.measurements:
+        if measurement.filesystem is not None:
+            yield from (command[0] for command in make_commands("", measurement.filesystem))
+        script = planned_script(plan, measurement)
+        yield from (program_of(step.command) for step in script.prepare)
+        yield program_of(script.command)
+        yield from (program_of(step.command) for step in script.conclude)
+
+
+def gather_packages(host: Host, cache: Path, profile: Profile, progress: Progress) -> Packages:
+    """The packages that the profile installs; downloaded unless they are in the cache."""
+    packages = {}
+    for system in systems_of(profile):
+        progress(Step(f"getting the packages of the {system.name} system"))
+        packages[system.name] = package_set(host, cache, system)
+    return packages
+
+
+def carried_disks(packages: Packages) -> tuple[CarriedDisk, ...]:
+    """The disks that carry the packages into guests."""
+    return tuple(CarriedDisk(SYSTEMS[name].serial, one.disk) for name, one in packages.items())
+
+
+def host_places(packages: Packages) -> dict[str, str]:
+    """The directories with the packages, for programs on the host."""
+    return {name: str(one.directory) for name, one in packages.items()}
+
+
+def package_checks(packages: Packages) -> tuple[Check, ...]:
+    """Identifies the packages: other packages make another measurement."""
+    return tuple(
+        Check(f"packages.{name}", None, f"{one.count} packages, {one.fingerprint}")
+        for name, one in packages.items()
+    )

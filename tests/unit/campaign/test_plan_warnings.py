@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.campaign.plans import a_plan
-from vdisklab.campaign.forewarning import warnings
+from vdisklab.campaign.estimate import plan_warnings
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.units import GIB
@@ -20,7 +20,7 @@ def plan(*paths: str) -> CampaignPlan:
 
 
 def test_a_file_that_the_hosts_page_cache_can_hold() -> None:
-    (said,) = warnings(plan("raw/writeback", "raw/none"), 8 * GIB)
+    (said,) = plan_warnings(plan("raw/writeback", "raw/none"), 8 * GIB)
     assert said.startswith(
         "bonnie++'s file of 2.0 GiB fits into the host's page cache (8.0 GiB of memory): reads may "
         "never reach the disk on raw/writeback. Ask for --guest-memory 4G and "
@@ -31,12 +31,12 @@ def test_a_file_that_the_hosts_page_cache_can_hold() -> None:
     ("paths", "memory"), [(("raw/none",), 8 * GIB), (("raw/writeback",), GIB), (("host",), 0)]
 )
 def test_nothing_to_say(paths: tuple[str, ...], memory: int) -> None:
-    assert warnings(plan(*paths), memory) == ()
+    assert plan_warnings(plan(*paths), memory) == ()
 
 
 def test_the_host_itself_uses_its_page_cache() -> None:
-    assert warnings(plan("host"), 8 * GIB)
+    assert plan_warnings(plan("host"), 8 * GIB)
 
 
 def test_other_programs_are_not_warned_of() -> None:
-    assert warnings(a_plan("raw/writeback"), 8 * GIB) == ()
+    assert plan_warnings(a_plan("raw/writeback"), 8 * GIB) == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.campaign.attach_groups import attach_groups
+from vdisklab.campaign.schedule import attach_groups
 from vdisklab.plan.profile import MeasurementPlan
 
 FIO = MeasurementPlan("f", "fio", {"rw": "read", "bs": "4k"})

@@ -9,18 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.campaign.diskwatch import Point, course_of, point_of
 from vdisklab.campaign.time_series import longest_stall_of, worst_second_of
+from vdisklab.campaign.watches import DiskPoint, disk_point, disk_series
 
 NONE_SLOW = (0,) * 8
 
 
-def steady(seconds: int, rate: int = 100) -> list[Point]:
-    return [Point(10 + tick / 10, tick * rate, tick, NONE_SLOW) for tick in range(seconds * 10 + 1)]
+def steady(seconds: int, rate: int = 100) -> list[DiskPoint]:
+    return [
+        DiskPoint(10 + tick / 10, tick * rate, tick, NONE_SLOW) for tick in range(seconds * 10 + 1)
+    ]
 
 
-def found(points: list[Point]) -> dict[str, float]:
-    course = course_of(points)
+def found(points: list[DiskPoint]) -> dict[str, float]:
+    course = disk_series(points)
     samples = (*worst_second_of(course), *longest_stall_of(course))
     return {sample.metric: sample.value for sample in samples}
 
@@ -29,13 +31,15 @@ def test_a_steady_course() -> None:
     assert found(steady(5)) == {"worst_second": pytest.approx(1000), "longest_stall": 0.0}
 
 
-def pause(slow: tuple[int, ...]) -> list[Point]:
+def pause(slow: tuple[int, ...]) -> list[DiskPoint]:
     """Two seconds of work, three of nothing, two of work."""
     first = steady(2)
     last = first[-1]
-    still = [Point(12 + tick / 10, last.size, last.operations, NONE_SLOW) for tick in range(1, 31)]
+    still = [
+        DiskPoint(12 + tick / 10, last.size, last.operations, NONE_SLOW) for tick in range(1, 31)
+    ]
     rest = [
-        Point(15 + tick / 10, last.size + tick * 100, last.operations + tick, slow)
+        DiskPoint(15 + tick / 10, last.size + tick * 100, last.operations + tick, slow)
         for tick in range(1, 21)
     ]
     return [*first, *still, *rest]
@@ -55,18 +59,18 @@ def test_nothing_asked_is_no_stall_and_no_bad_second() -> None:
 
 def test_a_second_that_was_idle_but_for_its_edge_is_no_bad_one() -> None:
     """As in bonnie++'s tests of a processor: 390 bytes were the worst second of 23 MB/s."""
-    shifted = [Point(p.at + (0.05 if p.at > 10 else 0), *rest(p)) for p in pause(NONE_SLOW)]
+    shifted = [DiskPoint(p.at + (0.05 if p.at > 10 else 0), *rest(p)) for p in pause(NONE_SLOW)]
     seen = found(shifted)
     assert seen["longest_stall"] == 0.0
     assert seen["worst_second"] == pytest.approx(1000, rel=0.1)
 
 
-def rest(point: Point) -> tuple[int, int, tuple[int, ...] | None]:
+def rest(point: DiskPoint) -> tuple[int, int, tuple[int, ...] | None]:
     return point.size, point.operations, point.slow
 
 
 def test_without_latencies_nothing_is_said_of_stalls() -> None:
-    points = [Point(p.at, p.size, p.operations, None) for p in steady(5)]
+    points = [DiskPoint(p.at, p.size, p.operations, None) for p in steady(5)]
     assert found(points) == {}
 
 
@@ -80,10 +84,10 @@ def stats(bins: list[int]) -> Mapping[str, Any]:
 
 
 def test_query_blockstats() -> None:
-    point = point_of(stats([9, 0, 0, 1, 0, 0, 0, 0, 1]), 4.0)
-    assert point == Point(4.0, 3, 6, (6, 6, 6, 3, 3, 3, 3, 3))
+    point = disk_point(stats([9, 0, 0, 1, 0, 0, 0, 0, 1]), 4.0)
+    assert point == DiskPoint(4.0, 3, 6, (6, 6, 6, 3, 3, 3, 3, 3))
     old = {key: value for key, value in stats([]).items() if "histogram" not in key}
-    assert point_of(old, 4.0).slow is None
+    assert disk_point(old, 4.0).slow is None
 
 
 @given(
@@ -94,11 +98,11 @@ def test_query_blockstats() -> None:
     )
 )
 def test_a_stall_is_never_longer_than_the_run(steps: list[tuple[float, int, int]]) -> None:
-    points = [Point(0.0, 0, 0, NONE_SLOW)]
+    points = [DiskPoint(0.0, 0, 0, NONE_SLOW)]
     for seconds, done, late in steps:
         last = points[-1]
         slow = tuple(number + late * done for number in last.slow or ())
-        points.append(Point(last.at + seconds, last.size + done, last.operations + done, slow))
+        points.append(DiskPoint(last.at + seconds, last.size + done, last.operations + done, slow))
     seen = found(points)
     assert 0 <= seen["longest_stall"] <= points[-1].at
     assert seen.get("worst_second", 0) >= 0

@@ -1,0 +1,161 @@
+"""Attaches a cell's disk, to a guest or on the host, and confirms that it is as the path says."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from vdisklab.campaign.context import CampaignContext, host_places, package_checks
+from vdisklab.campaign.evidence import Counters, guest_counters
+from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject
+from vdisklab.campaign.state import StateError, WriteBack
+from vdisklab.campaign.time_series import Watch
+from vdisklab.campaign.watches import DiskWatch, ProgramWatch, shows_waiting
+from vdisklab.errors import HostError
+from vdisklab.guest.hotplug import port_for
+from vdisklab.guest.qemu.block_nodes import Disk, attach_commands, spell_arguments, spell_commands
+from vdisklab.guest.qemu.read_back import check_state
+from vdisklab.guest.system.guest_system import Family
+from vdisklab.path.cell import Cell
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.options import LAYER_OPTIONS
+from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.results.model import Check
+from vdisklab.storage.image import ImageFile
+from vdisklab.workload.program import Subject, Workload
+from vdisklab.workload.registry import workload_for, workload_on_windows
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A disk that is attached and confirmed: where programs run on it, and what watches it."""
+
+    image: ImageFile | None
+    write_back: WriteBack
+    place: Place
+    counters: Counters
+    watch: Watch
+    checks: tuple[Check, ...]
+    commands: tuple[str, ...] = ()
+    workload: Callable[[MeasurementPlan], Workload] = workload_for
+
+
+@contextmanager
+def attached(
+    context: CampaignContext,
+    cell: Cell,
+    image: ImageFile | None,
+    write_back: WriteBack,
+    *,
+    fresh: bool,
+) -> Iterator[Attachment]:
+    """The cell's disk, attached; in a freshly booted guest if `fresh`.
+
+    Raises StateError when a state that was read back is not as the path says.
+    """
+    if cell.path.on_host:
+        attachment = _on_host(context, cell, image, write_back)
+        require_confirmed(attachment.checks)
+        yield attachment
+    else:
+        with _in_guest(context, cell, image, write_back, fresh=fresh) as attachment:
+            require_confirmed(attachment.checks)
+            yield attachment
+
+
+def require_confirmed(checks: tuple[Check, ...]) -> None:
+    """Raises StateError unless every state is as requested."""
+    if not all(check.confirmed for check in checks):
+        raise StateError(checks)
+
+
+def _on_host(
+    context: CampaignContext, cell: Cell, image: ImageFile | None, write_back: WriteBack
+) -> Attachment:
+    if image is None:
+        raise HostError("there is nothing to measure on the host")
+    plan, site = context.plan, context.stacks.site
+    is_device = image.is_block
+    memory = plan.guest.memory_bytes
+    subject = host_subject(site, image.path, plan.size_bytes, memory, is_device=is_device)
+    subject = replace(subject, packages=host_places(context.packages))
+    waiting = shows_waiting(image.path.parent)
+    return Attachment(
+        image,
+        write_back,
+        HostPlace(site, subject, None if is_device else image.path.parent),
+        Counters(lambda: None, context.stacks.devices_for(cell.path), None, image),
+        ProgramWatch(context.progress, shows_waiting=waiting),
+        (*storage_checks(cell.path, image), *package_checks(context.packages)),
+    )
+
+
+@contextmanager
+def _in_guest(
+    context: CampaignContext,
+    cell: Cell,
+    image: ImageFile | None,
+    write_back: WriteBack,
+    *,
+    fresh: bool,
+) -> Iterator[Attachment]:
+    plan = context.plan
+    disk = disk_for(cell.path, image, plan.size_bytes, f"vdl{secrets.token_hex(4)}")
+    with context.guests.plugged(disk, fresh=fresh) as (pooled, seen):
+        machine, system = pooled.machine, pooled.machine.system
+        write_back.wait()  # for a group in another guest before, whose writes may still move
+        checks = check_state(machine, disk, seen, pooled.at_start)
+        subject = Subject(
+            seen.device, plan.size_bytes, is_device=True, scratch=system.scratch,
+            memory=plan.guest.memory_bytes, stderr_log=system.stderr_log,
+        )  # fmt: skip
+        stored = () if image is None else storage_checks(cell.path, image)
+        devices = context.stacks.devices_for(cell.path)
+        windows = system.family is Family.WINDOWS
+        yield Attachment(
+            image,
+            write_back,
+            GuestPlace(machine, subject),
+            guest_counters(machine, disk.serial, devices, image),
+            DiskWatch(machine.monitor, disk.serial, context.progress),
+            (*stored, *checks, *pooled.facts, *package_checks(context.packages)),
+            (spell_arguments(machine.argv), *plug_commands(disk)),
+            # In Windows, DISKSPD stands for fio.
+            workload_on_windows if windows else workload_for,
+        )
+
+
+def plug_commands(disk: Disk) -> tuple[str, ...]:
+    """The QMP commands that plug a disk; none for a bus that needs a boot."""
+    if not disk.attachment.bus.hot_pluggable:
+        return ()
+    return spell_commands(attach_commands(disk, port_for(disk)))
+
+
+def disk_for(path: DiskPath, image: ImageFile | None, size: int, serial: str) -> Disk:
+    """The disk that a guest gets for a path and its image."""
+    if image is None:
+        return Disk(serial, size, None, False, "null-co", path.cache, path.attachment)
+    file, block = str(image.path), image.is_block
+    return Disk(serial, image.size, file, block, image.format, path.cache, path.attachment)
+
+
+def storage_checks(path: DiskPath, image: ImageFile) -> tuple[Check, ...]:
+    """What was read back of stack and image, each with the requested value if the path has one."""
+    requested = {"image.virtual_size": str(image.size), "loop.direct_io": "on"}
+    if path.image is not None:
+        for option in ("cluster_size", "compat", "lazy_refcounts"):
+            value = path.image.option(option)
+            if value is not None:
+                requested[f"image.{option}"] = str(value)
+        if not path.image.is_thin:
+            requested["image.mapped"] = str(image.size)
+    for layer in path.layers:
+        for option, value in layer.options:
+            requested[f"{layer.kind}.{option}"] = LAYER_OPTIONS[layer.kind][option].format(value)
+    return tuple(
+        Check(f"host.{name}", requested.get(name), seen)
+        for name, seen in sorted(image.properties.items())
+    )

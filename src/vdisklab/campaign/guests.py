@@ -1,0 +1,148 @@
+"""What a campaign's guests boot: an overlay on the user's image, or the measured disk itself."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from vdisklab.errors import HostError
+from vdisklab.guest.factory import GuestContext, binary_of, files_of
+from vdisklab.guest.image.boot_disk import DiskSystem, disk_system, write_disk
+from vdisklab.guest.image.guest_image import build_guest_image
+from vdisklab.guest.image.kernel import find_kernel
+from vdisklab.guest.machine import Machine, start_machine
+from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.command_line import BootFiles, FirmwareFiles, GuestConfig, OwnBoot
+from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.guest.system.user_image import (
+    find_firmware,
+    look_at,
+    overlay_command,
+    require_unchanged,
+)
+from vdisklab.guest.system.windows import read_diskspd
+from vdisklab.host.command import Host
+from vdisklab.host.ledger import Kind
+from vdisklab.path.segments import Bus
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.guest import Accelerator, Firmware, UserGuest
+from vdisklab.plan.settings import Request
+from vdisklab.storage.site import Site
+
+BootFromDisk = Callable[[Disk, Callable[[Channel], None]], AbstractContextManager[Machine]]
+"""(disk that holds the system, callback with the monitor during the boot) -> a running guest."""
+
+
+def requested_guest(host: Host, request: Request) -> UserGuest | None:
+    """The user guest whose image a request names; None for the micro guest.
+
+    Raises HostError for an image, a firmware or a DISKSPD that is missing or is something else.
+    """
+    if request.guest_image is None:
+        return None
+    usual = look_at(host, request.guest_image)
+    firmware = request.guest_firmware or usual.firmware
+    if firmware is Firmware.UEFI:
+        find_firmware()
+    if request.diskspd is not None:
+        read_diskspd(request.diskspd)
+    return replace(
+        usual,
+        firmware=firmware,
+        bus=request.guest_bus or usual.bus,
+        boot_seconds=request.guest_boot,
+        diskspd=request.diskspd,
+    )
+
+
+@contextmanager
+def own_boot(site: Site, own: UserGuest, name: str) -> Iterator[OwnBoot]:
+    """What one guest boots: a new overlay, and with UEFI a copy of its variables.
+
+    Both are noted before they exist and removed at the end. Raises HostError when the image was
+    changed meanwhile.
+    """
+    require_unchanged(own)
+    with ExitStack() as made:
+        boot = planned_boot(own, site.directory, name)
+        made.enter_context(site.tracked(Kind.FILE, boot.overlay))
+        site.host.run(*overlay_command(own, boot.overlay))
+        if boot.firmware is not None:
+            made.enter_context(site.tracked(Kind.FILE, boot.firmware.variables))
+            try:
+                shutil.copyfile(find_firmware()[1], boot.firmware.variables)
+            except OSError as error:
+                raise HostError(
+                    f"UEFI's variables cannot be copied: {error.strerror}",
+                    hint="free some room in the work directory, or name another with --dir",
+                ) from error
+        yield boot
+    require_unchanged(own)
+
+
+def planned_boot(own: UserGuest, directory: Path, name: str) -> OwnBoot:
+    """The same, before anything is made."""
+    firmware = None
+    if own.firmware is Firmware.UEFI:
+        firmware = FirmwareFiles(find_firmware()[0], directory / f"{name}.variables.fd")
+    overlay = directory / f"{name}.system.qcow2"
+    return OwnBoot(overlay, own.bus, firmware, own.boot_seconds, own.diskspd)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskBoots:
+    """`write` makes a file a disk with the system, `start` boots a guest from such a disk."""
+
+    write: Callable[[Path], None]
+    start: BootFromDisk
+
+
+def disk_boots(
+    around: GuestContext,
+    plan: CampaignPlan,
+    accelerator: Accelerator | None,
+    buses: frozenset[Bus],
+    directory: Path,
+) -> DiskBoots | None:
+    """For a plan that boots from its disks, else None. QEMU's errors go below `directory`."""
+    if not plan.profile.boots or accelerator is None:
+        return None
+    system, boot = system_to_boot(around.host, around.cache, buses, plan.guest.kernel)
+    names = (f"vdisklab-{around.ledger.run_id}-boot{number}" for number in itertools.count(1))
+
+    def start(disk: Disk, watch: Callable[[Channel], None]) -> AbstractContextManager[Machine]:
+        bus = disk.attachment.bus
+        qemu = plan.qemu(disk.attachment.qemu)
+        config = GuestConfig(
+            binary_of(qemu),
+            next(names),
+            bus.machine,
+            accelerator,
+            plan.guest,
+            boot_from(boot, system, disk.serial),
+            bus is Bus.USB,
+            (disk,),  # there from the start on every bus
+            version=None if qemu is None else qemu.version,
+        )
+        return start_machine(config, around.ledger, directory, watch=watch)
+
+    return DiskBoots(partial(write_disk, around.host, system), start)
+
+
+def boot_from(boot: BootFiles, system: DiskSystem, serial: str) -> BootFiles:
+    """Kernel and RAM file system for a boot from the disk with that serial number."""
+    return BootFiles(boot.kernel, system.initrd, None, f"{boot.append} vdisklab.root={serial}")
+
+
+def system_to_boot(
+    host: Host, cache: Path, buses: frozenset[Bus], kernel_asked: str | None
+) -> tuple[DiskSystem, BootFiles]:
+    """The system for disks that guests boot from, and what starts it; made if not cached."""
+    kernel = find_kernel(host, cache, buses, wanted=kernel_asked)
+    image = build_guest_image(host, cache, kernel)
+    return disk_system(host, cache, kernel, image), files_of(image)
