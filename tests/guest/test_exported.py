@@ -1,4 +1,4 @@
-"""Exported configurations are run: by a real libvirtd, and by QEMU itself."""
+"""Configuration configurations are run: by a real libvirtd, and by QEMU itself."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import pytest
 
 from vdisklab.audit.configured_disk import disk_path
 from vdisklab.audit.domain import read_domain
-from vdisklab.export.form import Wish
+from vdisklab.export.configuration import ExportRequest
+from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.export.qemu import arguments
-from vdisklab.export.registry import EXPORTERS, Form
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
 
@@ -61,11 +61,11 @@ def images(tmp_path: Path) -> Mapping[str, Path]:
     return found
 
 
-def wish_for(text: str, images: Mapping[str, Path], number: int) -> Wish:
+def wish_for(text: str, images: Mapping[str, Path], number: int) -> ExportRequest:
     path = parse_path(text)
     assert path.image is not None
     source = str(images[path.image.format.value])
-    return Wish(path, source, f"vdisklab-test-{number}", 16 << 20, "qemu")
+    return ExportRequest(path, source, f"vdisklab-test-{number}", 16 << 20, "qemu")
 
 
 def lacking_libvirt() -> list[str]:
@@ -82,7 +82,7 @@ def test_libvirt_takes_every_setting_over(images: Mapping[str, Path], tmp_path: 
     files = []
     for number, wish in enumerate(wishes):
         files.append(tmp_path / f"{number}.xml")
-        files[-1].write_text(EXPORTERS[Form.LIBVIRT](wish).text)
+        files[-1].write_text(EXPORTERS[Platform.LIBVIRT](wish).text)
         validated = subprocess.run(
             ("virt-xml-validate", str(files[-1]), "domain"),
             capture_output=True, text=True, timeout=60, check=False,
@@ -111,11 +111,11 @@ FOREIGN = """<domain type='qemu'><name>foreign</name><memory unit='MiB'>64</memo
 
 @needs_libvirt
 def test_a_libvirts_guests_are_audited(images: Mapping[str, Path], tmp_path: Path) -> None:
-    """Exported, defined, listed by a real libvirtd, and read back as the same paths."""
+    """Configuration, defined, listed by a real libvirtd, and read back as the same paths."""
     wishes = [wish_for(text, images, number) for number, text in enumerate(PATHS)]
     files = [tmp_path / f"{number}.xml" for number in range(len(wishes) + 1)]
     for file, wish in zip(files, wishes, strict=False):
-        file.write_text(EXPORTERS[Form.LIBVIRT](wish).text)
+        file.write_text(EXPORTERS[Platform.LIBVIRT](wish).text)
     files[-1].write_text(FOREIGN.format(image=images["qcow2"]))
     argv = (*UNSHARE, sys.executable, str(SESSION), "--audit", *map(str, files))
     done = subprocess.run(
@@ -138,7 +138,7 @@ def test_a_libvirts_guests_are_audited(images: Mapping[str, Path], tmp_path: Pat
     assert {"flushes-dropped", "slow-bus", "no-discard"} <= set(kinds)
 
 
-def assert_effective(wish: Wish, seen: Mapping[str, Any]) -> None:
+def assert_effective(wish: ExportRequest, seen: Mapping[str, Any]) -> None:
     """The cache mode as QEMU has it in effect is the one that the path asks for."""
     path = wish.path
     nodes = [node for node in seen["nodes"] if node.get("file") == wish.source]
@@ -181,7 +181,7 @@ def test_qemu_starts_with_the_arguments(text: str, images: Mapping[str, Path]) -
 def test_the_printed_command_is_these_arguments(images: Mapping[str, Path]) -> None:
     for text in PATHS:
         wish = wish_for(text, images, 0)
-        lines = EXPORTERS[Form.QEMU](wish).text.splitlines()
+        lines = EXPORTERS[Platform.QEMU](wish).text.splitlines()
         command = "\n".join(line for line in lines if not line.startswith("#"))
         words = shlex.split(command.replace("\\\n", ""))  # shlex does not join lines, shells do
         expected = arguments(wish, str(wish.source))

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from vdisklab.cli.main import build_app
-from vdisklab.export.registry import Form
+from vdisklab.export.platforms import Platform
 from vdisklab.path.braces import expand
 from vdisklab.path.disk_path import parse_path
 
@@ -60,5 +60,5 @@ def test_paths_in_the_examples_can_be_read() -> None:
 
 def test_every_export_is_documented() -> None:
     text = (ROOT / "docs" / "report.md").read_text()
-    for form in Form:
+    for form in Platform:
         assert f"| `{form}` |" in text

@@ -1,11 +1,16 @@
-"""Arguments of QEMU: the very ones that were measured with."""
+"""QEMU's own arguments, as vdisklab measures with them."""
 
 from __future__ import annotations
 
 import shlex
 
-from vdisklab.export.form import Exported, Wish, check
-from vdisklab.export.preparation import commented, preparation
+from vdisklab.export.configuration import (
+    Configuration,
+    ExportRequest,
+    commented,
+    preparation,
+    require_configurable,
+)
 from vdisklab.guest.qemu.block_nodes import Disk, cold_arguments
 from vdisklab.path.segments import Bus
 
@@ -13,27 +18,33 @@ SERIAL = "disk0"
 DIRECTORY = "/var/lib/libvirt/images"
 
 
-def disk_of(wish: Wish, place: str) -> Disk:
-    """The disk as the guest's room describes it."""
+def disk_of(request: ExportRequest, place: str) -> Disk:
+    """The disk as `guest.qemu` describes it."""
     return Disk(
-        SERIAL, wish.size, place, wish.is_block, wish.driver, wish.path.cache, wish.path.attachment
+        SERIAL,
+        request.size,
+        place,
+        request.is_block,
+        request.driver,
+        request.path.cache,
+        request.path.attachment,
     )
 
 
-def arguments(wish: Wish, place: str) -> tuple[str, ...]:
-    """The disk's own arguments, with the controller that a USB disk needs."""
-    controller = ("-device", "qemu-xhci,id=xhci") if wish.path.attachment.bus is Bus.USB else ()
-    return (*controller, *cold_arguments(disk_of(wish, place)))
+def arguments(request: ExportRequest, place: str) -> tuple[str, ...]:
+    """The disk's arguments, with the controller that a USB disk needs."""
+    controller = ("-device", "qemu-xhci,id=xhci") if request.path.attachment.bus is Bus.USB else ()
+    return (*controller, *cold_arguments(disk_of(request, place)))
 
 
-def export(wish: Wish) -> Exported:
-    """A command line that can be pasted; more of your own arguments may follow it."""
-    check(wish.path)
-    place = wish.place(DIRECTORY)
-    accelerator = "kvm" if wish.domain_type == "kvm" else "tcg"
-    first = ("qemu-system-x86_64", "-machine", wish.path.attachment.bus.machine,
+def export(request: ExportRequest) -> Configuration:
+    """A command line to paste; more arguments may follow it."""
+    require_configurable(request.path)
+    place = request.place(DIRECTORY)
+    accelerator = "kvm" if request.domain_type == "kvm" else "tcg"
+    first = ("qemu-system-x86_64", "-machine", request.path.attachment.bus.machine,
              "-accel", accelerator, "-m", "1024", "-smp", "2")  # fmt: skip
-    rest = arguments(wish, place)
+    rest = arguments(request, place)
     pairs = [shlex.join(rest[at : at + 2]) for at in range(0, len(rest), 2)]
     command = " \\\n  ".join([shlex.join(first), *pairs])
-    return Exported(f"{commented(preparation(wish, place), ())}{command}\n")
+    return Configuration(f"{commented(preparation(request, place))}{command}\n")

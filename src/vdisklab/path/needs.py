@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vdisklab.errors import PlanError
-from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, parse_path
+from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options, parse_path
 from vdisklab.path.durability import Keeping, Verdicts, durability
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
@@ -205,7 +205,10 @@ def _variations(path: DiskPath, needs: Sequence[Need]) -> Iterator[DiskPath]:
     images = [path.image, None, *(Image(form) for form in _formats(named.get(NeedKind.FORMAT)))]
     modes = [path.cache, *_CACHE_PREFERENCE]
     buses = [path.attachment.bus, Bus(named.get(NeedKind.BUS, Bus.VIRTIO))]
-    for stack, image, mode, bus, extra in itertools.product(layers, images, modes, buses, _EXTRAS):
+    extras: list[Options] = [(), _NO_WRITE_CACHE]
+    if NeedKind.DISCARD in named:
+        extras += [(*extra, *_DISCARDING) for extra in extras]
+    for stack, image, mode, bus, extra in itertools.product(layers, images, modes, buses, extras):
         options = dict(path.attachment.options if bus is path.attachment.bus else ()) | dict(extra)
         yield DiskPath(stack, image, mode, Attachment(bus, tuple(options.items())))
 
@@ -214,11 +217,8 @@ _CACHE_PREFERENCE = (
     CacheMode.NONE, CacheMode.DIRECTSYNC, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH,
     CacheMode.DEFAULT, CacheMode.UNSAFE,
 )  # fmt: skip
-_EXTRAS = tuple(
-    discard + write_cache
-    for write_cache in ((), (("write_cache", "off"),))
-    for discard in ((), (("discard", "unmap"),))
-)
+_NO_WRITE_CACHE: Options = (("write_cache", "off"),)
+_DISCARDING: Options = (("discard", "unmap"),)
 
 
 def _stacks(wanted: str | None) -> tuple[tuple[Layer, ...], ...]:

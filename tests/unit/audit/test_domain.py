@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.export.made import configurable_paths
+from tests.unit.path.made import configurable_paths
 from vdisklab.audit.configured_disk import (
     ConfiguredDisk,
     DiskContext,
@@ -18,21 +18,23 @@ from vdisklab.audit.configured_disk import (
 )
 from vdisklab.audit.domain import disks_of_arguments, read_domain
 from vdisklab.errors import PlanError
-from vdisklab.export.form import Wish
+from vdisklab.export.configuration import ExportRequest
+from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.export.qemu import arguments
-from vdisklab.export.registry import EXPORTERS, Form
 from vdisklab.path.disk_path import DiskPath, parse_path
 
 SOURCES = st.sampled_from(["/srv/disk.img", "/srv/a b/<&>\"'--.img", "/srv/ä,b=c.img"])
 
 
 def domain_of(text: str, source: str = "/srv/x.img") -> str:
-    return EXPORTERS[Form.LIBVIRT](Wish(parse_path(text), source)).text
+    return EXPORTERS[Platform.LIBVIRT](ExportRequest(parse_path(text), source)).text
 
 
 @given(configurable_paths, SOURCES)
 def test_an_export_is_audited_to_its_own_path(path: DiskPath, source: str) -> None:
-    (disk,) = read_domain(EXPORTERS[Form.LIBVIRT](Wish(path, source)).text, "domain.xml")
+    (disk,) = read_domain(
+        EXPORTERS[Platform.LIBVIRT](ExportRequest(path, source)).text, "domain.xml"
+    )
     assert disk_path(disk) == path
     assert disk.source == source
     assert disk.stale_note is None
@@ -40,7 +42,7 @@ def test_an_export_is_audited_to_its_own_path(path: DiskPath, source: str) -> No
 
 @given(configurable_paths)
 def test_without_the_note_all_but_layers_and_image_options_is_read(path: DiskPath) -> None:
-    text = EXPORTERS[Form.LIBVIRT](Wish(path, "/srv/x.img")).text
+    text = EXPORTERS[Platform.LIBVIRT](ExportRequest(path, "/srv/x.img")).text
     (disk,) = read_domain(text.replace("urn:vdisklab:disk-path:1", "urn:other"), "domain.xml")
     assert disk.noted is None
     layers, image = path.layers, path.image
@@ -52,7 +54,7 @@ def test_without_the_note_all_but_layers_and_image_options_is_read(path: DiskPat
 
 @given(configurable_paths)
 def test_qemus_arguments_are_read(path: DiskPath) -> None:
-    ((target, source, found),) = disks_of_arguments(arguments(Wish(path), "/srv/x.img"))
+    ((target, source, found),) = disks_of_arguments(arguments(ExportRequest(path), "/srv/x.img"))
     disk = ConfiguredDisk("d", target, source, found, path)
     assert disk_path(disk) == path
 

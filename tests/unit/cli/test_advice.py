@@ -17,8 +17,8 @@ from tests.unit.analysis.made import CAMPAIGN, START, _run, campaign_runs
 from tests.unit.cli.fake_store import FakeStore, install
 from vdisklab.cli.main import main
 from vdisklab.errors import HostError, PlanError
-from vdisklab.export.form import Wish
-from vdisklab.export.registry import EXPORTERS, Form
+from vdisklab.export.configuration import ExportRequest
+from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Cuts, Keeping, PathVerdict, durability
 from vdisklab.path.needs import meets, parse_need
@@ -208,7 +208,9 @@ def test_what_drops_flushes_is_known_without_a_test(text: str) -> None:
 
 def exported(tmp_path: Path, text: str) -> str:
     file = tmp_path / f"{text.replace('/', '_')}.xml"
-    file.write_text(EXPORTERS[Form.LIBVIRT](Wish(parse_path(text), "/srv/none.img", "web")).text)
+    file.write_text(
+        EXPORTERS[Platform.LIBVIRT](ExportRequest(parse_path(text), "/srv/none.img", "web")).text
+    )
     return str(file)
 
 

@@ -13,8 +13,8 @@ from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.results.test_power_cuts import LOST
 from vdisklab.cli.main import main
 from vdisklab.errors import PlanError
-from vdisklab.export.form import Wish
-from vdisklab.export.registry import EXPORTERS, Form
+from vdisklab.export.configuration import ExportRequest
+from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.path.disk_path import parse_path
 from vdisklab.results.store import open_store
 
@@ -27,8 +27,8 @@ def domains(tmp_path: Path) -> list[str]:
     files: list[str] = []
     for text in ("ext4/qcow2/none", "raw/unsafe"):
         file = tmp_path / f"{len(files)}.xml"
-        wish = Wish(parse_path(text), "/nonexistent/a.img", "web")
-        file.write_text(EXPORTERS[Form.LIBVIRT](wish).text)
+        wish = ExportRequest(parse_path(text), "/nonexistent/a.img", "web")
+        file.write_text(EXPORTERS[Platform.LIBVIRT](wish).text)
         files.append(str(file))
     (tmp_path / "far.xml").write_text(NETWORK)
     return [*files, str(tmp_path / "far.xml"), "--db", str(tmp_path / "results.sqlite")]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.export.made import configurable_paths
+from tests.unit.path.made import configurable_paths
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import Cuts, PathVerdict, durability

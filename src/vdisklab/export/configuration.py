@@ -1,0 +1,169 @@
+"""What every exporter is given and returns, and the parts of a configuration that several share."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.errors import PlanError
+from vdisklab.path.backing import WORK_DIRECTORY
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.rules import impossible
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat, WriteCache
+from vdisklab.storage.image import create_command
+from vdisklab.units import GIB
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """A disk path to configure, the file or device that holds the disk, and the guest's name.
+
+    `source` None takes a place that suits the platform. `size` (bytes) is that of an image that
+    has to be created. `domain_type` is libvirt's: `kvm`, or `qemu` for emulation.
+    """
+
+    path: DiskPath
+    source: str | None = None
+    name: str = "guest"
+    size: int = 10 * GIB
+    domain_type: str = "kvm"
+
+    @property
+    def is_block(self) -> bool:
+        """True when the guest gets a block device, with or without a format in it."""
+        return WORK_DIRECTORY.is_block(self.path.layers)
+
+    @property
+    def driver(self) -> str:
+        """QEMU's name of the image format."""
+        return "raw" if self.path.image is None else self.path.image.format.value
+
+    def place(self, directory: str) -> str:
+        """The source, or a default: a file in the directory, or a block device in /dev."""
+        if self.source is not None:
+            return self.source
+        return f"/dev/vg/{self.name}" if self.is_block else f"{directory}/{self.name}.{self.driver}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One option that a platform cannot express, and what the guest gets instead."""
+
+    option: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.option} cannot be expressed here: {self.instead}"
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The text of a configuration; its comments name the gaps too."""
+
+    text: str
+    gaps: tuple[Gap, ...] = ()
+
+
+Exporter = Callable[[ExportRequest], Configuration]
+"""Raises PlanError when the platform has nothing that comes near."""
+
+
+class NotExpressibleError(PlanError):
+    """A cache mode, bus or format that a platform lacks: anything else would be another path."""
+
+    def __init__(self, platform: str, what: str, instead: str) -> None:
+        super().__init__(f"{platform} has no {what}", hint=instead)
+
+
+def require_configurable(path: DiskPath) -> None:
+    """Raises PlanError for a path that is not a guest's disk or cannot exist."""
+    if path.on_host:
+        raise PlanError(
+            f"{path} has no guest, so there is nothing to configure",
+            hint="name a path that gives a disk to a guest, such as ext4/qcow2/none",
+        )
+    if not path.has_storage:
+        raise PlanError(
+            f"{path} stores nothing: it is a ceiling to measure against",
+            hint="name a path with a real image, such as raw/none",
+        )
+    reason = impossible(path)
+    if reason is not None:
+        raise PlanError(f"{path}: {reason.reason}", hint=reason.instead)
+
+
+def require_supported(
+    platform: str,
+    path: DiskPath,
+    *,
+    caches: Collection[CacheMode] = tuple(CacheMode),
+    buses: Collection[Bus] = tuple(Bus),
+    formats: Collection[ImageFormat] = tuple(ImageFormat),
+) -> None:
+    """Raises NotExpressibleError for a cache mode, bus or format that the platform lacks."""
+    if path.cache.spelled_out not in caches:
+        raise NotExpressibleError(
+            platform, f"cache mode {path.cache}", f"it has {', '.join(caches)}"
+        )
+    if path.attachment.bus not in buses:
+        raise NotExpressibleError(
+            platform,
+            f"bus {path.attachment.bus}",
+            f"it has {', '.join(buses)}; or use --to qemu",
+        )
+    if path.image is not None and path.image.format not in formats:
+        names = ", ".join(formats)
+        instead = f"it has {names}" if len(formats) > 1 else f"it opens every file as {names}"
+        raise NotExpressibleError(platform, f"format {path.image.format}", instead)
+
+
+def cache_gaps(path: DiskPath) -> Iterator[Gap]:
+    """The gaps of platforms that have defaults of their own and no `write-cache` property."""
+    if path.cache is CacheMode.DEFAULT:
+        yield Gap("cache mode default", "written as writeback, which QEMU uses by default")
+    if path.attachment.write_cache is not WriteCache.MODE:
+        yield Gap(f"write_cache={path.attachment.write_cache}", "the disk follows its cache mode")
+
+
+def preparation(request: ExportRequest, place: str) -> Iterator[str]:
+    """Comment lines: the path, the host layers below, and how the image is created."""
+    path = request.path
+    yield f"vdisklab {path}"
+    if path.layers:
+        kind = "the block device" if request.is_block else "the file system"
+        yield f"{place} is on {kind} {path.stack}"
+    if path.image is not None:
+        yield shlex.join(create_command(path.image, Path(place), request.size)).replace(" -q ", " ")
+
+
+def commented(lines: Iterable[str], gaps: Iterable[Gap] = ()) -> str:
+    """Lines and gaps as comments that begin with `#`."""
+    texts = [*lines, *map(str, gaps)]
+    return "".join(f"# {' '.join(text.split())}\n" for text in texts)
+
+
+Node = Mapping[str, "Node"] | Sequence["Node"] | str | int | bool
+
+
+def to_yaml(node: Node) -> str:
+    """Block-style YAML; every text is quoted as in JSON, which is valid YAML."""
+    return "".join(f"{line}\n" for line in _yaml_lines(node))
+
+
+def _yaml_lines(node: Node) -> Iterator[str]:
+    if isinstance(node, str | bool | int):
+        yield json.dumps(node)
+    elif isinstance(node, Mapping):
+        for key, value in node.items():
+            if isinstance(value, str | bool | int):
+                yield f"{key}: {json.dumps(value)}"
+            else:
+                yield f"{key}:"
+                yield from (f"  {line}" for line in _yaml_lines(value))
+    else:
+        for item in node:
+            for number, line in enumerate(_yaml_lines(item)):
+                yield f"{'  ' if number else '- '}{line}"

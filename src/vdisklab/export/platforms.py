@@ -1,0 +1,76 @@
+"""The platforms that a disk path can be exported to: one file and one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+
+from vdisklab.errors import PlanError
+from vdisklab.export import incus, kubevirt, libvirt, proxmox, qemu
+from vdisklab.export.configuration import Configuration, Exporter, ExportRequest, Gap
+from vdisklab.plan.guest import without_qemu
+
+DOMAIN_TYPES = ("kvm", "qemu")
+
+
+class Platform(StrEnum):
+    """What runs the guest."""
+
+    LIBVIRT = "libvirt"
+    QEMU = "qemu"
+    PROXMOX = "proxmox"
+    KUBEVIRT = "kubevirt"
+    INCUS = "incus"
+
+
+EXPORTERS: Mapping[Platform, Exporter] = {
+    Platform.LIBVIRT: libvirt.export,
+    Platform.QEMU: qemu.export,
+    Platform.PROXMOX: proxmox.export,
+    Platform.KUBEVIRT: kubevirt.export,
+    Platform.INCUS: incus.export,
+}
+
+
+def configure(request: ExportRequest, platform: Platform) -> Configuration:
+    """The configuration of a disk as a user asks for it.
+
+    The QEMU that a path names is a gap: no guest's configuration decides it. Raises PlanError for
+    texts and sizes that the platform would refuse, and for a path that it cannot express.
+    """
+    _require_plain_texts(request)
+    _require_disk(request, platform)
+    qemu_name = request.path.attachment.qemu
+    if qemu_name is None:
+        return EXPORTERS[platform](request)
+    made = EXPORTERS[platform](replace(request, path=without_qemu(request.path)))
+    gap = Gap(f"qemu={qemu_name}", "the guest runs under the QEMU that is installed")
+    return replace(made, gaps=(gap, *made.gaps))
+
+
+def _require_plain_texts(request: ExportRequest) -> None:
+    """Refuses control characters, which XML and line-based files cannot hold."""
+    for text in (request.source or "", request.name):
+        if not text.isprintable():
+            raise PlanError(
+                f"{text!r} holds control characters, which a configuration cannot hold",
+                hint="rename it",
+            )
+    if not request.name:
+        raise PlanError("the guest needs a name", hint="--name web1")
+
+
+def _require_disk(request: ExportRequest, platform: Platform) -> None:
+    source = request.source
+    if source == "" or (platform is Platform.LIBVIRT and not (source or "/").startswith("/")):
+        raise PlanError(
+            f"{source!r} is not a source of a disk",
+            hint="give the whole path: --source /srv/images/web1.qcow2",
+        )
+    if request.size <= 0:
+        raise PlanError("a disk of size 0 holds nothing", hint="--size 10G")
+    if "/" in request.name:
+        raise PlanError(f"{request.name!r} cannot be the name of a guest", hint="--name web1")
+    if request.domain_type not in DOMAIN_TYPES:
+        raise PlanError(f"unknown domain type {request.domain_type!r}", hint="write kvm or qemu")

@@ -1,0 +1,67 @@
+"""Exports a disk path: its configuration, and what a power cut leaves of the guest's data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.export.configuration import Configuration, ExportRequest, require_configurable
+from vdisklab.export.platforms import Platform, configure
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import Durability, Verdicts, durability
+from vdisklab.path.needs import Need, nearest, unmet
+from vdisklab.plan.guest import without_qemu
+from vdisklab.services.answers import open_results, stored_verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class ExportAnswer:
+    """The configuration of `path`, which names no QEMU, and whether it keeps flushed data."""
+
+    path: DiskPath
+    configuration: Configuration
+    durability: Durability
+
+
+def answer_export(
+    request: ExportRequest, platform: Platform, needs: tuple[Need, ...], db: str | None
+) -> ExportAnswer:
+    """The configuration, if the path meets all needs. Raises PlanError with a path that does.
+
+    Stored power cuts of this machine count if a need goes by them; else rules alone.
+    """
+    path = without_qemu(request.path)
+    verdicts = _verdicts_here(db) if any(need.goes_by_power_cuts for need in needs) else {}
+    require_configurable(path)
+    _require_needs(path, needs, verdicts)
+    return ExportAnswer(path, configure(request, platform), durability(path, verdicts))
+
+
+def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: Verdicts) -> None:
+    lacks = unmet(path, needs, verdicts)
+    if not lacks:
+        return
+    need, reason = next(iter(lacks.items()))
+    instead = nearest(path, needs, verdicts)
+    raise PlanError(
+        f"{path} does not meet --need {need}: {reason}",
+        hint="these needs exclude one another: leave one out"
+        if instead is None
+        else f"the nearest path that meets all needs: {instead}",
+    )
+
+
+def _verdicts_here(db: str | None) -> Verdicts:
+    """The verdicts stored for this machine; none where there is no database.
+
+    Raises DatabaseError if the caller named one that cannot be read.
+    """
+    try:
+        with open_results(db) as results:
+            return stored_verdicts(results, collect_facts(LocalHost()))
+    except DatabaseError:
+        if db is not None:
+            raise
+        return {}

@@ -1,0 +1,88 @@
+"""`vdisklab export` at the edge: text and notes apart, needs, and sentences for bad input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.results.test_power_cuts import LOST
+from vdisklab.cli.main import main
+from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.results.store import open_store
+
+
+def test_the_verb_prints_text_and_tells_gaps_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "raw/none", "--to", "incus", "--source", "/srv/x.img"]) == 0
+    out, err = capsys.readouterr()
+    assert "io.cache" in out
+    assert "note: aio=threads cannot be expressed here" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["export", "raw/none", "--source", "/srv/a\nb"],
+        ["export", "raw/none", "--name", ""],
+        ["export", "raw/none", "--type", "xen"],
+        ["export", "raw/none", "--to", "vmware"],
+    ],
+)
+def test_bad_input_ends_in_a_sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == PlanError.exit_code
+    assert "error: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("path", "need", "reason", "instead"),
+    [
+        ("raw/unsafe", "durable", "cache mode unsafe throws flushes away", "raw/none"),
+        ("raw/none/nvme", "durable", "answers the guest's FUA writes", "raw/none"),
+        ("ext4/raw/none", "snapshots", "neither its format", "ext4/qcow2/none"),
+        ("raw/none", "discard", "discard=ignore", "raw/none/virtio:discard=unmap"),
+        ("raw", "cache=none", "its cache mode is default", "raw/none"),
+    ],
+)
+def test_a_path_that_does_not_meet_a_need_is_refused_with_one_that_does(
+    path: str, need: str, reason: str, instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", path, "--need", need]) == PlanError.exit_code
+    out, err = capsys.readouterr()
+    assert not out
+    assert f"does not meet --need {need}" in err
+    assert reason in err
+    assert f"hint: the nearest path that meets all needs: {instead}\n" in err
+
+
+def test_a_path_that_meets_its_needs_is_exported(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--need", "durable", "--need", "layer=ext4", "--need", "bus=virtio"]
+    assert main(["export", "ext4/raw/none", "--to", "incus", *words]) == 0
+    assert "io.cache" in capsys.readouterr().out
+
+
+def test_power_cuts_of_this_machine_decide(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = str(tmp_path / "results.sqlite")
+    lost = replace(LOST, path="ext4/raw/none", host=collect_facts(LocalHost()))
+    with open_store(database) as store:
+        store.add_power_cut(lost)
+    words = ["export", "ext4/raw/none", "--to", "qemu", "--db", database]
+    assert main([*words, "--need", "durable"]) == PlanError.exit_code
+    err = capsys.readouterr().err
+    assert "it lost promised data in 9 of 681 power cuts" in err
+    assert "hint: the nearest path that meets all needs: ext4/raw/directsync\n" in err
+    assert main(words) == 0
+
+
+def test_only_needs_of_durability_read_the_database(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = str(tmp_path / "missing.sqlite")
+    words = ["export", "raw/none", "--db", missing]
+    assert main([*words, "--need", "durable"]) == DatabaseError.exit_code
+    assert "error: " in capsys.readouterr().err
+    assert main(words) == 0
