@@ -456,23 +456,3 @@ def test_no_command_is_advised_that_cannot_measure(
     out = " ".join(capsys.readouterr().out.split())
     assert "not measured here, and cannot be." in out
     assert "`vdisklab run none --on DEVICE`" in out
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--source", "relative.img"], "'relative.img' is no source of a disk"),
-        (["--source", ""], "'' is no source of a disk"),
-        (["--size", "0"], "holds nothing"),
-        (["--name", "a/b"], "'a/b' cannot be the name of a guest"),
-    ],
-)
-def test_what_the_target_would_refuse_is_refused_here(
-    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["export", "qcow2/none", "--to", "libvirt", *given]) != 0
-    assert said in capsys.readouterr().err
-
-
-def test_a_relative_source_is_fine_for_qemu(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "qcow2/none", "--to", "qemu", "--source", "relative.img"]) == 0

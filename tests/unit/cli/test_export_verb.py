@@ -86,3 +86,23 @@ def test_only_needs_of_durability_read_the_database(
     assert main([*words, "--need", "durable"]) == DatabaseError.exit_code
     assert "error: " in capsys.readouterr().err
     assert main(words) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--source", "relative.img"], "'relative.img' is not a source of a disk"),
+        (["--source", ""], "'' is not a source of a disk"),
+        (["--size", "0"], "holds nothing"),
+        (["--name", "a/b"], "'a/b' cannot be the name of a guest"),
+    ],
+)
+def test_what_the_target_would_refuse_is_refused_here(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "qcow2/none", "--to", "libvirt", *words]) != 0
+    assert message in capsys.readouterr().err
+
+
+def test_a_relative_source_is_fine_for_qemu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "qcow2/none", "--to", "qemu", "--source", "relative.img"]) == 0
