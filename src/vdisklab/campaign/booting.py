@@ -18,7 +18,7 @@ from vdisklab.campaign.watches import DiskWatch
 from vdisklab.errors import HostError
 from vdisklab.guest.qemu.block_nodes import Disk, spell_arguments
 from vdisklab.guest.qemu.qmp import Channel
-from vdisklab.guest.qemu.read_back import QemuProcess, check_state, read_process
+from vdisklab.guest.qemu.read_back import QemuTraces, check_state, read_process
 from vdisklab.path.cell import Cell
 from vdisklab.path.segments import Aio
 from vdisklab.plan.profile import MeasurementPlan
@@ -117,6 +117,6 @@ class _BootWatch:
         return TimeSeries((), (), None) if self._watch is None else self._watch.end()
 
 
-def _before_any_disk(context: CampaignContext, disk: Disk) -> QemuProcess | None:
+def _before_any_disk(context: CampaignContext, disk: Disk) -> QemuTraces | None:
     """Needed only to tell io_uring from polling, as for all disks that cannot be plugged."""
     return context.guests.before_any_disk(disk) if disk.attachment.aio is Aio.IO_URING else None

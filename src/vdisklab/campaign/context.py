@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from vdisklab.campaign.estimate import memory_needed, planned_script, room_needed
-from vdisklab.campaign.guests import BootFromDisk, disk_boots, own_boot
+from vdisklab.campaign.guests import BootFromDisk, disk_boots, user_boot
 from vdisklab.campaign.host_stacks import HostStacks, open_host_stacks
 from vdisklab.guest.factory import GuestContext, prepare_guests
 from vdisklab.guest.guest_filesystem import make_commands
@@ -95,8 +95,8 @@ def campaign_guests(
     buses = guest_buses(plan)
     if not buses:
         return None, _no_guest
-    own = plan.guest.own
-    own_boots = None if own is None else partial(own_boot, site, own)
+    own = plan.guest.user
+    user_boots = None if own is None else partial(user_boot, site, own)
     return prepare_guests(
         around,
         plan.guest,
@@ -104,7 +104,7 @@ def campaign_guests(
         site.directory,
         carried=carried,
         qemus=qemus_of(plan),
-        own_boots=own_boots,
+        user_boots=user_boots,
     )
 
 

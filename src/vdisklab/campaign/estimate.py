@@ -69,7 +69,7 @@ def planned_script(plan: CampaignPlan, measurement: MeasurementPlan) -> Script:
 
 def boot_seconds(plan: CampaignPlan) -> float:
     """Seconds until a guest answers; of a user's own only the order is known."""
-    return _PER_BOOT if plan.guest.own is None else _PER_OWN_BOOT
+    return _PER_BOOT if plan.guest.user is None else _PER_OWN_BOOT
 
 
 def campaign_seconds(plan: CampaignPlan, slots: tuple[Slot, ...]) -> float:

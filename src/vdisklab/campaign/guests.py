@@ -17,11 +17,11 @@ from vdisklab.guest.image.guest_image import build_guest_image
 from vdisklab.guest.image.kernel import find_kernel
 from vdisklab.guest.machine import Machine, start_machine
 from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.qemu.command_line import BootFiles, FirmwareFiles, GuestConfig, OwnBoot
+from vdisklab.guest.qemu.command_line import BootFiles, FirmwareFiles, GuestConfig, UserBoot
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.guest.system.user_image import (
     find_firmware,
-    look_at,
+    inspect_image,
     overlay_command,
     require_unchanged,
 )
@@ -45,7 +45,7 @@ def requested_guest(host: Host, request: Request) -> UserGuest | None:
     """
     if request.guest_image is None:
         return None
-    usual = look_at(host, request.guest_image)
+    usual = inspect_image(host, request.guest_image)
     firmware = request.guest_firmware or usual.firmware
     if firmware is Firmware.UEFI:
         find_firmware()
@@ -61,7 +61,7 @@ def requested_guest(host: Host, request: Request) -> UserGuest | None:
 
 
 @contextmanager
-def own_boot(site: Site, own: UserGuest, name: str) -> Iterator[OwnBoot]:
+def user_boot(site: Site, own: UserGuest, name: str) -> Iterator[UserBoot]:
     """What one guest boots: a new overlay, and with UEFI a copy of its variables.
 
     Both are noted before they exist and removed at the end. Raises HostError when the image was
@@ -85,13 +85,13 @@ def own_boot(site: Site, own: UserGuest, name: str) -> Iterator[OwnBoot]:
     require_unchanged(own)
 
 
-def planned_boot(own: UserGuest, directory: Path, name: str) -> OwnBoot:
+def planned_boot(own: UserGuest, directory: Path, name: str) -> UserBoot:
     """The same, before anything is made."""
     firmware = None
     if own.firmware is Firmware.UEFI:
         firmware = FirmwareFiles(find_firmware()[0], directory / f"{name}.variables.fd")
     overlay = directory / f"{name}.system.qcow2"
-    return OwnBoot(overlay, own.bus, firmware, own.boot_seconds, own.diskspd)
+    return UserBoot(overlay, own.bus, firmware, own.boot_seconds, own.diskspd)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from vdisklab.guest.factory import binary_of
 from vdisklab.guest.guest_filesystem import MOUNT_POINT, make_commands
 from vdisklab.guest.hotplug import port_for
 from vdisklab.guest.qemu.block_nodes import attach_commands, spell_arguments, spell_commands
-from vdisklab.guest.qemu.command_line import BootFiles, Channels, GuestConfig, OwnBoot, build_argv
+from vdisklab.guest.qemu.command_line import BootFiles, Channels, GuestConfig, UserBoot, build_argv
 from vdisklab.guest.system.user_image import overlay_command
 from vdisklab.host.command import Host, RecordingHost
 from vdisklab.host.ledger import Ledger
@@ -55,7 +55,7 @@ def preview_cell(
     """
     host_commands, image = _host_side(plan, cell, real)
     directory = site_directory(plan.directory, RUN)
-    own = plan.guest.own
+    own = plan.guest.user
     system = SystemBus.VIRTIO if own is None else own.bus
     device = str(image.path) if cell.path.on_host and image else _guest_device(cell.path, system)
     memory = plan.guest.memory_bytes
@@ -71,7 +71,7 @@ def preview_cell(
     if cell.path.on_host:
         return CellCommands(host_commands, None, (), measurements)
     guest = (boot or _NOTHING) if own is None else planned_boot(own, directory, "system-RUN")
-    if isinstance(guest, OwnBoot) and own is not None:
+    if isinstance(guest, UserBoot) and own is not None:
         host_commands = (*host_commands, shlex.join(overlay_command(own, guest.overlay)))
     disk = disk_for(cell.path, image, plan.size_bytes, "vdlRUN")
     bus = cell.path.attachment.bus

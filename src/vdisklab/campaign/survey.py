@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, VdisklabError
 from vdisklab.guest.factory import QEMU
-from vdisklab.guest.qemu.probe import probe_emulator
+from vdisklab.guest.qemu.probe import probe_qemu
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.mounts import lies_in_memory
@@ -99,7 +99,7 @@ def find_qemus(
     qemus: list[Qemu] = []
     able: dict[str, QemuCapabilities] = {}
     for each in asked:
-        found = probe_emulator(host, each.binary, devices)
+        found = probe_qemu(host, each.binary, devices)
         binary = host.which(str(each.binary)) or each.binary
         qemu = Qemu(each.name or found.number, binary.absolute(), found.version)
         qemus.append(qemu)

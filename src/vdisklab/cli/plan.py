@@ -133,7 +133,7 @@ def _commands_json(commands: CellCommands | None) -> Json | None:
 def _commands(host: LocalHost, planned: CampaignPlan) -> dict[Cell, CellCommands]:
     buses = guest_buses(planned)
     boot = None
-    if buses and planned.guest.own is None:
+    if buses and planned.guest.user is None:
         cache = cache_directory()
         kernel = planned.guest.kernel
         if planned.profile.boots:

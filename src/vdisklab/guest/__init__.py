@@ -1,1 +1,1 @@
-"""The virtual machine: its image, its life, its disks, its agent."""
+"""Guests: their image, QEMU process, disks and agent, and the pool that keeps them."""

@@ -1,4 +1,4 @@
-"""What happens inside the guest, through the QEMU guest agent."""
+"""Runs programs and reads and writes files inside a guest, through the QEMU guest agent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHUNK = 256 << 10
 _ANSWER_SECONDS = 30.0
 
 # The agent zeroes a buffer of this size for each answer (guest_file_read_unsafe in
-# qga/commands-posix.c); with 8 MiB an emulated guest took 68 ms for 50 bytes, so 10 ms.
+# qga/commands-posix.c): with 8 MiB an emulated guest takes 68 ms for 50 bytes, with this 10 ms.
 _READ_AT_ONCE = 64 << 10
 _LARGEST_FILE = 64 << 20
 
@@ -71,8 +71,8 @@ def _taskkill(pid: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A program that ran in the guest."""
+class ProgramResult:
+    """What a program in the guest returned, and the seconds it took."""
 
     argv: tuple[str, ...]
     status: int
@@ -91,27 +91,30 @@ class Agent:
         *,
         patience_seconds: float = _ANSWER_SECONDS,
     ) -> None:
-        """`kill` is what ends a process of that guest; each answer comes in `patience_seconds`."""
+        """`kill(pid)` is the guest's command that ends a process.
+
+        `patience_seconds` is the deadline of each answer.
+        """
         self._channel = channel
         self._kill_command = kill
         self._patience = patience_seconds
 
     def on_windows(self) -> Agent:
-        """The same agent, knowing how a program is ended there."""
+        """The same agent for Windows, where another command ends a process."""
         return Agent(self._channel, _taskkill, patience_seconds=self._patience)
 
     def query(self, command: str) -> Any:  # noqa: ANN401 - the protocol returns any JSON value
-        """What a command without arguments returns. Raises GuestError."""
+        """The agent's answer to a command without arguments. Raises GuestError."""
         return self._channel.execute(command)
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Writes a file in the guest, from its beginning. Raises GuestError."""
+        """Writes a file in the guest, replacing it. Raises GuestError."""
         handle = self._channel.execute("guest-file-open", {"path": path, "mode": "wb"})
         try:
             for start in range(0, len(content), _CHUNK):
                 part = base64.b64encode(content[start : start + _CHUNK]).decode()
-                asked = {"handle": handle, "buf-b64": part}
-                written = self._ask(_Written, "guest-file-write", asked).count
+                arguments = {"handle": handle, "buf-b64": part}
+                written = self._ask(_Written, "guest-file-write", arguments).count
                 if written != len(content[start : start + _CHUNK]):
                     raise GuestError(
                         f"the guest agent wrote {path} in part: its disk may be full",
@@ -121,16 +124,15 @@ class Agent:
             self._channel.execute("guest-file-close", {"handle": handle})
 
     def synchronise(self, *, timeout: float) -> None:
-        """Makes sure that the next answer belongs to the next question.
+        """Discards answers of an earlier conversation that may still be in the channel.
 
-        A random number is echoed, because answers of an earlier conversation may still be in the
-        channel (qemu-ga's documentation of guest-sync). Raises GuestError.
+        The agent echoes a random number (qemu-ga's documentation of guest-sync). Raises GuestError.
         """
         token = secrets.randbelow(1 << 31)
         answer = self._channel.execute("guest-sync", {"id": token}, timeout=timeout)
         if answer != token:
             raise GuestError(
-                f"the guest agent answered {answer!r} to a synchronisation",
+                f"the guest agent answered {answer!r} to guest-sync",
                 hint="another program uses the guest's agent (libvirt does when it manages the "
                 "guest): end it",
             )
@@ -144,11 +146,11 @@ class Agent:
         stdin: str | None = None,
         expected: float = 0.0,
         watch: Callable[[], None] | None = None,
-    ) -> Ended:
+    ) -> ProgramResult:
         """Runs a program in the guest to its end.
 
-        `expected` is how long it will take at least: it is not asked after before, so that
-        asking does not disturb what it measures. `watch` is called about twice a second
+        `expected` is the least time it takes, in seconds. Its state is not polled before, so
+        that polling does not disturb the measurement. `watch` is called about twice a second
         meanwhile. Raises WorkloadError for a status outside `allowed`, GuestError when the
         agent stops answering or the program does not end within `timeout` seconds.
         """
@@ -168,7 +170,7 @@ class Agent:
 
     def finish(
         self, pid: int, argv: Sequence[str], *, timeout: float, allowed: Collection[int] = (0,)
-    ) -> Ended:
+    ) -> ProgramResult:
         """Waits for the end of what `start` began; see `run` for what is raised."""
         return self._await_end(pid, argv, time.monotonic(), timeout=timeout, allowed=allowed)
 
@@ -182,7 +184,7 @@ class Agent:
         allowed: Collection[int],
         expected: float = 0.0,
         watch: Callable[[], None] | None = None,
-    ) -> Ended:
+    ) -> ProgramResult:
         while True:
             state = self._state(pid, argv)
             elapsed = time.monotonic() - started
@@ -203,9 +205,9 @@ class Agent:
         try:
             return self._ask(_State, "guest-exec-status", {"pid": pid})
         except RefusedError as error:
-            # What a fresh agent says of a number that the one before it gave.
+            # A restarted agent does not know the processes of the one before it.
             raise GuestError(
-                f"the guest agent no longer knows `{shlex.join(argv)}`: it was started anew while "
+                f"the guest agent no longer knows `{shlex.join(argv)}`: it was restarted while "
                 f"that ran ({error})",
                 hint="see in the guest's journal what ended its qemu-guest-agent",
             ) from error
@@ -213,7 +215,7 @@ class Agent:
     def read_file(self, name: str) -> str:
         """The text of a file in the guest.
 
-        By the agent itself: a program started for it costs an emulated guest 70 ms. Raises
+        The agent reads it, because starting a program for it costs an emulated guest 70 ms. Raises
         WorkloadError for a file that is missing or larger than 64 MiB, GuestError when the agent
         stops answering.
         """
@@ -236,7 +238,7 @@ class Agent:
             if size > _LARGEST_FILE:
                 raise WorkloadError(
                     f"{name} in the guest is larger than {_LARGEST_FILE >> 20} MiB",
-                    hint="ask for less at once: a shorter --runtime",
+                    hint="measure for a shorter time: --runtime",
                 )
             yield content
 
@@ -261,26 +263,27 @@ class Agent:
 
 
 def _interval(elapsed: float, expected: float) -> float:
-    """Seconds until a program is asked after again: soon where it is a short one that nothing is
-    measured beside, seldom where it takes long."""
+    """Seconds between two polls: short for a short program that measures nothing, else long."""
     if not expected and elapsed < 0.5:
         return _SHORT_POLL
     return (_POLL if elapsed < expected + 2 else _SETTLED_POLL) * patience()
 
 
-def _ended(argv: Sequence[str], state: _State, seconds: float, allowed: Collection[int]) -> Ended:
+def _ended(
+    argv: Sequence[str], state: _State, seconds: float, allowed: Collection[int]
+) -> ProgramResult:
     status = -state.signal if state.exitcode is None else state.exitcode
     if state.out_truncated:
         raise WorkloadError(
-            f"`{argv[0]}` printed more than the guest agent carries (16 MiB)",
-            hint="choose a quieter output of the program in the profile",
+            f"`{argv[0]}` printed more than the guest agent can pass on (16 MiB)",
+            hint="choose a shorter output of the program in the profile",
         )
     stdout, stderr = _text(state.out_data), _text(state.err_data)
     if status not in allowed:
         last = " | ".join((stderr.strip() or stdout.strip()).splitlines()[-3:])
         ended = f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
         raise WorkloadError(f"`{shlex.join(argv)}` {ended} in the guest: {last}")
-    return Ended(tuple(argv), status, stdout, stderr, seconds)
+    return ProgramResult(tuple(argv), status, stdout, stderr, seconds)
 
 
 def _text(encoded: str) -> str:
@@ -293,5 +296,5 @@ def _bytes(encoded: str) -> bytes:
     except binascii.Error as error:
         raise GuestError(
             "the guest agent sent damaged base64",
-            hint="install qemu-guest-agent of the guest's own distribution in it",
+            hint="install the qemu-guest-agent of the guest's distribution in it",
         ) from error

@@ -18,7 +18,7 @@ from vdisklab.guest.image.kernel import find_kernel, is_kernel_at_hand
 from vdisklab.guest.machine import Machine, start_machine
 from vdisklab.guest.pool import StartGuest
 from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.qemu.command_line import BootFiles, CarriedDisk, GuestConfig, OwnBoot
+from vdisklab.guest.qemu.command_line import BootFiles, CarriedDisk, GuestConfig, UserBoot
 from vdisklab.guest.system.guest_system import UnfitGuestError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
@@ -40,7 +40,7 @@ class GuestContext:
     progress: Progress
 
 
-OwnBoots = Callable[[str], AbstractContextManager[OwnBoot]]
+UserBoots = Callable[[str], AbstractContextManager[UserBoot]]
 """(a name that no other guest has) -> what one user guest boots, as a context."""
 
 
@@ -52,7 +52,7 @@ def prepare_guests(
     *,
     carried: tuple[CarriedDisk, ...] = (),
     qemus: Sequence[Qemu | None] = (None,),
-    own_boots: OwnBoots | None = None,
+    user_boots: UserBoots | None = None,
 ) -> tuple[Accelerator, StartGuest]:
     """The accelerator for all guests, and the function that starts one with drivers for `buses`.
 
@@ -60,14 +60,14 @@ def prepare_guests(
     has the disks `carried`. QEMU's console and errors are written below `directory`.
     """
     micro = cache(partial(_micro_guest, context, guest, buses))
-    if own_boots is None:
+    if user_boots is None:
         micro()
     names = (f"vdisklab-{context.ledger.run_id}-{number}" for number in itertools.count(1))
     by_name = {None if qemu is None else qemu.name: qemu for qemu in qemus}
     accelerator = _choose_accelerator(context, guest, qemus, micro, directory)
 
     def start(
-        machine: str, boot: BootFiles | OwnBoot, disks: tuple[Disk, ...], name: str | None
+        machine: str, boot: BootFiles | UserBoot, disks: tuple[Disk, ...], name: str | None
     ) -> AbstractContextManager[Machine]:
         qemu = by_name[name]
         config = GuestConfig(
@@ -77,19 +77,21 @@ def prepare_guests(
         )  # fmt: skip
         return start_machine(config, context.ledger, directory)
 
-    if own_boots is None:
+    if user_boots is None:
         return accelerator, lambda machine, disks, name: start(machine, micro(), disks, name)
-    boots = own_boots
+    boots = user_boots
 
     @contextmanager
-    def start_own(machine: str, disks: tuple[Disk, ...], name: str | None) -> Iterator[Machine]:
+    def start_user_guest(
+        machine: str, disks: tuple[Disk, ...], name: str | None
+    ) -> Iterator[Machine]:
         with (
             boots(f"system-{secrets.token_hex(4)}") as boot,
             _answering(start(machine, boot, disks, name), guest) as running,
         ):
             yield running
 
-    return accelerator, start_own
+    return accelerator, start_user_guest
 
 
 @contextmanager
@@ -101,7 +103,7 @@ def _answering(opened: AbstractContextManager[Machine], guest: GuestPlan) -> Ite
         except UnfitGuestError:
             raise
         except GuestError as error:
-            own = guest.own
+            own = guest.user
             what = "its image" if own is None else f"{own.image} under {own.firmware.upper()}"
             unfit = UnfitGuestError(
                 f"the guest of {what} does not come up: {error}",

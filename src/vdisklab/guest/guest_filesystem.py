@@ -1,4 +1,4 @@
-"""A file system made on a measured disk inside the guest, for as long as a block lasts."""
+"""A file system on a measured disk, made and mounted inside the guest while a context is open."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MOUNT_POINT = "/mnt/vdisklab"
 _MKFS_SECONDS = 900.0
 _MOUNT_SECONDS = 300.0
 
-# As on the host (storage.filesystem): no discards, which would undo the image's allocation, and
-# nothing that the kernel would finish later, in the middle of a measurement.
+# As on the host (storage.filesystem): no discards, which would undo the image's allocation, and no
+# initialisation that the kernel would finish later, during a measurement.
 _EXT = ("-q", "-F", "-E", "lazy_itable_init=0,nodiscard")
 _MKFS: dict[str, tuple[str, ...]] = {
     "ext2": ("mkfs.ext2", *_EXT),
@@ -27,7 +27,7 @@ _MKFS: dict[str, tuple[str, ...]] = {
 
 
 def make_commands(device: str, kind: str) -> tuple[tuple[str, ...], ...]:
-    """What makes the file system and mounts it. Raises KeyError for an unknown kind."""
+    """The commands that make and mount the file system. Raises KeyError for an unknown kind."""
     return (
         (*_MKFS[kind], device),
         ("mkdir", "-p", MOUNT_POINT),
@@ -37,7 +37,7 @@ def make_commands(device: str, kind: str) -> tuple[tuple[str, ...], ...]:
 
 @dataclass(frozen=True, slots=True)
 class MountedInGuest:
-    """A file system of the guest; `free` bytes may be written to it."""
+    """A mounted file system of the guest with `free` bytes of space."""
 
     machine: Machine
     device: str
@@ -46,7 +46,7 @@ class MountedInGuest:
     mount_point: str = MOUNT_POINT
 
     def empty_cache(self) -> None:
-        """Takes its pages out of the guest's page cache by mounting it anew."""
+        """Empties the guest's page cache of its pages by mounting it again."""
         agent = self.machine.agent
         agent.run(("umount", MOUNT_POINT), timeout=_MOUNT_SECONDS)
         mount = ("mount", "-t", self.kind, self.device, MOUNT_POINT)
@@ -59,8 +59,8 @@ def guest_filesystem(machine: Machine, device: str, kind: str) -> Iterator[Mount
     """The new file system, mounted at MOUNT_POINT.
 
     Raises WorkloadError when mkfs, mount or umount fails, GuestError when it is not mounted
-    although mount said so. After any error it stays mounted: that guest is not used again, and
-    a second error on the way back would hide the first.
+    although mount succeeded. After any error it stays mounted: that guest is not used again, and
+    a second error while unmounting would hide the first.
     """
     for command in make_commands(device, kind):
         machine.agent.run(command, timeout=_MKFS_SECONDS)
@@ -81,19 +81,19 @@ def _require_mounted(machine: Machine, device: str, kind: str) -> None:
                 )
             return
     raise GuestError(
-        f"{device} is not mounted in the guest although mount said so",
-        hint="the machine may be too busy: try when it is quiet; something in a guest of your "
-        "own may unmount it (an automounter)",
+        f"{device} is not mounted in the guest although mount succeeded",
+        hint="the machine may be too busy: try when it is quiet; in your own guest an automounter "
+        "may have unmounted it",
     )
 
 
 def _free(machine: Machine) -> int:
-    said = machine.agent.run(("stat", "-f", "-c", "%a %S", MOUNT_POINT), timeout=60).stdout
+    output = machine.agent.run(("stat", "-f", "-c", "%a %S", MOUNT_POINT), timeout=60).stdout
     try:
-        blocks, size = (int(word) for word in said.split())
+        blocks, size = (int(word) for word in output.split())
     except ValueError as error:
         raise GuestError(
-            f"the guest's stat -f says {said.strip()!r}",
-            hint="measure with the micro guest, whose stat is known",
+            f"the guest's `stat -f` printed {output.strip()!r}",
+            hint="measure with the micro guest",
         ) from error
     return blocks * size

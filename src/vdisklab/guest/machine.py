@@ -1,4 +1,4 @@
-"""A running guest: started, awaited, used, and certainly gone when the block ends."""
+"""A running guest: one QEMU process, its monitor and its agent, killed when the context closes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.agent import Agent
-from vdisklab.guest.qemu.command_line import Channels, GuestConfig, OwnBoot, build_argv
+from vdisklab.guest.qemu.command_line import Channels, GuestConfig, UserBoot, build_argv
 from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
 from vdisklab.guest.qemu.qmp import Channel, open_channel
-from vdisklab.guest.system.detect_os import look_inside
+from vdisklab.guest.system.detect_os import detect_os
 from vdisklab.guest.system.guest_system import Family, GuestDisk, GuestSystem, MicroGuest
 from vdisklab.host.deadline import patience
 from vdisklab.host.ledger import Kind, Ledger
@@ -28,16 +28,16 @@ SHUT_DOWN = "/usr/lib/vdisklab/shutdown"
 _CONSOLE_LINES = 8
 
 BOOT_SECONDS = {Accelerator.KVM: 15.0, Accelerator.TCG: 90.0}
-"""Deadline for the guest agent's first answer; ten times and more of what was measured."""
+"""Deadline of the guest agent's first answer: at least ten times what was measured."""
 
-OWN_BOOT_SECONDS = {Accelerator.KVM: 300.0, Accelerator.TCG: 900.0}
-"""The same for a guest of the user's own, whatever it starts before its agent."""
+USER_BOOT_SECONDS = {Accelerator.KVM: 300.0, Accelerator.TCG: 900.0}
+"""The same for a user guest, which may start much before its agent."""
 
 ANSWER_SECONDS = {Accelerator.KVM: 30.0, Accelerator.TCG: 120.0}
-"""Deadline for each answer of the agent to a question about a program.
+"""Deadline of each later answer of the agent.
 
-On a machine with other work an emulated processor was seen to stand still for 36 s (the guest's own
-watchdog said so) in the middle of an installation, which was then lost.
+On a busy machine an emulated processor was once stopped for 36 s, according to the guest's own
+watchdog.
 """
 
 
@@ -53,7 +53,7 @@ class Machine:
     system: GuestSystem
 
     def await_ready(self) -> None:
-        """Returns when the guest has come to rest after its boot. Raises GuestError."""
+        """Waits until the boot is finished and the guest is idle. Raises GuestError."""
         self.system.await_ready(self.agent)
 
     def find_disk(self, serial: str) -> GuestDisk:
@@ -61,7 +61,7 @@ class Machine:
         return self.system.find_disk(self.agent, serial)
 
     def freeze(self) -> None:
-        """Stops the virtual CPUs, so that a guest in waiting costs no time."""
+        """Stops the virtual CPUs, so that a waiting guest uses no CPU time."""
         self.monitor.execute("stop")
 
     def thaw(self) -> None:
@@ -69,7 +69,7 @@ class Machine:
         self.monitor.execute("cont")
 
     def shut_down(self, timeout: float) -> None:
-        """Has the guest end itself, and waits until its QEMU has ended.
+        """Shuts the guest down and waits until its QEMU has ended.
 
         Raises GuestError when that takes more than `timeout` seconds.
         """
@@ -84,8 +84,7 @@ class Machine:
         if not ended:
             raise GuestError(
                 f"the guest did not shut down within {timeout:g} s",
-                hint="the machine may be too busy: try when it is quiet; a guest of your own "
-                "must shut down on the power button (`acpid`, or its agent)",
+                hint="the machine may be too busy: try when it is quiet",
             )
 
     def query(self, command: str) -> Any:  # noqa: ANN401 - QMP returns any JSON value
@@ -102,13 +101,13 @@ def start_machine(
     timeout: float | None = None,
     watch: Callable[[Channel], None] | None = None,
 ) -> Iterator[Machine]:
-    """A guest that has answered through its agent.
+    """A guest whose agent has answered.
 
-    `watch` is called with QEMU's monitor as soon as there is one, and while the guest boots.
+    `watch` is called with QEMU's monitor as soon as it answers, and while the guest boots.
 
     Raises GuestError with the console's last lines when it dies or does not answer within
-    `timeout` seconds. The process is killed at the end: nothing in the micro guest is worth an
-    orderly shutdown, and its disks have been detached or are thrown away.
+    `timeout` seconds. The process is killed at the end: its disks have been detached or are
+    thrown away, so an orderly shutdown would be of no use.
     """
     limit = timeout or _boot_seconds(config)
     console = directory / f"{config.marker}.console"
@@ -127,8 +126,8 @@ def start_machine(
         monitor = stack.enter_context(
             open_channel(loop, monitor_end, "monitor", negotiate=True, timeout=limit)
         )
-        look = None if watch is None else partial(watch, monitor)
-        _await_agent_port(monitor, limit, config.accelerator, look)
+        meanwhile = None if watch is None else partial(watch, monitor)
+        _await_agent_port(monitor, limit, config.accelerator, meanwhile)
         channel = stack.enter_context(
             open_channel(loop, agent_end, "agent", negotiate=False, timeout=limit)
         )
@@ -141,14 +140,14 @@ def start_machine(
 
 
 def _boot_seconds(config: GuestConfig) -> float:
-    if isinstance(config.boot, OwnBoot):
-        return config.boot.seconds or OWN_BOOT_SECONDS[config.accelerator]
+    if isinstance(config.boot, UserBoot):
+        return config.boot.seconds or USER_BOOT_SECONDS[config.accelerator]
     return BOOT_SECONDS[config.accelerator]
 
 
 def _system(config: GuestConfig, agent: Agent) -> GuestSystem:
-    if isinstance(config.boot, OwnBoot):
-        return look_inside(agent, config.boot.diskspd)
+    if isinstance(config.boot, UserBoot):
+        return detect_os(agent, config.boot.diskspd)
     return MicroGuest()
 
 
@@ -156,34 +155,33 @@ def _await_agent_port(
     monitor: Channel,
     timeout: float,
     accelerator: Accelerator,
-    look: Callable[[], None] | None,
+    meanwhile: Callable[[], None] | None,
 ) -> None:
     """Waits until the guest has opened the agent's port.
 
-    Nothing is sent to the agent before: messages that pile up in a port which nobody has opened
-    yet were seen to hang a guest of two CPUs under TCG (QEMU 7.2). The event is sent for ports
-    that have an id only.
+    Nothing is sent to the agent before: messages in a port that is not open yet hung a guest with
+    two CPUs under TCG (QEMU 7.2). QEMU sends the event only for ports with an id.
     """
 
     def opened(data: Mapping[str, Any]) -> bool:
         return bool(data.get("open"))
 
     what = f"sign of the guest's agent under {accelerator.value}"
-    with monitor.expecting("VSERPORT_CHANGE", opened, what=what, meanwhile=look) as wait:
-        if look is not None:
-            look()
+    with monitor.expecting("VSERPORT_CHANGE", opened, what=what, meanwhile=meanwhile) as wait:
+        if meanwhile is not None:
+            meanwhile()
         wait(timeout)
 
 
 @contextmanager
 def _console_note(console: Path, errors: Path) -> Iterator[None]:
-    """Adds what the guest and QEMU said last to an error of the guest."""
+    """Adds the last lines of QEMU's errors and of the guest's console to a GuestError."""
     try:
         yield
     except GuestError as error:
-        said = _tail(errors)
-        if said:
-            error.add_note("\n".join(["QEMU said:", *said]))
+        output = _tail(errors)
+        if output:
+            error.add_note("\n".join(["QEMU printed:", *output]))
         last = _tail(console) or ["(it printed nothing)"]
         error.add_note("\n".join(["last lines of the guest's console:", *last]))
         raise

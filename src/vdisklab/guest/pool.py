@@ -1,4 +1,4 @@
-"""Guests in waiting: booted once a block, frozen while another one is measured."""
+"""Running guests: booted once a block, frozen while another one is measured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vdisklab.guest.hotplug import attached_disk
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.qemu.read_back import QemuProcess, read_process
+from vdisklab.guest.qemu.read_back import QemuTraces, read_process
 from vdisklab.guest.system.guest_system import GuestDisk, UnfitGuestError
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.progress import Progress, Step
@@ -18,10 +18,10 @@ from vdisklab.results.model import Check
 
 @dataclass(frozen=True, slots=True)
 class GuestKey:
-    """Cells that may share a guest agree in this.
+    """Cells with equal keys may share a guest.
 
-    The aio mode is part of it because QEMU keeps the context of an aio mode for as long as it
-    lives, so a second mode in the same process could not be told from the first.
+    The aio mode is part of it: QEMU never gives up the context of an aio mode, so a second mode
+    in the same process could not be told from the first.
     """
 
     machine: str
@@ -31,23 +31,23 @@ class GuestKey:
 
 @dataclass(frozen=True, slots=True)
 class PooledGuest:
-    """A running guest, what its QEMU looked like before its first disk, and facts worth keeping."""
+    """A running guest, its QEMU's traces before the first disk, and facts to store with a run."""
 
     machine: Machine
-    at_start: QemuProcess
+    at_start: QemuTraces
     facts: tuple[Check, ...] = ()
 
 
 StartGuest = Callable[[str, tuple[Disk, ...], str | None], AbstractContextManager[Machine]]
 """(machine type, disks that are there from the start, name of the QEMU or None for the installed
-one) -> a running guest, as a block."""
+one) -> a running guest, as a context."""
 
 
 class GuestPool:
-    """Keeps one guest for each key; used as a context manager, which ends them all."""
+    """Keeps one guest for each key, and ends them all when its context is closed."""
 
     def __init__(self, start: StartGuest, progress: Progress, programs: Sequence[str] = ()) -> None:
-        """`programs` are those that the guests must have."""
+        """The guests must have these `programs`."""
         self._begin = start
         self._programs = tuple(programs)
         self._unfit: UnfitGuestError | None = None
@@ -61,19 +61,19 @@ class GuestPool:
         self.renew()
 
     def renew(self) -> None:
-        """Ends all guests, so that the next block gets freshly booted ones."""
+        """Ends all guests, so that the next block boots new ones."""
         for key in tuple(self._guests):
             self._end(key)
 
     def _end(self, key: GuestKey) -> None:
-        """Ends the guest of that key, if there is one."""
+        """Ends the guest with this key, if there is one."""
         if key in self._guests:
             _, stack = self._guests.pop(key)
             stack.close()
 
     @contextmanager
     def _start(self, machine: str, disks: tuple[Disk, ...], qemu: str | None) -> Iterator[Machine]:
-        """A started guest; one that was found unfit once is not tried again."""
+        """A started guest. Raises the error of an unfit one again without another try."""
         if self._unfit is not None:
             raise UnfitGuestError(self._unfit.message, hint=self._unfit.hint)
         try:
@@ -84,14 +84,14 @@ class GuestPool:
             raise
 
     def _settle(self, machine: Machine) -> tuple[Check, ...]:
-        """Waits until the guest has come to rest, and looks whether it has what it needs."""
+        """Waits until the boot is finished and the guest is idle, and checks its programs."""
         machine.await_ready()
         machine.system.require(machine.agent, self._programs)
         return machine.system.facts(machine.agent)
 
     @contextmanager
     def guest(self, key: GuestKey) -> Iterator[PooledGuest]:
-        """A running guest for a hot-plugged disk; one that fails is ended and never used again."""
+        """A running guest for a hot-plugged disk. After an error it is ended."""
         try:
             pooled = self._thawed(key)
             yield pooled
@@ -99,7 +99,7 @@ class GuestPool:
         except BaseException as error:
             if key in self._guests:
                 _, stack = self._guests.pop(key)
-                # The machine must see the error: it adds what the guest's console said last.
+                # The machine must see the error, to add the last lines of the guest's console.
                 stack.__exit__(type(error), error, error.__traceback__)
             raise
 
@@ -121,9 +121,9 @@ class GuestPool:
     def plugged(
         self, disk: Disk, *, fresh: bool = False
     ) -> Iterator[tuple[PooledGuest, GuestDisk]]:
-        """A running guest with the disk in it: plugged where the bus can be, else booted with.
+        """A running guest with the disk: hot-plugged if the bus allows it, else there at boot.
 
-        A fresh one has been booted for this disk.
+        With `fresh` the guest is newly booted.
         """
         bus = disk.attachment.bus
         if bus.hot_pluggable:
@@ -133,20 +133,20 @@ class GuestPool:
             with self.guest(key) as pooled, attached_disk(pooled.machine, disk) as seen:
                 yield pooled, seen
         else:
-            with self.own_guest(bus, disk) as pooled:
+            with self.dedicated_guest(bus, disk) as pooled:
                 yield pooled, pooled.machine.find_disk(disk.serial)
 
     @contextmanager
-    def own_guest(self, bus: Bus, disk: Disk) -> Iterator[PooledGuest]:
-        """A guest booted for one disk, for buses that cannot be plugged."""
+    def dedicated_guest(self, bus: Bus, disk: Disk) -> Iterator[PooledGuest]:
+        """A guest booted with one disk, for buses without hot-plug."""
         before = self.before_any_disk(disk)
         self._progress(Step(f"booting a {bus.machine} guest with its {bus} disk"))
         with self._start(bus.machine, (disk,), disk.attachment.qemu) as machine:
             facts = self._settle(machine)
             yield PooledGuest(machine, before or read_process(machine), facts)
 
-    def before_any_disk(self, disk: Disk) -> QemuProcess | None:
-        """What QEMU looks like without the disk; needed only to tell io_uring from polling."""
+    def before_any_disk(self, disk: Disk) -> QemuTraces | None:
+        """QEMU's traces without the disk, which tell io_uring from polling; else None."""
         if disk.attachment.aio is not Aio.IO_URING:
             return None
         key = GuestKey(Bus.VIRTIO.machine, Aio.THREADS, disk.attachment.qemu)

@@ -82,7 +82,7 @@ def draft_plan(
             memory_bytes=_set(settings.guest_memory),
             accelerator=_set(settings.accelerator).accelerator,
             kernel=settings.guest_kernel,
-            own=own,
+            user=own,
         ),
     )
 

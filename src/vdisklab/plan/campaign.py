@@ -79,7 +79,7 @@ class CampaignPlan:
                 "memory_bytes": self.guest.memory_bytes,
                 "accelerator": self.guest.accelerator,
                 "kernel": self.guest.kernel,
-                **(self.guest.own.as_json() if self.guest.own else {}),
+                **(self.guest.user.as_json() if self.guest.user else {}),
             },
         }
 

@@ -92,7 +92,7 @@ class GuestPlan:
     memory_bytes: int = 1 * GIB
     accelerator: Accelerator | None = None
     kernel: str | None = None
-    own: UserGuest | None = None
+    user: UserGuest | None = None
 
 
 USUAL_GUEST = GuestPlan()

@@ -93,10 +93,10 @@ def check_measurements(plan: CampaignPlan) -> None:
     """Raises PlanError for a setting that its program does not have, and for a guest, a disk or
     a memory that it cannot work with."""
     for measurement in plan.profile.measurements:
-        if plan.guest.own is not None and measurement.program in OURS_ALONE:
+        if plan.guest.user is not None and measurement.program in OURS_ALONE:
             raise PlanError(
                 f"measurement {measurement.name!r} boots or installs what the micro guest holds, "
-                f"which the guest of {plan.guest.own.image} does not",
+                f"which the guest of {plan.guest.user.image} does not",
                 hint="leave --guest out, or choose another profile",
             )
         workload = workload_for(measurement)

@@ -21,9 +21,9 @@ from vdisklab.campaign.place import (
 )
 from vdisklab.campaign.time_series import TimeSeries, Watch
 from vdisklab.errors import GuestError, HostError, PlanError, WorkloadError
-from vdisklab.guest.agent import Ended
+from vdisklab.guest.agent import ProgramResult
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.system.detect_os import look_inside
+from vdisklab.guest.system.detect_os import detect_os
 from vdisklab.guest.system.guest_system import GuestSystem, MicroGuest
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
@@ -172,10 +172,10 @@ class FakeMounter:
     mounted: str = "ext4"
     asked: list[str] = field(default_factory=list)
 
-    def run(self, argv: tuple[str, ...], **_options: object) -> Ended:
+    def run(self, argv: tuple[str, ...], **_options: object) -> ProgramResult:
         self.asked.append(" ".join(argv))
         answers = {"cat": f"/dev/vdb /mnt/vdisklab {self.mounted} rw 0 0\n", "stat": "100 4096\n"}
-        return Ended(argv, 0, answers.get(argv[0], ""), "", 0.1)
+        return ProgramResult(argv, 0, answers.get(argv[0], ""), "", 0.1)
 
 
 @dataclass
@@ -232,7 +232,7 @@ def test_a_fio_measurement_is_done_by_diskspd_in_a_windows_guest(tmp_path: Path)
     fake = FakeAgent(WINDOWS, windows)
     plan = MeasurementPlan("randread", "fio", {"rw": "randread", "bs": "4k"})
     with agent_of(fake) as agent:
-        system = look_inside(agent, program)
+        system = detect_os(agent, program)
         system.require(agent, ("fio",))
         machine = cast(Machine, FakeMachine(cast(FakeMounter, agent), system))
         assert system.find_disk(agent, "vdl1").device == WINDOWS_DISK.path

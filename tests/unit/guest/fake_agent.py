@@ -47,7 +47,7 @@ Program = Callable[[Sequence[str], str], Said | None]
 @dataclass
 class FakeAgent:
     """One guest. `silent_after`: how many questions are answered before it falls silent;
-    `anew_after`: before it is started anew and knows no program any more."""
+    `anew_after`: before it is restarted and knows no program any more."""
 
     system: Message
     program: Program

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from vdisklab.errors import GuestError
-from vdisklab.guest.agent import Agent, Ended
+from vdisklab.guest.agent import Agent, ProgramResult
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestKey, GuestPool
 from vdisklab.guest.qemu.block_nodes import Disk
@@ -37,11 +37,11 @@ class FakeMachine:
     def await_ready(self) -> None:
         self.system.await_ready(cast(Agent, self))
 
-    def run(self, argv: tuple[str, ...], **_more: object) -> Ended:
+    def run(self, argv: tuple[str, ...], **_more: object) -> ProgramResult:
         self.trace.append(f"drivers {self.name}")
         if not self.drivers:
             raise GuestError("the guest is not ready")
-        return Ended(argv, 0, "", "", 0.0)
+        return ProgramResult(argv, 0, "", "", 0.0)
 
     def query(self, _command: str) -> list[object]:
         return []
@@ -166,7 +166,7 @@ def test_a_guest_of_its_own_is_ended_after_its_cell(stable: Stable, bus: str, ma
     disk = Disk("s", 1 << 25, "/i", False, "raw", path.cache, path.attachment)
     with (
         GuestPool(stable.start, silent) as pool,
-        pool.own_guest(path.attachment.bus, disk),
+        pool.dedicated_guest(path.attachment.bus, disk),
     ):
         stable.trace.append("measure")
     name = f"{machine}-1"

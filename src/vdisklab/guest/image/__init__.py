@@ -1,1 +1,1 @@
-"""The micro guest's system: kernel, modules, programs and packages, built and cached."""
+"""The micro guest's image: kernel, modules, programs and packages, built and cached."""

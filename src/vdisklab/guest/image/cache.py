@@ -1,4 +1,4 @@
-"""Directories in the cache: built aside, moved into place whole, by one builder at a time."""
+"""Directories in the cache: one builder at a time builds aside and moves the result into place."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PREFIX = ".building-"
 
 @contextmanager
 def locked(directory: Path) -> Iterator[Path]:
-    """Holds `directory`, made if need be, against other builders; waits for them.
+    """Locks `directory` against other builders, and creates it if it is missing.
 
-    What a killed builder left half-done is removed first: nobody else can be building now.
-    Raises HostError when the directory cannot be made or written.
+    Removes what a killed builder left. Raises HostError when the directory cannot be created or
+    written.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -32,8 +32,8 @@ def locked(directory: Path) -> Iterator[Path]:
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        for left in [*directory.glob(f"{_PREFIX}*"), *directory.glob(".download-*")]:
-            shutil.rmtree(left, ignore_errors=True)
+        for remains in [*directory.glob(f"{_PREFIX}*"), *directory.glob(".download-*")]:
+            shutil.rmtree(remains, ignore_errors=True)
         yield directory
     finally:
         os.close(descriptor)
@@ -41,7 +41,7 @@ def locked(directory: Path) -> Iterator[Path]:
 
 @contextmanager
 def building(parent: Path) -> Iterator[Path]:
-    """A fresh directory in `parent`, gone when the block ends unless `keep` moved it away."""
+    """A new directory in `parent`, removed at the end unless `keep` moved it away."""
     try:
         fresh = Path(tempfile.mkdtemp(dir=parent, prefix=_PREFIX))
     except OSError as error:
@@ -57,8 +57,8 @@ def building(parent: Path) -> Iterator[Path]:
 
 
 def keep(fresh: Path, final: Path) -> Path:
-    """Moves what was built into its place, in the stead of what was there."""
-    # mkdtemp makes it private; a guest may be started by another user than its builder.
+    """Moves a built directory to its place, replacing an older one."""
+    # mkdtemp makes it private, but another user than the builder may start the guest.
     fresh.chmod(0o755)
     if final.exists():
         shutil.rmtree(final)

@@ -1,4 +1,14 @@
-"""Distribution packages, fetched and unpacked beside the system, not installed."""
+"""Distribution packages: one that is unpacked, or all of a system for a guest without a network.
+
+Nothing is installed on the host. The packages of a system are kept in the cache:
+
+    CACHE/packages/FINGERPRINT/debs/          the packages, and two lists of them: first, rest
+                               disk.ext4      the same as an image for a read-only disk
+                               manifest.json
+
+They are used again without asking apt, so that a campaign goes on with the packages that it began
+with. Remove the directory to get the distribution's newest.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +38,8 @@ _CAUSES = (
     ("No candidate version", "apt does not know it", "run `apt-get update` as root"),
     ("Can't find a source", "apt does not know it", "run `apt-get update` as root"),
     ("404", "apt's lists are out of date", "run `apt-get update` as root"),
-    ("resolv", "there is no network", "connect this machine, or name a kernel of your own"),
-    ("connect", "there is no network", "connect this machine, or name a kernel of your own"),
+    ("resolv", "there is no network", "connect this machine, or name another kernel"),
+    ("connect", "there is no network", "connect this machine, or name another kernel"),
     ("Failed to fetch", "the download failed", "run `apt-get update` and try again"),
 )
 
@@ -56,7 +66,7 @@ def unpack_package(host: Host, package: str, into: Path) -> None:
     """Downloads the newest candidate of `package` and unpacks it into the directory `into`.
 
     Raises HostError with the cause: no network, no room, a damaged download. What was
-    unpacked by then stays in `into`; the caller throws that directory away.
+    unpacked by then stays in `into`, which the caller removes.
     """
     with tempfile.TemporaryDirectory(dir=into.parent, prefix=".download-") as name:
         directory = Path(name)
@@ -79,30 +89,34 @@ def unpack_package(host: Host, package: str, into: Path) -> None:
 def _explain(package: str, error: CommandError) -> HostError:
     for sign, cause, hint in _CAUSES:
         if sign in error.stderr:
-            return HostError(f"the package {package} cannot be had: {cause} ({error})", hint=hint)
+            return HostError(
+                f"the package {package} cannot be downloaded: {cause} ({error})", hint=hint
+            )
     if error.argv[0] == "dpkg-deb":
         return HostError(
             f"the package {package} cannot be unpacked: the download is damaged ({error})",
             hint="try again",
         )
-    return HostError(f"the package {package} cannot be had: {error}", hint="run `apt-get update`")
+    return HostError(
+        f"the package {package} cannot be downloaded: {error}", hint="run `apt-get update`"
+    )
 
 
 def closure(host: Host, wanted: Sequence[str], status: Path) -> list[str]:
-    """Names of the package files that `wanted` (in apt's words) needs on an empty system.
+    """Names of the package files that the packages `wanted` need on an empty system.
 
-    `status` is an empty file, which apt takes for dpkg's list of what is installed. Raises
-    HostError as `download_packages` does.
+    `status` is an empty file that replaces dpkg's list of installed packages. Raises HostError as
+    `download_packages` does.
     """
-    said = _apt_get(host, ("--print-uris", "install", *wanted), status, wanted).stdout
-    found = re.findall(r"^'[^']*' (\S+\.deb) ", said, re.MULTILINE)
-    if not found:
+    output = _apt_get(host, ("--print-uris", "install", *wanted), status, wanted).stdout
+    files = re.findall(r"^'[^']*' (\S+\.deb) ", output, re.MULTILINE)
+    if not files:
         raise HostError(f"apt names no package for {', '.join(wanted)}")
-    return sorted(found)
+    return sorted(files)
 
 
 def download_packages(host: Host, wanted: Sequence[str], status: Path, into: Path) -> list[str]:
-    """Downloads `wanted` with all that it needs on an empty system; names of the files in `into`.
+    """Downloads `wanted` with its dependencies into `into`; returns the names of the files.
 
     apt checks each file against its signed lists. Raises HostError with the cause.
     """
@@ -111,20 +125,20 @@ def download_packages(host: Host, wanted: Sequence[str], status: Path, into: Pat
     _apt_get(host, words, status, wanted)
     (into / "partial").rmdir()
     (into / "lock").unlink(missing_ok=True)
-    found = sorted(file.name for file in into.glob("*.deb"))
-    if not found:
+    files = sorted(file.name for file in into.glob("*.deb"))
+    if not files:
         raise HostError(f"apt-get downloaded nothing for {', '.join(wanted)}")
-    return found
+    return files
 
 
 def _apt_get(host: Host, words: Sequence[str], status: Path, wanted: Sequence[str]) -> Completed:
     if host.which("apt-get") is None:
         raise HostError(
-            "apt-get is not installed: packages can be had on Debian and its like only",
+            "apt-get is not installed: packages can be downloaded on Debian-like systems only",
             hint="choose another profile",
         )
     try:
-        # The system's own state is only read: another empty one stands in for it, without locks.
+        # The system's package state is replaced by an empty one and not locked.
         return host.run(
             "apt-get", "-y", "-q", "--no-install-recommends",
             "-o", f"Dir::State::status={status}", "-o", "Debug::NoLocking=1",
@@ -136,13 +150,13 @@ def _apt_get(host: Host, words: Sequence[str], status: Path, wanted: Sequence[st
         raise _explain(" ".join(wanted), error) from error
 
 
-# Counts up when the same packages would make another directory.
+# Increase it when the same packages make another directory than before.
 _RECIPE = 1
 
 
 @dataclass(frozen=True, slots=True)
 class PackageSet:
-    """Packages at hand: `directory` for the host, `disk` (ext4) for a guest."""
+    """Downloaded packages: `directory` for the host, `disk` (ext4) for a guest."""
 
     directory: Path
     disk: Path
@@ -153,7 +167,7 @@ class PackageSet:
 def package_set(host: Host, cache: Path, system: System) -> PackageSet:
     """The packages of a system, downloaded by the host's apt if they are not in the cache.
 
-    Raises HostError: no apt, no network, lists out of date, no room.
+    Raises HostError without apt, network, current lists or room.
     """
     directory = cache / "packages"
     request = _request(host, system)
@@ -174,18 +188,18 @@ def package_set(host: Host, cache: Path, system: System) -> PackageSet:
 
 
 def _request(host: Host, system: System) -> dict[str, Any]:
-    """What was asked for, of which distribution."""
+    """The packages by name, and the distribution that they come from."""
     try:
         release = platform.freedesktop_os_release()
     except OSError:
         release = {}
-    told = host.run("dpkg", "--print-architecture", allowed=range(256)).stdout.strip()
+    architecture = host.run("dpkg", "--print-architecture", allowed=range(256)).stdout.strip()
     return {
         "recipe": _RECIPE,
         "system": system.name,
         "packages": [list(system.first), list(system.rest)],
         "distribution": [release.get("ID", ""), release.get("VERSION_ID", "")],
-        "architecture": told,
+        "architecture": architecture,
     }
 
 
@@ -193,16 +207,16 @@ def _kept(directory: Path, request: Mapping[str, Any]) -> PackageSet | None:
     for manifest in sorted(directory.glob("[!.]*/manifest.json")):
         try:
             known = json.loads(manifest.read_text())
-            found = _found(manifest.parent, int(known["count"]))
+            packages = _package_set(manifest.parent, int(known["count"]))
         except (OSError, ValueError, KeyError, TypeError):
             continue  # half-written by a crash of the machine
-        if known.get("request") == request and found.disk.exists():
-            return found
+        if known.get("request") == request and packages.disk.exists():
+            return packages
     return None
 
 
-def _found(place: Path, count: int) -> PackageSet:
-    return PackageSet(place / "debs", place / "disk.ext4", place.name, count)
+def _package_set(root: Path, count: int) -> PackageSet:
+    return PackageSet(root / "debs", root / "disk.ext4", root.name, count)
 
 
 def _build(host: Host, directory: Path, system: System, request: Mapping[str, Any]) -> PackageSet:
@@ -222,7 +236,7 @@ def _build(host: Host, directory: Path, system: System, request: Mapping[str, An
         manifest = {"request": request, "count": len(every)}
         (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
         final = keep(work, directory / _fingerprint(debs, every))
-    return _found(final, len(every))
+    return _package_set(final, len(every))
 
 
 def _fingerprint(debs: Path, files: list[str]) -> str:
@@ -235,7 +249,7 @@ def _fingerprint(debs: Path, files: list[str]) -> str:
 
 
 def _write_disk(host: Host, debs: Path, image: Path) -> None:
-    """An ext4 image without a journal: it is never written to again."""
+    """Writes a read-only ext4 image, without a journal."""
     size = sum(os.stat(file).st_size + 4096 for file in debs.iterdir())  # noqa: PTH116
     room = shutil.disk_usage(image.parent).free
     if size > room:

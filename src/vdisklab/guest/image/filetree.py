@@ -1,4 +1,4 @@
-"""A tree of files for the guest, kept in memory until written as an archive or a directory."""
+"""A tree of files for the guest, written as a RAM file system, a directory or an ext4 image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from vdisklab.host.command import Host
 
-# Debian, like the guest, has /bin, /lib… as links into /usr; files of hosts without go there too.
+# In Debian and in the guest /bin, /lib… are links into /usr. Files of other hosts go there, too.
 MERGED = ("bin", "sbin", "lib", "lib64", "lib32")
 
 _DIRECTORY, _FILE, _LINK = 0o040000, 0o100000, 0o120000
@@ -19,9 +19,9 @@ _DIRECTORY, _FILE, _LINK = 0o040000, 0o100000, 0o120000
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One file: kind and permissions, and its content (a link's target; nothing: a directory).
+    """One file: kind and permissions, and its content, which for a link is the target.
 
-    Content that stays on the host is named by `source` and read when written.
+    With `source` the content is that of a file of the host, read when the tree is written.
     """
 
     mode: int
@@ -61,7 +61,7 @@ class FileTree:
         self._add(path, Node(_DIRECTORY | 0o755))
 
     def graft(self, place: str, other: FileTree) -> None:
-        """Adds all of another tree below the directory `place`."""
+        """Adds another tree below the directory `place`."""
         for path, node in other.files():
             self._add(f"{place}/{path}", node)
 
@@ -75,7 +75,7 @@ class FileTree:
         self.nodes[path] = node
 
     def files(self) -> Iterator[tuple[str, Node]]:
-        """All nodes, parents before children, in an order that depends on nothing else."""
+        """All nodes sorted by path, so parents before children."""
         return iter(sorted(self.nodes.items()))
 
     @property
@@ -96,10 +96,10 @@ class FileTree:
         return total.hexdigest()
 
     def write_archive(self, path: Path) -> None:
-        """Writes an initial RAM file system: cpio in the `newc` form, not compressed.
+        """Writes an initial RAM file system: cpio in the format `newc`, uncompressed.
 
-        The form is that of the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
-        Not compressed, as unpacking costs an emulated guest more than reading costs QEMU.
+        See the kernel's Documentation/driver-api/early-userspace/buffer-format.rst. Uncompressed,
+        because unpacking costs an emulated guest more than reading costs QEMU.
         """
         with path.open("wb") as out:
             for number, (name, node) in enumerate(self.files(), start=1):
@@ -107,7 +107,7 @@ class FileTree:
             _write_member(out, 0, 0, "TRAILER!!!", b"")
 
     def write_directory(self, root: Path) -> None:
-        """Writes the tree below `root`, which is there already."""
+        """Writes the tree below the existing directory `root`."""
         for name, node in self.files():
             target = root / name
             if node.is_directory:
@@ -138,17 +138,17 @@ def guest_path(path: Path) -> str:
     return f"usr/{text}" if text.split("/", 1)[0] in MERGED else text
 
 
-# Fixed times and numbers, so that equal files make equal images.
+# Fixed times and UUID, so that equal files make equal images.
 _UUID = "5b0c6ee4-3d3c-4f6e-9d0e-6a1f4f5b7a10"
 _FIXED_TIME = ("env", "E2FSPROGS_FAKE_TIME=1")
 
 
 def write_root(host: Host, tree: FileTree, work: Path) -> None:
-    """The files as `root.ext4` in the directory `work`; no journal, as nobody writes to it."""
+    """Writes the read-only image `root.ext4` to the directory `work`, without a journal."""
     staging = work / "extra"
     staging.mkdir()
     tree.write_directory(staging)
-    # A tenth and 4 MiB for inodes and bitmaps.
+    # A tenth and 4 MiB more, for inodes and bitmaps.
     kib = tree.size * 11 // 10 // 1024 + 4096
     host.run(
         *_FIXED_TIME, "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-m", "0",
@@ -162,8 +162,8 @@ def write_root(host: Host, tree: FileTree, work: Path) -> None:
 
 
 def _fix_times(host: Host, staging: Path, work: Path) -> None:
-    """The times that mke2fs takes from the files whatever it is told (set_inode_extra in
-    e2fsprogs' create_inode.c); that of the last change cannot be set on a file."""
+    """Sets the times that mke2fs always copies from the files (set_inode_extra in e2fsprogs'
+    create_inode.c). The ctime of a file cannot be set, so it is changed in the image."""
     names = ["/", *(f"/{path.relative_to(staging)}" for path in sorted(staging.rglob("*")))]
     orders = [
         f'set_inode_field "{name}" {time} @1\n'

@@ -31,7 +31,7 @@ from vdisklab.path.segments import Bus
 
 
 class Flavour(StrEnum):
-    """Where a kernel comes from and what it is made for."""
+    """Where a kernel comes from, and the machines it is built for."""
 
     HOST = "host"
     CLOUD = "cloud"
@@ -43,7 +43,7 @@ class Flavour(StrEnum):
         return "linux-image-cloud-amd64" if self is Flavour.CLOUD else "linux-image-amd64"
 
 
-# All but AHCI and USB. With fewer drivers built in it takes some five percent less to boot.
+# All but AHCI and USB. This kernel has fewer built-in drivers and boots about 5 % faster.
 _CLOUD_BUSES = frozenset({Bus.VIRTIO, Bus.SCSI, Bus.NVME, Bus.IDE})
 
 
@@ -58,12 +58,12 @@ class Kernel:
 
     @property
     def modules(self) -> ModuleTree:
-        """The drivers that belong to it."""
+        """Its modules."""
         return ModuleTree(_module_directory(self.modules_root, self.release))
 
     @property
     def buses(self) -> frozenset[Bus]:
-        """The buses that it can drive."""
+        """The buses that it has drivers for."""
         tree = self.modules
         return frozenset(bus for bus in Bus if not tree.lacking(BUS_MODULES[bus]))
 
@@ -96,13 +96,11 @@ def find_kernel(
     wanted: str | None = None,
     boot: Path = Path("/boot"),
 ) -> Kernel:
-    """A kernel that drives the guest agent and every one of `buses`.
+    """A kernel with drivers for the guest agent's port and all of `buses`.
 
-    In this order: the image `wanted`, the running kernel's, the newest in `boot`, one from the
-    distribution kept in `cache` earlier, and at last a download. A kept one is not replaced by
-    a newer one, so that campaigns stay comparable; remove it to have a newer one.
-
-    Raises HostError when there is none, with the way out.
+    In this order: the image `wanted`, the running kernel, the newest in `boot`, one in `cache`, a
+    download from the distribution. A kernel in the cache is not replaced by a newer one, so that
+    campaigns stay comparable; remove it to get a newer one. Raises HostError when there is none.
     """
     if wanted is not None:
         return _wanted_kernel(Path(wanted), buses)
@@ -121,7 +119,7 @@ def is_kernel_at_hand(cache: Path, buses: frozenset[Bus], boot: Path = Path("/bo
 
 
 def lacking_drivers(kernel: Kernel, buses: Iterable[Bus]) -> list[str]:
-    """The modules that `kernel` would need for these buses and does not have."""
+    """The modules that these buses need and `kernel` does not have."""
     needed = [*AGENT_MODULES, *ROOT_MODULES, *(name for bus in buses for name in BUS_MODULES[bus])]
     return sorted(set(kernel.modules.lacking(needed)))
 
@@ -137,7 +135,7 @@ def _wanted_kernel(image: Path, buses: frozenset[Bus]) -> Kernel:
     if lacking:
         raise HostError(
             f"the kernel {image} lacks drivers that this guest needs: {', '.join(lacking)}",
-            hint="leave the kernel out to have one found",
+            hint="name no kernel, and vdisklab finds one",
         )
     return kernel
 
@@ -156,7 +154,7 @@ def _host_kernels(boot: Path) -> Iterator[Kernel]:
 def _read_kernel(image: Path, roots: Iterable[Path], flavour: Flavour) -> Kernel | None:
     """The kernel in the file `image` with its modules, or None when either cannot be read.
 
-    Ubuntu keeps /boot/vmlinuz-* readable for root only; that is no error, another may do.
+    Ubuntu makes /boot/vmlinuz-* readable for root only. That is no error: another may be usable.
     """
     try:
         with image.open("rb") as file:
@@ -187,7 +185,7 @@ def _packaged_kernel(host: Host, cache: Path, flavour: Flavour, buses: frozenset
     if lacking:
         raise HostError(
             f"the distribution's kernel {kernel.release} lacks {', '.join(lacking)}",
-            hint=f"remove {kernel.modules_root} if a newer package has them",
+            hint=f"if a newer package has them, remove {kernel.modules_root} to download it",
         )
     return kernel
 
@@ -237,7 +235,7 @@ def _only_kernel(root: Path, flavour: Flavour, package: str) -> Kernel:
 
 
 def _keep_useful(root: Path, kernel: Kernel) -> None:
-    """Throws away what no guest of ours loads: 390 MB of Debian's full kernel become 30."""
+    """Removes the modules that no guest loads: 390 MB of Debian's full kernel become 30."""
     tree = kernel.modules
     names = {*AGENT_MODULES, *ROOT_MODULES, *OPTIONAL_MODULES}
     names.update(name for wanted in BUS_MODULES.values() for name in wanted)

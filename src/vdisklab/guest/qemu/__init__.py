@@ -1,1 +1,1 @@
-"""QEMU: its arguments, block nodes, process, monitor, and what it reports back."""
+"""QEMU: its command line, block nodes, process and monitor, and what is read back from it."""

@@ -1,4 +1,4 @@
-"""A disk in QEMU's own words: the QMP commands that add and remove it. Pure."""
+"""The QMP commands and arguments that add a disk to QEMU and remove it. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class QmpCommand:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk to give to a guest. `serial` finds it in there; `filename` None is the null device."""
+    """A disk for a guest, which finds it by `serial`. `filename` None is the null device."""
 
     serial: str
     size: int
@@ -40,7 +40,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class AttachedNames:
-    """What the parts of one attached disk are called in QEMU."""
+    """The names in QEMU of the parts of one attached disk."""
 
     serial: str
 
@@ -51,7 +51,7 @@ class AttachedNames:
 
     @property
     def node(self) -> str:
-        """The format node, on which the device stands."""
+        """The format node, to which the device is attached."""
         return f"{self.serial}-node"
 
     @property
@@ -61,7 +61,7 @@ class AttachedNames:
 
     @property
     def controller(self) -> str:
-        """The SCSI controller that is plugged with its one disk."""
+        """The SCSI controller, which has this one disk."""
         return f"{self.serial}-hba"
 
     @property
@@ -71,7 +71,7 @@ class AttachedNames:
 
 
 def cache_options(mode: CacheMode) -> dict[str, bool] | None:
-    """The `cache` member of -blockdev; None for `default`: QEMU is told nothing."""
+    """The `cache` member of -blockdev; None for `default`, which leaves it out."""
     if mode is CacheMode.DEFAULT:
         return None
     return {"direct": mode.direct, "no-flush": mode.no_flush}
@@ -80,8 +80,8 @@ def cache_options(mode: CacheMode) -> dict[str, bool] | None:
 def block_nodes(disk: Disk) -> tuple[Arguments, ...]:
     """The -blockdev nodes of a disk, lowest first.
 
-    Both nodes are told the cache mode: options are inherited only by children that are written
-    inline, not by nodes that are named (QEMU, block.c, bdrv_inherited_options).
+    Both nodes get the cache mode: only inline children inherit options, not named nodes (QEMU,
+    block.c, bdrv_inherited_options).
     """
     names = AttachedNames(disk.serial)
     common: dict[str, Any] = {}
@@ -158,9 +158,9 @@ def attach_commands(disk: Disk, port: str | None) -> tuple[QmpCommand, ...]:
 
 
 def detach_commands(disk: Disk, port: str | None) -> tuple[QmpCommand, ...]:
-    """The QMP commands that undo `attach_commands`, in the opposite order.
+    """The QMP commands that undo `attach_commands`, in reverse order.
 
-    After each device_del one has to wait for the event DEVICE_DELETED.
+    After each device_del wait for the event DEVICE_DELETED.
     """
     return (
         *(
@@ -176,7 +176,7 @@ def detach_commands(disk: Disk, port: str | None) -> tuple[QmpCommand, ...]:
 
 
 def cold_arguments(disk: Disk) -> tuple[str, ...]:
-    """The same disk as arguments of a QEMU that is yet to start."""
+    """The same disk as arguments of QEMU's command line."""
     arguments: list[str] = []
     for flag, values in (
         ("-object", iothreads(disk)),
@@ -189,7 +189,7 @@ def cold_arguments(disk: Disk) -> tuple[str, ...]:
 
 
 def spell_commands(commands: tuple[QmpCommand, ...]) -> tuple[str, ...]:
-    """The commands as lines for a person, or for QEMU's qmp-shell."""
+    """The commands as lines of JSON, for a person or for QEMU's qmp-shell."""
     return tuple(str(command) for command in commands)
 
 

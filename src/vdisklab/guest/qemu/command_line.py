@@ -1,4 +1,4 @@
-"""QEMU's command line for a guest. Pure: every combination is tested without QEMU."""
+"""QEMU's command line for a guest. Pure: it is tested without QEMU."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from vdisklab.plan.guest import Accelerator, GuestPlan, SystemBus
 from vdisklab.units import MIB
 
 SYSTEM_SERIAL = "vdisklab-system"
-"""Serial number of the disk that a guest of the user's own boots from."""
+"""Serial number of the disk that a user guest boots from."""
 
 HOTPLUG_PORTS = ("hp0", "hp1", "hp2")
-"""PCI Express root ports of q35 that start empty; a SCSI controller and its disk take one."""
+"""Empty PCI Express root ports of q35. A SCSI controller and its disk take one."""
 
 
 @dataclass(frozen=True, slots=True)
 class BootFiles:
-    """What the guest boots: kernel, initrd, read-only root image, and the kernel's words.
+    """What the micro guest boots: kernel, initrd, read-only root image, kernel command line.
 
-    `root` is None where the system lies on the measured disk.
+    `root` is None where the system is on the measured disk.
     """
 
     kernel: Path
@@ -33,17 +33,17 @@ class BootFiles:
 
 @dataclass(frozen=True, slots=True)
 class FirmwareFiles:
-    """UEFI: its code, which is only read, and a copy of its variables, which it writes."""
+    """UEFI: its read-only code, and a copy of its variables, which it writes."""
 
     code: Path
     variables: Path
 
 
 @dataclass(frozen=True, slots=True)
-class OwnBoot:
-    """A guest of the user's own: a qcow2 overlay on its image, which boots by itself.
+class UserBoot:
+    """What a user guest boots: a qcow2 overlay on its image.
 
-    `firmware` None is BIOS. `seconds` is how long its boot may take, None for the usual.
+    `firmware` None is BIOS. `seconds` is the deadline of its boot, None for the default.
     """
 
     overlay: Path
@@ -55,7 +55,7 @@ class OwnBoot:
 
 @dataclass(frozen=True, slots=True)
 class CarriedDisk:
-    """A read-only raw disk on virtio, there from the start, which the guest finds by `serial`."""
+    """A read-only raw virtio disk that is there from the start; the guest finds it by `serial`."""
 
     serial: str
     path: Path
@@ -63,15 +63,15 @@ class CarriedDisk:
 
 @dataclass(frozen=True, slots=True)
 class GuestConfig:
-    """One QEMU process. `marker` is the unique word by which `clean` finds it, `version` what it
-    must say of itself, None when any will do."""
+    """One QEMU process. `clean` finds it by the unique `marker`. `version` is the expected version,
+    None for any."""
 
     binary: str
     marker: str
     machine: str
     accelerator: Accelerator
     plan: GuestPlan
-    boot: BootFiles | OwnBoot
+    boot: BootFiles | UserBoot
     usb: bool = False
     cold_disks: tuple[Disk, ...] = ()
     version: str | None = None
@@ -80,7 +80,7 @@ class GuestConfig:
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """File descriptors that QEMU inherits, and where its console is written."""
+    """File descriptors that QEMU inherits, and the file for the guest's console."""
 
     monitor: int
     agent: int
@@ -113,18 +113,18 @@ def _accelerator(accelerator: Accelerator) -> str:
 
 
 def _machine(config: GuestConfig) -> str:
-    """The machine type, with what shows or brings the firmware of a guest of the user's own."""
+    """The machine type with the options for the firmware of a user guest."""
     boot = config.boot
     if isinstance(boot, BootFiles):
         return config.machine
     if boot.firmware is None:
-        # SeaBIOS then speaks on the serial port (etc/sercon-port), also of what it cannot boot.
+        # SeaBIOS then writes to the serial port (etc/sercon-port), also why it cannot boot.
         return f"{config.machine},graphics=off"
     return f"{config.machine},pflash0=firmware,pflash1=variables"
 
 
-def _boot(boot: BootFiles | OwnBoot) -> tuple[str, ...]:
-    if isinstance(boot, OwnBoot):
+def _boot(boot: BootFiles | UserBoot) -> tuple[str, ...]:
+    if isinstance(boot, UserBoot):
         return (*_firmware(boot.firmware), *_system_disk(boot))
     return (
         "-kernel", str(boot.kernel),
@@ -151,10 +151,10 @@ def _firmware(files: FirmwareFiles | None) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _system_disk(boot: OwnBoot) -> tuple[str, ...]:
-    """The overlay, whose content is thrown away: nothing is flushed to the host's disk for it.
+def _system_disk(boot: UserBoot) -> tuple[str, ...]:
+    """The overlay. It is thrown away, so nothing is flushed to the host's disk for it.
 
-    On SATA it leaves the first port to a measured disk. Windows wants a screen to boot.
+    On SATA the first port is left to a measured disk. Windows needs a screen to boot.
     """
     shared = f"drive=system,serial={SYSTEM_SERIAL},bootindex=0"
     device = {
@@ -171,7 +171,7 @@ def _system_disk(boot: OwnBoot) -> tuple[str, ...]:
 
 
 def _escape(path: Path) -> str:
-    """QEMU's option parser takes a doubled comma for a comma."""
+    """In QEMU's options a doubled comma stands for a comma."""
     return str(path).replace(",", ",,")
 
 

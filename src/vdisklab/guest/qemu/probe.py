@@ -1,8 +1,7 @@
-"""What a QEMU says of itself: its version, its devices, its ways of asking the host for I/O.
+"""Asks a QEMU for its version, its devices and its aio modes, through its monitor, without a boot.
 
-It is asked through its own monitor, without a machine, so nothing has to be booted. Devices are
-asked for one by one: `-device help` loads every module that the directory compiled into QEMU
-holds, and a QEMU that was unpacked beside an installed one aborts over the other's modules.
+Each device is asked for by name: `-device help` loads all modules in the directory compiled into
+QEMU, and a QEMU that was unpacked beside an installed one aborts when it meets the other's modules.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from vdisklab.host.command import Host
 
 TARGET = "x86_64"
 OLDEST = (5, 0)
-"""aio=io_uring and the properties that are set here came no later (5.2 is the oldest tried)."""
+"""It has aio=io_uring and all properties that are set here. The oldest one tried is 5.2."""
 
 _SECONDS = 30.0
 _NO_MACHINE = (
@@ -29,8 +28,8 @@ _NO_MACHINE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Emulator:
-    """A QEMU: `number` is its version in short, `version` with the distribution's package."""
+class QemuCapabilities:
+    """What a QEMU has and lacks. `number` is its short version, `version` includes the package."""
 
     number: str
     version: str
@@ -44,7 +43,7 @@ class _Number(BaseModel):
     micro: int
 
 
-class Version(BaseModel):
+class QemuVersion(BaseModel):
     """The answer to query-version."""
 
     qemu: _Number
@@ -61,21 +60,21 @@ class Version(BaseModel):
         return f"{self.number} ({package})" if package else self.number
 
 
-def probe_emulator(host: Host, binary: Path | str, devices: Iterable[str]) -> Emulator:
-    """Asks a QEMU for its version, and which of these devices it lacks.
+def probe_qemu(host: Host, binary: Path | str, devices: Iterable[str]) -> QemuCapabilities:
+    """The version of a QEMU, its aio modes, and which of these devices it lacks.
 
-    Raises HostError for a file that is none, is no QEMU for x86-64, or is too old.
+    Raises HostError for a file that is no program, no QEMU for x86-64, or too old.
     """
     found = host.which(str(binary))
     if found is None:
         raise HostError(
-            f"{binary} is no program that can be run",
+            f"{binary} is not an executable program",
             hint="give --qemu the path of a qemu-system-x86_64",
         )
     wanted = tuple(dict.fromkeys(devices))
     answers = _conversation(host, found, wanted)
     try:
-        version = Version.model_validate(answers["query-version"])
+        version = QemuVersion.model_validate(answers["query-version"])
         target = answers["query-target"]["arch"]
         if target != TARGET:
             raise HostError(
@@ -85,9 +84,9 @@ def probe_emulator(host: Host, binary: Path | str, devices: Iterable[str]) -> Em
         if (version.qemu.major, version.qemu.minor) < OLDEST:
             raise HostError(
                 f"{binary} is QEMU {version}, which is too old",
-                hint=f"it takes {OLDEST[0]}.{OLDEST[1]} or newer",
+                hint=f"version {OLDEST[0]}.{OLDEST[1]} or newer is needed",
             )
-        return Emulator(
+        return QemuCapabilities(
             number=version.number,
             version=str(version),
             lacking=frozenset(name for name in wanted if f"device {name}" not in answers),
@@ -98,8 +97,8 @@ def probe_emulator(host: Host, binary: Path | str, devices: Iterable[str]) -> Em
 
 
 def _conversation(host: Host, binary: Path, devices: Iterable[str]) -> dict[str, Any]:
-    """The `return` of each question that was not refused."""
-    questions: list[dict[str, Any]] = [
+    """The `return` of each command that was not refused, by the command's id."""
+    commands: list[dict[str, Any]] = [
         {"execute": "qmp_capabilities"},
         *({"execute": name, "id": name} for name in ("query-version", "query-target")),
         *(
@@ -113,13 +112,13 @@ def _conversation(host: Host, binary: Path, devices: Iterable[str]) -> dict[str,
         {"execute": "query-qmp-schema", "id": "query-qmp-schema"},
         {"execute": "quit"},
     ]
-    asked = "".join(json.dumps(question) + "\n" for question in questions)
+    text = "".join(json.dumps(command) + "\n" for command in commands)
     try:
-        said = host.run(binary, *_NO_MACHINE, timeout=_SECONDS, stdin=asked).stdout
+        output = host.run(binary, *_NO_MACHINE, timeout=_SECONDS, stdin=text).stdout
     except CommandError as error:
         raise _no_qemu(binary, error.stderr) from error
     answers: dict[str, Any] = {}
-    for line in said.splitlines():
+    for line in output.splitlines():
         try:
             message = json.loads(line)
         except ValueError as error:
@@ -129,19 +128,19 @@ def _conversation(host: Host, binary: Path, devices: Iterable[str]) -> dict[str,
     return answers
 
 
-def _no_qemu(binary: Path | str, said: str = "") -> HostError:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    ended = f": it says {lines[-1][:200]!r}" if lines else ""
+def _no_qemu(binary: Path | str, output: str = "") -> HostError:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    ended = f": it printed {lines[-1][:200]!r}" if lines else ""
     return HostError(
-        f"{binary} does not answer as QEMU does{ended}",
+        f"{binary} does not answer like QEMU{ended}",
         hint="give --qemu the path of a qemu-system-x86_64 that runs here",
     )
 
 
 def _aio_modes(schema: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """The values of BlockdevAioOptions, which is known by its members: names are not told."""
-    for each in schema:
-        values = frozenset(map(str, each.get("values", ())))
+    """The values of BlockdevAioOptions, recognised by its members: the schema hides its name."""
+    for entry in schema:
+        values = frozenset(map(str, entry.get("values", ())))
         if {"threads", "native"} <= values:
             return values
     return frozenset()

@@ -1,4 +1,4 @@
-"""A process of QEMU's: started so that it dies with us, and certainly gone when the block ends."""
+"""A process of QEMU or its storage daemon, which ends with its context and with this program."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def qemu_process(
     *,
     before: Callable[[], None] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A program of QEMU's, told to write to `errors`, killed when the block ends.
+    """A running program of QEMU's, killed at the end. Its output goes to `errors`.
 
-    It inherits the given sockets, and `before` runs in it just before the program does.
+    It inherits the given sockets. `before` runs in the process just before the program starts.
     """
 
     def prepare() -> None:
@@ -47,12 +47,12 @@ def qemu_process(
                 stderr=sink,
                 pass_fds=descriptors,
                 env=environment(),
-                start_new_session=True,  # Ctrl-C is ours to handle: first detach, then end
+                start_new_session=True,  # Ctrl-C must not reach it: disks are detached first
                 preexec_fn=prepare,  # noqa: PLW1509 - there are no threads here
             )
         except FileNotFoundError as error:
             raise HostError(
-                f"{argv[0]} is not installed", hint="`vdisklab doctor` says which package has it"
+                f"{argv[0]} is not installed", hint="`vdisklab doctor` names its package"
             ) from error
     try:
         yield process
@@ -66,14 +66,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(_KILL_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise DirtyHostError(
-            f"QEMU (process {process.pid}) did not end when killed; it waits for the host's disk",
-            hint="look at dmesg, then run `vdisklab clean`",
+            f"QEMU (process {process.pid}) did not end when killed: it waits for the host's disk",
+            hint="see `dmesg`, then run `vdisklab clean`",
         ) from error
 
 
 @contextmanager
 def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Two connected sockets, closed when the block ends."""
+    """Two connected sockets, closed at the end."""
     near, far = socket.socketpair()
     with near, far:
         yield near, far
@@ -81,22 +81,22 @@ def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 @contextmanager
 def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop of its own, with nothing left running in it at the end."""
+    """A new event loop, whose tasks are cancelled at the end."""
     loop = asyncio.new_event_loop()
     try:
         yield loop
     finally:
         for task in asyncio.all_tasks(loop):
             task.cancel()
-        _come_to_rest(loop)
+        _finish_tasks(loop)
         loop.close()
 
 
-def _come_to_rest(loop: asyncio.AbstractEventLoop) -> None:
+def _finish_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """Lets cancelled tasks end.
 
-    A Ctrl-C that came within a task is raised again by each task that waits for that one, so this
-    may take several attempts; given up, asyncio would complain of what it never began.
+    A Ctrl-C inside a task is raised again by each task that waits for it, so this may take several
+    attempts. Without it asyncio prints warnings about unfinished tasks.
     """
     with contextlib.suppress(RuntimeError):
         closing = loop.create_task(loop.shutdown_asyncgens())

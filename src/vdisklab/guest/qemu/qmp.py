@@ -1,4 +1,4 @@
-"""QEMU's machine protocol and the guest agent's, spoken by qemu.qmp, with a synchronous face."""
+"""QEMU's machine protocol and the guest agent's: a synchronous interface to qemu.qmp."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 _LOST_CONNECTION_POLL = 0.25
 _MEANWHILE = 0.5
-_LINE_LIMIT = 64 << 20  # fio's JSON, in base64, comes as one line
+_LINE_LIMIT = 64 << 20  # fio's JSON comes as one line of base64
 
 
 class _QuietClient(QMPClient):
-    """Without the log of messages, whose formatting (indented JSON, whether anybody reads it or
-    not) cost 5 ms per measurement; the two hooks are meant to be overridden."""
+    """Without the log of messages, which is always formatted and cost 5 ms per measurement. The two
+    hooks are meant to be overridden."""
 
     def _cb_outbound(self, msg: Message) -> Message:
         return msg
@@ -35,7 +35,7 @@ class _QuietClient(QMPClient):
 
 
 class Channel:
-    """One connection to QEMU or to the agent, driven by an event loop of its machine."""
+    """One connection to QEMU or to the agent, driven by its machine's event loop."""
 
     def __init__(self, client: QMPClient, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
@@ -46,8 +46,8 @@ class Channel:
     ) -> Any:  # noqa: ANN401 - QMP returns any JSON value
         """The `return` of a command.
 
-        Raises RefusedError when it is refused; GuestError when it is not answered within
-        `timeout` seconds, or the other side is gone.
+        Raises RefusedError when it is refused, GuestError when there is no answer within
+        `timeout` seconds or the connection is lost.
         """
         call = self._client.execute(command, dict(arguments) if arguments else None)
         return self._wait(call, timeout, f"answer to {command} from {self._who}")
@@ -69,10 +69,9 @@ class Channel:
         what: str | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> Iterator[Callable[[float], None]]:
-        """Listens for an event from now on; call what is yielded with a timeout to wait for it.
+        """Listens for an event from now on. Yields `wait(timeout)`, which waits for it.
 
-        `what` says in an error what the event would have been. `meanwhile` is called twice a
-        second while it is waited for.
+        `what` names the event in an error. `meanwhile` is called twice a second while waiting.
         """
 
         def accept(message: Message) -> bool:
@@ -88,7 +87,7 @@ class Channel:
             yield wait
 
     async def _next_event(self, listener: EventListener) -> Message:
-        """The next event; a connection that is lost meanwhile raises EOFError at once."""
+        """The next event. Raises EOFError as soon as the connection is lost."""
         while True:
             try:
                 return await asyncio.wait_for(listener.get(), _LOST_CONNECTION_POLL)
@@ -97,7 +96,7 @@ class Channel:
                     raise EOFError from None
 
     def pause(self, seconds: float) -> None:
-        """Lets time pass while messages are still received."""
+        """Waits while messages are still received."""
         self._loop.run_until_complete(asyncio.sleep(seconds))
 
     def _wait(
@@ -113,16 +112,16 @@ class Channel:
                 meanwhile()
             return self._loop.run_until_complete(task)
         except (KeyboardInterrupt, GuestError):
-            # Else it would fail when the connection is closed, and asyncio print a traceback.
+            # Otherwise it fails when the connection is closed, and asyncio prints a traceback.
             task.cancel()
             self._is_done(task, 1)
-            work.close()  # of a task that was cancelled before it began, Python would warn
+            work.close()  # or Python warns about a task that was cancelled before it began
             raise
         except TimeoutError as error:
             raise GuestError(
                 f"no {what} within {timeout:g} s",
-                hint="the guest may hang, its agent have been stopped, or the machine be too busy: "
-                "the guest's console stands in the message or in the run's evidence",
+                hint="the guest may hang, its agent may have been stopped, or the machine may be "
+                "too busy: see the guest's console in the message or in the run's evidence",
             ) from error
         except ExecuteError as error:
             raise RefusedError(f"{self._who} refused: {error}") from error
@@ -130,7 +129,7 @@ class Channel:
             raise GuestError(f"no {what}: the connection was lost") from error
 
     def _is_done(self, task: asyncio.Task[Any], seconds: float) -> bool:
-        """Waits for so long, and no longer than for the task's end."""
+        """Waits for the end of the task, but no longer than `seconds`."""
         self._loop.run_until_complete(asyncio.wait({task}, timeout=seconds))
         return task.done()
 
@@ -144,7 +143,7 @@ def open_channel(
     negotiate: bool,
     timeout: float,
 ) -> Iterator[Channel]:
-    """A channel over one end of a socket pair; the agent's protocol has no greeting.
+    """A channel over one end of a socket pair. The agent's protocol has no greeting.
 
     Raises GuestError when the other side does not greet within `timeout` seconds.
     """
@@ -152,7 +151,7 @@ def open_channel(
     client.readbuflen = _LINE_LIMIT
     client.await_greeting = negotiate
     client.negotiate = negotiate
-    client.logger.setLevel(logging.CRITICAL)  # what it logs we raise
+    client.logger.setLevel(logging.CRITICAL)  # its errors are raised here
     try:
         loop.run_until_complete(asyncio.wait_for(client.connect(end), timeout * patience()))
     except TimeoutError as error:

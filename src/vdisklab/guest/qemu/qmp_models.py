@@ -1,4 +1,4 @@
-"""What QEMU says of a disk, as far as it is read here; anything else is an error, not a guess."""
+"""QEMU's answers about a disk, with the members that are used. Any other form is an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.probe import Version
+from vdisklab.guest.qemu.probe import QemuVersion
 
 
 class CacheModes(BaseModel):
@@ -29,7 +29,7 @@ class Inserted(BaseModel):
 
 
 class Statistics(BaseModel):
-    """BlockDeviceStats: what a device did since it was plugged."""
+    """BlockDeviceStats: a device's counters since it was plugged."""
 
     rd_bytes: int
     wr_bytes: int
@@ -66,44 +66,44 @@ _Element = TypeVar("_Element", bound=BaseModel)
 
 def inserted_node(machine: Machine, device: str) -> Inserted:
     """The node below a device that was plugged. Raises GuestError when QEMU does not list it."""
-    found = _of_device(_asked(machine, "query-block", _Block), device)
-    if found is None or found.inserted is None:
+    device_answer = _of_device(_query(machine, "query-block", _Block), device)
+    if device_answer is None or device_answer.inserted is None:
         raise GuestError(f"QEMU does not list the disk {device} that it accepted")
-    return found.inserted
+    return device_answer.inserted
 
 
 def device_statistics(machine: Machine, device: str) -> Statistics | None:
-    """What a device did since it was plugged; None when QEMU does not list it."""
-    found = _of_device(_asked(machine, "query-blockstats", _BlockStats), device)
-    return None if found is None else found.stats
+    """A device's counters since it was plugged; None when QEMU does not list it."""
+    device_answer = _of_device(_query(machine, "query-blockstats", _BlockStats), device)
+    return None if device_answer is None else device_answer.stats
 
 
 def running_version(machine: Machine) -> str:
-    """What the running QEMU says of its version, spelled as `guest.emulator` does."""
+    """The version of the running QEMU, in the form of `probe_qemu`."""
     answer = machine.query("query-version")
     try:
-        return str(Version.model_validate(answer))
+        return str(QemuVersion.model_validate(answer))
     except ValidationError as error:
         raise GuestError(f"QEMU's answer to query-version is not as expected: {answer}") from error
 
 
 def count_iothreads(machine: Machine) -> int:
-    """How many event loops QEMU has beside its main loop."""
-    return len(_asked(machine, "query-iothreads", _IoThread))
+    """The number of event loops that QEMU has besides its main loop."""
+    return len(_query(machine, "query-iothreads", _IoThread))
 
 
-def _of_device(each: Sequence[_Of], device: str) -> _Of | None:
-    """virtio-blk-pci is shown by the path of its inner virtio device, hence the parts."""
-    return next((one for one in each if device in one.qdev.split("/")), None)
+def _of_device(answers: Sequence[_Of], device: str) -> _Of | None:
+    """QEMU shows virtio-blk-pci by the path of its inner virtio device, hence the split."""
+    return next((answer for answer in answers if device in answer.qdev.split("/")), None)
 
 
 @cache
 def _list_of(kind: type[_Element]) -> TypeAdapter[list[_Element]]:
-    """Made once for each kind: that takes longer than reading an answer."""
+    """Cached, because making one takes longer than reading an answer."""
     return TypeAdapter(list[kind])  # type: ignore[valid-type]
 
 
-def _asked(machine: Machine, query: str, kind: type[_Element]) -> list[_Element]:
+def _query(machine: Machine, query: str, kind: type[_Element]) -> list[_Element]:
     answer = machine.query(query)
     try:
         return _list_of(kind).validate_python(answer)

@@ -1,4 +1,4 @@
-"""What QEMU and the guest's kernel really do with a disk, read back after it was plugged."""
+"""Reads back from QEMU and the guest's kernel how an attached disk is really configured."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from vdisklab.results.model import Check
 
 
 @dataclass(frozen=True, slots=True)
-class QemuProcess:
-    """Traces that QEMU leaves in /proc: how many rings it has, and for how many event loops."""
+class QemuTraces:
+    """QEMU's number of io_uring rings, as seen in /proc, and of event loops."""
 
     rings: int
     loops: int
 
 
-def read_process(machine: Machine) -> QemuProcess:
+def read_process(machine: Machine) -> QemuTraces:
     """Counts io_uring descriptors and event loops (the main loop and each iothread)."""
-    return QemuProcess(_count_rings(machine.pid), 1 + count_iothreads(machine))
+    return QemuTraces(_count_rings(machine.pid), 1 + count_iothreads(machine))
 
 
 def check_state(
-    machine: Machine, disk: Disk, seen: GuestDisk, at_start: QemuProcess
+    machine: Machine, disk: Disk, seen: GuestDisk, at_start: QemuTraces
 ) -> tuple[Check, ...]:
-    """All that was asked for this disk, with what was read back.
+    """The requested state of this disk beside the state that was read back.
 
-    `at_start` is the process before its first disk was plugged. A guest must serve one aio mode
-    only: QEMU keeps an aio context for as long as it lives, so later modes cannot be told apart.
+    `at_start` are QEMU's traces before its first disk was plugged. A guest must have disks of one
+    aio mode only: QEMU never gives up an aio context, so later modes cannot be told apart.
     """
     version = running_version(machine)
     checks = [
         Check("qemu.version", machine.config.version, version),
         Check("guest.size", str(disk.size), seen.facts.get("size_bytes", "unknown")),
-        *_check_told(seen, "guest.write_cache", "write_cache", _expected_write_cache(disk)),
+        *_check_fact(seen, "guest.write_cache", "write_cache", _expected_write_cache(disk)),
         *_check_block(machine, disk),
     ]
     if disk.filename is not None:
@@ -51,16 +51,16 @@ def check_state(
     if disk.attachment.iothread:
         checks.append(_check_iothread(machine, disk))
     if disk.attachment.queues is not None:
-        asked = str(disk.attachment.queues)
-        checks += _check_told(seen, "guest.queues", "nr_hw_queues", asked)
+        queues = str(disk.attachment.queues)
+        checks += _check_fact(seen, "guest.queues", "nr_hw_queues", queues)
     return tuple(checks)
 
 
-def _check_told(seen: GuestDisk, name: str, fact: str, asked: str | None) -> tuple[Check, ...]:
-    """A fact of the disk; nothing where this kind of guest tells it of no disk."""
+def _check_fact(seen: GuestDisk, name: str, fact: str, requested: str | None) -> tuple[Check, ...]:
+    """A fact of the disk; nothing where this kind of guest cannot know it."""
     if fact in seen.untold:
         return ()
-    return (Check(name, asked, seen.facts.get(fact, "unknown")),)
+    return (Check(name, requested, seen.facts.get(fact, "unknown")),)
 
 
 def _offers_write_cache(disk: Disk) -> bool:
@@ -95,7 +95,7 @@ def _word(value: bool) -> str:
 
 
 def _check_direct(pid: int, disk: Disk) -> Check:
-    """O_DIRECT as the kernel holds it in the flags of QEMU's open file (proc(5), fdinfo)."""
+    """O_DIRECT in the flags of QEMU's open file (proc(5), fdinfo)."""
     seen = {_word(bool(flags & os.O_DIRECT)) for flags in _open_flags(pid, disk.filename or "")}
     return Check("kernel.o_direct", _word(disk.cache.direct), "/".join(sorted(seen)) or "not open")
 
@@ -105,8 +105,8 @@ def _open_flags(pid: int, filename: str) -> list[int]:
         wanted = Path(filename).stat()
     except OSError as error:
         raise HostError(
-            f"{filename} cannot be looked at: {error.strerror}",
-            hint="see that nothing else removes files in the work directory meanwhile",
+            f"{filename} cannot be read: {error.strerror}",
+            hint="let no other program remove files in the work directory during a campaign",
         ) from error
     return [
         flags
@@ -116,7 +116,7 @@ def _open_flags(pid: int, filename: str) -> list[int]:
 
 
 def _flags_of(pid: int, number: str, wanted: os.stat_result) -> int | None:
-    """The flags of a descriptor, or None where it is another file or closed meanwhile."""
+    """The flags of a descriptor, or None if it is of another file or was closed meanwhile."""
     try:
         if not _same_file(Path(f"/proc/{pid}/fd/{number}").stat(), wanted):
             return None
@@ -133,10 +133,10 @@ def _same_file(one: os.stat_result, other: os.stat_result) -> bool:
     return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 
 
-def _seen_aio(machine: Machine, at_start: QemuProcess) -> str:
-    """The aio mode by what it leaves: a ring of libaio in memory, or io_uring descriptors.
+def _seen_aio(machine: Machine, at_start: QemuTraces) -> str:
+    """The aio mode by its traces: a ring of libaio in memory, or io_uring descriptors.
 
-    QEMU's event loops may have a ring each for polling; one more than that is the disk's.
+    Each of QEMU's event loops may have a ring for polling; one more than these is the disk's.
     """
     if _has_aio_ring(machine.pid):
         return Aio.NATIVE
@@ -172,8 +172,8 @@ def _descriptors(pid: int) -> list[str]:
 
 def _gone(pid: int, error: OSError) -> GuestError:
     return GuestError(
-        f"QEMU (process {pid}) cannot be looked at any more: {error.strerror}",
-        hint="QEMU ended by itself: `dmesg` says whether it was killed for want of memory",
+        f"QEMU (process {pid}) has ended: {error.strerror}",
+        hint="`dmesg` says whether the kernel killed it because memory ran out",
     )
 
 

@@ -1,7 +1,7 @@
 """qemu-storage-daemon: QEMU's block layer without a guest, driven by the same monitor.
 
-A disk is exported over NBD exactly as a guest's device would use it: same nodes, same cache
-options; `writethrough` of the export is the device's `write-cache=off`.
+A disk is exported over NBD as a guest's device would use it, with the same nodes and cache options.
+The export's `writethrough` is the device's `write-cache=off`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds out which operating system runs in a guest of the user's own, by asking its agent."""
+"""Detects the operating system of a user guest by asking its agent."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ _NEEDED = (
 )  # fmt: skip
 
 
-def look_inside(agent: Agent, diskspd: Path | None) -> GuestSystem:
-    """What kind of guest answers.
+def detect_os(agent: Agent, diskspd: Path | None) -> GuestSystem:
+    """The system of the guest that answers.
 
-    Raises UnfitGuestError when its agent does not let programs be run, as that of Red Hat's
-    distributions does not unless it is told to.
+    Raises UnfitGuestError when its agent does not allow running programs, which is the default on
+    Red Hat's distributions.
     """
     info = agent.query("guest-info")
     if not isinstance(info, dict):
         raise GuestError(
             f"the guest agent's answer to guest-info is not as expected: {info!r:.200}",
-            hint="what answers there is no qemu-guest-agent, or one too old: install it in the "
-            "guest",
+            hint="install a current qemu-guest-agent in the guest",
         )
     version = str(info.get("version", "unknown"))
     allowed = {
-        str(each.get("name"))
-        for each in info.get("supported_commands", ())
-        if isinstance(each, dict) and each.get("enabled")
+        str(command.get("name"))
+        for command in info.get("supported_commands", ())
+        if isinstance(command, dict) and command.get("enabled")
     }
     missing = [name for name in _NEEDED if name not in allowed]
     if missing:
@@ -47,8 +46,8 @@ def look_inside(agent: Agent, diskspd: Path | None) -> GuestSystem:
     system = agent.query("guest-get-osinfo")
     if not isinstance(system, dict):
         raise GuestError(
-            f"the guest agent says {system!r:.200} of its system",
-            hint="install qemu-guest-agent of the guest's own distribution in it",
+            f"the guest agent's answer to guest-get-osinfo is not as expected: {system!r:.200}",
+            hint="install the qemu-guest-agent of the guest's distribution in it",
         )
     name = _name(system)
     if system.get("id") == "mswindows":

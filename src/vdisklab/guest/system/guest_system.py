@@ -1,4 +1,4 @@
-"""The operating system inside a guest, as far as measuring needs it: one class for each kind."""
+"""What measuring needs to know of the operating system inside a guest, and the micro guest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DRIVER_SECONDS = 60
 
 
 class Family(StrEnum):
-    """What programs can be expected in a guest."""
+    """Which programs a guest can have."""
 
     LINUX = "linux"
     WINDOWS = "windows"
@@ -31,7 +31,7 @@ class Family(StrEnum):
 class GuestDisk:
     """The disk as the guest's kernel sees it: `/dev/vda` and the facts of its queue.
 
-    `untold` are facts that this kind of guest does not tell of any disk.
+    This kind of guest shows the facts named in `untold` of no disk.
     """
 
     device: str
@@ -40,26 +40,26 @@ class GuestDisk:
 
 
 class UnfitGuestError(GuestError):
-    """The user's guest cannot be measured in, and booting it once more would not change that."""
+    """The user guest cannot be used for measuring, and another boot would not change that."""
 
 
 class GuestSystem(Protocol):
-    """What is asked of the inside of a guest."""
+    """The operating system of a guest: the micro guest, Linux or Windows."""
 
     @property
     def family(self) -> Family:
-        """Decides which programs measure."""
+        """Which programs it can have."""
 
     @property
     def scratch(self) -> str:
-        """A directory where programs may leave what they found out."""
+        """A directory for programs' output files."""
 
     @property
     def stderr_log(self) -> str | None:
-        """A prefix of names that lead to a program's own standard error; None: there is none."""
+        """Prefix of file names that lead to a program's standard error; None without such."""
 
     def await_ready(self, agent: Agent) -> None:
-        """Returns when the guest has come to rest after its boot. Raises GuestError."""
+        """Waits until the boot is finished and the guest is idle. Raises GuestError."""
 
     def require(self, agent: Agent, programs: Sequence[str]) -> None:
         """Raises UnfitGuestError naming the programs that are missing."""
@@ -68,14 +68,14 @@ class GuestSystem(Protocol):
         """Waits until a disk with this serial number is there. Raises GuestError."""
 
     def facts(self, agent: Agent) -> tuple[Check, ...]:
-        """What else is worth keeping of a guest that is not ours."""
+        """Facts of a user guest to store with each run."""
 
 
 class MicroGuest:
-    """Our own guest, which holds our scripts and all programs."""
+    """The guest that `guest.image` builds, with its scripts and all programs."""
 
     family = Family.LINUX
-    scratch = "/tmp"  # noqa: S108 - we are alone in there
+    scratch = "/tmp"  # noqa: S108 - nothing else runs in this guest
     stderr_log = STDERR_LOG
 
     def await_ready(self, agent: Agent) -> None:
@@ -83,7 +83,7 @@ class MicroGuest:
 
         Until then its second processor is busy, and a measurement would be disturbed.
         """
-        # where starting `usleep` takes a tenth of a second, looking often would starve the loading
+        # On a slow machine, where starting `usleep` takes a tenth of a second, poll less often.
         pause = f"{10_000 * patience():.0f}"
         command = (LOAD_DRIVERS, f"{_DRIVER_SECONDS * patience():.0f}", pause)
         ended = agent.run(command, timeout=_DRIVER_SECONDS + 15.0, allowed=(0, 1))
@@ -91,14 +91,14 @@ class MicroGuest:
             raise GuestError(ended.stderr.strip() or "the guest did not load its drivers")
 
     def require(self, agent: Agent, programs: Sequence[str]) -> None:
-        """It is built with all of them, and a missing one says so when it is run."""
+        """Nothing: it is built with all of them, and a missing one fails when it is run."""
 
     def find_disk(self, agent: Agent, serial: str) -> GuestDisk:
-        """By our script."""
+        """By the guest's script find-disk."""
         return find_by_script(agent, (FIND_DISK,), serial)
 
     def facts(self, agent: Agent) -> tuple[Check, ...]:
-        """None: the image's manifest says what it holds."""
+        """None: the image's manifest lists its contents."""
         del agent
         return ()
 
@@ -106,7 +106,7 @@ class MicroGuest:
 def find_by_script(
     agent: Agent, command: tuple[str, ...], serial: str, script: str | None = None
 ) -> GuestDisk:
-    """What the script find-disk says of a disk. Raises GuestError."""
+    """The disk that the script find-disk finds. Raises GuestError."""
     ended = agent.run(
         (*command, serial, f"{FIND_SECONDS * patience():.0f}"),
         timeout=FIND_SECONDS + 15.0,
@@ -122,10 +122,10 @@ def disk_found(
     """The disk that `key=value` lines describe. Raises GuestError when there is none."""
     facts = dict(line.strip().split("=", 1) for line in stdout.splitlines() if "=" in line)
     if status != 0 or "device" not in facts:
-        said = " ".join((stderr.strip() or stdout.strip()).split())
+        output = " ".join((stderr.strip() or stdout.strip()).split())
         raise GuestError(
-            f"the guest does not see the disk {serial}: {said}",
-            hint="its kernel may lack the bus's driver: take another bus, or another kernel "
+            f"the guest does not see the disk {serial}: {output}",
+            hint="its kernel may lack the bus's driver: choose another bus, or another kernel "
             "with `guest.kernel` in a plan file",
         )
     return GuestDisk(facts["device"], facts, untold)

@@ -1,4 +1,4 @@
-"""A Linux guest of the user's own: nothing of ours is in it, so scripts come with the question."""
+"""A Linux user guest: it has no scripts of vdisklab, so they are passed to its shell."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from vdisklab.results.model import Check
 _SETTLE_SECONDS = 600.0
 _ASK_SECONDS = 60.0
 
-# What the boot still does beside the agent would disturb a measurement. systemd says when all of
-# it is done (systemctl(1), is-system-running); another init does not.
+# What still boots when the agent answers would disturb a measurement. systemd says when all of it
+# is done (systemctl(1), is-system-running); other init systems do not.
 _SETTLE = "command -v systemctl >/dev/null || exit 0; systemctl is-system-running --wait"
 _MISSING = 'for p in "$@"; do command -v "$p" >/dev/null || echo "$p"; done'
 _VERSIONS = "uname -sr; fio --version"
@@ -46,13 +46,13 @@ class LinuxGuest:
         self._agent_version = agent_version
 
     def await_ready(self, agent: Agent) -> None:
-        """Waits for systemd to have started everything, or to have given up on some of it."""
+        """Waits until systemd has started everything, or has given up on some of it."""
         agent.run(
             ("sh", "-c", _SETTLE), timeout=_SETTLE_SECONDS * patience(), allowed=range(-64, 256)
         )
 
     def require(self, agent: Agent, programs: Sequence[str]) -> None:
-        """Looks for each on the agent's own PATH, by which they will be started."""
+        """Looks for each program on the agent's PATH. Raises UnfitGuestError."""
         ended = agent.run(("sh", "-c", _MISSING, "sh", *programs), timeout=_ASK_SECONDS)
         missing = ended.stdout.split()
         if missing:
@@ -63,7 +63,7 @@ class LinuxGuest:
             )
 
     def find_disk(self, agent: Agent, serial: str) -> GuestDisk:
-        """By the same script as in our own guest, which is given to the shell as its input."""
+        """By the micro guest's script find-disk, passed to the shell on its standard input."""
         script = (
             resources.files("vdisklab.guest.image").joinpath("guestfiles/find-disk.sh").read_text()
         )
@@ -72,17 +72,17 @@ class LinuxGuest:
         )
 
     def facts(self, agent: Agent) -> tuple[Check, ...]:
-        """System, kernel, agent, fio, and whether the boot came to its end."""
+        """System, kernel, agent, fio, and the state of systemd."""
         state = agent.run(
             ("sh", "-c", _SETTLE), timeout=_ASK_SECONDS, allowed=range(-64, 256)
         ).stdout.strip()
-        said = agent.run(
+        lines = agent.run(
             ("sh", "-c", _VERSIONS), timeout=_ASK_SECONDS, allowed=range(-64, 256)
         ).stdout.splitlines()
         known = {
             "guest.system": self._name,
-            "guest.kernel": said[0] if said else "",
-            "guest.fio": said[1] if len(said) > 1 else "",
+            "guest.kernel": lines[0] if lines else "",
+            "guest.fio": lines[1] if len(lines) > 1 else "",
             "guest.agent": self._agent_version,
             "guest.state": state,
         }

@@ -1,7 +1,7 @@
-"""A Windows guest of the user's own: PowerShell through the agent, DISKSPD copied into it.
+"""A Windows user guest: PowerShell through the agent, DISKSPD copied into it.
 
-Written to Microsoft's documentation (Get-Disk, Set-Disk; DISKSPD's wiki) and to that of QEMU's
-guest agent; nobody here could run it on a real Windows.
+Written after the documentation of Microsoft (Get-Disk, Set-Disk; DISKSPD's wiki) and of QEMU's
+guest agent. It was never run on a real Windows.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ if ($disk.IsBoot -or $disk.IsSystem -or $disk.NumberOfPartitions -ne 0) {
 """
 
 _UNTOLD = frozenset({"write_cache", "nr_hw_queues"})
-"""Get-Disk shows neither, so they are not checked."""
+"""Get-Disk shows neither, so they are not read back."""
 
 
 def powershell(script: str) -> tuple[str, ...]:
-    """The command that runs a script, which needs no quoting (about_PowerShell_exe)."""
+    """The command that runs a script; encoded, so it needs no quoting (about_PowerShell_exe)."""
     encoded = base64.b64encode(script.encode("utf-16-le")).decode()
     return (
         "powershell.exe", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass",
@@ -83,20 +83,20 @@ class WindowsGuest:
         self._diskspd = diskspd
 
     def await_ready(self, agent: Agent) -> None:
-        """Nothing tells when Windows has come to rest."""
+        """Returns at once: Windows does not say when its boot is finished."""
 
     def require(self, agent: Agent, programs: Sequence[str]) -> None:
         """Copies DISKSPD into the guest. Raises UnfitGuestError when none was given."""
         del programs
         if self._diskspd is None:
             raise UnfitGuestError(
-                f"the guest is {self._name}, where DISKSPD measures, and none was given",
+                f"the guest is {self._name}, where DISKSPD measures, and --diskspd was not given",
                 hint="download DISKSPD from Microsoft and give --diskspd FILE (amd64/diskspd.exe)",
             )
         agent.write_file(f"{self.scratch}\\vdisklab-diskspd.exe", read_diskspd(self._diskspd))
 
     def find_disk(self, agent: Agent, serial: str) -> GuestDisk:
-        """By Get-Disk; the device is DISKSPD's name of a physical disk, `#1`."""
+        """By Get-Disk. The device is DISKSPD's name of a physical disk, such as `#1`."""
         seconds = round(FIND_SECONDS * patience())
         ended = agent.run(
             powershell(_FIND_DISK % {"serial": serial, "seconds": seconds}),
@@ -115,7 +115,7 @@ class WindowsGuest:
 
 
 def read_diskspd(file: Path) -> bytes:
-    """The program. Raises HostError for a file that is none of Windows's programs."""
+    """The content of DISKSPD. Raises HostError for a file that is no Windows program."""
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -125,6 +125,6 @@ def read_diskspd(file: Path) -> bytes:
         ) from error
     if content[:2] != b"MZ":
         raise HostError(
-            f"{file} is no program of Windows", hint="give --diskspd the file amd64/diskspd.exe"
+            f"{file} is no Windows program", hint="give --diskspd the file amd64/diskspd.exe"
         )
     return content

@@ -8,7 +8,7 @@ import pytest
 
 from vdisklab.campaign.survey import find_qemus
 from vdisklab.errors import HostError, PlanError
-from vdisklab.guest.qemu.probe import Version, probe_emulator
+from vdisklab.guest.qemu.probe import QemuVersion, probe_qemu
 from vdisklab.host.command import LocalHost
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.plan.guest import RequestedQemu
@@ -42,7 +42,7 @@ def recorded(version: str) -> str:
 )
 def test_recorded_versions(tmp_path: Path, version: str, package: str) -> None:
     program = player(tmp_path, recorded(version))
-    found = probe_emulator(HOST, program, DEVICES)
+    found = probe_qemu(HOST, program, DEVICES)
     assert (found.number, found.version) == (version, f"{version} ({package})")
     assert found.lacking == {"no-such-device"}
     assert found.aio == {"threads", "native", "io_uring"}
@@ -52,7 +52,7 @@ def test_recorded_versions(tmp_path: Path, version: str, package: str) -> None:
 
 def test_what_it_was_built_without(tmp_path: Path) -> None:
     program = player(tmp_path, recorded("7.2.22").replace('"io_uring"', '"other"'))
-    assert "io_uring" not in probe_emulator(HOST, program, ()).aio
+    assert "io_uring" not in probe_qemu(HOST, program, ()).aio
     qemus, able = find_qemus(HOST, [RequestedQemu("own", program)])
     assert (qemus[0].name, qemus[0].binary) == ("own", program)
     assert set(able["own"].aio) == {Aio.IO_URING}
@@ -66,11 +66,11 @@ def test_what_it_was_built_without(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "status", "problem"),
     [
-        ("", 0, "does not answer as QEMU does"),
-        ("hello\n", 0, "it says 'hello'"),
-        ("cannot open libfoo.so.1\n", 127, "it says 'cannot open libfoo.so.1'"),
-        ('{"QMP": {}}\n{"return": {}}\n', 0, "does not answer as QEMU does"),
-        ('{"id": "query-version", "return": 7}\n', 0, "does not answer as QEMU does"),
+        ("", 0, "does not answer like QEMU"),
+        ("hello\n", 0, "it printed 'hello'"),
+        ("cannot open libfoo.so.1\n", 127, "it printed 'cannot open libfoo.so.1'"),
+        ('{"QMP": {}}\n{"return": {}}\n', 0, "does not answer like QEMU"),
+        ('{"id": "query-version", "return": 7}\n', 0, "does not answer like QEMU"),
     ],
 )
 def test_what_is_no_qemu(tmp_path: Path, said: str, status: int, problem: str) -> None:
@@ -78,7 +78,7 @@ def test_what_is_no_qemu(tmp_path: Path, said: str, status: int, problem: str) -
     if status:
         program.write_text(f"#!/bin/sh\necho '{said.strip()}' >&2\nexit {status}\n")
     with pytest.raises(HostError, match=problem) as caught:
-        probe_emulator(HOST, program, DEVICES)
+        probe_qemu(HOST, program, DEVICES)
     assert str(program) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -87,18 +87,18 @@ def test_another_processor_and_an_old_one(tmp_path: Path) -> None:
     text = recorded("7.2.22")
     arm = player(tmp_path, text.replace('"x86_64"', '"aarch64"'))
     with pytest.raises(HostError, match="is QEMU for aarch64"):
-        probe_emulator(HOST, arm, ())
+        probe_qemu(HOST, arm, ())
     old = player(tmp_path, text.replace('"major": 7', '"major": 2'))
     with pytest.raises(HostError, match=r"is QEMU 2\.2\.22 .*too old") as caught:
-        probe_emulator(HOST, old, ())
+        probe_qemu(HOST, old, ())
     assert "5.0 or newer" in str(caught.value.hint)
 
 
 def test_a_missing_file_and_one_that_cannot_be_run(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no program")
     for name in ("missing", "text"):
-        with pytest.raises(HostError, match="is no program that can be run"):
-            probe_emulator(HOST, tmp_path / name, ())
+        with pytest.raises(HostError, match="is not an executable program"):
+            probe_qemu(HOST, tmp_path / name, ())
 
 
 def test_two_builds_of_one_version_need_names(tmp_path: Path) -> None:
@@ -113,4 +113,4 @@ def test_two_builds_of_one_version_need_names(tmp_path: Path) -> None:
 def test_versions_are_spelled_alike() -> None:
     number = {"major": 7, "minor": 2, "micro": 0}
     for package, text in (("", "7.2.0"), (" (Debian 1:7.2)", "7.2.0 (Debian 1:7.2)")):
-        assert str(Version.model_validate({"qemu": number, "package": package})) == text
+        assert str(QemuVersion.model_validate({"qemu": number, "package": package})) == text

@@ -170,7 +170,7 @@ class TestAgent:
         [
             (exited(exitcode=2, **{"err-data": encoded("a\nno such disk\n")}), "2 .*no such disk"),
             ({"exited": True, "signal": 9}, "killed by signal 9"),
-            (exited(**{"out-truncated": True}), "more than the guest agent carries"),
+            (exited(**{"out-truncated": True}), "more than the guest agent can pass on"),
         ],
     )
     def test_a_program_that_ends_badly(self, state: Message, said: str) -> None:

@@ -20,7 +20,7 @@ from vdisklab.guest.hotplug import attached_disk
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
 from vdisklab.guest.qemu.qmp_models import device_statistics, inserted_node
-from vdisklab.guest.qemu.read_back import QemuProcess, check_state, read_process
+from vdisklab.guest.qemu.read_back import QemuTraces, check_state, read_process
 from vdisklab.guest.system.guest_system import GuestDisk
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import CacheMode
@@ -58,7 +58,7 @@ def plugged(qemu: FakeQemu, disk: Disk) -> Iterator[tuple[Machine, GuestDisk]]:
 def checked(qemu: FakeQemu, disk: Disk, *, asked: Disk | None = None) -> tuple[Check, ...]:
     """The checks of a plugged disk, as if `asked` had been asked for."""
     with plugged(qemu, disk) as (machine, seen):
-        at_start = QemuProcess(read_process(machine).rings, 1)
+        at_start = QemuTraces(read_process(machine).rings, 1)
         return check_state(machine, asked or disk, seen, at_start)
 
 
@@ -147,7 +147,7 @@ class TestDirect:
 
     def test_a_file_that_is_gone(self, image: Path, tmp_path: Path) -> None:
         other = replace(disk_of("virtio", image), filename=str(tmp_path / "gone"))
-        with pytest.raises(HostError, match="gone cannot be looked at: No such file"):
+        with pytest.raises(HostError, match="gone cannot be read: No such file"):
             checked(FakeQemu("virtio"), disk_of("virtio", image), asked=other)
 
 
@@ -183,7 +183,7 @@ class TestAio:
     def seen(image: Path, *, rings_at_start: int = 0) -> str:
         with plugged(FakeQemu("nvme"), disk_of("nvme", image)) as (machine, seen):
             checks = check_state(
-                machine, disk_of("nvme", image), seen, QemuProcess(rings_at_start, 1)
+                machine, disk_of("nvme", image), seen, QemuTraces(rings_at_start, 1)
             )
         return next(check.seen for check in checks if check.name == "qemu.aio")
 
@@ -219,9 +219,9 @@ def test_a_qemu_that_has_ended_is_a_sentence(image: Path) -> None:
         ended.wait()
     with plugged(FakeQemu("nvme"), disk_of("nvme", image)) as (machine, seen):
         gone = replace(machine, pid=ended.pid)
-        with pytest.raises(GuestError, match=rf"\(process {ended.pid}\) cannot be looked at"):
-            check_state(gone, disk_of("nvme", image), seen, QemuProcess(0, 1))
-        with pytest.raises(GuestError, match="cannot be looked at"):
+        with pytest.raises(GuestError, match=rf"\(process {ended.pid}\) has ended"):
+            check_state(gone, disk_of("nvme", image), seen, QemuTraces(0, 1))
+        with pytest.raises(GuestError, match="has ended"):
             read_process(gone)
 
 

@@ -13,7 +13,7 @@ from tests.unit.guest.fake_agent import DEBIAN, WINDOWS, FakeAgent, Said, agent_
 from tests.unit.guest.fake_far_side import channel_to
 from vdisklab.errors import GuestError, HostError, RefusedError
 from vdisklab.guest.agent import Agent
-from vdisklab.guest.system.detect_os import look_inside
+from vdisklab.guest.system.detect_os import detect_os
 from vdisklab.guest.system.guest_system import Family, UnfitGuestError
 from vdisklab.guest.system.linux import LinuxGuest
 from vdisklab.guest.system.windows import WindowsGuest
@@ -55,7 +55,7 @@ def script_of(argv: Sequence[str]) -> str:
 class TestLinux:
     def test_it_is_recognised_and_says_what_it_is(self) -> None:
         with agent_of(FakeAgent(DEBIAN, debian)) as agent:
-            system = look_inside(agent, None)
+            system = detect_os(agent, None)
             assert isinstance(system, LinuxGuest)
             system.await_ready(agent)
             facts = {check.name: check.seen for check in system.facts(agent)}
@@ -70,7 +70,7 @@ class TestLinux:
     def test_its_disk_is_found_by_its_serial(self) -> None:
         fake = FakeAgent(DEBIAN, debian)
         with agent_of(fake) as agent:
-            disk = look_inside(agent, None).find_disk(agent, "vdl1234")
+            disk = detect_os(agent, None).find_disk(agent, "vdl1234")
         assert disk.device == "/dev/vdb"
         assert disk.facts["write_cache"] == "write back"
         assert not disk.untold
@@ -78,7 +78,7 @@ class TestLinux:
 
     def test_a_missing_program_is_one_sentence(self) -> None:
         with agent_of(FakeAgent(DEBIAN, debian)) as agent:
-            system = look_inside(agent, None)
+            system = detect_os(agent, None)
             system.require(agent, ("sh", "cat"))
             with pytest.raises(UnfitGuestError) as caught:
                 system.require(agent, ("sh", "no-fio", "mkfs.no", "cat"))
@@ -92,7 +92,7 @@ class TestLinux:
             return Said(stderr="no disk with serial number vdlx within 15 s\n", status=1)
 
         with agent_of(FakeAgent(DEBIAN, none)) as agent:
-            system = look_inside(agent, None)
+            system = detect_os(agent, None)
             with pytest.raises(GuestError, match="does not see the disk vdlx: no disk with serial"):
                 system.find_disk(agent, "vdlx")
 
@@ -104,7 +104,7 @@ class TestAgent:
             agent_of(fake) as agent,
             pytest.raises(UnfitGuestError, match="does not allow guest-exec") as caught,
         ):
-            look_inside(agent, None)
+            detect_os(agent, None)
         assert "/etc/sysconfig/qemu-ga" in str(caught.value.hint)
 
     def test_one_that_falls_silent_while_a_program_runs(self) -> None:
@@ -117,7 +117,7 @@ class TestAgent:
 
     def test_one_that_is_started_anew_while_a_program_runs(self) -> None:
         fake = FakeAgent(DEBIAN, lambda argv, stdin: None, anew_after=4)
-        said = r"no longer knows `fio --version`: it was started anew .*Invalid parameter 'pid'"
+        said = r"no longer knows `fio --version`: it was restarted .*Invalid parameter 'pid'"
         with agent_of(fake) as agent, pytest.raises(GuestError, match=said) as caught:
             agent.run(("fio", "--version"), timeout=20)
         assert not isinstance(caught.value, RefusedError)
@@ -140,7 +140,7 @@ class TestWindows:
         program.write_bytes(b"MZ" + bytes(range(256)) * 2048)
         fake = FakeAgent(WINDOWS, windows)
         with agent_of(fake) as agent:
-            system = look_inside(agent, program)
+            system = detect_os(agent, program)
             assert isinstance(system, WindowsGuest)
             assert system.family is Family.WINDOWS
             system.require(agent, ("fio",))
@@ -149,7 +149,7 @@ class TestWindows:
     def test_its_disk_is_found_and_made_writable(self) -> None:
         fake = FakeAgent(WINDOWS, windows)
         with agent_of(fake) as agent:
-            disk = look_inside(agent, None).find_disk(agent, "vdl1234")
+            disk = detect_os(agent, None).find_disk(agent, "vdl1234")
         assert disk.device == "#1"
         assert disk.facts["size_bytes"] == "33554432"
         assert disk.untold == {"write_cache", "nr_hw_queues"}
@@ -159,15 +159,15 @@ class TestWindows:
 
     def test_no_such_disk(self) -> None:
         with agent_of(FakeAgent(WINDOWS, windows)) as agent:
-            system = look_inside(agent, None)
+            system = detect_os(agent, None)
             with pytest.raises(GuestError, match="no disk with serial number vdlmissing"):
                 system.find_disk(agent, "vdlmissing")
 
     def test_without_diskspd_it_says_where_to_get_it(self, tmp_path: Path) -> None:
         with agent_of(FakeAgent(WINDOWS, windows)) as agent:
             with pytest.raises(UnfitGuestError, match="where DISKSPD measures") as caught:
-                look_inside(agent, None).require(agent, ())
+                detect_os(agent, None).require(agent, ())
             assert "--diskspd FILE" in str(caught.value.hint)
             (tmp_path / "text").write_text("no program")
-            with pytest.raises(HostError, match="no program of Windows"):
-                look_inside(agent, tmp_path / "text").require(agent, ())
+            with pytest.raises(HostError, match="no Windows program"):
+                detect_os(agent, tmp_path / "text").require(agent, ())

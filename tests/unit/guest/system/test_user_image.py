@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.guests import own_boot, requested_guest
+from vdisklab.campaign.guests import requested_guest, user_boot
 from vdisklab.errors import HostError, PlanError
 from vdisklab.guest.qemu.command_line import (
     Channels,
     FirmwareFiles,
     GuestConfig,
-    OwnBoot,
+    UserBoot,
     build_argv,
 )
-from vdisklab.guest.system.user_image import look_at, require_unchanged
+from vdisklab.guest.system.user_image import inspect_image, require_unchanged
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, pending
 from vdisklab.plan.build import build_plan
@@ -40,14 +40,14 @@ def bootable(tmp_path: Path, name: str = "guest.raw") -> Path:
     return image
 
 
-def argv(boot: OwnBoot, machine: str = "q35") -> str:
+def argv(boot: UserBoot, machine: str = "q35") -> str:
     config = GuestConfig("qemu", "m", machine, Accelerator.TCG, GuestPlan(), boot)
     return " ".join(build_argv(config, Channels(3, 4, Path("/w/console"))))
 
 
 class TestCommandLine:
     def test_bios_speaks_on_the_serial_port(self) -> None:
-        words = argv(OwnBoot(Path("/w/a,b.qcow2"), SystemBus.VIRTIO))
+        words = argv(UserBoot(Path("/w/a,b.qcow2"), SystemBus.VIRTIO))
         assert "-machine q35,graphics=off" in words
         assert "file.filename=/w/a,,b.qcow2" in words
         assert "virtio-blk-pci,drive=system,serial=vdisklab-system,bootindex=0" in words
@@ -58,11 +58,11 @@ class TestCommandLine:
         [(SystemBus.SATA, "ide-hd,bus=ide.1,drive=system"), (SystemBus.NVME, "nvme,drive=system")],
     )
     def test_its_bus(self, bus: SystemBus, device: str) -> None:
-        assert device in argv(OwnBoot(Path("/w/o"), bus))
+        assert device in argv(UserBoot(Path("/w/o"), bus))
 
     def test_uefi_reads_its_code_and_writes_a_copy_of_its_variables(self) -> None:
         files = FirmwareFiles(Path("/f/code.fd"), Path("/w/vars.fd"))
-        words = argv(OwnBoot(Path("/w/o"), SystemBus.VIRTIO, files))
+        words = argv(UserBoot(Path("/w/o"), SystemBus.VIRTIO, files))
         assert "-machine q35,pflash0=firmware,pflash1=variables" in words
         assert "filename=/f/code.fd,node-name=firmware,read-only=on" in words
         assert "filename=/w/vars.fd,node-name=variables" in words
@@ -72,13 +72,13 @@ class TestCommandLine:
 class TestImage:
     def test_an_overlay_takes_the_writes_and_is_gone_afterwards(self, tmp_path: Path) -> None:
         image = bootable(tmp_path)
-        own = look_at(HOST, image)
+        own = inspect_image(HOST, image)
         assert own.format == "raw"
         with (
             open_ledger(tmp_path / "state") as ledger,
             open_site(HOST, ledger, tmp_path) as site,
         ):
-            with own_boot(site, own, "system-1") as boot:
+            with user_boot(site, own, "system-1") as boot:
                 assert str(boot.overlay) in [entry.name for entry in pending(ledger.path)]
                 before = image.read_bytes()
                 HOST.run("qemu-io", "-c", "write -P 7 0 64k", boot.overlay)
@@ -87,12 +87,12 @@ class TestImage:
 
     def test_a_change_meanwhile_is_told(self, tmp_path: Path) -> None:
         image = bootable(tmp_path)
-        own = look_at(HOST, image)
+        own = inspect_image(HOST, image)
         require_unchanged(own)
         os.utime(image, ns=(1, 1))
-        with pytest.raises(HostError, match="changed while it was measured with"):
+        with pytest.raises(HostError, match="changed during the campaign"):
             require_unchanged(own)
-        assert look_at(HOST, image).state != own.state
+        assert inspect_image(HOST, image).state != own.state
 
     @pytest.mark.parametrize(
         ("content", "problem"),
@@ -130,7 +130,7 @@ class TestImage:
         )  # fmt: skip
         assert own is not None
         assert (own.firmware, own.bus, own.boot_seconds) == (Firmware.BIOS, SystemBus.SATA, 5.0)
-        with pytest.raises(HostError, match="no program of Windows"):
+        with pytest.raises(HostError, match="no Windows program"):
             requested_guest(HOST, Request(guest_image=own.image, diskspd=own.image))
 
 
