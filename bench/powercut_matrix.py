@@ -322,8 +322,8 @@ def basis(record: Record, verdicts: Sequence[Verdict]) -> str:
     seconds = sum(each["seconds"] for each in verdicts)
     took = f"{seconds / 60:.0f} minutes" if seconds > 100 else f"{seconds:.0f} seconds"
     return (
-        f"{len(verdicts)} questions, {states:,} states ({afterlives:,} with an afterlife) in "
-        f"{took}; {_passed(record['controls'])}."
+        f"{len(verdicts)} questions, {states:,} states ({afterlives:,} with post-recovery writes) "
+        f"in {took}; {_passed(record['controls'])}."
     )
 
 

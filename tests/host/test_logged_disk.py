@@ -161,7 +161,7 @@ def test_a_server_that_is_never_ready_is_one_sentence(
 ) -> None:
     monkeypatch.setattr("vdisklab.powercut.recording.logged_disk.READY", b"another word\n")
     with (
-        pytest.raises(HostError, match="the logged disk cannot be started: it said nothing"),
+        pytest.raises(HostError, match="the logged disk cannot be started: it printed nothing"),
         logged_disk(site, "disk", 16 * MIB),
     ):
         pytest.fail("not reached")

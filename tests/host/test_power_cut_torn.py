@@ -33,10 +33,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PowerCutSessio
 
 
 @pytest.fixture
-def recorded(
-    session: PowerCutSession, writer_request: pytest.FixtureRequest
-) -> Iterator[Recording]:
-    path = parse_path(f"{writer_request.param}/raw:preallocation=off/none")
+def recorded(session: PowerCutSession, request: pytest.FixtureRequest) -> Iterator[Recording]:
+    path = parse_path(f"{request.param}/raw:preallocation=off/none")
     recording = session.record(RunSpec(path, Load(ClientKind.FLUSHES, writes=16)))
     yield recording
     recording.remove()

@@ -126,7 +126,7 @@ def test_a_table_has_a_row_for_each_question_and_blanks_where_none_was_asked() -
         "| ext4/raw | fua |  | failed: no room |",
     ]
     assert MATRIX["basis"](record, record["verdicts"]) == (
-        "2 questions, 8 states (4 with an afterlife) in 2 minutes; "
+        "2 questions, 8 states (4 with post-recovery writes) in 2 minutes; "
         "the 1 controls were passed before, 2 times."
     )
     assert "are not in this record" in MATRIX["basis"](
