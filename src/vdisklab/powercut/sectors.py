@@ -7,6 +7,7 @@ Buffers are made and checked as a whole with numpy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -23,6 +24,8 @@ _RECORD_WORDS = 4
 _RECORDS = _WORDS // _RECORD_WORDS
 _MAGIC = np.uint64(0x3154554357504456)  # "VDPWCUT1"
 _MAX_VERSION = np.uint64(1 << 48)
+_BRIDGE = 128
+"""Gaps of up to so many sectors are read along: cheaper than another call."""
 
 
 class NoVersion(IntEnum):
@@ -106,6 +109,20 @@ class Extent:
     def overlaps(self, other: Extent) -> bool:
         """True when a sector is in both."""
         return self.first < other.first + other.count and other.first < self.first + self.count
+
+
+def read_sorted(numbers: Numbers, read: Callable[[Extent], bytes]) -> Bytes:
+    """The content of sorted sectors, one after another, in few calls of `read`.
+
+    A short read is filled up with zeros.
+    """
+    sectors = np.empty((len(numbers), SECTOR), dtype=np.uint8)
+    for extent in extents_of(numbers, _BRIDGE):
+        raw = read(extent).ljust(extent.count * SECTOR, b"\0")
+        rows = np.frombuffer(raw, dtype=np.uint8).reshape(-1, SECTOR)
+        begin, end = np.searchsorted(numbers, (extent.first, extent.first + extent.count))
+        sectors[begin:end] = rows[numbers[begin:end] - extent.first]
+    return sectors.reshape(-1)
 
 
 def extents_of(numbers: Numbers, bridge: int) -> tuple[Extent, ...]:

@@ -1,6 +1,6 @@
 """The client on QEMU's block layer alone: requests over NBD to a storage daemon, no guest.
 
-`NbdClient` speaks the fixed newstyle handshake and simple replies of the protocol's specification
+`NbdDisk` speaks the fixed newstyle handshake and simple replies of the protocol's specification
 (NetworkBlockDevice/nbd, doc/proto.md). Python's NBD packages are bindings that need the
 distribution's libnbd; what is needed here is one page.
 """
@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,19 +21,18 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.storage_daemon import StorageDaemon, start_storage_daemon
 from vdisklab.host.ledger import Ledger
 from vdisklab.powercut.judging.image_reader import BadImageError
-from vdisklab.powercut.sectors import SECTOR, make_sectors
+from vdisklab.powercut.sectors import SECTOR, Extent, make_sectors
 
 _GREETING = struct.Struct(">8s8sH")
 _OPTION = struct.Struct(">8sII")
 _OPTION_REPLY = struct.Struct(">QIII")
 _REQUEST = struct.Struct(">IHHQQI")
 _REPLY = struct.Struct(">IIQ")
-_EXPORT = struct.Struct(">HQH")
 
 _FIXED_NEWSTYLE, _NO_ZEROES = 1, 2
 _OPTION_GO = 7
 _OPTION_REPLY_MAGIC = 0x3E889045565A9
-_REP_ACK, _REP_INFO, _INFO_EXPORT = 1, 3, 0
+_REP_ACK = 1
 _REP_ERROR = 1 << 31
 _REQUEST_MAGIC, _REPLY_MAGIC = 0x25609513, 0x67446698
 
@@ -43,9 +42,7 @@ _GRACE_SECONDS = 0.05
 T = TypeVar("T")
 
 
-class Command(IntEnum):
-    """NBD commands."""
-
+class _Command(IntEnum):
     READ = 0
     WRITE = 1
     DISCONNECT = 2
@@ -55,34 +52,33 @@ class Command(IntEnum):
 _FUA = 1
 
 
-class Feature(IntFlag):
-    """The server's transmission flags."""
-
-    READ_ONLY = 2
-    FLUSH = 4
-    FUA = 8
-
-
 @dataclass(slots=True)
-class NbdClient:
-    """One connection, after the handshake. Requests are numbered; replies come in any order."""
+class NbdDisk:
+    """A `ClientDisk` over one connection, after the handshake.
+
+    Requests are numbered; replies come in any order.
+    """
 
     connection: socket.socket
-    size: int
-    features: Feature
     _next: int = 1
-    _reads: dict[int, int] = field(default_factory=dict)
 
-    def write(self, offset: int, data: bytes, *, fua: bool = False) -> int:
-        """Sends a write and returns its number."""
-        return self._send(Command.WRITE, offset, len(data), _FUA if fua else 0, data)
+    @property
+    def seen(self) -> Mapping[str, str]:
+        """Nothing is read back."""
+        return {}
+
+    def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
+        """Sends a write of sectors and returns its number."""
+        data = make_sectors(first, count, version)
+        flags = _FUA if fua else 0
+        return self._send(_Command.WRITE, first * SECTOR, len(data), flags, data)
 
     def flush(self) -> int:
         """Sends a flush and returns its number."""
-        return self._send(Command.FLUSH, 0, 0)
+        return self._send(_Command.FLUSH, 0, 0)
 
-    def await_one(self) -> tuple[int, bytes]:
-        """The number of the next answered request, and the data of a read.
+    def await_one(self) -> int:
+        """The number of the next answered request.
 
         Raises GuestError when the server refuses the request or is gone.
         """
@@ -95,16 +91,15 @@ class NbdClient:
                 hint="the host's file system may be full (`df`); otherwise --debug shows what QEMU "
                 "printed",
             )
-        return number, _receive(self.connection, self._reads.pop(number, 0))
+        return int(number)
 
-    def read(self, offset: int, length: int) -> bytes:
-        """Reads, with nothing else in flight."""
-        number = self._send(Command.READ, offset, length)
-        self._reads[number] = length
-        answered, data = self.await_one()
-        if answered != number:
+    def read(self, extent: Extent) -> bytes:
+        """Reads sectors, with nothing else in flight."""
+        length = extent.count * SECTOR
+        number = self._send(_Command.READ, extent.first * SECTOR, length)
+        if self.await_one() != number:
             raise GuestError("the NBD server answered a request that was not sent")
-        return data
+        return _receive(self.connection, length)
 
     def sync(self) -> None:
         """Flushes and waits, with nothing else in flight."""
@@ -113,10 +108,10 @@ class NbdClient:
 
     def disconnect(self) -> None:
         """Ends the session; there is no answer."""
-        self._send(Command.DISCONNECT, 0, 0)
+        self._send(_Command.DISCONNECT, 0, 0)
 
     def _send(
-        self, command: Command, offset: int, length: int, flags: int = 0, data: bytes = b""
+        self, command: _Command, offset: int, length: int, flags: int = 0, data: bytes = b""
     ) -> int:
         number, self._next = self._next, self._next + 1
         head = _REQUEST.pack(_REQUEST_MAGIC, flags, command, number, offset, length)
@@ -127,8 +122,8 @@ class NbdClient:
         return number
 
 
-def open_nbd(connection: socket.socket, export: str) -> NbdClient:
-    """Does the handshake for an export. Raises GuestError when the server has no such export."""
+def _handshake(connection: socket.socket, export: str) -> None:
+    """Opens an export. Raises GuestError when the server has no such export."""
     first, second, flags = _GREETING.unpack(_receive(connection, _GREETING.size))
     if (first, second) != (b"NBDMAGIC", b"IHAVEOPT") or not flags & _FIXED_NEWSTYLE:
         raise GuestError("the server does not speak NBD's newstyle protocol")
@@ -139,8 +134,8 @@ def open_nbd(connection: socket.socket, export: str) -> NbdClient:
         + _OPTION.pack(b"IHAVEOPT", _OPTION_GO, len(body))
         + body
     )
-    size, features = 0, Feature(0)
-    while True:
+    kind = None
+    while kind != _REP_ACK:
         magic, _, kind, length = _OPTION_REPLY.unpack(_receive(connection, _OPTION_REPLY.size))
         answer = _receive(connection, length)
         if magic != _OPTION_REPLY_MAGIC or kind & _REP_ERROR:
@@ -149,11 +144,6 @@ def open_nbd(connection: socket.socket, export: str) -> NbdClient:
                 f"the NBD server refuses the export {export}: {reason}",
                 hint="another program may use the image: `lsof` names it",
             )
-        if kind == _REP_INFO and int.from_bytes(answer[:2], "big") == _INFO_EXPORT:
-            _, size, bits = _EXPORT.unpack(answer)
-            features = Feature(bits & sum(Feature))
-        if kind == _REP_ACK:
-            return NbdClient(connection, size, features)
 
 
 def _receive(connection: socket.socket, length: int) -> bytes:
@@ -176,37 +166,14 @@ def _connection_lost(reason: OSError | str) -> GuestError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class NbdDisk:
-    """A `ClientDisk` over NBD."""
-
-    client: NbdClient
-
-    @property
-    def seen(self) -> Mapping[str, str]:
-        """Nothing is read back."""
-        return {}
-
-    def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
-        """Sends a write of sectors."""
-        return self.client.write(first * SECTOR, make_sectors(first, count, version), fua=fua)
-
-    def flush(self) -> int:
-        """Sends a flush."""
-        return self.client.flush()
-
-    def await_one(self) -> int:
-        """Waits for an answer."""
-        return self.client.await_one()[0]
-
-
 @contextmanager
 def nbd_disk(daemon: StorageDaemon, disk: Disk) -> Iterator[NbdDisk]:
     """A disk that QEMU's storage daemon opens and serves while the context is open."""
     with daemon.export(disk), closing(daemon.connect()) as connection:
-        client = open_nbd(connection, disk.serial)
-        yield NbdDisk(client)
-        client.disconnect()
+        _handshake(connection, disk.serial)
+        opened = NbdDisk(connection)
+        yield opened
+        opened.disconnect()
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ from vdisklab.powercut.judging.recovery import Recovery, open_recovery
 from vdisklab.powercut.recording.recordings import Recording
 from vdisklab.powercut.recording.trace import FIRST_VERSION, Trace
 from vdisklab.powercut.recording.write_log import read_log
-from vdisklab.powercut.sectors import SECTOR, Bytes, Numbers, extents_of, read_versions
+from vdisklab.powercut.sectors import SECTOR, read_sorted, read_versions
 from vdisklab.storage.site import Site
 
 _LATER_WRITES = 48
@@ -56,7 +56,6 @@ _LATER_SECTORS = 8
 _LATER_VERSION = 1 << 40
 """Larger than any version of a recorded run."""
 _LATER_SEED = 1
-_BRIDGE = 128
 _SERIAL = "afterlife"
 
 Finding = tuple[StateOutcome, str]
@@ -185,7 +184,7 @@ class Examiner:
             raise PowercutError(f"{self.trace.image_format} is read by QEMU, which was not started")
         os.stat(image)  # noqa: PTH116 - a missing file is the state's fault, not QEMU's
         return self.daemon.with_disk(
-            self._writable(image), lambda disk: ImageSectors(_read_through(disk, numbers))
+            self._writable(image), lambda disk: ImageSectors(read_sorted(numbers, disk.read))
         )
 
     def _judge_database(
@@ -236,9 +235,9 @@ def _write_and_compare(disk: NbdDisk, size: int, promised: dict[int, int]) -> st
         disk.write(first, _LATER_SECTORS, version, fua=False)
         disk.await_one()
         new |= dict.fromkeys(range(first, first + _LATER_SECTORS), version)
-    disk.client.sync()
+    disk.sync()
     numbers = np.array(sorted(promised | new), dtype=np.int64)
-    versions = read_versions(_read_through(disk, numbers), numbers)
+    versions = read_versions(read_sorted(numbers, disk.read), numbers)
     lost = [
         (number, version)
         for number, version in zip(numbers.tolist(), versions.tolist(), strict=True)
@@ -252,17 +251,6 @@ def _write_and_compare(disk: NbdDisk, size: int, promised: dict[int, int]) -> st
         f"{len(lost)} sectors are lost after QEMU went on with the image; {kind} sector {number} "
         f"was promised to hold version {new.get(number, promised.get(number))} and holds {version}"
     )
-
-
-def _read_through(disk: NbdDisk, numbers: Numbers) -> Bytes:
-    """The sectors with these sorted numbers, read by QEMU. Raises GuestError."""
-    sectors = np.zeros((len(numbers), SECTOR), dtype=np.uint8)
-    for extent in extents_of(numbers, _BRIDGE):
-        raw = disk.client.read(extent.first * SECTOR, extent.count * SECTOR)
-        rows = np.frombuffer(raw, dtype=np.uint8).reshape(-1, SECTOR)
-        begin, end = np.searchsorted(numbers, (extent.first, extent.first + extent.count))
-        sectors[begin:end] = rows[numbers[begin:end] - extent.first]
-    return sectors.reshape(-1)
 
 
 @contextmanager

@@ -16,12 +16,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.powercut.sectors import SECTOR, Bytes, Extent, Numbers, extents_of
+from vdisklab.powercut.sectors import SECTOR, Bytes, Extent, Numbers, read_sorted
 
 PARSED_FORMATS = ("raw", "qcow2")
 """Formats that are read without QEMU."""
 
-_BRIDGE_SECTORS = 128
 _HEADER = struct.Struct(">4sIQIIQIIQQIIQ")
 _HEADER_V3 = struct.Struct(">QQQII")
 _MAGIC = b"QFI\xfb"
@@ -76,18 +75,12 @@ def _read_sectors(descriptor: int, offsets: Numbers) -> Bytes:
     sectors = np.zeros((len(offsets), SECTOR), dtype=np.uint8)
     order = np.argsort(offsets, kind="stable")
     order = order[offsets[order] >= 0]
-    slots = offsets[order] // SECTOR
-    for extent in extents_of(slots, _BRIDGE_SECTORS):
-        begin, end = np.searchsorted(slots, (extent.first, extent.first + extent.count))
-        rows = _read_extent(descriptor, extent)
-        sectors[order[begin:end]] = rows[slots[begin:end] - extent.first]
+
+    def read(extent: Extent) -> bytes:
+        return os.pread(descriptor, extent.count * SECTOR, extent.first * SECTOR)
+
+    sectors[order] = read_sorted(offsets[order] // SECTOR, read).reshape(-1, SECTOR)
     return sectors.reshape(-1)
-
-
-def _read_extent(descriptor: int, extent: Extent) -> Bytes:
-    length = extent.count * SECTOR
-    raw = os.pread(descriptor, length, extent.first * SECTOR)
-    return np.frombuffer(raw.ljust(length, b"\0"), dtype=np.uint8).reshape(-1, SECTOR)
 
 
 @dataclass(frozen=True, slots=True)
