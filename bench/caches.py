@@ -1,10 +1,10 @@
-"""Where a guest's write is when it is acknowledged, and when it was flushed, by cache mode.
+"""Finds where a guest's write is when it is acknowledged, and when it was flushed, by cache mode.
 
     python bench/caches.py [--dir DIR] > bench/results/powercut-caches.json
 
-Needs root. Nothing is asked of QEMU's documentation: each acknowledged sector says which it is, so
-it is looked for in the log of the host's disk, and the image's pages are counted in the page cache.
-What the guest is told of its disk is read in a real guest, under emulation where there is no KVM.
+Needs root. It measures instead of trusting documentation: each acknowledged sector is looked up in
+the log of the host's disk, and the image's pages are counted in the page cache. How the guest sees
+its disk is read in a real guest, under emulation where there is no KVM.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def entries_of(recording: Recording) -> list[tuple[LogEntry, bytes]]:
 
 
 def record(session: PowerCutSession, mode: CacheMode, kind: ClientKind) -> Mapping[str, Any]:
-    """Where the writes of one run were at the moment that their client relies on."""
+    """Where the writes of one run were at the moment when they were promised."""
     cached: list[float] = []
 
     @contextmanager
@@ -98,7 +98,7 @@ def record(session: PowerCutSession, mode: CacheMode, kind: ClientKind) -> Mappi
 
 
 def seen_by_guest(session: PowerCutSession, guests: Guests, mode: CacheMode) -> str:
-    """What a guest's kernel is told of its disk."""
+    """The write cache that a guest's kernel sees."""
     load = Load(ClientKind.NEVER, writes=1)
 
     @contextmanager
@@ -116,10 +116,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dir", type=Path, default=Path())
     parser.add_argument("--accelerator", type=Accelerator, default=Accelerator.TCG)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     host = LocalHost()
-    plan = GuestPlan(memory_bytes=512 * MIB, accelerator=asked.accelerator)
-    with open_ledger() as ledger, open_session(host, ledger, asked.dir.absolute()) as session:
+    plan = GuestPlan(memory_bytes=512 * MIB, accelerator=options.accelerator)
+    with open_ledger() as ledger, open_session(host, ledger, options.dir.absolute()) as session:
         context = GuestContext(host, ledger, state_directory() / "cache", silent)
         with open_guests(context, plan, frozenset({Bus.VIRTIO}), session.site) as guests:
             modes = {
@@ -131,8 +131,8 @@ def main() -> None:
                 for mode in CacheMode
             }
     print_result(
-        machine_facts(asked.dir)
-        | {"stack": STACK, "writes": WRITES, "accelerator": asked.accelerator, "modes": modes}
+        machine_facts(options.dir)
+        | {"stack": STACK, "writes": WRITES, "accelerator": options.accelerator, "modes": modes}
     )
 
 

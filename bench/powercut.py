@@ -1,10 +1,10 @@
-"""How many states of a power cut are judged in a minute, by stage; also the prototype's way.
+"""Measures how many states of a power cut are judged in a minute, by stage.
 
     python bench/powercut.py [--states N] [--workers N] [--dir DIR] [PATHS...]
 
-Needs root. The prototype's way is timed in the same run, on every so many-th of the same states and
-with as many processes: each state is a clone (FICLONE) of the durable part on an XFS that lies on
-a loop device in memory, and its sectors are checked one by one in Python.
+Needs root. The prototype is timed in the same run, on a sample of the same states and with as many
+processes: there each state is a clone (FICLONE) of the durable part on an XFS on a loop device in
+memory, and its sectors are checked one by one in Python.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ PATHS = (
     "btrfs/raw:preallocation=off/none",
     "ext4/qcow2:preallocation=off/none",
 )
-_OLD_WAY_STATES = 100
+_PROTOTYPE_STATES = 100
 _BENCH_BYTES = 4 * GIB
 
 
@@ -69,21 +69,21 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, default=Path())
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("paths", nargs="*", default=PATHS)
-    asked = parser.parse_args()
-    directory = asked.dir.absolute()
+    options = parser.parse_args()
+    directory = options.dir.absolute()
     facts = machine_facts(directory)
     with (
         open_ledger() as ledger,
-        open_session(LocalHost(), ledger, directory, workers=asked.workers) as session,
+        open_session(LocalHost(), ledger, directory, workers=options.workers) as session,
     ):
-        found = {path: measure(session, path, asked.states) for path in asked.paths}
+        speeds = {path: measure(session, path, options.states) for path in options.paths}
     print_result(
         {
             "bench": "powercut",
             **facts,
             "load_after": Path("/proc/loadavg").read_text().split()[0],
-            "workers": asked.workers,
-            "paths": found,
+            "workers": options.workers,
+            "paths": speeds,
         }
     )
 
@@ -99,7 +99,7 @@ def measure(session: PowerCutSession, path: str, states: int) -> dict[str, Any]:
         stages: Counter[str] = Counter()
         for each in judged:
             stages.update(each.seconds)
-        every = max(1, len(jobs) // _OLD_WAY_STATES)
+        every = max(1, len(jobs) // _PROTOTYPE_STATES)
         cuts = [job.cut for job in jobs[::every]]
         return {
             "states": len(judged),
@@ -108,13 +108,15 @@ def measure(session: PowerCutSession, path: str, states: int) -> dict[str, Any]:
             "milliseconds_of_a_worker_per_state": {
                 stage: round(total / len(judged) * 1000, 2) for stage, total in stages.items()
             },
-            "prototype_states_per_minute": round(old_way(session.site, recording.directory, cuts)),
+            "prototype_states_per_minute": round(
+                prototype_speed(session.site, recording.directory, cuts)
+            ),
         }
     finally:
         recording.remove()
 
 
-def old_way(site: Site, recording: Path, cuts: Sequence[Cut]) -> float:
+def prototype_speed(site: Site, recording: Path, cuts: Sequence[Cut]) -> float:
     """States per minute of as many processes as there are processors (one for btrfs)."""
     on_btrfs = open_recording(recording).trace.filesystem == "btrfs"
     count = 1 if on_btrfs else os.cpu_count() or 1

@@ -1,20 +1,20 @@
-"""Verdicts of `vdisklab powercut --format json` as a compact record, and records as tables.
+"""Makes a compact record of verdicts of `vdisklab powercut --format json`, and tables of records.
 
     vdisklab powercut PATHS... --format json > verdicts.json
     python bench/powercut_matrix.py verdicts.json... > bench/results/powercut-guest.json
     python bench/powercut_matrix.py --onto bench/results/powercut-guest.json verdicts.json... > new
     python bench/powercut_matrix.py --refresh docs/powercut.md
 
-Of equal questions in several documents the last answer is taken; `--onto` adds answers to a record
-that was made of the same machine before. A page asks for a table with
+The last of several answers to the same question counts; `--onto` adds answers to an older record of
+the same machine. A table is written into a page between the lines
 
     <!-- table: powercut-guest.json rows=bus,client where=client:never -->
     <!-- end -->
 
-and gets it between these lines, a column for each cache mode, with a sentence on what it rests on.
-In a cell, `ok 40` are 40 judged states that kept every promise, `ok all 17` that these were all
-there are, and `LOSS 3 of 40` that 3 broke one, with what they showed besides a lost sector. The
-record of `bench/caches.py` has a table of its own: `<!-- table: powercut-caches.json -->`.
+with a column for each cache mode, and a sentence about its data. In a cell, `ok 40` means that all
+promises were kept in 40 judged states, `ok all 17` that there are no other states, and
+`LOSS 3 of 40` that 3 states broke a promise, with any outcome other than a lost sector. The record
+of `bench/caches.py` has its own kind of table: `<!-- table: powercut-caches.json -->`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Record = dict[str, Any]
 Verdict = Mapping[str, Any]
 
 _COUNTS = ("wanted", "afterlives")
-"""Settings that do not make another question, as they only say how many states are judged."""
+"""Settings that only say how many states are judged, so that the question stays the same."""
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -44,17 +44,17 @@ _KEPT = ("path", "client", "access", "survives", "states", "possible", "exhausti
          "flushes", "afterlives", "outcomes", "failure")  # fmt: skip
 _SEEN = ("guest.queue.write_cache", "guest.queue.fua", "guest.cache_type", "qemu.write_cache",
          "guest.ata.write_cache", "guest.sqlite", "flushes.unasked")  # fmt: skip
-_ASKED_FOR = re.compile(r"<!-- table: (.*?) -->\n.*?<!-- end -->", re.DOTALL)
+_TABLE = re.compile(r"<!-- table: (.*?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def compact(documents: Iterable[Mapping[str, Any]]) -> Record:
-    """The verdicts, and once what is the same in all of them."""
+    """The verdicts, with the settings that they share stated once."""
     documents = list(documents)
     answers = {_question(each): each for found in documents for each in found["verdicts"]}
     verdicts = list(answers.values())
     hosts = [{**each["host"], "machine_id": None} for each in verdicts]
     if len({(each["kernel"], each["qemu"]) for each in hosts}) > 1:
-        raise SystemExit("these verdicts are of several kernels or QEMUs")
+        raise SystemExit("these verdicts were made under different kernels or QEMUs")
     settings = [_flat(each["settings"]) for each in verdicts]
     shared = _shared(settings)
     return {
@@ -74,12 +74,12 @@ def compact(documents: Iterable[Mapping[str, Any]]) -> Record:
 
 
 def joined(earlier: Record, later: Record) -> Record:
-    """Two records as one; of equal questions the later answer is taken.
+    """Two records as one; the later answer to a question counts.
 
     Raises SystemExit when they are of different kernels, QEMUs or accelerators.
     """
     if _machine(earlier) != _machine(later):
-        raise SystemExit("these records are of several kernels, QEMUs or accelerators")
+        raise SystemExit("these records were made under different kernels, QEMUs or accelerators")
     answers: dict[tuple[str, ...], tuple[Verdict, Record]] = {}
     for record in (earlier, later):
         for verdict in record["verdicts"]:
@@ -107,7 +107,7 @@ def _machine(record: Record) -> tuple[str, ...]:
 
 
 def _shared(settings: Sequence[Record]) -> Record:
-    """What all were asked with; the driver's setting always stands at the verdict."""
+    """The settings that all verdicts share, except the driver's, which stands at each verdict."""
     return {
         name: value
         for name, value in settings[0].items()
@@ -120,7 +120,7 @@ def _without(shared: Record, settings: Record) -> Record:
 
 
 def _added(earlier: Sequence[Record], later: Sequence[Record]) -> list[Record]:
-    """The controls of both; each name is in both, as every campaign runs all of them."""
+    """The controls of both records; every campaign runs all of them."""
     new = {each["name"]: each["losses_of_states"] for each in later}
     return [
         {**each, "losses_of_states": each["losses_of_states"] + new[each["name"]]}
@@ -129,9 +129,9 @@ def _added(earlier: Sequence[Record], later: Sequence[Record]) -> list[Record]:
 
 
 def _by_row(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Stacks and buses in the order in which they first stand there, then as they are declared.
+    """Verdicts grouped by stack and bus in order of first appearance, then in order of declaration.
 
-    What was asked later would else stand below everything, away from its own bus.
+    Verdicts that were added later therefore stand with those of the same bus.
     """
 
     def first_seen(axis: str) -> dict[str, int]:
@@ -169,7 +169,7 @@ def _example(verdict: Verdict) -> dict[str, Any]:
 
 
 def _controls(documents: Iterable[Mapping[str, Any]]) -> list[Record]:
-    """Each control: of so many states, in each run so many broke a promise."""
+    """Each control with its pairs of losses and states, one pair for each run."""
     found: dict[str, Record] = {}
     for each in (control for document in documents for control in document["controls"]):
         new = {"name": each["name"], "must_lose": each["must_lose"], "losses_of_states": []}
@@ -191,7 +191,7 @@ def spelled(record: Record) -> str:
 
 
 def cell(verdict: Verdict) -> str:
-    """What a cell of a table says of one verdict."""
+    """The text of a verdict's cell."""
     if verdict["failure"] is not None:
         return f"failed: {verdict['failure']}"
     if verdict["survives"] is None:
@@ -236,7 +236,7 @@ _AXES: Mapping[str, Callable[[DiskPath, Verdict], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A table that a page asks for: its record, what a row is, and which verdicts."""
+    """A table in a page: its record, the axes of its rows, and a filter of verdicts."""
 
     record: str
     rows: tuple[str, ...]
@@ -254,7 +254,7 @@ class Wish:
         )
 
     def takes(self, verdict: Verdict) -> bool:
-        """Whether the table shows this verdict; several values are separated by `|`."""
+        """Whether the table shows a verdict; the filter separates alternatives by `|`."""
         path = parse_path(verdict["path"])
         return all(
             _AXES[axis](path, verdict) in values.split("|") for axis, values in self.where.items()
@@ -262,9 +262,9 @@ class Wish:
 
 
 def table(verdicts: Sequence[Verdict], wish: Wish) -> str:
-    """A table in Markdown, rows in the order of the verdicts, columns in that of cache modes.
+    """A Markdown table: rows in the order of the verdicts, columns in that of the cache modes.
 
-    Raises SystemExit where two verdicts want one cell.
+    Raises SystemExit when two verdicts belong in one cell.
     """
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     columns: set[str] = set()
@@ -274,7 +274,7 @@ def table(verdicts: Sequence[Verdict], wish: Wish) -> str:
         column = path.cache.value
         columns.add(column)
         if column in rows.setdefault(row, {}):
-            raise SystemExit(f"two verdicts of {wish.record} are for {row}, {column}")
+            raise SystemExit(f"{wish.record} has two verdicts for {row}, {column}")
         rows[row][column] = cell(verdict)
     head = [axis.replace("_", " ") for axis in wish.rows]
     shown = [mode.value for mode in CacheMode if mode.value in columns]
@@ -290,11 +290,11 @@ _ARTICLE: Mapping[str, str] = {
     "writethrough": "no write cache, page cache",
     "unsafe": "both, transfers ignored",
 }
-"""What the article of seed 003 says that each mode uses, in its table 1."""
+"""The caches that each mode uses according to table 1 of the article (seed 003)."""
 
 
 def cache_table(record: Record) -> str:
-    """Where writes were, by cache mode, beside what the article says."""
+    """Where writes were, by cache mode, and what the article says."""
     head = ["cache", "an acknowledged write is in", "a flushed write is in",
             "image in the page cache", "guest is told", "the article"]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
@@ -316,7 +316,7 @@ def _places(counts: Mapping[str, int]) -> str:
 
 
 def basis(record: Record, verdicts: Sequence[Verdict]) -> str:
-    """What a table rests on, as a sentence."""
+    """The data of a table, as a sentence."""
     states = sum(each["states"] for each in verdicts)
     afterlives = sum(each["afterlives"] for each in verdicts)
     seconds = sum(each["seconds"] for each in verdicts)
@@ -329,45 +329,45 @@ def basis(record: Record, verdicts: Sequence[Verdict]) -> str:
 
 def _passed(controls: Sequence[Record]) -> str:
     if not controls:
-        return "the controls passed before, as always, and are not in this record"
+        return "the controls passed first, as always, and are not in this record"
     runs = min(len(each["losses_of_states"]) for each in controls)
     times = "once" if runs == 1 else f"{runs} times"
-    return f"the {len(controls)} controls were passed before, {times}"
+    return f"the {len(controls)} controls passed first, {times}"
 
 
 def refreshed(page: str) -> str:
-    """The page with its tables made anew from the records."""
+    """The page with its tables made from the records again."""
 
-    def made(found: re.Match[str]) -> str:
-        return f"<!-- table: {found[1]} -->\n\n{_shown(found[1])}\n\n<!-- end -->"
+    def replacement(match: re.Match[str]) -> str:
+        return f"<!-- table: {match[1]} -->\n\n{_content(match[1])}\n\n<!-- end -->"
 
-    return _ASKED_FOR.sub(made, page)
+    return _TABLE.sub(replacement, page)
 
 
-def _shown(asked: str) -> str:
-    record = json.loads((RESULTS / asked.partition(" ")[0]).read_text())
+def _content(wish_text: str) -> str:
+    record = json.loads((RESULTS / wish_text.partition(" ")[0]).read_text())
     if "modes" in record:
         return cache_table(record)
-    wish = Wish.parse(asked)
+    wish = Wish.parse(wish_text)
     verdicts = [each for each in record["verdicts"] if wish.takes(each)]
     if not verdicts:
-        raise SystemExit(f"no verdict fits `{asked}`")
+        raise SystemExit(f"no verdict fits `{wish_text}`")
     return f"{table(verdicts, wish)}\n\n{basis(record, verdicts)}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--refresh", action="store_true", help="make a page's tables anew")
+    parser.add_argument("--refresh", action="store_true", help="make a page's tables again")
     parser.add_argument("--onto", metavar="RECORD", type=Path, help="add the verdicts to a record")
     parser.add_argument("files", nargs="+", type=Path)
-    asked = parser.parse_args()
-    if asked.refresh:
-        for page in asked.files:
+    options = parser.parse_args()
+    if options.refresh:
+        for page in options.files:
             page.write_text(refreshed(page.read_text()))
         return
-    record = compact(json.loads(file.read_text()) for file in asked.files)
-    if asked.onto is not None:
-        record = joined(json.loads(asked.onto.read_text()), record)
+    record = compact(json.loads(file.read_text()) for file in options.files)
+    if options.onto is not None:
+        record = joined(json.loads(options.onto.read_text()), record)
     sys.stdout.write(spelled(record))
 
 

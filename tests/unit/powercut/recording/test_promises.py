@@ -60,12 +60,12 @@ class Disk:
         return self.number
 
     def await_one(self) -> int:
-        writer_request = self.rng.choice(sorted(self.requests))
-        kind, version = self.requests.pop(writer_request)
+        request = self.rng.choice(sorted(self.requests))
+        kind, version = self.requests.pop(request)
         self.log += 1 + self.rng.randrange(2)  # somebody else writes, too
         if kind == "w":
             self.completed[version] = self.log
-        return writer_request
+        return request
 
 
 @given(st.sampled_from(ClientKind), st.integers(1, 8), st.integers(1, 6), st.integers(0, 10**6))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.powercut.recording.test_trace import TRACE
 from vdisklab.errors import HostError
 from vdisklab.host.command import Completed
 from vdisklab.powercut.recording.logged_disk import (
@@ -18,8 +19,6 @@ from vdisklab.powercut.recording.logged_disk import (
     resolve_marks,
 )
 from vdisklab.powercut.recording.write_log import Flag, LogError, mark_text, read_log
-
-from .test_flushes import TRACE
 
 SECTOR = 4096
 """The kernel writes its log in sectors of the logged disk, which may be of 4 KiB."""

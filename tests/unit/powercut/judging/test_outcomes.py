@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.unit.powercut.recording.test_promises import TRACE
 from vdisklab.powercut.judging.outcomes import (
     Expectation,
     FutureVersionError,
@@ -19,8 +20,6 @@ from vdisklab.powercut.judging.outcomes import (
 from vdisklab.powercut.questions import _as_float
 from vdisklab.powercut.recording.trace import Write
 from vdisklab.powercut.sectors import NoVersion
-
-from .test_record import TRACE
 
 # Sectors 0 to 3 written twice, 2 to 5 in between; promised at 12, 16 and never.
 WRITES = (Write(2, 0, 4, 10, 11, 12), Write(3, 2, 4, 12, 15, 16), Write(4, 0, 2, 16, 18))
