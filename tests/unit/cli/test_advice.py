@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, START, _run, campaign_runs
-from tests.unit.cli.fake_store import FakeStore, install
+from tests.unit.stored import Database
 from vdisklab.cli.main import main
 from vdisklab.errors import HostError, PlanError
 from vdisklab.export.configuration import ExportRequest
@@ -53,10 +53,9 @@ def runs(blocks: int = 5, speeds: dict[str, float] = SPEEDS) -> Iterator[Run]:
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
-    made = FakeStore(all_runs=list(runs()))
-    install(monkeypatch, made)
-    return made
+def store(database: Database) -> Database:
+    database.write(runs())
+    return database
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -66,7 +65,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 
 
 def test_the_best_is_unsafe_until_durability_is_needed(
-    store: FakeStore, capsys: pytest.CaptureFixture[str]
+    store: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert answer(capsys, "recommend")["path"] == "raw/unsafe"
     found = answer(capsys, "recommend", "--need", "durable")
@@ -90,13 +89,13 @@ def test_the_best_is_unsafe_until_durability_is_needed(
     ],
 )
 def test_each_need_narrows_the_choice(
-    store: FakeStore, capsys: pytest.CaptureFixture[str], needs: list[str], path: str
+    store: Database, capsys: pytest.CaptureFixture[str], needs: list[str], path: str
 ) -> None:
     words = [word for need in needs for word in ("--need", need)]
     assert answer(capsys, "recommend", *words)["path"] == path
 
 
-def test_the_table_says_why(store: FakeStore, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_says_why(store: Database, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recommend", "--need", "durable"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert (
@@ -106,7 +105,7 @@ def test_the_table_says_why(store: FakeStore, capsys: pytest.CaptureFixture[str]
     assert "under emulation" in out
 
 
-def test_weights_of_ones_own_decide(store: FakeStore, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_of_ones_own_decide(store: Database, capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "recommend", "--need", "durable", "--weights", "read=3,write=1")
     assert found["measure"] == "score/none/weighted_mix"
     measure = "randread-4k-q1/read/latency_p99=1"
@@ -128,7 +127,7 @@ def test_weights_of_ones_own_decide(store: FakeStore, capsys: pytest.CaptureFixt
     ],
 )
 def test_bad_wishes_end_in_a_sentence(
-    store: FakeStore, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+    store: Database, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
 ) -> None:
     assert main(["recommend", *words]) == PlanError.exit_code
     err = capsys.readouterr().err
@@ -146,20 +145,20 @@ def test_bad_wishes_end_in_a_sentence(
     ],
 )
 def test_too_little_data_is_said(
-    monkeypatch: pytest.MonkeyPatch,
+    database: Database,
     capsys: pytest.CaptureFixture[str],
     made: list[Run],
     sentence: str,
 ) -> None:
-    install(monkeypatch, FakeStore(all_runs=made))
+    database.write(made)
     assert main(["recommend"]) == PlanError.exit_code
     assert sentence in capsys.readouterr().err
 
 
 def test_a_missing_baseline_is_not_blamed_on_a_need(
-    store: FakeStore, capsys: pytest.CaptureFixture[str]
+    store: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store.all_runs = [run for run in store.all_runs if run.path != "host"]
+    store.write(run for run in runs() if run.path != "host")
     assert main(["recommend", "--need", "durable"]) == PlanError.exit_code
     said = capsys.readouterr().err
     assert "the baseline, is missing" in said
@@ -168,20 +167,18 @@ def test_a_missing_baseline_is_not_blamed_on_a_need(
 
 
 def test_a_single_path_is_recommended_and_said_to_be_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = list(runs(5, {"host": 1.0, "raw/none": 0.8}))
-    install(monkeypatch, FakeStore(all_runs=made))
+    database.write(made)
     found = answer(capsys, "recommend")
     assert found["path"] == "raw/none"
     assert any("nothing was compared" in each for each in found["sentences"])
 
 
-def test_mixed_hosts_are_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mixed_hosts_are_refused(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
     other = replace(CAMPAIGN, id="beef", host=replace(CAMPAIGN.host, machine_id="other"))
-    install(monkeypatch, FakeStore(all_campaigns=(CAMPAIGN, other), all_runs=list(runs())))
+    database.write(runs(), campaigns=(CAMPAIGN, other))
     assert main(["recommend", "--campaign", "c0ffee", "--campaign", "beef"]) == 2
     assert "two machines" in capsys.readouterr().err
 
@@ -215,7 +212,7 @@ def exported(tmp_path: Path, text: str) -> str:
 
 
 def test_an_audited_disk_has_its_standing(
-    store: FakeStore, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     files = [exported(tmp_path, text) for text in ("raw/default", "qcow2/none/ide")]
     first, second = answer(capsys, "audit", *files)["disks"]
@@ -270,14 +267,14 @@ CUT_LOST = replace(CUT_KEPT, id="bb", survives=False, outcomes={"kept": 90, "los
 
 
 def test_power_cuts_of_this_machine_decide(
-    store: FakeStore, capsys: pytest.CaptureFixture[str]
+    store: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store.all_cuts = (CUT_KEPT,)
+    store.add_power_cuts([CUT_KEPT])
     found = answer(capsys, "recommend", "--need", "durable")
     assert "raw/none kept all that was promised in all 100 power cuts" in " ".join(
         found["sentences"]
     )
-    store.all_cuts = (CUT_KEPT, CUT_LOST)
+    store.add_power_cuts([CUT_LOST])
     found = answer(capsys, "recommend", "--need", "durable")
     assert found["path"] == "qcow2/none"
     assert found["excluded"] == {"durable": 2}
@@ -309,22 +306,24 @@ def test_what_the_block_layer_kept_is_not_what_a_forgetful_device_keeps() -> Non
         assert set(verdicts_of([told])) == {told.path}
 
 
-def test_a_verdict_holds_for_its_kernel_and_qemu_only(store: FakeStore) -> None:
+def test_a_verdict_holds_for_its_kernel_and_qemu_only(store: Database) -> None:
     older = replace(CAMPAIGN.host, qemu="6.0")
-    store.all_cuts = (CUT_KEPT, replace(CUT_LOST, host=older))
-    assert stored_verdicts(store, CAMPAIGN.host)["raw/none"].flushed == Cuts(
-        100, 0, all_judged=True
-    )
-    assert stored_verdicts(store, older)["raw/none"].flushed == Cuts(100, 10, all_judged=True)
+    store.add_power_cuts([CUT_KEPT, replace(CUT_LOST, host=older)])
+    with store.open() as results:
+        now, before = stored_verdicts(results, CAMPAIGN.host), stored_verdicts(results, older)
+    assert now["raw/none"].flushed == Cuts(100, 0, all_judged=True)
+    assert before["raw/none"].flushed == Cuts(100, 10, all_judged=True)
 
 
 def test_the_ranking_tells_what_power_cuts_found_and_nothing_else(
-    store: FakeStore, capsys: pytest.CaptureFixture[str]
+    store: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store.all_cuts = (
-        CUT_KEPT,
-        replace(CUT_LOST, id="cc", client="never"),
-        replace(CUT_LOST, id="dd", path="qcow2/none"),
+    store.add_power_cuts(
+        [
+            CUT_KEPT,
+            replace(CUT_LOST, id="cc", client="never"),
+            replace(CUT_LOST, id="dd", path="qcow2/none"),
+        ]
     )
     cells = {row["path"]: row for row in answer(capsys, "rank")["cells"]}
     assert cells["raw/none"]["power_cut"] == "kept-flushed-only"
@@ -359,13 +358,13 @@ def test_every_verdict_has_its_word(flushed: Cuts, unflushed: Cuts, word: str) -
 
 
 def test_the_audit_reads_the_verdicts(
-    store: FakeStore, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "web.xml"
     file.write_text(AUDITED)
     (disk,) = answer(capsys, "audit", str(file))["disks"]
     assert disk["power_cut"] is None
-    store.all_cuts = (replace(CUT_LOST, path=disk["path"]),)
+    store.add_power_cuts([replace(CUT_LOST, path=disk["path"])])
     (disk,) = answer(capsys, "audit", str(file))["disks"]
     assert disk["power_cut"]["keeping"] == "lost-in-test"
     assert main(["audit", str(file)]) == 0
@@ -373,16 +372,16 @@ def test_the_audit_reads_the_verdicts(
 
 
 def test_what_decides_durability_is_said(
-    store: FakeStore, capsys: pytest.CaptureFixture[str]
+    store: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store.all_cuts = (CUT_KEPT, replace(CUT_LOST, id="cc", client="never"))
+    store.add_power_cuts([CUT_KEPT, replace(CUT_LOST, id="cc", client="never")])
     said = " ".join(answer(capsys, "recommend", "--need", "durable")["sentences"])
     assert "Durable: 1 of 5 paths by power cuts on this host, the others by rule" in said
     assert "written and never flushed was lost in 10 of 100 power cuts" in said
 
 
 def test_bars_are_as_long_as_their_share(
-    store: FakeStore, capsys: pytest.CaptureFixture[str]
+    store: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["rank", "--bars"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "█" in line]
@@ -403,7 +402,7 @@ def test_bars_are_as_long_as_their_share(
     ],
 )
 def test_an_unmet_need_names_a_path_that_meets_it(
-    store: FakeStore, capsys: pytest.CaptureFixture[str], needs: list[str], hint: str
+    store: Database, capsys: pytest.CaptureFixture[str], needs: list[str], hint: str
 ) -> None:
     del store
     words = [word for need in needs for word in ("--need", need)]
@@ -412,12 +411,10 @@ def test_an_unmet_need_names_a_path_that_meets_it(
 
 
 def test_the_only_one_with_blocks_enough_is_recommended(
-    store: FakeStore, capsys: pytest.CaptureFixture[str]
+    store: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Seen on a real campaign: of two qcow2 paths one had failed in a block."""
-    store.all_runs = [
-        run for run in store.all_runs if run.path != "qcow2/directsync" or run.block <= 2
-    ]
+    store.write(run for run in runs() if run.path != "qcow2/directsync" or run.block <= 2)
     found = answer(capsys, "recommend", "--need", "format=qcow2")
     assert found["path"] == "qcow2/none"
 
@@ -436,16 +433,17 @@ def test_a_libvirt_that_does_not_answer_ends_in_a_sentence(
 
 
 def test_numbers_of_the_page_cache_are_called_so(
-    store: FakeStore, capsys: pytest.CaptureFixture[str]
+    store: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store.all_runs = [run for run in campaign_runs() if run.path != "raw/none"]
-    store.all_runs = [run for run in store.all_runs if run.page_cache != "cold"]
+    store.write(
+        run for run in campaign_runs() if run.path != "raw/none" and run.page_cache != "cold"
+    )
     said = " ".join(answer(capsys, "recommend")["sentences"])
     assert "host's page cache's" in said
 
 
 def test_no_command_is_advised_that_cannot_measure(
-    store: FakeStore, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     conflict = Path(exported(tmp_path, "qcow2/none/virtio:aio=native"))
     conflict.write_text(re.sub("cache=.none.", "cache='writeback'", conflict.read_text()))

@@ -13,13 +13,16 @@ import typer
 from typer.testing import CliRunner
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
-from tests.unit.cli.fake_store import GOLDEN, FakeStore, install
+from tests.unit.stored import GOLDEN, Database
 from vdisklab.cli.compare import compare
 from vdisklab.cli.rank import rank
 from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
 from vdisklab.errors import DatabaseError, PlanError, VdisklabError
+from vdisklab.host.ledger import state_directory
 from vdisklab.render.document import Json
+from vdisklab.results.address import default_url
+from vdisklab.services.answers import database_url
 
 
 def verbs() -> typer.Typer:
@@ -36,13 +39,6 @@ def call(*arguments: str, width: int = 100) -> str:
         raise result.exception
     assert result.exit_code == 0, result.output
     return result.stdout
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
-    fake = FakeStore()
-    install(monkeypatch, fake)
-    return fake
 
 
 def document(text: str, schema: str) -> Json:
@@ -64,7 +60,7 @@ def golden(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_ranking_on_a_terminal(store: FakeStore, width: int) -> None:
+def test_the_ranking_on_a_terminal(database: Database, width: int) -> None:
     text = call("rank", width=width)
     assert max(map(len, text.splitlines())) <= width
     golden(f"rank-{width}.txt", text)
@@ -82,17 +78,17 @@ def test_the_ranking_on_a_terminal(store: FakeStore, width: int) -> None:
         ("runs-of-campaign.txt", ("runs", "c0ff")),
     ],
 )
-def test_golden(store: FakeStore, name: str, arguments: tuple[str, ...]) -> None:
+def test_golden(database: Database, name: str, arguments: tuple[str, ...]) -> None:
     golden(name, call(*arguments))
 
 
-def test_no_form_lets_an_escape_sequence_through(store: FakeStore) -> None:
+def test_no_form_lets_an_escape_sequence_through(database: Database) -> None:
     for form in ("table", "json", "csv"):
         for verb in (("rank",), ("show", "01ff"), ("runs", "c0ff")):
             assert "\x1b" not in call(*verb, "--format", form)
 
 
-def test_rank_as_json(store: FakeStore) -> None:
+def test_rank_as_json(database: Database) -> None:
     found = document(call("rank", "--format", "json"), "rank")
     assert found["emulation"] is True
     assert found["baseline"] == "host"
@@ -105,14 +101,14 @@ def test_rank_as_json(store: FakeStore) -> None:
     assert {"emulated", "failed-cell", "from-page-cache"} <= kinds
 
 
-def test_rank_as_csv(store: FakeStore) -> None:
+def test_rank_as_csv(database: Database) -> None:
     rows = list(csv.DictReader(io.StringIO(call("rank", "--format", "csv"))))
     assert len(rows) == 5
     assert float(rows[1]["ratio"]) == 1.0
     assert rows[0]["rank"] == "1"
 
 
-def test_published_numbers_stand_beside_ours(store: FakeStore) -> None:
+def test_published_numbers_stand_beside_ours(database: Database) -> None:
     golden("compare-published.txt", call("compare", "--published", "debatty-2024", width=120))
     found = document(
         call("compare", "--published", "debatty-2024", "--format", "json"), "published"
@@ -127,8 +123,8 @@ def test_published_numbers_stand_beside_ours(store: FakeStore) -> None:
         call("compare", "raw/none")
 
 
-def test_too_few_blocks_make_no_ranking(store: FakeStore) -> None:
-    store.all_runs = list(campaign_runs(blocks=2))
+def test_too_few_blocks_make_no_ranking(database: Database) -> None:
+    database.write(campaign_runs(blocks=2))
     assert "no ranking is made" in call("rank")
     found = document(call("rank", "--format", "json"), "rank")
     assert {cell["unranked"] for cell in found["cells"]} == {"too-few-blocks"}
@@ -136,14 +132,14 @@ def test_too_few_blocks_make_no_ranking(store: FakeStore) -> None:
     assert all(cell["weighted_overall_low"] is None for cell in found["cells"])
 
 
-def test_a_campaign_of_failures_says_so(store: FakeStore) -> None:
-    store.all_runs = [run for run in campaign_runs() if run.failure]
+def test_a_campaign_of_failures_says_so(database: Database) -> None:
+    database.write(run for run in campaign_runs() if run.failure)
     with pytest.raises(PlanError, match="holds no numbers: every run failed"):
         call("rank")
 
 
-def test_a_baseline_that_was_not_measured(store: FakeStore) -> None:
-    store.all_runs = [run for run in campaign_runs() if run.path != "host"]
+def test_a_baseline_that_was_not_measured(database: Database) -> None:
+    database.write(run for run in campaign_runs() if run.path != "host")
     assert "No scores: the baseline host has no numbers" in call("rank")
     text = call("rank", "--baseline", "raw/none")
     assert "weighted by the baseline raw/none" in " ".join(text.split())
@@ -164,22 +160,22 @@ def test_a_baseline_that_was_not_measured(store: FakeStore) -> None:
     ],
 )
 def test_bad_input(
-    store: FakeStore, arguments: tuple[str, ...], error: type[VdisklabError], says: str
+    database: Database, arguments: tuple[str, ...], error: type[VdisklabError], says: str
 ) -> None:
     with pytest.raises(error, match=says) as caught:
         call(*arguments)
     assert "\n" not in str(caught.value)
 
 
-def test_an_empty_database(store: FakeStore) -> None:
-    store.all_campaigns, store.all_runs = (), []
+def test_an_empty_database(database: Database) -> None:
+    database.write((), campaigns=())
     with pytest.raises(DatabaseError, match="no campaign"):
         call("rank")
     assert "No campaign has been measured yet" in call("runs")
     assert document(call("runs", "--format", "json"), "campaigns")["campaigns"] == []
 
 
-def test_compare_as_json_and_csv(store: FakeStore) -> None:
+def test_compare_as_json_and_csv(database: Database) -> None:
     found = document(
         call("compare", "raw/writeback", "qcow2/directsync", "--format", "json"), "compare"
     )
@@ -193,7 +189,7 @@ def test_compare_as_json_and_csv(store: FakeStore) -> None:
     assert len(rows) == 2 * len(found["pairs"][0]["measures"])
 
 
-def test_show_as_json_csv_and_raw(store: FakeStore) -> None:
+def test_show_as_json_csv_and_raw(database: Database) -> None:
     found = document(call("show", "0104", "--format", "json"), "run")
     assert found["checks"][0]["confirmed"] is True
     assert "raw" not in found["measurements"][0]
@@ -204,37 +200,39 @@ def test_show_as_json_csv_and_raw(store: FakeStore) -> None:
     assert {row["unit"] for row in rows} == {"B/s", "1/s", "s"}
 
 
-def test_runs_as_json(store: FakeStore) -> None:
+def test_runs_as_json(database: Database) -> None:
     found = document(call("runs", "--format", "json"), "campaigns")
     assert found["campaigns"][0]["failed"] == 4
     found = document(call("runs", "c0ff", "--format", "json"), "runs")
     assert len(found["runs"]) == 24
 
 
-def test_campaigns_are_joined_only_when_they_measure_alike(store: FakeStore) -> None:
+def test_campaigns_are_joined_only_when_they_measure_alike(database: Database) -> None:
     second = dataclasses.replace(CAMPAIGN, id="beef0002")
-    store.all_campaigns = (CAMPAIGN, second)
-    store.all_runs += list(campaign_runs(campaign=second.id, seed=6))
+    runs = [*campaign_runs(), *campaign_runs(campaign=second.id, seed=6)]
+    database.write(runs, campaigns=(CAMPAIGN, second))
     both = ("rank", "--campaign", "c0ff", "--campaign", "beef")
     assert "5 cells in 8 blocks" in call(*both)
     longer = dataclasses.replace(second, plan={**second.plan, "runtime": 9.0})
-    store.all_campaigns = (CAMPAIGN, longer)
+    database.write(runs, campaigns=(CAMPAIGN, longer))
     with pytest.raises(PlanError, match="differ in runtime"):
         call(*both)
     elsewhere = dataclasses.replace(
         second, host=dataclasses.replace(CAMPAIGN.host, machine_id="other", hostname="bench2")
     )
-    store.all_campaigns = (CAMPAIGN, elsewhere)
+    database.write(runs, campaigns=(CAMPAIGN, elsewhere))
     with pytest.raises(PlanError, match="two machines"):
         call(*both)
 
 
-def test_the_database_is_the_named_one_or_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = install(monkeypatch, FakeStore())
-    call("runs", "--db", "sqlite:///here.db")
-    call("runs")
-    assert asked[0] == "sqlite:///here.db"
-    assert asked[1].startswith("default:")
+def test_the_database_is_the_named_one_or_the_default(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VDISKLAB_DB")
+    assert "c0ffee01" in call("runs", "--db", f"sqlite:///{database.file}")
+    with pytest.raises(DatabaseError, match="there is no database here"):
+        call("runs", "--db", "sqlite:///here.db")
+    assert database_url(None) == default_url(state_directory())
 
 
 @pytest.mark.parametrize("verb", ["rank", "compare", "show", "runs"])

@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.unit.cli.fake_store import FakeStore, install
-from tests.unit.render.large import shapely
+from tests.unit.render.large import shapely_runs
+from tests.unit.stored import Database
 from vdisklab.cli.main import main
 
 ROOT = Path(__file__).parents[3]
@@ -48,11 +48,16 @@ def schema(name: str) -> Any:  # noqa: ANN401
     return form
 
 
+@pytest.fixture(scope="module")
+def shapely_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    database = Database(tmp_path_factory.mktemp("database") / "shapely.sqlite")
+    database.write(shapely_runs())
+    return database.file
+
+
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
-    fake = shapely()
-    install(monkeypatch, fake)
-    return fake
+def store(shapely_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VDISKLAB_DB", str(shapely_database))
 
 
 @pytest.mark.usefixtures("store")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.analysis.made import campaign_runs
-from tests.unit.cli.fake_store import FakeStore, install
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.stored import Database
 from vdisklab.cli.main import main
 from vdisklab.render.wording import EMULATION, IN_LAB
 from vdisklab.results.model import Origin
@@ -30,10 +30,9 @@ ANSWERS = [
 
 
 @pytest.fixture
-def lab(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
-    fake = FakeStore(all_runs=[replace(run, origin=Origin.LAB) for run in campaign_runs()])
-    install(monkeypatch, fake)
-    return fake
+def lab(database: Database) -> Database:
+    database.write(replace(run, origin=Origin.LAB) for run in campaign_runs())
+    return database
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -43,7 +42,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 @pytest.mark.parametrize("words", ANSWERS, ids=" ".join)
 def test_in_words(
-    lab: FakeStore,
+    lab: Database,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     words: tuple[str, ...],
@@ -55,21 +54,18 @@ def test_in_words(
 
 
 @pytest.mark.parametrize("words", ANSWERS, ids=" ".join)
-def test_in_json(
-    lab: FakeStore, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
-) -> None:
+def test_in_json(lab: Database, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     found = json.loads(said(capsys, *words, "--format", "json"))
     assert found.get("lab") is True or found["origin"] == "lab"
 
 
-def test_in_the_list_of_runs(lab: FakeStore, capsys: pytest.CaptureFixture[str]) -> None:
-    campaign = lab.all_runs[0].campaign
-    assert "in the lab" in said(capsys, "runs", campaign)
-    found = json.loads(said(capsys, "runs", campaign, "--format", "json"))
+def test_in_the_list_of_runs(lab: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "in the lab" in said(capsys, "runs", CAMPAIGN.id)
+    found = json.loads(said(capsys, "runs", CAMPAIGN.id, "--format", "json"))
     assert {run["origin"] for run in found["runs"]} == {"lab"}
 
 
-def test_in_an_audit(lab: FakeStore, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_in_an_audit(lab: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     domain = tmp_path / "guest.xml"
     domain.write_text(said(capsys, "export", "raw/none", "--to", "libvirt"))
     assert IN_LAB in " ".join(said(capsys, "audit", str(domain)).split())
@@ -78,7 +74,7 @@ def test_in_an_audit(lab: FakeStore, capsys: pytest.CaptureFixture[str], tmp_pat
 
 @pytest.mark.parametrize("form", ["html", "md", "json", "csv"])
 def test_in_a_report(
-    lab: FakeStore, capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str
+    lab: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str
 ) -> None:
     file = tmp_path / f"report.{form}"
     said(capsys, "report", "--format", form, "--output", str(file))
@@ -92,8 +88,8 @@ def test_in_a_report(
 
 
 def test_numbers_of_no_lab_are_not_called_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install(monkeypatch, FakeStore())
+    del database
     assert json.loads(said(capsys, "rank", "--format", "json"))["lab"] is False
     assert "lab" not in said(capsys, "rank")

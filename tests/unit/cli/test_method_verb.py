@@ -7,7 +7,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.unit.cli.fake_store import FakeStore, install
 from tests.unit.cli.test_answers import call, document
 from vdisklab.cli.method import method
 from vdisklab.errors import PlanError
@@ -77,10 +76,8 @@ def test_every_number_of_the_other_verbs_is_explained(name: str) -> None:
     assert found <= explained
 
 
-def test_every_number_of_the_ranking_and_of_a_comparison_is_explained(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    install(monkeypatch, FakeStore())
+@pytest.mark.usefixtures("database")
+def test_every_number_of_the_ranking_and_of_a_comparison_is_explained() -> None:
     explained = {key for each in EXPLANATIONS for key in each.keys}
     ranking = json.loads(call("rank", "--format", "json"))["cells"][0]
     compared = json.loads(call("compare", "raw/none", "host", "--format", "json"))

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
-from tests.unit.cli.fake_store import FakeStore, install
+from tests.unit.stored import Database
 from vdisklab.cli.compare import compare
 from vdisklab.cli.rank import rank
 from vdisklab.cli.run import run
@@ -38,14 +38,13 @@ def in_directory(directory: str, campaign: str, **more: object) -> Campaign:
     return dataclasses.replace(CAMPAIGN, id=campaign, plan=plan)
 
 
+RUNS = (*campaign_runs(campaign="aaaa"), *campaign_runs(campaign="bbbb", seed=6))
+
+
 @pytest.fixture
-def two(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
-    store = FakeStore((in_directory(LOCAL, "aaaa"), in_directory(BLOCK, "bbbb")))
-    store.all_runs = [
-        *campaign_runs(campaign="aaaa"), *campaign_runs(campaign="bbbb", seed=6),
-    ]  # fmt: skip
-    install(monkeypatch, store)
-    return store
+def two(database: Database) -> Database:
+    database.write(RUNS, campaigns=(in_directory(LOCAL, "aaaa"), in_directory(BLOCK, "bbbb")))
+    return database
 
 
 class TestSideBySide:
@@ -71,10 +70,9 @@ class TestSideBySide:
             call(*verb, "--campaign", "aaaa", "--campaign", "bbbb")
         assert "vdisklab table --campaign aaaa --campaign bbbb" in str(caught.value.hint)
 
-    def test_what_was_measured_otherwise_does_not_stand_beside(self, two: FakeStore) -> None:
-        two.all_campaigns = (
-            in_directory(LOCAL, "aaaa"), in_directory(BLOCK, "bbbb", runtime=60.0),
-        )  # fmt: skip
+    def test_what_was_measured_otherwise_does_not_stand_beside(self, two: Database) -> None:
+        longer = in_directory(BLOCK, "bbbb", runtime=60.0)
+        two.write(RUNS, campaigns=(in_directory(LOCAL, "aaaa"), longer))
         with pytest.raises(PlanError, match="differ in runtime"):
             call("table", "--campaign", "aaaa", "--campaign", "bbbb")
 
@@ -95,17 +93,16 @@ def with_qemu(run: Run, name: str) -> Run:
 
 
 @pytest.fixture
-def old_and_new(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
-    store = FakeStore()
-    host = [run for run in store.all_runs if run.path == "host"]
-    guests = [run for run in store.all_runs if run.path != "host"]
-    store.all_runs = host + [
+def old_and_new(database: Database) -> Database:
+    runs = list(campaign_runs())
+    guests = [run for run in runs if run.path != "host"]
+    both = [
         dataclasses.replace(with_qemu(run, name), id=f"{name[0]}{run.id}")
         for name in ("7.2.22", "10.0.2")
         for run in guests
     ]
-    install(monkeypatch, store)
-    return store
+    database.write([*(run for run in runs if run.path == "host"), *both])
+    return database
 
 
 class TestOldAgainstNew:
@@ -131,13 +128,14 @@ class TestOldAgainstNew:
         with pytest.raises(PlanError, match="no path was measured with both"):
             call("compare", "qemu=7.2.22", "qemu=9.9")
 
-    def test_one_name_for_two_programs_is_not_joined(self, old_and_new: FakeStore) -> None:
+    def test_one_name_for_two_programs_is_not_joined(self, old_and_new: Database) -> None:
         def named(version: str) -> dict[str, object]:
             return {"qemu": {"new": {"binary": "/opt/q", "version": version}}}
 
-        old_and_new.all_campaigns = (
+        campaigns = (
             in_directory(LOCAL, "aaaa", **named("9.0")),
             in_directory(LOCAL, "bbbb", **named("9.1")),
-        )  # fmt: skip
+        )
+        old_and_new.write((), campaigns=campaigns)
         with pytest.raises(PlanError, match="differ in QEMU"):
             call("rank", "--campaign", "aaaa", "--campaign", "bbbb")

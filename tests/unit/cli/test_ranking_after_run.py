@@ -8,17 +8,17 @@ import pytest
 from rich.console import Console
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
-from tests.unit.cli.fake_store import FakeStore, install
+from tests.unit.stored import Database
 from vdisklab.cli.options import Format
 from vdisklab.cli.run import print_ranking
 from vdisklab.services.advice import DEFAULT_METRIC
 
 
-def test_only_failed_cells_are_no_ranking_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_failed_cells_are_no_ranking_and_no_error(database: Database) -> None:
     failed = [run for run in campaign_runs() if run.failure is not None]
-    install(monkeypatch, FakeStore(all_runs=failed))
+    database.write(failed)
     console = Console(file=io.StringIO(), width=200)
-    print_ranking(console, failed[0].campaign, "sqlite://", Format.TABLE, failed=len(failed))
+    print_ranking(console, failed[0].campaign, database.url, Format.TABLE, failed=len(failed))
     assert isinstance(console.file, io.StringIO)
     said = console.file.getvalue()
     assert f"{len(failed)} cells failed; `vdisklab runs {failed[0].campaign}` lists them" in said
@@ -27,10 +27,9 @@ def test_only_failed_cells_are_no_ranking_and_no_error(monkeypatch: pytest.Monke
 
 
 def test_a_search_ends_with_the_ranking_by_its_own_metric(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install(monkeypatch, FakeStore(all_runs=list(campaign_runs())))
     console = Console(file=io.StringIO(), width=200)
     for metric, name in (("randread-4k-q1/read/iops",) * 2, (DEFAULT_METRIC, "weighted overall")):
-        print_ranking(console, CAMPAIGN.id, "sqlite://", Format.TABLE, metric=metric)
+        print_ranking(console, CAMPAIGN.id, database.url, Format.TABLE, metric=metric)
         assert f"Ranking by {name}: " in capsys.readouterr().out

@@ -1,0 +1,27 @@
+"""The database that the verbs read in a test."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.unit.stored import Database
+
+
+@pytest.fixture(scope="session")
+def _made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    database = Database(tmp_path_factory.mktemp("database") / "made-up.sqlite")
+    database.write()
+    return database.file
+
+
+@pytest.fixture
+def database(_made_up: Path, tmp_path_factory: pytest.TempPathFactory,
+             monkeypatch: pytest.MonkeyPatch) -> Database:  # fmt: skip
+    """The made-up campaign in a file of the test's own, which VDISKLAB_DB names."""
+    file = tmp_path_factory.mktemp("database") / "results.sqlite"
+    shutil.copy(_made_up, file)
+    monkeypatch.setenv("VDISKLAB_DB", str(file))
+    return Database(file)
