@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell
-from tests.unit.cli.fake_store import FakeStore
+from tests.unit.stored import stored
 from vdisklab.analysis.search import Ended, Rules
 from vdisklab.cli.search import (
     BestSearch,
@@ -26,6 +28,8 @@ from vdisklab.plan.matrix import Matrix, narrow_to_needs
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.settings import Request
 from vdisklab.render.wording import search_effort, search_sentence
+from vdisklab.results.model import Run
+from vdisklab.results.store import Store
 
 READS = "randread-4k-q1/read/iops"
 FIO: dict[str, Setting] = {"rw": "randread", "bs": "4k", "iodepth": 1}
@@ -44,15 +48,24 @@ def search(metric: str = "overall", budget: float = math.inf) -> BestSearch:
     return dataclasses.replace(made, budget=budget)
 
 
-def stored(plan: CampaignPlan, blocks: int) -> FakeStore:
-    """The made-up campaign under the fingerprints of the plan's cells, without failed runs."""
+Measured = Callable[..., Store]
+
+
+def planned_runs(plan: CampaignPlan, blocks: int, *paths: str) -> list[Run]:
+    """The made-up campaign under the plan's fingerprints, without failed runs."""
     labels = {(cell.path.canonical, cell.page_cache.value): cell.fingerprint for cell in plan.cells}
-    runs = [
+    return [
         dataclasses.replace(run, cell=labels[run.path, run.page_cache])
         for run in campaign_runs(blocks)
-        if run.failure is None
+        if run.failure is None and (not paths or run.path in paths)
     ]
-    return FakeStore(all_runs=runs)
+
+
+@pytest.fixture
+def measured(plan: CampaignPlan) -> Iterator[Measured]:
+    """Makes a store with so many blocks of the plan's cells, or of some paths."""
+    with ExitStack() as stack:
+        yield lambda blocks, *paths: stack.enter_context(stored(planned_runs(plan, blocks, *paths)))
 
 
 def names(plan: CampaignPlan, chosen: object) -> set[str]:
@@ -60,63 +73,68 @@ def names(plan: CampaignPlan, chosen: object) -> set[str]:
     return {cell.label for cell in plan.cells if cell.fingerprint in chosen}
 
 
-def test_the_first_block_measures_everything(plan: CampaignPlan) -> None:
-    choose = search().choosing(FakeStore(all_runs=[]), plan, CAMPAIGN.id)
+def test_the_first_block_measures_everything(plan: CampaignPlan, measured: Measured) -> None:
+    choose = search().choosing(measured(0), plan, CAMPAIGN.id)
     assert len(choose(1)) == len(plan.cells)
 
 
 @pytest.mark.parametrize("metric", ["overall", "randread-4k-q1/read/iops"])
-def test_the_clearly_worse_leave_and_the_host_stays(plan: CampaignPlan, metric: str) -> None:
-    choose = search(metric).choosing(stored(plan, 4), plan, CAMPAIGN.id)
+def test_the_clearly_worse_leave_and_the_host_stays(
+    plan: CampaignPlan, measured: Measured, metric: str
+) -> None:
+    choose = search(metric).choosing(measured(4), plan, CAMPAIGN.id)
     # Block 2 sees block 1 only, whatever the database holds: an interrupted search goes on.
     assert {"host", "raw/writeback (warm)", "qcow2/directsync"} <= names(plan, choose(2))
     assert names(plan, choose(4)) == set()  # the best is alone
 
 
-def test_what_a_budget_does_not_do_for_is_left_out_and_the_host_stays(plan: CampaignPlan) -> None:
-    runs = stored(plan, 1)
-    each = sum(run.wall_seconds or 0.0 for run in runs.all_runs) / len(runs.all_runs)
+def test_what_a_budget_does_not_do_for_is_left_out_and_the_host_stays(
+    plan: CampaignPlan, measured: Measured
+) -> None:
+    runs = planned_runs(plan, 1)
+    each = sum(run.wall_seconds or 0.0 for run in runs) / len(runs)
     # What is left is eight runs, of which one is the host's and a quarter is this block's.
-    choose = search(budget=each * (len(runs.all_runs) + 8)).choosing(runs, plan, CAMPAIGN.id)
+    choose = search(budget=each * (len(runs) + 8)).choosing(measured(1), plan, CAMPAIGN.id)
     second = names(plan, choose(2))
     assert {"host", "raw/writeback (warm)"} <= second
     assert len(second) == 3
     assert "qcow2/directsync" not in second
 
 
-def test_no_budget_ends_it(plan: CampaignPlan) -> None:
-    assert not search(budget=10.0).choosing(stored(plan, 2), plan, CAMPAIGN.id)(2)
+def test_no_budget_ends_it(plan: CampaignPlan, measured: Measured) -> None:
+    assert not search(budget=10.0).choosing(measured(2), plan, CAMPAIGN.id)(2)
 
 
-def test_the_outcome_is_put_into_words(plan: CampaignPlan) -> None:
-    found = search().outcome(stored(plan, 4), CAMPAIGN.id, 20)
+def test_the_outcome_is_put_into_words(plan: CampaignPlan, measured: Measured) -> None:
+    found = search().outcome(measured(4), CAMPAIGN.id, 20)
     assert found is not None
     assert found.best == cell("raw/writeback (warm)")
     assert found.ended is Ended.SEPARATED
     assert "All others are shown to be worse" in search_sentence(found)
-    early = search(budget=1.0).outcome(stored(plan, 1), CAMPAIGN.id, 20)
+    early = search(budget=1.0).outcome(measured(1), CAMPAIGN.id, 20)
     assert early is not None
     assert early.ended is Ended.OUT_OF_BUDGET
     said = search_sentence(early)
     assert "may still be better." in said  # by how much nobody knows after one block
     near = dataclasses.replace(found, as_good=(cell("raw/none"),), ended=Ended.TIED)
     assert "Better by less than 3%, if at all: raw/none." in search_sentence(near)
-    assert search().outcome(FakeStore(all_runs=[]), CAMPAIGN.id, 20) is None
+    assert search().outcome(measured(0), CAMPAIGN.id, 20) is None
 
 
-def test_why_it_ended_is_what_ended_it(plan: CampaignPlan) -> None:
+def test_why_it_ended_is_what_ended_it(plan: CampaignPlan, measured: Measured) -> None:
     """A budget that was there and not used up has not ended what the blocks have."""
-    late = search(budget=1e6).outcome(stored(plan, 2), CAMPAIGN.id, 2)
+    late = search(budget=1e6).outcome(measured(2), CAMPAIGN.id, 2)
     assert late is not None
     assert late.ended is Ended.OUT_OF_BLOCKS
-    early = search(budget=1e6).outcome(stored(plan, 2), CAMPAIGN.id, 20)
+    early = search(budget=1e6).outcome(measured(2), CAMPAIGN.id, 20)
     assert early is not None
     assert early.ended is Ended.OUT_OF_BUDGET
 
 
-def test_a_single_path_is_not_called_better_than_others(plan: CampaignPlan) -> None:
-    store = stored(plan, 1)
-    store.all_runs = [run for run in store.all_runs if run.path in ("host", "raw/none")]
+def test_a_single_path_is_not_called_better_than_others(
+    plan: CampaignPlan, measured: Measured
+) -> None:
+    store = measured(1, "host", "raw/none")
     found = search().outcome(store, CAMPAIGN.id, 20)
     assert found is not None
     assert search_sentence(found) == (
@@ -163,16 +181,18 @@ def test_a_budget_that_one_block_exceeds_is_refused(plan: CampaignPlan) -> None:
     assert "--budget " in (caught.value.hint or "")
 
 
-def test_a_guests_path_that_scores_relate_to_is_measured_in_every_block(plan: CampaignPlan) -> None:
+def test_a_guests_path_that_scores_relate_to_is_measured_in_every_block(
+    plan: CampaignPlan, measured: Measured
+) -> None:
     """Without the baseline a block has no score of anything."""
     baseline = next(cell.path for cell in plan.cells if cell.label == "qcow2/directsync")
     asked = dataclasses.replace(plan, baseline=baseline)
-    runs = stored(plan, 1)
-    each = sum(run.wall_seconds or 0.0 for run in runs.all_runs) / len(runs.all_runs)
-    for metric, measured in (("overall", True), (READS, False)):
-        tight = search(metric, budget=each * (len(runs.all_runs) + 8))
-        second = names(plan, tight.choosing(runs, asked, CAMPAIGN.id)(2))
-        assert ("qcow2/directsync" in second) is measured
+    runs = planned_runs(plan, 1)
+    each = sum(run.wall_seconds or 0.0 for run in runs) / len(runs)
+    for metric, stays in (("overall", True), (READS, False)):
+        tight = search(metric, budget=each * (len(runs) + 8))
+        second = names(plan, tight.choosing(measured(1), asked, CAMPAIGN.id)(2))
+        assert ("qcow2/directsync" in second) is stays
 
 
 def test_needs_leave_paths_out_and_list_them(plan: CampaignPlan) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
 
 from tests.unit.analysis.made import CAMPAIGN, START, _run
-from tests.unit.cli.fake_store import FakeStore
+from tests.unit.stored import stored
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Check, Direction, Measurement, Run, Sample, Series
+from vdisklab.results.store import Store
 
 CACHES = {"none": 0.8, "directsync": 0.35, "writeback": 0.9, "writethrough": 0.3, "unsafe": 1.25,
           "default": 0.9}  # fmt: skip
@@ -62,8 +64,8 @@ def _more(samples: tuple[Sample, ...]) -> list[Sample]:
     ]
 
 
-def shapely() -> FakeStore:
-    return FakeStore(all_runs=list(shapely_runs()))
+def shapely() -> AbstractContextManager[Store]:
+    return stored(shapely_runs())
 
 
 EVIL = (
@@ -78,7 +80,7 @@ EVIL = (
 )
 
 
-def hostile() -> FakeStore:
+def hostile() -> AbstractContextManager[Store]:
     """All that others can write: host names, labels, states, commands, messages, cells."""
     text = " ".join(EVIL)
     runs = []
@@ -99,7 +101,7 @@ def hostile() -> FakeStore:
     runs.append(replace(failed, failure=Failure(FailureKind.GUEST, text)))
     host = replace(CAMPAIGN.host, hostname=text, cpu=text, more={text: text})
     campaign = replace(CAMPAIGN, host=host, label=text, plan={**CAMPAIGN.plan, "note": text})
-    return FakeStore(all_campaigns=(campaign,), all_runs=runs)
+    return stored(runs, campaigns=(campaign,))
 
 
 def renamed(runs: list[Run], name: str) -> list[Run]:

@@ -15,8 +15,8 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.conftest import in_ci
-from tests.unit.cli.fake_store import FakeStore
 from tests.unit.render.large import hostile, renamed, shapely, shapely_runs
+from tests.unit.stored import stored
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
@@ -69,7 +69,8 @@ def watch(browser: Browser, file: Path) -> Watched:
 
 @functools.cache
 def made(kind: str) -> str:
-    return render_page(gather(hostile() if kind == "hostile" else shapely(), None))
+    with hostile() if kind == "hostile" else shapely() as store:
+        return render_page(gather(store, None))
 
 
 @pytest.fixture
@@ -124,7 +125,8 @@ def test_another_metric_brings_its_own_unit_and_order(watched: Watched) -> None:
     page.wait_for_function("document.querySelector('#metric-name').textContent.includes('p99')")
     assert column(page, 2)[0] in ("qcow2/unsafe", "raw/unsafe", "raw/unsafe/nvme",
                                   "qcow2/unsafe/nvme")  # fmt: skip
-    found = gather(shapely(), None).of(MeasureKey.parse("randread-4k-q1/read/latency_p99"))
+    with shapely() as store:
+        found = gather(store, None).of(MeasureKey.parse("randread-4k-q1/read/latency_p99"))
     rows = zip(column(page, 2), column(page, 3), strict=True)
     shown = [found[MeasuredCell(path, PageCache(state))] for path, state in rows]
     assert [each.median for each in shown] == sorted(each.median for each in shown)
@@ -137,9 +139,10 @@ def test_another_metric_brings_its_own_unit_and_order(watched: Watched) -> None:
 def test_what_few_cells_have_is_a_dash_in_the_others(browser: Browser, tmp_path: Path) -> None:
     runs = list(shapely_runs(3))
     some = [run for run in runs if run.path == "raw/none"]
-    store = FakeStore(all_runs=[run for run in runs if run not in some] + renamed(some, "rare"))
+    others = [run for run in runs if run.path != "raw/none"]
     file = tmp_path / "report.html"
-    file.write_text(render_page(gather(store, None)), encoding="utf-8")
+    with stored([*others, *renamed(some, "rare")]) as store:
+        file.write_text(render_page(gather(store, None)), encoding="utf-8")
     seen = watch(browser, file)
     seen.page.select_option("#metric", "rare/read/iops")
     seen.page.wait_for_function(

@@ -18,8 +18,9 @@ from vdisklab.services.report_contents import gather
 
 
 def some_specs() -> list[Spec]:
-    found = (figure.spec for figure in figures(gather(shapely(), None), CSS))
-    return [spec for spec in found if spec is not None][:3]
+    with shapely() as store:
+        specs = (figure.spec for figure in figures(gather(store, None), CSS))
+    return [spec for spec in specs if spec is not None][:3]
 
 
 def helpers() -> list[int]:

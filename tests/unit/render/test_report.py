@@ -14,9 +14,9 @@ import pytest
 from defusedxml.ElementTree import fromstring
 from pyarrow import parquet
 
-from tests.unit.analysis.made import CAMPAIGN, cell
-from tests.unit.cli.fake_store import FakeStore, install
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell
 from tests.unit.render.large import EVIL, hostile, renamed, shapely, shapely_runs
+from tests.unit.stored import Database, stored
 from vdisklab.analysis.diagnostics.findings import FailedCell
 from vdisklab.analysis.score import NoScore
 from vdisklab.cli.main import main
@@ -38,12 +38,14 @@ from vdisklab.services.report_contents import Contents, gather
 
 @pytest.fixture(scope="module")
 def contents() -> Contents:
-    return gather(shapely(), None)
+    with shapely() as store:
+        return gather(store, None)
 
 
 @pytest.fixture(scope="module")
 def poisoned() -> Contents:
-    return gather(hostile(), None)
+    with hostile() as store:
+        return gather(store, None)
 
 
 class Tags(HTMLParser):
@@ -115,7 +117,8 @@ def test_doubts_stand_where_their_numbers_are() -> None:
         replace(run, measurements=run.measurements[:2]) if run.path == "qcow2/unsafe" else run
         for run in shapely_runs()
     ]
-    found = gather(FakeStore(all_runs=runs), None)
+    with stored(runs) as store:
+        found = gather(store, None)
     assert any(isinstance(each, NoScore) for each in found.findings)
     page = render_page(found)
     assert "qcow2/unsafe (cold): no weighted overall, as it lacks" in html.unescape(page)
@@ -183,8 +186,8 @@ def test_a_chart_of_poisoned_names_only_draws(text: str) -> None:
 
 
 def test_csv_runs_no_formula() -> None:
-    store = FakeStore(all_runs=renamed(list(shapely().all_runs), "=HYPERLINK(1)"))
-    text = build(gather(store, None), ReportFormat.CSV)["report.csv"].decode()
+    with stored(renamed(list(shapely_runs(3)), "=HYPERLINK(1)")) as store:
+        text = build(gather(store, None), ReportFormat.CSV)["report.csv"].decode()
     assert "'=HYPERLINK(1)/read/iops" in text
     assert not re.search(r"(^|,)=", text, re.MULTILINE)
 
@@ -217,12 +220,12 @@ def test_pictures_are_made_for_what_was_measured(contents: Contents) -> None:
     assert all(fromstring(data.decode()).tag.endswith("svg") for data in svg.values())
 
 
+@pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("form", ["html", "csv", "json", "parquet", "md"])
 def test_the_verb_writes_one_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: str,
+    tmp_path: Path, form: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    install(monkeypatch, FakeStore())
     target = tmp_path / f"out.{form}"
     assert main(["report", "--format", form, "--output", str(target)]) == 0
     assert capsys.readouterr().out == f"{target}\n"
@@ -230,8 +233,8 @@ def test_the_verb_writes_one_file(
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
 
 
-def test_png_is_a_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    install(monkeypatch, FakeStore())
+@pytest.mark.usefixtures("database")
+def test_png_is_a_directory(tmp_path: Path) -> None:
     assert main(["report", "--format", "png", "-o", str(tmp_path / "figures")]) == 0
     found = sorted((tmp_path / "figures").iterdir())
     assert found
@@ -239,52 +242,51 @@ def test_png_is_a_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_only_failed_cells_end_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failed = [run for run in FakeStore().all_runs if run.failure is not None]
-    install(monkeypatch, FakeStore(all_runs=failed))
+    database.write(run for run in campaign_runs() if run.failure is not None)
     assert main(["report"]) == PlanError.exit_code
     assert "every run failed" in capsys.readouterr().err
 
 
 def test_an_empty_database_ends_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install(monkeypatch, FakeStore(all_campaigns=(), all_runs=[]))
+    database.write((), campaigns=())
     assert main(["report"]) == DatabaseError.exit_code
     assert "measure something" in capsys.readouterr().err
 
 
-def test_one_cell_makes_a_page_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = [run for run in FakeStore().all_runs if run.path == "raw/none"]
-    page = render_page(gather(FakeStore(all_runs=one), None))
+def test_one_cell_makes_a_page_that_says_so() -> None:
+    with stored(run for run in campaign_runs() if run.path == "raw/none") as store:
+        page = render_page(gather(store, None))
     assert "No answer yet" in page
     assert "Nothing can be recommended yet" in page
 
 
+@pytest.mark.usefixtures("database")
 def test_a_place_that_cannot_be_written_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    install(monkeypatch, FakeStore())
     words = ["report", "--format", "md", "-o", str(tmp_path / "none" / "x.md")]
     assert main(words) == HostError.exit_code
     assert "cannot be written" in capsys.readouterr().err
 
 
 def test_the_axis_of_safety_is_that_of_the_verdicts() -> None:
-    store = shapely()
     cut = PowerCut(
         id="aa", fingerprint="f", path="raw/none", client="flushes", access="nbd",
         host=CAMPAIGN.host, started=CAMPAIGN.started, wall_seconds=1.0, survives=False, claim="…",
         states=60, possible=60.0, exhaustive=True, promises=8, flushes=3, leaked_states=0,
         repaired_states=0, afterlives=2, outcomes={"lost": 2, "kept": 58}, settings={}, seen={},
     )  # fmt: skip
-    store.all_cuts = (
+    cuts = (
         cut,
         replace(cut, id="bb", path="raw/writeback", survives=True, outcomes={"kept": 60}),
         replace(cut, id="cc", path="raw/writeback", client="never"),
     )
-    contents = gather(store, None)
+    with stored(shapely_runs(), power_cuts=cuts) as store:
+        contents = gather(store, None)
     (figure,) = [each for each in figures(contents, CSS) if each.key == "safety"]
     told = json.dumps(figure.spec)
     assert "lost flushed data, tested" in told
