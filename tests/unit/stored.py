@@ -122,7 +122,8 @@ def _insert(connection: sa.Connection, runs: Iterable[Run]) -> None:
             waiting[schema.counted] += rows.counted_rows(measured.evidence, last_measurement)
             waiting[schema.sample] += rows.sample_rows(measured.samples, last_measurement)
             waiting[schema.series] += rows.series_rows(measured.series, last_measurement)
-            metrics |= {each.metric for each in (*measured.samples, *measured.series)}
+            metrics |= {sample.metric for sample in measured.samples}
+            metrics |= {series.metric for series in measured.series}
     known = set(connection.scalars(sa.select(schema.metric.c.name)))
     new = [METRICS[name] for name in sorted(metrics - known)]
     waiting = {

@@ -18,6 +18,7 @@ from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,
     from_columns,
+    from_numbers,
 )
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
@@ -128,6 +129,10 @@ class Loaded:
 def cells_of(outlines: Iterable[RunOutline]) -> dict[str, MeasuredCell]:
     """The cells of some runs by their fingerprints."""
     return {run.cell: run.measured_cell for run in outlines}
+
+
+NOTHING = Loaded((), (), from_numbers({}))
+"""What a database without campaigns holds."""
 
 
 def load(results: Results, names: Sequence[str] | None) -> Loaded:

@@ -4,17 +4,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from vdisklab.analysis.claimfile import ClaimFile
-from vdisklab.analysis.claims import ClaimAnswer, ClaimVerdict, answer_claims
+from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
+from vdisklab.analysis.claims import ClaimAnswer, ClaimVerdict
+from vdisklab.analysis.claims import answer_claims as verdicts_on
 from vdisklab.analysis.diagnostics.circumstances import host_findings
 from vdisklab.analysis.diagnostics.findings import Caveats, Finding, caveats_of
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.published import Publication, ShapeComparison, compare_shape, find_series
+from vdisklab.errors import PlanError
+from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
 from vdisklab.results.model import Campaign
-from vdisklab.services.answers import Loaded, Results, joinable_campaigns, load
+from vdisklab.services.answers import (
+    NOTHING,
+    Loaded,
+    Results,
+    disagreement,
+    joinable_campaigns,
+    load,
+)
 from vdisklab.services.missing_claims import MissingCells, missing_cells, request_for, run_command
+from vdisklab.services.planning import load_profile
+from vdisklab.units import MIB, format_bytes
+from vdisklab.workload.registry import directions_of
+
+_LARGEST_FILE = 1 * MIB
+"""Of a claim file; those of the articles have a few KiB."""
+
+_CLAIM_FILE = "name a TOML file that can be read, as docs/claims.md shows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +76,130 @@ class PublishedAnswer:
     findings: tuple[Finding, ...] = ()
 
 
+def read_claims(files: Sequence[Path], only: Sequence[str]) -> tuple[ClaimFile, ...]:
+    """The claims of these files, or of the built-in articles, reduced to the names in `only`.
+
+    Raises PlanError for a file that cannot be read or is wrong, and for an unknown name.
+    """
+    return _selected(_parsed(files) if files else builtin_claims(), only)
+
+
+def _parsed(paths: Sequence[Path]) -> tuple[ClaimFile, ...]:
+    files: list[ClaimFile] = []
+    for path in paths:
+        file = parse_claims(_text_of(path), str(path))
+        _check_profiles(file, str(path))
+        _refuse_duplicates(file, path, files)
+        files.append(file)
+    return tuple(files)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        with path.open("rb") as source:
+            content = source.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise PlanError(
+            f"the claims {path} cannot be read: {error.strerror}", hint=_CLAIM_FILE
+        ) from error
+    if len(content) > _LARGEST_FILE:
+        raise PlanError(
+            f"the claims {path} are larger than {format_bytes(_LARGEST_FILE)}",
+            hint=f"{_CLAIM_FILE}; split many claims into several files",
+        )
+    try:
+        return content.decode("utf-8-sig")  # some editors write a byte order mark
+    except UnicodeDecodeError as error:
+        raise PlanError(f"the claims {path} are not UTF-8 text", hint=_CLAIM_FILE) from error
+
+
+def _refuse_duplicates(file: ClaimFile, path: Path, before: Sequence[ClaimFile]) -> None:
+    """Raises PlanError for a claim that an earlier file has, too: it would count twice."""
+    known = {(claim.article, claim.name) for other in before for claim in other.claims}
+    for claim in file.claims:
+        if (claim.article, claim.name) in known:
+            raise PlanError(
+                f"claim {claim.name!r} of {claim.article!r} is in another file and in {path}",
+                hint="name each file once, and give each its own key 'article'",
+            )
+
+
+def _check_profiles(file: ClaimFile, origin: str) -> None:
+    """Raises PlanError for a measure that the claim's profile does not have."""
+    profiles: dict[str, Profile] = {}
+    for claim in file.claims:
+        try:
+            if claim.profile not in profiles:
+                profiles[claim.profile] = load_profile(claim.profile)
+        except PlanError as error:
+            message = f"key 'profile' of claim {claim.name!r} of {origin}: {error}"
+            raise PlanError(message, hint=error.hint) from error
+        for key in claim.measures:
+            _check_measure(key, profiles[claim.profile], f"claim {claim.name!r} of {origin}")
+
+
+def _check_measure(key: MeasureKey, profile: Profile, where: str) -> None:
+    measurements = {measurement.name: measurement for measurement in profile.measurements}
+    if key.name not in measurements:
+        raise PlanError(
+            f"key 'measures' of {where}: the profile {profile.name} has no measurement "
+            f"{key.name!r}",
+            hint=f"it has {', '.join(measurements)}",
+        )
+    directions = directions_of(measurements[key.name])
+    if directions is not None and key.direction not in directions:
+        raise PlanError(
+            f"key 'measures' of {where}: {key.name} of the profile {profile.name} does "
+            f"{' and '.join(directions)} only, not {key.direction}",
+            hint=f"write {key.name}/{directions[0]}/{key.metric}",
+        )
+
+
+def _selected(files: Sequence[ClaimFile], only: Sequence[str]) -> tuple[ClaimFile, ...]:
+    known = {file.article for file in files} | {c.name for file in files for c in file.claims}
+    for name in only:
+        if name not in known:
+            raise PlanError(
+                f"there is no article or claim {name!r}",
+                hint=f"articles: {', '.join(file.article for file in files)}",
+            )
+    if not only:
+        return tuple(files)
+    reduced = [
+        replace(
+            file, claims=tuple(c for c in file.claims if file.article in only or c.name in only)
+        )
+        for file in files
+    ]
+    return tuple(file for file in reduced if file.claims)
+
+
+def answer_claims(
+    results: Results,
+    files: Sequence[ClaimFile],
+    names: list[str] | None,
+    requested: Request,
+    measured: Sequence[str] = (),
+) -> ClaimsAnswer:
+    """Evaluates the claims against the named campaigns, or the newest and all that can join it.
+
+    `measured` are the campaigns of `measure_missing`: they join the named ones, or take the place
+    of the newest. A database without campaigns leaves every claim unmeasured.
+    """
+    if not names and not results.campaigns():
+        return evaluate_claims(NOTHING, files, requested)
+    base = results.campaign(measured[0]) if measured and not names else None
+    ids, left_out = joinable_campaigns(results, names, base)
+    first = results.campaign(ids[0])
+    for name in measured:
+        error = disagreement(first, results.campaign(name))
+        if error is not None:
+            left_out = tuple(dict.fromkeys((*left_out, str(error))))
+        elif name not in ids:
+            ids = (*ids, name)
+    return evaluate_claims(load(results, ids), files, requested, left_out)
+
+
 def evaluate_claims(
     loaded: Loaded,
     files: Sequence[ClaimFile],
@@ -67,7 +211,7 @@ def evaluate_claims(
     The commands use the options of `requested`, and else those of the loaded campaigns.
     """
     claims = [claim for file in files for claim in file.claims]
-    answers = answer_claims(claims, loaded.observations, loaded.outlines)
+    answers = verdicts_on(claims, loaded.observations, loaded.outlines)
     like = loaded.campaigns[0] if loaded.campaigns else None
     commands = {
         (answer.claim.article, answer.claim.name): run_command(

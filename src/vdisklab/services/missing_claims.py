@@ -1,20 +1,26 @@
-"""Finds what claims lack, and plans the campaigns that measure it."""
+"""Finds the cells that claims lack on this machine, and measures them."""
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from vdisklab.analysis.claimfile import Claim
-from vdisklab.analysis.claims import ClaimAnswer
-from vdisklab.errors import HostError
+from vdisklab.analysis.claims import ClaimAnswer, answer_claims
+from vdisklab.errors import HostError, PlanError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.settings import NO_BASELINE, Request, command_words, merge
 from vdisklab.results.address import without_password
 from vdisklab.results.model import Campaign
+from vdisklab.results.store import Store
+from vdisklab.services.answers import NOTHING, Loaded, disagreement, load_chosen
+from vdisklab.services.planning import blocks_of
+from vdisklab.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +87,122 @@ def run_command(request: Request) -> str:
     """The `vdisklab run` command for a request."""
     public = request.db and without_password(request.db)
     return shlex.join(command_words(replace(request, db=public)))
+
+
+Measure = Callable[
+    [Store, Request, Callable[[CampaignPlan], CampaignPlan]], tuple[str | None, bool]
+]
+"""Measures a request's campaign, after its plan was reduced, and returns the campaign's id, None
+if this host cannot measure it, and whether it was interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredClaims:
+    """The campaigns that answer the claims, the older ones first."""
+
+    campaigns: tuple[str, ...]
+    interrupted: bool
+
+
+def measure_missing(
+    store: Store,
+    claims: Sequence[Claim],
+    requested: Request,
+    names: Sequence[str] | None,
+    *,
+    machine: str,
+    measure: Measure,
+) -> MeasuredClaims:
+    """Measures the cells that no campaign of this machine holds as requested.
+
+    `names` are the campaigns to look at, None for all. Raises PlanError for a named campaign that
+    cannot be joined with what is measured now.
+    """
+    measured = _measured_before(store, names, requested, machine)
+    like = measured.campaigns[0] if measured.campaigns else None
+    campaigns = measured.ids
+    for cells in missing_cells(answer_claims(claims, measured.observations, measured.outlines)):
+        request = request_for(cells, requested, like)
+        blocks = blocks_of(request)
+        request = replace(request, blocks=blocks, label=label_of(blocks))
+        campaign, interrupted = measure(store, request, partial(whole_claims, claims=cells.claims))
+        campaigns += [] if campaign is None else [campaign]
+        if interrupted:
+            return MeasuredClaims(tuple(campaigns), interrupted=True)
+    return MeasuredClaims(tuple(campaigns), interrupted=False)
+
+
+def _measured_before(
+    store: Store, names: Sequence[str] | None, requested: Request, machine: str
+) -> Loaded:
+    """What this machine measured as requested, in the named campaigns or in all.
+
+    An unfinished campaign of `measure_missing` is left out: then the same cells are missing as
+    when it began, the same plan is made, and the campaign is continued.
+    """
+    if names:
+        campaigns = tuple({each.id: each for each in map(store.campaign, names)}.values())
+        _require_alike(campaigns, machine, requested)
+    else:
+        campaigns = store.campaigns(with_runs=True)
+    usable = [
+        campaign
+        for campaign in campaigns
+        if campaign.host.machine_id == machine
+        and not _difference(campaign, requested)
+        and not _is_unfinished(store, campaign, requested.blocks)
+    ]
+    if not usable:
+        return NOTHING
+    return load_chosen(
+        store, tuple(each for each in usable if disagreement(usable[0], each) is None)
+    )
+
+
+def _require_alike(campaigns: Iterable[Campaign], machine: str, requested: Request) -> None:
+    for campaign in campaigns:
+        if campaign.host.machine_id != machine:
+            raise PlanError(
+                f"campaign {campaign.id} was measured on another machine "
+                f"({campaign.host.hostname})",
+                hint="results of two machines cannot be joined: leave --campaign or --run out",
+            )
+        different = _difference(campaign, requested)
+        if different:
+            raise PlanError(
+                f"campaign {campaign.id} was measured with another {different}",
+                hint=f"only equal settings can be joined: leave --campaign or --{different} out",
+            )
+
+
+def _difference(campaign: Campaign, requested: Request) -> str | None:
+    """The first requested option that the campaign has another value for."""
+    guest = campaign.plan.get("guest") or {}
+    directory, choice = requested.directory, requested.accelerator
+    options = {
+        "size": (requested.size_bytes, campaign.plan.get("size_bytes")),
+        "runtime": (requested.runtime, campaign.plan.get("runtime")),
+        "ramp": (requested.ramp, campaign.plan.get("ramp")),
+        "dir": (directory and str(directory.absolute()), campaign.plan.get("directory")),
+        "accelerator": (choice and choice.accelerator, guest.get("accelerator")),
+    }
+    return next(
+        (name for name, (new, old) in options.items() if new is not None and new != old), None
+    )
+
+
+def _is_unfinished(store: Store, campaign: Campaign, blocks: int | None) -> bool:
+    """True for a campaign of `measure_missing` that lacks runs."""
+    label = _LABEL.fullmatch(campaign.label)
+    if label is None:
+        return False
+    runs = len(campaign.plan.get("cells", ())) * (int(label[1]) if blocks is None else blocks)
+    return len(store.finished(campaign.id)) < runs
+
+
+def label_of(blocks: int) -> str:
+    """The label of a campaign for claims, by which an interrupted one is recognised."""
+    return f"for claims: {counted(blocks, 'block')}"
+
+
+_LABEL = re.compile(r"for claims: (\d{1,5}) blocks?")

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -10,11 +9,11 @@ import pytest
 import typer
 
 from tests.unit.analysis.made import CAMPAIGN, HOST, campaign_runs
-from tests.unit.cli.fake_store import FakeStore, install
 from tests.unit.cli.test_answers import document, golden
+from tests.unit.stored import Database
 from vdisklab.analysis import claimfile
 from vdisklab.analysis.claimfile import parse_claims
-from vdisklab.cli import filling
+from vdisklab.cli import claims as claims_verb
 from vdisklab.cli.claims import claims
 from vdisklab.errors import (
     EXIT_CLAIM_FAILS,
@@ -72,10 +71,10 @@ absolute = true
 
 @pytest.fixture
 def call(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str]]:
     """Runs the verb on the made-up campaign: exit status and what is printed."""
-    install(monkeypatch, FakeStore())
+    del database
     monkeypatch.setenv("COLUMNS", "120")
     app = typer.Typer()
     app.command()(claims)
@@ -169,38 +168,27 @@ def test_what_cannot_be_read(call: Call, tmp_path: Path) -> None:
         call("--only", "salter")
 
 
-def test_other_machines_are_left_out_and_named(
-    call: Call, mine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_machines_are_left_out_and_named(call: Call, mine: str, database: Database) -> None:
     host = dataclasses.replace(CAMPAIGN.host, machine_id="other", hostname="bench2")
     other = dataclasses.replace(CAMPAIGN, id="beef0002", host=host)
     mine_and_others = [*campaign_runs()]
     mine_and_others += [dataclasses.replace(run, campaign=other.id) for run in mine_and_others]
-    install(monkeypatch, FakeStore((CAMPAIGN, other), all_runs=mine_and_others))
+    database.write(mine_and_others, campaigns=(CAMPAIGN, other))
     found = document(call("--file", mine, "--format", "json")[1], "claims")
     assert len(found["campaigns"]) == 1
     assert "two machines (bench1, bench2)" in found["left_out"][0]
 
 
 class Measuring:
-    """Stands for measuring: takes requests, and adds what `bring` makes of each to the store."""
+    """Stands for measuring: takes requests, and adds what `bring` makes of each to the database."""
 
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, store: FakeStore, machine: str = HOST.machine_id
-    ) -> None:
-        self.store = store
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, machine: str = HOST.machine_id) -> None:
         self.asked: list[Request] = []
         self.bring: Callable[[Request], str | None] = lambda request: None
         self.interrupted = False
         here = dataclasses.replace(HOST, machine_id=machine)
-        install(monkeypatch, store)
-        monkeypatch.setattr(filling, "open_store", self.open_store)
-        monkeypatch.setattr(filling, "measure", self.measure)
-        monkeypatch.setattr(filling, "collect_facts", lambda host: here)
-
-    @contextmanager
-    def open_store(self, _url: str) -> Iterator[FakeStore]:
-        yield self.store
+        monkeypatch.setattr(claims_verb, "measure", self.measure)
+        monkeypatch.setattr(claims_verb, "collect_facts", lambda host: here)
 
     def measure(
         self, _store: object, request: Request, _console: object, **_more: object
@@ -216,7 +204,7 @@ class Measuring:
 def test_only_what_is_missing_is_measured(
     call: Call, mine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measuring = Measuring(monkeypatch, FakeStore())
+    measuring = Measuring(monkeypatch)
     call("--file", mine, "--run")
     assert measuring.asked == []
     Path(mine).write_text(MINE.replace("qcow2/directsync", "vdi/directsync"))
@@ -231,43 +219,49 @@ def test_a_claim_that_lacks_one_pair_is_measured_whole(
     call: Call, mine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its ratio is taken in blocks that hold all of it; one pair alone would answer nothing."""
-    measuring = Measuring(monkeypatch, FakeStore())
+    measuring = Measuring(monkeypatch)
     text = MINE.replace('["qcow2/directsync"]', '["{qcow2,vdi}/directsync"]')
     Path(mine).write_text(text)
     call("--file", mine, "--run", "--only", "directsync")
     assert measuring.paths == [("qcow2/directsync", "raw/none", "vdi/directsync")]
 
 
-def begun(runs: Iterable[Run], label: str = "for claims: 3 blocks") -> FakeStore:
-    """A campaign in the store, of three cells of which some runs are there."""
+def begun(database: Database, runs: Iterable[Run], label: str) -> None:
+    """A campaign in the database, of three cells of which some runs are there."""
     plan = {**CAMPAIGN.plan, "cells": ["host", "raw/none", "qcow2/directsync"], "profile": "quick"}
     wanted = {"host", "raw/none", "qcow2/directsync"}
     campaign = dataclasses.replace(CAMPAIGN, label=label, plan=plan)
-    return FakeStore((campaign,), all_runs=[run for run in runs if run.path in wanted])
+    database.write((run for run in runs if run.path in wanted), campaigns=(campaign,))
+
+
+OURS = "for claims: 3 blocks"
 
 
 @pytest.mark.parametrize(
-    ("store", "blocks", "continues"),
+    ("runs", "label", "blocks", "continues"),
     [
-        (begun(campaign_runs(2)), ("--blocks", "3"), True),
-        (begun(campaign_runs(2)), (), True),
-        (begun(list(campaign_runs(3))[:-2]), ("--blocks", "3"), True),
-        (begun(campaign_runs(3)), ("--blocks", "3"), False),
-        (begun(campaign_runs(3)), (), False),
-        (begun(campaign_runs(3)), ("--blocks", "4"), True),
-        (begun(campaign_runs(2), label="the user's own"), ("--blocks", "3"), False),
+        (campaign_runs(2), OURS, ("--blocks", "3"), True),
+        (campaign_runs(2), OURS, (), True),
+        (list(campaign_runs(3))[:-2], OURS, ("--blocks", "3"), True),
+        (campaign_runs(3), OURS, ("--blocks", "3"), False),
+        (campaign_runs(3), OURS, (), False),
+        (campaign_runs(3), OURS, ("--blocks", "4"), True),
+        (campaign_runs(2), "the user's own", ("--blocks", "3"), False),
     ],
 )
 def test_the_same_command_continues_what_it_began(
     call: Call,
     mine: str,
     monkeypatch: pytest.MonkeyPatch,
-    store: FakeStore,
+    database: Database,
+    runs: Iterable[Run],
+    label: str,
     blocks: tuple[str, ...],
     continues: bool,
 ) -> None:
     """What an unfinished campaign of ours holds is no reason to leave it unfinished."""
-    measuring = Measuring(monkeypatch, store)
+    begun(database, runs, label)
+    measuring = Measuring(monkeypatch)
     call("--file", mine, "--run", *blocks)
     expected = [("raw/none", "host", "qcow2/directsync")] if continues else []
     assert measuring.paths == expected
@@ -276,7 +270,7 @@ def test_the_same_command_continues_what_it_began(
 def test_an_interruption_ends_it_with_the_answer_so_far(
     call: Call, mine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measuring = Measuring(monkeypatch, FakeStore())
+    measuring = Measuring(monkeypatch)
     measuring.interrupted = True
     Path(mine).write_text(MINE.replace("qcow2/directsync", "vdi/directsync"))
     status, text = call("--file", mine, "--run", "--format", "json")
@@ -286,20 +280,21 @@ def test_an_interruption_ends_it_with_the_answer_so_far(
 
 
 def test_what_was_measured_stands_beside_the_named_campaign(
-    call: Call, mine: str, monkeypatch: pytest.MonkeyPatch
+    call: Call, mine: str, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
-    store = FakeStore()
-    measuring = Measuring(monkeypatch, store)
+    measuring = Measuring(monkeypatch)
     Path(mine).write_text(MINE.replace("qcow2/directsync", "vdi/directsync"))
 
     def bring(request: Request) -> str:
         new = dataclasses.replace(CAMPAIGN, id="beef0002", label=request.label or "")
-        store.all_campaigns = (new, *store.all_campaigns)
+        with database.open() as store:
+            store.add_campaign(new)
+        runs = []
         for run in campaign_runs(campaign=new.id, seed=9):
             path = run.path.replace("qcow2/directsync", "vdi/directsync")
             cell = f"{path}|{run.page_cache}"
-            again = dataclasses.replace(run, id=f"2{run.id}", path=path, cell=cell)
-            store.all_runs.append(again)
+            runs.append(dataclasses.replace(run, id=f"2{run.id}", path=path, cell=cell))
+        database.add(runs)
         return new.id
 
     measuring.bring = bring
@@ -315,7 +310,7 @@ def test_what_was_measured_stands_beside_the_named_campaign(
 def test_what_another_machine_measured_does_not_count(
     call: Call, mine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measuring = Measuring(monkeypatch, FakeStore(), machine="another")
+    measuring = Measuring(monkeypatch, machine="another")
     call("--file", mine, "--run", "--only", "slower")
     assert measuring.paths == [("raw/none", "host")]
     assert measuring.asked[0].size_bytes is None  # nor is it measured as there
@@ -326,7 +321,7 @@ def test_what_another_machine_measured_does_not_count(
 def test_what_was_measured_otherwise_than_asked_does_not_count(
     call: Call, mine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measuring = Measuring(monkeypatch, FakeStore())
+    measuring = Measuring(monkeypatch)
     call("--file", mine, "--run", "--only", "slower", "--size", "256M", "--runtime", "2s")
     assert measuring.asked == []
     call("--file", mine, "--run", "--only", "slower", "--size", "512M")
@@ -337,15 +332,14 @@ def test_what_was_measured_otherwise_than_asked_does_not_count(
 
 @pytest.mark.parametrize("verb", ["one block", "only failed", "empty"])
 def test_a_database_that_holds_next_to_nothing(
-    call: Call, mine: str, monkeypatch: pytest.MonkeyPatch, verb: str
+    call: Call, mine: str, database: Database, verb: str
 ) -> None:
-    runs = list(campaign_runs(blocks=1))
-    store = {
-        "one block": FakeStore(all_runs=[run for run in runs if run.failure is None]),
-        "only failed": FakeStore(all_runs=[run for run in runs if run.failure is not None]),
-        "empty": FakeStore(all_campaigns=(), all_runs=[]),
+    runs = {
+        "one block": [run for run in campaign_runs(blocks=1) if run.failure is None],
+        "only failed": [run for run in campaign_runs(blocks=1) if run.failure is not None],
+        "empty": [],
     }[verb]
-    install(monkeypatch, store)
+    database.write(runs, campaigns=() if verb == "empty" else (CAMPAIGN,))
     status, text = call("--file", mine, "--format", "json")
     found = document(text, "claims")
     wanted = "inconclusive" if verb == "one block" else "not-measured"
@@ -387,9 +381,10 @@ def test_what_is_measured_is_alike_to_what_it_will_stand_beside() -> None:
 
 
 def test_the_answer_file_is_tried_before_anything_is_measured(
-    call: Call, mine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    call: Call, mine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, database: Database
 ) -> None:
-    measuring = Measuring(monkeypatch, FakeStore(all_campaigns=(), all_runs=[]))
+    database.write((), campaigns=())
+    measuring = Measuring(monkeypatch)
     for place in (tmp_path / "no" / "x.xml", tmp_path):
         with pytest.raises(HostError, match="cannot be written"):
             call("--file", mine, "--run", "--junit", str(place))
@@ -413,7 +408,7 @@ def test_junit_is_xml_whatever_a_sentence_holds(call: Call, mine: str, tmp_path:
 
 
 def test_a_claim_counts_once(call: Call, mine: str, tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="claim 'slower' of 'mine' stands in another file and in"):
+    with pytest.raises(PlanError, match="claim 'slower' of 'mine' is in another file and in"):
         call("--file", mine, "--file", mine)
     other = tmp_path / "other.toml"
     other.write_text(MINE.replace('"mine"', '"theirs"'))
