@@ -32,8 +32,9 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import Profile
 from vdisklab.render.tables.power_cuts import basis
 from vdisklab.results.model import METRICS, Campaign, Direction
+from vdisklab.results.store import Store
 from vdisklab.services.advice import DEFAULT_METRIC, SCORES
-from vdisklab.services.answers import Results, cells_of, find_measure
+from vdisklab.services.answers import cells_of, find_measure
 from vdisklab.units import counted, format_duration, parse_duration
 from vdisklab.workload.registry import directions_of
 
@@ -61,7 +62,7 @@ class BestSearch:
     metric: str
     began: float
 
-    def choosing(self, results: Results, plan: CampaignPlan, campaign: str) -> Choose:
+    def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
         """Says before each block of a campaign which cells to measure in it.
 
         It looks at the blocks before only, so that an interrupted search goes on as it would
@@ -91,7 +92,7 @@ class BestSearch:
 
         return choose
 
-    def outcome(self, results: Results, campaign: str, most_blocks: int) -> Outcome | None:
+    def outcome(self, results: Store, campaign: str, most_blocks: int) -> Outcome | None:
         """Who is best after all blocks that were measured, and why the search ended.
 
         None when nothing of a guest was measured.
@@ -156,7 +157,7 @@ class BestSearch:
             )
 
     def _goodness(
-        self, results: Results, campaign: str, block: int | None
+        self, results: Store, campaign: str, block: int | None
     ) -> tuple[tuple[MeasuredCell, ...], Floats]:
         """The guests' cells and their goodness in the blocks before `block` (None: in all)."""
         outlines = results.outlines([campaign])

@@ -41,9 +41,9 @@ from vdisklab.path.needs import Need, example_of
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import without_qemu
 from vdisklab.results.model import Campaign
+from vdisklab.results.store import Store
 from vdisklab.services.answers import (
     Loaded,
-    Results,
     baseline_of,
     cache_findings,
     direct_doubts,
@@ -119,7 +119,7 @@ class RecommendationAnswer:
 
 
 def answer_ranking(
-    results: Results, metric: str, names: list[str] | None, baseline: str | None
+    results: Store, metric: str, names: list[str] | None, baseline: str | None
 ) -> RankingAnswer:
     """Ranks the cells of the named campaigns (None: the newest) by a score or a measure.
 
@@ -129,7 +129,7 @@ def answer_ranking(
 
 
 def ranking_of(
-    results: Results, loaded: Loaded, metric: str = DEFAULT_METRIC, baseline: str | None = None
+    results: Store, loaded: Loaded, metric: str = DEFAULT_METRIC, baseline: str | None = None
 ) -> RankingAnswer:
     """Like `answer_ranking`, of campaigns that are loaded."""
     require_numbers(loaded)
@@ -213,7 +213,7 @@ def _measures(scored: Scored, metric: str) -> tuple[MeasureKey, tuple[MeasureKey
 
 
 def answer_comparisons(
-    results: Results, a: str, b: str, names: list[str] | None
+    results: Store, a: str, b: str, names: list[str] | None
 ) -> tuple[ComparisonAnswer, ...]:
     """One answer for each pair of cells. Raises PlanError for a path that was not measured."""
     loaded = load(results, names)
@@ -275,7 +275,7 @@ def _by_path(
 
 
 def answer_recommendation(
-    results: Results, needs: tuple[Need, ...], weights: str | None, names: list[str] | None
+    results: Store, needs: tuple[Need, ...], weights: str | None, names: list[str] | None
 ) -> RecommendationAnswer:
     """The best path that meets all needs. Raises PlanError if there is none."""
     loaded = load(results, names)
@@ -284,7 +284,7 @@ def answer_recommendation(
 
 
 def recommendation_of(
-    results: Results,
+    results: Store,
     loaded: Loaded,
     needs: tuple[Need, ...],
     weights: str | None = None,

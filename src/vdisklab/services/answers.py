@@ -6,15 +6,12 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from vdisklab.analysis.diagnostics.direct import direct_findings
 from vdisklab.analysis.diagnostics.doubt import Doubt, FromPageCache, NotDirect
-from vdisklab.analysis.diagnostics.findings import NoBaseline, Outline
+from vdisklab.analysis.diagnostics.findings import NoBaseline
 from vdisklab.analysis.diagnostics.witness import evidence_findings
-from vdisklab.analysis.evidence import Tally
 from vdisklab.analysis.observations import (
-    Columns,
     MeasureKey,
     Observations,
     from_columns,
@@ -31,59 +28,10 @@ from vdisklab.powercut.judging.outcomes import StateOutcome
 from vdisklab.powercut.questions import AccessKind
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.results.address import default_url
-from vdisklab.results.model import Campaign, HostFacts, Run, Witnessed
-from vdisklab.results.observations import Example, RunCourse
+from vdisklab.results.model import Campaign, HostFacts
+from vdisklab.results.observations import RunOutline
 from vdisklab.results.powercut import PowerCut
-from vdisklab.results.store import open_store
-
-
-class RunOutline(Outline, Protocol):
-    """A listed run, with its cell's fingerprint."""
-
-    @property
-    def cell(self) -> str:
-        """The fingerprint that the columns of observations use."""
-
-    @property
-    def wall_seconds(self) -> float | None:
-        """How long the run took, everything included; None for an imported one."""
-
-
-class Results(Protocol):
-    """What the verbs need of `result.store.Store`."""
-
-    def campaigns(self, *, with_runs: bool = False) -> Sequence[Campaign]:
-        """All campaigns, or those of which a run is stored, the newest first."""
-
-    def campaign(self, name: str, /) -> Campaign:
-        """The one whose id begins so."""
-
-    def runs(self, campaign_id: str, /, *, measured_only: bool = False) -> Iterable[Run]:
-        """Whole runs, one after another."""
-
-    def run(self, name: str, /) -> Run:
-        """The one whose id begins so."""
-
-    def outlines(self, campaign_ids: Sequence[str], /) -> Sequence[RunOutline]:
-        """All runs without their numbers, failed ones too."""
-
-    def power_cuts(self, machine_id: str | None = None, /) -> Sequence[PowerCut]:
-        """The verdicts of power cuts on one machine."""
-
-    def evidence(self, campaign_ids: Sequence[str], /) -> Iterable[Witnessed]:
-        """The evidence of each measurement of measured runs, without numbers and raw output."""
-
-    def observations(self, campaign_ids: Sequence[str], /) -> Columns:
-        """All numbers of the measured runs."""
-
-    def tallies(self, campaign_ids: Sequence[str], /) -> Sequence[Tally]:
-        """What was counted, summed by cell and measurement."""
-
-    def examples(self, campaign_ids: Sequence[str], /) -> Sequence[Example]:
-        """One measured run of each cell."""
-
-    def courses(self, campaign_ids: Sequence[str], cells: Sequence[str], /) -> Sequence[RunCourse]:
-        """Bandwidth over time of the measured runs of some cells, by fingerprint."""
+from vdisklab.results.store import Store, open_store
 
 
 def database_url(db: str | None) -> str:
@@ -96,7 +44,7 @@ def database_url(db: str | None) -> str:
 
 
 @contextmanager
-def open_results(db: str | None) -> Iterator[Results]:
+def open_results(db: str | None) -> Iterator[Store]:
     """Opens an existing database for reading answers. Raises DatabaseError if there is none."""
     with open_store(database_url(db), create=False) as results:
         yield results
@@ -135,12 +83,12 @@ NOTHING = Loaded((), (), from_numbers({}))
 """What a database without campaigns holds."""
 
 
-def load(results: Results, names: Sequence[str] | None) -> Loaded:
+def load(results: Store, names: Sequence[str] | None) -> Loaded:
     """The named campaigns, or the newest. Raises PlanError if they cannot be joined."""
     return load_chosen(results, choose_campaigns(results, names))
 
 
-def load_chosen(results: Results, campaigns: tuple[Campaign, ...]) -> Loaded:
+def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
     """The numbers of campaigns that were checked to be joinable."""
     ids = [campaign.id for campaign in campaigns]
     outlines = tuple(results.outlines(ids))
@@ -148,7 +96,7 @@ def load_chosen(results: Results, campaigns: tuple[Campaign, ...]) -> Loaded:
     return Loaded(campaigns, outlines, from_columns(columns, cells_of(outlines)))
 
 
-def choose_campaigns(results: Results, names: Sequence[str] | None) -> tuple[Campaign, ...]:
+def choose_campaigns(results: Store, names: Sequence[str] | None) -> tuple[Campaign, ...]:
     """The named campaigns without repetition, or the newest one that has runs.
 
     A campaign without runs has just begun or was killed before its first cell; it does not hide
@@ -224,7 +172,7 @@ def require_numbers(loaded: Loaded) -> None:
 
 
 def joinable_campaigns(
-    results: Results, names: Sequence[str] | None, first: Campaign | None = None
+    results: Store, names: Sequence[str] | None, first: Campaign | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Ids of the named campaigns, or of `first` (else the newest) and all that can join it.
 
@@ -263,12 +211,12 @@ def baseline_of(
         return baseline, (NoBaseline(baseline),)
 
 
-def evidence_doubts(results: Results, loaded: Loaded) -> tuple[Doubt, ...]:
+def evidence_doubts(results: Store, loaded: Loaded) -> tuple[Doubt, ...]:
     """What the counters and clocks beside the numbers reveal about them."""
     return evidence_findings(results.evidence(loaded.ids), loaded.campaigns[0].host.cpus or 1)
 
 
-def direct_doubts(results: Results, loaded: Loaded) -> tuple[NotDirect, ...]:
+def direct_doubts(results: Store, loaded: Loaded) -> tuple[NotDirect, ...]:
     """Cells that should bypass the page cache on a ZFS that ignores O_DIRECT.
 
     Without a ZFS cell the database is not read.
@@ -279,7 +227,7 @@ def direct_doubts(results: Results, loaded: Loaded) -> tuple[NotDirect, ...]:
     return direct_findings(results.examples(loaded.ids), cells)
 
 
-def cache_findings(results: Results, loaded: Loaded) -> tuple[FromPageCache, ...]:
+def cache_findings(results: Store, loaded: Loaded) -> tuple[FromPageCache, ...]:
     """The numbers that came from the page cache."""
     doubts = evidence_doubts(results, loaded)
     return tuple(doubt for doubt in doubts if isinstance(doubt, FromPageCache))
@@ -327,7 +275,7 @@ def find_measure(observations: Observations, name: str) -> MeasureKey:
     raise PlanError(f"{name!r} {problem}", hint=f"write one of {shown}")
 
 
-def stored_verdicts(results: Results, host: HostFacts) -> Verdicts:
+def stored_verdicts(results: Store, host: HostFacts) -> Verdicts:
     """The power-cut verdicts of a machine under its present kernel and QEMU.
 
     A verdict under another kernel or QEMU does not apply: it was another path.

@@ -18,10 +18,10 @@ from vdisklab.errors import PlanError
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
 from vdisklab.results.model import Campaign
+from vdisklab.results.store import Store
 from vdisklab.services.answers import (
     NOTHING,
     Loaded,
-    Results,
     disagreement,
     joinable_campaigns,
     load,
@@ -175,7 +175,7 @@ def _selected(files: Sequence[ClaimFile], only: Sequence[str]) -> tuple[ClaimFil
 
 
 def answer_claims(
-    results: Results,
+    results: Store,
     files: Sequence[ClaimFile],
     names: list[str] | None,
     requested: Request,
@@ -233,7 +233,7 @@ def evaluate_claims(
 
 
 def answer_published(
-    results: Results,
+    results: Store,
     name: str,
     publications: Sequence[Publication],
     names: list[str] | None,

@@ -39,8 +39,8 @@ from vdisklab.path.durability import Durability, Verdicts, durability
 from vdisklab.path.needs import Need, nearest, unmet
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import ImageFormat, LayerKind
+from vdisklab.results.store import Store
 from vdisklab.services.answers import (
-    Results,
     baseline_of,
     choose_campaigns,
     load_chosen,
@@ -213,7 +213,7 @@ def _measured(
 
 
 def _measured_in(
-    results: Results, paths: Sequence[DiskPath], campaign: Sequence[str] | None
+    results: Store, paths: Sequence[DiskPath], campaign: Sequence[str] | None
 ) -> _Measured:
     loaded = load_chosen(results, choose_campaigns(results, campaign))
     verdicts = stored_verdicts(results, loaded.campaigns[0].host)

@@ -9,11 +9,11 @@ from typing import Any
 from vdisklab.analysis.diagnostics.findings import Caveats, caveats_of
 from vdisklab.analysis.score import role_set
 from vdisklab.results.model import Campaign, Origin
+from vdisklab.results.observations import RunOutline
+from vdisklab.results.store import Store
 from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer, ranking_of
 from vdisklab.services.answers import (
     Loaded,
-    Results,
-    RunOutline,
     choose_campaigns,
     disagreement,
     load,
@@ -75,7 +75,7 @@ class Places:
         return any("image" in each.plan.get("guest", {}) for each in self.campaigns)
 
 
-def load_places(results: Results, names: Sequence[str] | None) -> Places:
+def load_places(results: Store, names: Sequence[str] | None) -> Places:
     """The named campaigns, or the newest; those of one place are joined.
 
     Raises PlanError for campaigns that differ in more than their directory or devices.
@@ -100,7 +100,7 @@ def place_of(campaign: Campaign) -> str:
     return " + ".join(map(str, devices)) or str(campaign.plan.get("directory", "unknown"))
 
 
-def overview(results: Results, campaign: str, metric: str) -> RankingAnswer | Places:
+def overview(results: Store, campaign: str, metric: str) -> RankingAnswer | Places:
     """The answer to show after a run: a ranking, or all numbers if the profile has no scores.
 
     Raises PlanError if nothing can be ranked.

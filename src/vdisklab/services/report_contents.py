@@ -36,6 +36,7 @@ from vdisklab.path.durability import Verdicts
 from vdisklab.path.needs import Need, NeedKind
 from vdisklab.results.model import Campaign
 from vdisklab.results.observations import Example
+from vdisklab.results.store import Store
 from vdisklab.services.advice import (
     RecommendationAnswer,
     missing_scores,
@@ -44,7 +45,6 @@ from vdisklab.services.advice import (
 )
 from vdisklab.services.answers import (
     Loaded,
-    Results,
     baseline_of,
     choose_campaigns,
     direct_doubts,
@@ -127,7 +127,7 @@ class Contents:
         return dict(zip(summaries[0].cells if summaries else (), most, strict=True))
 
 
-def gather(results: Results, names: list[str] | None) -> Contents:
+def gather(results: Store, names: list[str] | None) -> Contents:
     """Everything of a report on the named campaigns (None: the newest).
 
     Raises PlanError if they hold no numbers.
@@ -214,7 +214,7 @@ def _checked_measures(scored: Scored, measure: MeasureKey) -> tuple[MeasureKey, 
     return tuple(score.key for score in Score if score.key in used)
 
 
-def _evidence_findings(results: Results, loaded: Loaded) -> Iterator[Finding]:
+def _evidence_findings(results: Store, loaded: Loaded) -> Iterator[Finding]:
     """What evidence and host reveal; the page cache has its own column in the table."""
     yield from direct_doubts(results, loaded)
     yield from host_findings(loaded.campaigns, loaded.observations.cells)
@@ -225,7 +225,7 @@ def _evidence_findings(results: Results, loaded: Loaded) -> Iterator[Finding]:
 
 
 def _courses(
-    results: Results, loaded: Loaded, cells: tuple[MeasuredCell, ...], scored: Scored
+    results: Store, loaded: Loaded, cells: tuple[MeasuredCell, ...], scored: Scored
 ) -> tuple[Course, ...]:
     """The bandwidth over time of some cells, in their order."""
     measured = loaded.cells
@@ -239,7 +239,7 @@ def _courses(
 
 
 def _recommendation(
-    results: Results, loaded: Loaded, worked: Mapping[MeasuredCell, Workings]
+    results: Store, loaded: Loaded, worked: Mapping[MeasuredCell, Workings]
 ) -> tuple[RecommendationAnswer | None, str]:
     """The recommendation for a user who needs durability, or why there is none."""
     try:
