@@ -25,12 +25,12 @@ into a page between its marks.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import math
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -44,7 +44,7 @@ from vdisklab.analysis.observations import Floats, MeasureKey, observe
 from vdisklab.analysis.rank import rank
 from vdisklab.analysis.search import Rules, SearchState, goodness, look, next_cells
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.export import read_export
+from vdisklab.results.exchange import read_export
 from vdisklab.results.model import Run
 
 RESULTS = Path(__file__).parent / "results"
@@ -336,11 +336,12 @@ def measures_of(file: Path) -> list[MeasureKey]:
 
 
 def _runs(file: Path) -> list[Run]:
-    """The runs of a recorded campaign without those on the host: the search is for guests."""
-    opener = gzip.open if file.suffix == ".gz" else open
-    with opener(file, "rt", encoding="utf-8") as stream:
-        exported = read_export(json.load(stream), name=str(file))
-    return [run for _, runs in exported for run in runs if run.path.split("/")[-1] != "host"]
+    """The guests' runs of a recorded campaign, without blocks that an interruption cut short."""
+    exported = read_export(file.read_bytes(), name=str(file))
+    runs = [run for whole in exported.campaigns for run in whole.runs]
+    cells = {run.cell for run in runs}
+    tried = Counter(block for block, _ in {(run.block, run.cell) for run in runs})
+    return [run for run in runs if tried[run.block] == len(cells) and not run.measured_cell.on_host]
 
 
 def tables(found: dict[str, Any]) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vdisklab.cli.options import DbOption
+from vdisklab.errors import PlanError
+from vdisklab.results.exchange import StoredExport
 from vdisklab.services import import_results
 from vdisklab.services.answers import database_url
+from vdisklab.services.campaign_files import exported_files, import_campaigns
 from vdisklab.units import counted
 
 _NAMES_SHOWN = 8
@@ -21,7 +25,7 @@ def import_files(
         typer.Argument(
             metavar="FILE...",
             help="fio JSON or JSON+, bonnie++ CSV or text, sysbench fileio text, CrystalDiskMark "
-            "text, DISKSPD XML, or dd's line.",
+            "text, DISKSPD XML, dd's line, or a file from `vdisklab export-data`.",
         ),
     ],
     name: Annotated[
@@ -64,8 +68,35 @@ def import_files(
         vdisklab import result.json --as 'my VM at home'
 
         vdisklab import run1.csv run2.csv run3.csv --as qcow2/writeback --into 3f2a
+
+        vdisklab import results.json.gz
     """
+    if exported_files(files):
+        if name or into or measurement:
+            raise PlanError(
+                "a file of whole campaigns keeps its own names",
+                hint="leave out --as, --into and --measurement",
+            )
+        for stored in import_campaigns(database_url(db), files):
+            print("\n".join(_stored_lines(stored)))
+        return
     imported = import_results.import_files(database_url(db), files, name, into, measurement)
     more = len(imported.cells) - _NAMES_SHOWN
     shown = ", ".join(imported.cells[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
     print(f"imported into campaign {imported.campaign}: {shown} ({counted(imported.runs, 'run')})")
+
+
+def _stored_lines(stored: StoredExport) -> Iterator[str]:
+    for campaign in stored.campaigns:
+        label = f" ({campaign.label})" if campaign.label else ""
+        known = counted(campaign.known_runs, "run")
+        if campaign.known_runs and not campaign.runs:
+            yield f"campaign {campaign.id}{label} is in the database already, with its {known}"
+        else:
+            runs = counted(campaign.runs, "run")
+            already = f"; {known} were there already" if campaign.known_runs else ""
+            yield f"imported campaign {campaign.id}{label}: {runs}{already}"
+    if stored.power_cuts:
+        yield f"imported {counted(stored.power_cuts, 'power-cut verdict')}"
+    if not stored.campaigns and not stored.power_cuts:
+        yield "nothing new: the database holds all of it already"

@@ -20,6 +20,7 @@ from vdisklab.cli.clean import clean_verb
 from vdisklab.cli.compare import compare
 from vdisklab.cli.doctor import doctor
 from vdisklab.cli.export import export
+from vdisklab.cli.export_data import export_data_verb
 from vdisklab.cli.importing import import_files
 from vdisklab.cli.lab import lab_verbs
 from vdisklab.cli.method import method
@@ -80,6 +81,7 @@ def build_app() -> typer.Typer:
     )  # fmt: skip
     for verb in verbs:
         app.command()(verb)
+    app.command("export-data")(export_data_verb)
     app.command("import")(import_files)
     app.command("clean")(clean_verb(UNDO))
     app.add_typer(lab_verbs())

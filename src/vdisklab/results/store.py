@@ -104,13 +104,20 @@ class Store:
         with self._database.writing() as connection:
             self._add_run(connection, run)
 
-    def add_together(self, campaign: Campaign | None, runs: Iterable[Run]) -> None:
-        """Stores a new campaign, if one is given, and runs; or, when any of it fails, nothing."""
+    def add_together(
+        self,
+        campaigns: Iterable[Campaign],
+        runs: Iterable[Run],
+        power_cuts: Iterable[PowerCut] = (),
+    ) -> None:
+        """Stores all of it in one transaction; if any part is refused, nothing."""
         with self._database.writing() as connection:
-            if campaign is not None:
+            for campaign in campaigns:
                 self._add_campaign(connection, campaign)
             for run in runs:
                 self._add_run(connection, run)
+            for verdict in power_cuts:
+                self._add_power_cut(connection, verdict)
 
     def _add_campaign(self, connection: sa.Connection, campaign: Campaign) -> None:
         if _campaign_key(connection, campaign.id) is not None:
@@ -243,17 +250,20 @@ class Store:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.courses(connection, keys, cells)
 
-    def add_power_cut(self, found: PowerCut) -> None:
+    def add_power_cut(self, verdict: PowerCut) -> None:
         """Stores a verdict, and the facts of its host unless they are known."""
-        table = schema.power_cut
         with self._database.writing() as connection:
-            if connection.scalar(sa.select(table.c.key).where(table.c.id == found.id)) is not None:
-                raise DatabaseError(
-                    f"the verdict {found.id} is in {self} already",
-                    hint="it was stored before; nothing is lost",
-                )
-            row = rows.power_cut_row(found, _stored_host(connection, found.host))
-            connection.execute(sa.insert(table), [row])
+            self._add_power_cut(connection, verdict)
+
+    def _add_power_cut(self, connection: sa.Connection, verdict: PowerCut) -> None:
+        table = schema.power_cut
+        if connection.scalar(sa.select(table.c.key).where(table.c.id == verdict.id)) is not None:
+            raise DatabaseError(
+                f"the verdict {verdict.id} is in {self} already",
+                hint="it was stored before; nothing is lost",
+            )
+        row = rows.power_cut_row(verdict, _stored_host(connection, verdict.host))
+        connection.execute(sa.insert(table), [row])
 
     def power_cuts(self, machine_id: str | None = None) -> tuple[PowerCut, ...]:
         """The verdicts on one machine, or all, in the order in which they were stored."""

@@ -63,7 +63,7 @@ def import_files(
         known = None if into is None else store.campaign(into)
         campaign = known or _new_campaign(sources)
         runs = make_runs(sources, campaign.id, name, measurement, taken=_taken(store, known))
-        store.add_together(campaign if known is None else None, runs)
+        store.add_together((campaign,) if known is None else (), runs)
     cells = dict.fromkeys(run.measured_cell.label for run in runs)
     return Imported(campaign.id, tuple(cells), len(runs))
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gzip
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -22,8 +20,8 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.render import numbers
 from vdisklab.render.page.html import FIRST_PAGE, render_page
-from vdisklab.results.export import import_json
 from vdisklab.results.store import open_store
+from vdisklab.services.campaign_files import import_campaigns
 from vdisklab.services.report_contents import gather
 
 IMAGES = Path(__file__).parents[3] / "docs" / "images"
@@ -237,10 +235,9 @@ def test_poisoned_texts_are_shown_and_not_obeyed(watched: Watched) -> None:
 
 def pictured(place: Path) -> str:
     """The page of the README's pictures: of the real campaign that is kept beside them."""
-    with gzip.open(IMAGES / "campaign.json.gz", "rt", encoding="utf-8") as packed:
-        measured = json.load(packed)
-    with open_store(str(place / "pictured.sqlite")) as store:
-        import_json(store, measured)
+    database = str(place / "pictured.sqlite")
+    import_campaigns(database, [IMAGES / "campaign.json.gz"])
+    with open_store(database) as store:
         return render_page(gather(store, None))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from vdisklab.results import schema
-from vdisklab.results.export import CSV_COLUMNS, import_json, to_json
+from vdisklab.results.exchange import CSV_COLUMNS, read_export, store_export, write_json
 from vdisklab.results.model import Counted, Evidence
 from vdisklab.results.store import Store
 
@@ -71,9 +72,10 @@ def test_every_table_and_column_is_described() -> None:
 def test_the_json_of_the_page_is_an_export_with_every_field(store: Store) -> None:
     (text,) = re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     example = json.loads(text)
-    import_json(store, example)
-    exported = json.loads(json.dumps(to_json(store, ["5c1f"])))
-    assert exported["campaigns"] == example["campaigns"]
+    store_export(store, read_export(text.encode(), name="the page"), name="the page")
+    sink = io.StringIO()
+    write_json(sink, store, store.campaigns(), ())
+    assert json.loads(sink.getvalue())["campaigns"] == example["campaigns"]
 
 
 def test_the_columns_of_the_csv_are_named() -> None:

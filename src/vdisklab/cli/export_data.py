@@ -1,0 +1,52 @@
+"""`vdisklab export-data`: whole campaigns as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vdisklab.cli.options import DbOption
+from vdisklab.services.answers import database_url
+from vdisklab.services.campaign_files import export_data
+from vdisklab.units import counted
+
+
+def export_data_verb(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Where to write them: JSON, or the numbers alone as CSV if the name ends in .csv; "
+            "compressed if it ends in .gz.",
+        ),
+    ],
+    campaign: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--campaign",
+            metavar="ID",
+            help="A campaign's id or its first letters; may be given again.",
+            show_default="all campaigns",
+        ),
+    ] = None,
+    without_raw: Annotated[
+        bool,
+        typer.Option("--without-raw", help="Leave out the programs' own output: a smaller file."),
+    ] = False,
+    db: DbOption = None,
+) -> None:
+    """Write campaigns to a file that `vdisklab import` reads on another machine.
+
+    The file holds plans, hosts, runs with their evidence, and the power-cut verdicts of the same
+    machines. All ids stay the same, so importing it twice adds nothing.
+
+    Examples:
+
+      vdisklab export-data results.json.gz
+
+      vdisklab export-data numbers.csv --campaign 3f2a
+    """
+    campaigns = export_data(database_url(db), file, campaign, raw=not without_raw)
+    print(f"{file}: {counted(len(campaigns), 'campaign')}")

@@ -1,0 +1,395 @@
+"""Whole campaigns as a JSON file, from one database into another, and samples as CSV.
+
+The JSON has the fields of `results.model` under their names. Within one `format` fields may be
+added, never renamed or removed; readers skip those they do not know.
+
+    {"format": "vdisklab/1",
+     "metrics": [{"name": "iops", "unit": "1/s", "better": "higher"}, ...],
+     "power_cuts": [{"id": ..., "host": {...}, "path": ..., "survives": ..., ...}, ...],
+     "campaigns": [{"id": ..., "host": {...}, ..., "runs": [{"id": ..., ...}, ...]}, ...]}
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from io import BytesIO
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from vdisklab.errors import DatabaseError
+from vdisklab.results.model import METRICS, Campaign, Origin, Run
+from vdisklab.results.powercut import PowerCut
+from vdisklab.results.store import Store
+
+FORMAT = "vdisklab/1"
+
+LARGEST = 512 << 20
+"""Bytes of JSON that are read at most: forty thousand runs. A larger file is not written either."""
+
+DEEPEST = 100
+"""Nesting of a plan that is accepted; ours have five levels."""
+
+_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
+_GZIP = b"\x1f\x8b"
+_FORMAT_KEY = re.compile(rb'"format"\s*:\s*"vdisklab[/.]')
+PEEK = 4096
+"""Bytes at the start and at the end of a file in which an export names its format."""
+
+CSV_COLUMNS = (
+    "campaign", "run", "cell", "path", "page_cache", "block", "position", "origin", "accelerator",
+    "medium", "started", "measurement", "program", "direction", "metric", "value", "unit",
+    "failure",
+)  # fmt: skip
+
+# A spreadsheet takes a text with one of these at its start, also in full width, for a formula.
+_FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+_Value = TypeVar("_Value")
+
+
+class TextSink(Protocol):
+    """Anything that text can be written to."""
+
+    def write(self, text: str, /) -> object:
+        """Writes the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeCampaign:
+    """A campaign with all its runs, in the order in which they were stored."""
+
+    campaign: Campaign
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What an exported file holds, checked."""
+
+    campaigns: tuple[WholeCampaign, ...]
+    power_cuts: tuple[PowerCut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCampaign:
+    """The number of runs of an imported campaign: new ones, and those the database had already."""
+
+    id: str
+    label: str
+    runs: int
+    known_runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredExport:
+    """What an import stored."""
+
+    campaigns: tuple[StoredCampaign, ...]
+    power_cuts: int
+
+
+def write_json(
+    sink: TextSink, store: Store, campaigns: Iterable[Campaign], power_cuts: Iterable[PowerCut],
+    *, raw: bool = True,
+) -> None:  # fmt: skip
+    """Writes campaigns and verdicts, one run on a line; without `raw`, no output of programs.
+
+    Raises DatabaseError if the file became larger than an import accepts.
+    """
+    head = {
+        "format": FORMAT,
+        "metrics": [asdict(metric) for metric in METRICS.values()],
+        "power_cuts": [_fields(verdict) for verdict in power_cuts],
+    }
+    written = _write(sink, 0, f'{json.dumps(head)[:-1]}, "campaigns": [')
+    for number, campaign in enumerate(campaigns):
+        start = f'{"," if number else ""}\n{json.dumps(_fields(campaign))[:-1]}, "runs": ['
+        written = _write(sink, written, start)
+        for place, run in enumerate(store.runs(campaign.id)):
+            line = json.dumps(_fields(run if raw else without_raw(run)))
+            written = _write(sink, written, f"{',' if place else ''}\n{line}")
+        written = _write(sink, written, "]}")
+    _write(sink, written, "]}\n")
+
+
+def _write(sink: TextSink, written: int, text: str) -> int:
+    """Writes ASCII text and returns the new total."""
+    if written + len(text) > LARGEST:
+        raise DatabaseError(
+            f"these campaigns are more than {LARGEST >> 20} MiB of JSON, which no import accepts",
+            hint="export fewer with --campaign, or leave out the programs' output: --without-raw",
+        )
+    sink.write(text)
+    return written + len(text)
+
+
+def without_raw(run: Run) -> Run:
+    """The run without the output of its programs."""
+    return replace(run, measurements=tuple(replace(m, raw="") for m in run.measurements))
+
+
+def _fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
+    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+
+
+def _plain(value: object) -> object:
+    """The value as JSON has it. Pydantic would refuse the bytes of a name that is not UTF-8."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return _fields(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.value if isinstance(value, StrEnum) else value
+
+
+def is_export(content: bytes) -> bool:
+    """True for the bytes of a document of vdisklab, and for any gzip: no program's result is."""
+    ends = content[:PEEK] + content[-PEEK:]
+    return content.startswith(_GZIP) or _FORMAT_KEY.search(ends) is not None
+
+
+def read_export(content: bytes, *, name: str) -> Export:
+    """The checked content of an exported file, plain or gzip.
+
+    Raises DatabaseError, in which the file is called `name`, for one that is damaged, not an
+    export, or of another format.
+    """
+    document = _document(content, name)
+    campaigns = tuple(_campaign(plain, name) for plain in document["campaigns"])
+    power_cuts = _validated(_POWER_CUTS, document.get("power_cuts", []), name, "power_cuts")
+    _require_unique("campaigns", (each.campaign.id for each in campaigns), name)
+    _require_unique("runs", (run.id for each in campaigns for run in each.runs), name)
+    _require_unique("power cuts", (verdict.id for verdict in power_cuts), name)
+    return Export(campaigns, tuple(power_cuts))
+
+
+def _document(content: bytes, name: str) -> Mapping[str, Any]:
+    try:
+        text = _unpacked(content, name).decode()
+        document = json.loads(text, parse_constant=_not_a_number, parse_float=_finite)
+    except UnicodeDecodeError as error:
+        _refuse(name, f"byte {error.start} is not UTF-8")
+    except RecursionError:
+        _refuse(name, "its JSON is nested too deeply")
+    except json.JSONDecodeError as error:
+        _refuse(name, f"its JSON ends or breaks in line {error.lineno}: {error.msg}")
+    except ValueError as error:  # NaN, or a number of thousands of digits
+        _refuse(name, str(error))
+    found = document.get("format") if isinstance(document, dict) else None
+    if not isinstance(found, str):
+        raise DatabaseError(
+            f"{name} is not an export of vdisklab: it names no format",
+            hint=f'an export begins with {{"format": "{FORMAT}"',
+        )
+    if found != FORMAT:
+        raise DatabaseError(
+            f"{name} has format {found[:40]!r}; this vdisklab reads {FORMAT}",
+            hint="update vdisklab, or write the file with `vdisklab export-data`",
+        )
+    if not isinstance(document.get("campaigns"), list):
+        _refuse(name, "it has no list of campaigns")
+    return document  # type: ignore[no-any-return] # a dict, as it has a format
+
+
+def _unpacked(content: bytes, name: str) -> bytes:
+    if content.startswith(_GZIP):
+        try:
+            with gzip.GzipFile(fileobj=BytesIO(content)) as packed:
+                content = packed.read(LARGEST + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            _refuse(name, f"its compressed data are not whole: {error}")
+    if len(content) > LARGEST:
+        raise DatabaseError(
+            f"{name} holds more than {LARGEST >> 20} MiB of JSON",
+            hint="export fewer campaigns at a time: `vdisklab export-data FILE --campaign ID`",
+        )
+    return content
+
+
+def _not_a_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a measured number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return value
+
+
+class _PlannedMeasurement(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    name: str
+
+
+class _Plan(BaseModel):
+    """The parts of a plan that answers are made from; the rest is kept as it is."""
+
+    model_config = ConfigDict(extra="allow")
+    cells: list[str] = []
+    measurements: list[_PlannedMeasurement] = []
+    baseline: str = "host"
+    guest: dict[str, Any] = {}
+    qemu: dict[str, Any] = {}
+    devices: list[str] | None = None
+    size_bytes: int | None = None
+
+
+_CAMPAIGN = TypeAdapter(Campaign)
+_RUNS = TypeAdapter(list[Run])
+_POWER_CUTS = TypeAdapter(list[PowerCut])
+_PLAN = TypeAdapter(_Plan)
+
+
+def _validated(adapter: TypeAdapter[_Value], plain: object, name: str, part: str) -> _Value:
+    try:
+        return adapter.validate_python(plain)
+    except (ValidationError, OverflowError) as error:
+        if isinstance(error, OverflowError):
+            _refuse(name, f"{part}: {error}")
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(each) for each in (part, *first["loc"]))
+        _refuse(name, f"{place}: {first['msg']}")
+
+
+def _campaign(plain: object, name: str) -> WholeCampaign:
+    """The campaign with its runs, which must be its own, of its plan, and once in each block."""
+    campaign = _validated(_CAMPAIGN, plain, name, "campaign")
+    _require_shallow(campaign.plan, name)
+    plan = _validated(_PLAN, campaign.plan, name, "plan")
+    runs = _validated(_RUNS, plain.get("runs") if isinstance(plain, dict) else None, name, "runs")
+    measured: set[tuple[str, int]] = set()
+    cells: dict[str, str] = {}
+    for run in runs:
+        where = f"run {run.id[:64]!r} of campaign {campaign.id}"
+        label = run.measured_cell.label
+        if run.campaign != campaign.id:
+            _refuse(name, f"{where} names the campaign {run.campaign[:64]!r}")
+        if run.block < 1 or run.position < 1:
+            _refuse(name, f"{where} has the block {run.block} and the position {run.position}")
+        if plan.cells and run.origin is not Origin.IMPORTED and label not in plan.cells:
+            _refuse(name, f"{where} is of the cell {label[:80]!r}, which is not in the plan")
+        if cells.setdefault(run.cell, label) != label:
+            _refuse(name, f"{where} and another run have one key for two cells")
+        if run.failure is None and (run.cell, run.block) in measured:
+            _refuse(name, f"{where} measures {label[:80]!r} in block {run.block} a second time")
+        if run.failure is None:
+            measured.add((run.cell, run.block))
+    return WholeCampaign(campaign, tuple(runs))
+
+
+def _require_shallow(plan: object, name: str) -> None:
+    """Raises DatabaseError for a plan so deep that a database or a reader would not take it."""
+    level: list[object] = [plan]
+    for _ in range(DEEPEST):
+        inner: list[object] = []
+        for value in level:
+            if isinstance(value, Mapping):
+                inner += value.values()
+            elif isinstance(value, list):
+                inner += value
+        if not inner:
+            return
+        level = inner
+    _refuse(name, f"its plan is nested deeper than {DEEPEST} levels")
+
+
+def _require_unique(kind: str, ids: Iterable[str], name: str) -> None:
+    counts = Counter(ids)
+    for each, count in counts.items():
+        if not _ID.fullmatch(each):
+            _refuse(name, f"one of its {kind} has the id {each[:64]!r}")
+        if count > 1:
+            _refuse(name, f"{count} of its {kind} have the id {each}")
+
+
+def _refuse(name: str, problem: str) -> NoReturn:
+    raise DatabaseError(
+        f"{name} is damaged: {problem}",
+        hint="export it again from the database that it came from",
+    )
+
+
+def store_export(store: Store, export: Export, *, name: str) -> StoredExport:
+    """Stores what the database does not hold yet, in one transaction.
+
+    Raises DatabaseError if an id stands for something else there, and for numbers that no
+    database holds; then nothing is stored.
+    """
+    known = {campaign.id: campaign for campaign in store.campaigns()}
+    new = [each.campaign for each in export.campaigns if each.campaign.id not in known]
+    runs: list[Run] = []
+    stored = []
+    for whole in export.campaigns:
+        campaign = whole.campaign
+        if known.get(campaign.id, campaign) != campaign:
+            raise _other(f"campaign {campaign.id}", store, name)
+        here = {run.id: run for run in store.runs(campaign.id)} if campaign.id in known else {}
+        for run in whole.runs:
+            if here.get(run.id, run) != run:
+                raise _other(f"run {run.id}", store, name)
+        missing = [run for run in whole.runs if run.id not in here]
+        runs += missing
+        stored.append(
+            StoredCampaign(
+                campaign.id, campaign.label, len(missing), len(whole.runs) - len(missing)
+            )
+        )
+    judged = {verdict.id for verdict in store.power_cuts()}
+    verdicts = [verdict for verdict in export.power_cuts if verdict.id not in judged]
+    store.add_together(new, runs, verdicts)
+    return StoredExport(tuple(stored), len(verdicts))
+
+
+def _other(thing: str, store: Store, name: str) -> DatabaseError:
+    return DatabaseError(
+        f"{thing} of {name} differs from the one in {store}",
+        hint="import the file into a database of its own: --db FILE",
+    )
+
+
+def write_samples_csv(sink: TextSink, runs: Iterable[Run]) -> None:
+    """Writes one row per sample, under CSV_COLUMNS; a run without samples has no row."""
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for run in runs:
+        writer.writerows([csv_field(value) for value in row] for row in _sample_rows(run))
+
+
+def csv_field(value: object) -> object:
+    """The value for a CSV writer; a text that a spreadsheet would calculate gets a `'` in front.
+
+    Numbers stay as they are: a negative one is not a formula.
+    """
+    if isinstance(value, str) and value.startswith(_FORMULA_SIGNS):
+        return f"'{value}"
+    return value
+
+
+def _sample_rows(run: Run) -> Iterator[Sequence[object]]:
+    of_run = (
+        run.campaign, run.id, run.cell, run.path, run.page_cache.value, run.block, run.position,
+        run.origin.value, run.accelerator, run.medium, run.started.isoformat(),
+    )  # fmt: skip
+    failure = run.failure.kind.value if run.failure else None
+    for measured in run.measurements:
+        for sample in measured.samples:
+            yield (
+                *of_run, measured.name, measured.program, sample.direction.value, sample.metric,
+                sample.value, METRICS[sample.metric].unit, failure,
+            )  # fmt: skip
