@@ -205,7 +205,7 @@ def runs_of(campaign: Campaign) -> st.SearchStrategy[Run]:
         commands=st.lists(any_texts, max_size=3).map(tuple),
         measurements=st.lists(measurements, max_size=3).map(tuple),
         failure=st.none() | failures,
-    )
+    ).map(lambda run: replace(run, cell=run.measured_cell.label))
 
 
 campaigns_with_runs = campaigns.flatmap(
