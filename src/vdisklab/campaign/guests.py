@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from vdisklab.errors import HostError
 from vdisklab.guest.factory import GuestContext, binary_of, files_of
 from vdisklab.guest.image.boot_disk import DiskSystem, disk_system, write_disk
 from vdisklab.guest.image.guest_image import build_guest_image
@@ -61,42 +59,29 @@ def requested_guest(host: Host, request: Request) -> UserGuest | None:
 
 
 @contextmanager
-def user_boot(site: Site, own: UserGuest, name: str) -> Iterator[UserBoot]:
-    """What one guest boots: a new overlay, and with UEFI a copy of its variables.
+def user_boot(site: Site, guest: UserGuest, name: str) -> Iterator[UserBoot]:
+    """What one user guest boots: a new overlay on its image, and a copy of UEFI's variables.
 
-    Both are noted before they exist and removed at the end. Raises HostError when the image was
-    changed meanwhile.
+    Both are removed at the end. Raises HostError if the image changed meanwhile.
     """
-    require_unchanged(own)
-    with ExitStack() as made:
-        boot = planned_boot(own, site.directory, name)
-        made.enter_context(site.tracked(Kind.FILE, boot.overlay))
-        site.host.run(*overlay_command(own, boot.overlay))
-        if boot.firmware is not None:
-            made.enter_context(site.tracked(Kind.FILE, boot.firmware.variables))
-            try:
-                shutil.copyfile(find_firmware()[1], boot.firmware.variables)
-            except OSError as error:
-                raise HostError(
-                    f"UEFI's variables cannot be copied: {error.strerror}",
-                    hint="free some room in the work directory, or name another with --dir",
-                ) from error
-        yield boot
-    require_unchanged(own)
-
-
-def planned_boot(own: UserGuest, directory: Path, name: str) -> UserBoot:
-    """The same, before anything is made."""
+    site.observe(lambda: require_unchanged(guest), planned=None)
+    overlay = site.directory / f"{name}.system.qcow2"
     firmware = None
-    if own.firmware is Firmware.UEFI:
-        firmware = FirmwareFiles(find_firmware()[0], directory / f"{name}.variables.fd")
-    overlay = directory / f"{name}.system.qcow2"
-    return UserBoot(overlay, own.bus, firmware, own.boot_seconds, own.diskspd)
+    with ExitStack() as files:
+        files.enter_context(site.tracked(Kind.FILE, overlay))
+        site.run(*overlay_command(guest, overlay))
+        if guest.firmware is Firmware.UEFI:
+            code, variables = find_firmware()
+            firmware = FirmwareFiles(code, site.directory / f"{name}.variables.fd")
+            files.enter_context(site.tracked(Kind.FILE, firmware.variables))
+            site.run("cp", variables, firmware.variables)
+        yield UserBoot(overlay, guest.bus, firmware, guest.boot_seconds, guest.diskspd)
+    site.observe(lambda: require_unchanged(guest), planned=None)
 
 
 @dataclass(frozen=True, slots=True)
 class DiskBoots:
-    """`write` makes a file a disk with the system, `start` boots a guest from such a disk."""
+    """`write` writes the bootable system into a file, `start` boots a guest from such a disk."""
 
     write: Callable[[Path], None]
     start: BootFromDisk
@@ -109,7 +94,7 @@ def disk_boots(
     buses: frozenset[Bus],
     directory: Path,
 ) -> DiskBoots | None:
-    """For a plan that boots from its disks, else None. QEMU's errors go below `directory`."""
+    """For a plan that boots from its disks, else None. QEMU's errors are written to `directory`."""
     if not plan.profile.boots or accelerator is None:
         return None
     system, boot = system_to_boot(around.host, around.cache, buses, plan.guest.kernel)
@@ -126,7 +111,7 @@ def disk_boots(
             plan.guest,
             boot_from(boot, system, disk.serial),
             bus is Bus.USB,
-            (disk,),  # there from the start on every bus
+            (disk,),  # attached from the start on every bus
             version=None if qemu is None else qemu.version,
         )
         return start_machine(config, around.ledger, directory, watch=watch)
@@ -142,7 +127,7 @@ def boot_from(boot: BootFiles, system: DiskSystem, serial: str) -> BootFiles:
 def system_to_boot(
     host: Host, cache: Path, buses: frozenset[Bus], kernel_asked: str | None
 ) -> tuple[DiskSystem, BootFiles]:
-    """The system for disks that guests boot from, and what starts it; made if not cached."""
+    """The system for disks that guests boot from, and its boot files; built unless cached."""
     kernel = find_kernel(host, cache, buses, wanted=kernel_asked)
     image = build_guest_image(host, cache, kernel)
     return disk_system(host, cache, kernel, image), files_of(image)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vdisklab.campaign.attachment import disk_for
-from vdisklab.campaign.guests import planned_boot
+from vdisklab.campaign.attachment import disk_for, plug_commands
+from vdisklab.campaign.guests import user_boot
 from vdisklab.campaign.host_stacks import HostStacks
 from vdisklab.guest.factory import binary_of
 from vdisklab.guest.guest_filesystem import MOUNT_POINT, make_commands
-from vdisklab.guest.hotplug import port_for
-from vdisklab.guest.qemu.block_nodes import attach_commands, spell_arguments, spell_commands
+from vdisklab.guest.qemu.block_nodes import spell_arguments
 from vdisklab.guest.qemu.command_line import BootFiles, Channels, GuestConfig, UserBoot, build_argv
-from vdisklab.guest.system.user_image import overlay_command
 from vdisklab.host.command import Host, RecordingHost
 from vdisklab.host.ledger import Ledger
 from vdisklab.path.cell import Cell
@@ -50,71 +50,78 @@ def preview_cell(
 ) -> CellCommands:
     """All commands of one cell, as a run will execute them; `boot` is the micro guest's.
 
-    The builders themselves run, on a host that records their commands and a site that looks at
-    nothing.
+    The builders of a run do their work here too, on a host that records their commands and a
+    site that looks at nothing.
     """
-    host_commands, image = _host_side(plan, cell, real)
+    recording = RecordingHost(real)
     directory = site_directory(plan.directory, RUN)
-    own = plan.guest.user
-    system = SystemBus.VIRTIO if own is None else own.bus
-    device = str(image.path) if cell.path.on_host and image else _guest_device(cell.path, system)
-    memory = plan.guest.memory_bytes
-    subject = Subject(device, plan.size_bytes, not cell.path.on_host, memory=memory)
-    timing = Timing(plan.runtime, plan.ramp, plan.scale)
-    boots = plan.profile.boots
-    measurements = tuple(
-        line
-        for m in plan.profile.measurements
-        for line in _measuring(m, subject, timing)
-        if not boots
-    )
+    site = PlannedSite(recording, Ledger(Path("/dev/null"), RUN, -1), directory)
+    with ExitStack() as opened:
+        source = opened.enter_context(random_source(site, plan.size_bytes))
+        stacks = HostStacks(site, plan, source, silent)
+        opened.callback(stacks.close)
+        image = opened.enter_context(stacks.image_for(cell.path))
+        user, micro = plan.guest.user, boot or _NOTHING
+        guest: BootFiles | UserBoot = micro
+        if user is not None and not cell.path.on_host:
+            guest = opened.enter_context(user_boot(site, user, f"system-{RUN}"))
+        commands = tuple(recording.commands)
+    if not any(str(source) in command for command in commands[1:]):
+        commands = commands[1:]  # this cell does not use the random bytes
+    host_commands = tuple(shlex.join(command) for command in commands)
+    measurements = () if plan.profile.boots else _measurements(plan, cell, image)
     if cell.path.on_host:
         return CellCommands(host_commands, None, (), measurements)
-    guest = (boot or _NOTHING) if own is None else planned_boot(own, directory, "system-RUN")
-    if isinstance(guest, UserBoot) and own is not None:
-        host_commands = (*host_commands, shlex.join(overlay_command(own, guest.overlay)))
-    disk = disk_for(cell.path, image, plan.size_bytes, "vdlRUN")
-    bus = cell.path.attachment.bus
+    disk = disk_for(cell.path, image, plan.size_bytes, f"vdl{RUN}")
+    plugged = cell.path.attachment.bus.hot_pluggable and not plan.profile.boots
     config = GuestConfig(
         binary_of(plan.qemu(cell.path.attachment.qemu)),
-        "vdisklab-RUN",
-        bus.machine,
+        f"vdisklab-{RUN}",
+        cell.path.attachment.bus.machine,
         accelerator,
         plan.guest,
         guest,
-        usb=any(c.path.attachment.bus is Bus.USB for c in plan.cells),
-        cold_disks=() if bus.hot_pluggable and not boots else (disk,),
+        usb=any(other.path.attachment.bus is Bus.USB for other in plan.cells),
+        cold_disks=() if plugged else (disk,),
     )
-    argv = build_argv(config, Channels(3, 4, directory / "vdisklab-RUN.console"))
-    plugged = bus.hot_pluggable and not boots
-    plugging = attach_commands(disk, port_for(disk)) if plugged else ()
-    return CellCommands(
-        host_commands, spell_arguments(argv), spell_commands(plugging), measurements
+    argv = build_argv(config, Channels(3, 4, directory / f"vdisklab-{RUN}.console"))
+    qmp = plug_commands(disk) if plugged else ()
+    return CellCommands(host_commands, spell_arguments(argv), qmp, measurements)
+
+
+def _measurements(plan: CampaignPlan, cell: Cell, image: ImageFile | None) -> tuple[str, ...]:
+    system = SystemBus.VIRTIO if plan.guest.user is None else plan.guest.user.bus
+    on_host = cell.path.on_host
+    device = str(image.path) if on_host and image else _guest_device(cell.path, system)
+    memory = plan.guest.memory_bytes
+    subject = Subject(device, plan.size_bytes, not on_host, memory=memory)
+    timing = Timing(plan.runtime, plan.ramp, plan.scale)
+    return tuple(
+        shlex.join(command)
+        for measurement in plan.profile.measurements
+        for command in _measurement_commands(measurement, subject, timing)
     )
 
 
-def _measuring(plan: MeasurementPlan, subject: Subject, timing: Timing) -> tuple[str, ...]:
-    """All that one measurement runs, in its order."""
-    made: tuple[tuple[str, ...], ...] = ()
+def _measurement_commands(
+    plan: MeasurementPlan, subject: Subject, timing: Timing
+) -> Iterator[tuple[str, ...]]:
+    """All programs of one measurement, in order."""
     if plan.filesystem is not None:
         path = MOUNT_POINT
         if subject.is_device:
-            made = make_commands(subject.path, plan.filesystem)
+            yield from make_commands(subject.path, plan.filesystem)
         else:
-            path = str(Path(subject.path).parent / "files-RUN")
+            path = str(Path(subject.path).parent / f"files-{RUN}")
         subject = replace(subject, path=path, is_device=False, is_directory=True)
     script = workload_for(plan).script(plan, subject, timing)
-    steps = (
-        *made,
-        *(step.command for step in script.prepare),
-        script.command,
-        *(step.command for step in script.conclude),
-    )
-    return tuple(shlex.join(command) for command in steps)
+    yield from (step.command for step in script.prepare)
+    yield script.command
+    yield from (step.command for step in script.conclude)
 
 
 def _guest_device(path: DiskPath, system: SystemBus) -> str:
-    """The name that Linux gives to the first measured disk, beside the one it boots from."""
+    """The name that Linux gives to the first measured disk, after the one that it boots from."""
     match path.attachment.bus:
         case Bus.VIRTIO:
             return "/dev/vdb" if system is SystemBus.VIRTIO else "/dev/vda"
@@ -122,21 +129,3 @@ def _guest_device(path: DiskPath, system: SystemBus) -> str:
             return "/dev/nvme1n1" if system is SystemBus.NVME else "/dev/nvme0n1"
         case _:
             return "/dev/sdb" if system is SystemBus.SATA else "/dev/sda"
-
-
-def _host_side(
-    plan: CampaignPlan, cell: Cell, real: Host
-) -> tuple[tuple[str, ...], ImageFile | None]:
-    """The commands that build a cell's stack and image, and the image."""
-    recording = RecordingHost(real)
-    directory = site_directory(plan.directory, RUN)
-    site = PlannedSite(recording, Ledger(Path("/dev/null"), RUN, -1), directory)
-    with random_source(site, plan.size_bytes) as source:
-        writing = tuple(recording.commands)
-        stacks = HostStacks(site, plan, source, silent)
-        with stacks.image_for(cell.path) as image:
-            building = tuple(recording.commands[len(writing) :])
-        stacks.close()
-    filling = any(str(source) in command for command in building)
-    commands = (*writing, *building) if filling else building
-    return tuple(shlex.join(command) for command in commands), image
