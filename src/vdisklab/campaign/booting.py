@@ -32,7 +32,7 @@ _SHUTDOWN_SECONDS = 120.0
 
 
 def measure_boots(context: CampaignContext, cell: Cell) -> CellResult:
-    """Each measurement is a boot and a shutdown of its own. Raises as `measure_cell` does."""
+    """Each measurement is one boot and one shutdown. Raises as `measure_cell` does."""
     with context.stacks.image_for(cell.path) as image:
         if image is None or context.boot is None:
             raise HostError(
@@ -62,7 +62,7 @@ def _measure(
     disk = disk_for(cell.path, image, context.plan.size_bytes, f"vdl{secrets.token_hex(4)}")
     at_start = _before_any_disk(context, disk)
     devices = context.stacks.devices_for(cell.path)
-    # A QEMU that has not started has counted and used nothing.
+    # A QEMU that has not started has zero counters.
     nothing = Counted(0, 0, 0, 0, 0)
     before = replace(Counters(lambda: nothing, devices, None, image).snapshot(), cpu=0.0)
     context.progress(MeasurementStarted(plan.name, None))
@@ -85,7 +85,7 @@ def _measure(
         program=plan.program,
         command=spell_arguments(machine.argv),
         samples=outcome.samples,
-        # The counters end with QEMU: they are those of the boot.
+        # The counters end with QEMU, so they cover the boot only.
         evidence=evidence_between(before, after, None),
         started=started,
         wall_seconds=time.monotonic() - begin,
@@ -97,7 +97,7 @@ def _measure(
 
 
 class _BootWatch:
-    """Follows the disk of a guest from its QEMU's first answer on."""
+    """Follows the disk of a guest from its QEMU's first answer."""
 
     def __init__(self, serial: str, progress: Progress) -> None:
         self._serial = serial
@@ -105,7 +105,7 @@ class _BootWatch:
         self._watch: DiskWatch | None = None
 
     def __call__(self, monitor: Channel) -> None:
-        """Looks once more, or begins."""
+        """Takes another sample; the first call starts the series."""
         if self._watch is None:
             self._watch = DiskWatch(monitor, self._serial, self._progress)
             self._watch.begin()
@@ -113,10 +113,10 @@ class _BootWatch:
             self._watch()
 
     def end(self) -> TimeSeries:
-        """All that was seen; nothing if no guest was started."""
+        """The series; empty if no guest was started."""
         return TimeSeries((), (), None) if self._watch is None else self._watch.end()
 
 
 def _before_any_disk(context: CampaignContext, disk: Disk) -> QemuTraces | None:
-    """Needed only to tell io_uring from polling, as for all disks that cannot be plugged."""
+    """QEMU's state without the disk: needed to tell io_uring from polling."""
     return context.guests.before_any_disk(disk) if disk.attachment.aio is Aio.IO_URING else None

@@ -1,4 +1,4 @@
-"""How long a campaign will take and how much room it needs, before it begins."""
+"""The time and room that a campaign needs, and warnings, before it starts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from vdisklab.workload.bonnie import BonnieSettings, file_size
 from vdisklab.workload.program import Script, Subject, Timing, read_settings
 from vdisklab.workload.registry import BONNIE, workload_for
 
-# Seconds beside the program's own, read off campaigns under TCG on two cores (bench/overhead.py).
+# Seconds of overhead, measured in campaigns under TCG on two cores (bench/overhead.py).
 _PER_MEASUREMENT = 0.9
 _PER_RUN = 0.5
 _PER_BOOT = 4.0
-_PER_OWN_BOOT = 60.0
+_PER_USER_BOOT = 60.0
 _PER_BUILD = 3.0
 _WRITE_RATE = 150 * MIB
 
@@ -40,7 +40,7 @@ def run_seconds(plan: CampaignPlan, cell: Cell) -> float:
 
 
 def _boots(plan: CampaignPlan, cell: Cell) -> int:
-    """Guests that are booted for one run alone; those that cells share are counted by block."""
+    """Guests that one run boots for itself; guests that cells share are counted per block."""
     if cell.path.on_host or plan.profile.boots:
         return 0
     parts = attach_groups(plan.profile.measurements)
@@ -50,12 +50,12 @@ def _boots(plan: CampaignPlan, cell: Cell) -> int:
 
 
 def _expected(plan: CampaignPlan, measurement: MeasurementPlan) -> float:
-    """Seconds that a program is asked to run; 0 where it ends with its work."""
+    """Seconds that a program is told to run; 0 if it ends with its work."""
     return planned_script(plan, measurement).expected
 
 
 def planned_script(plan: CampaignPlan, measurement: MeasurementPlan) -> Script:
-    """What a measurement will run, on a disk that is not there yet."""
+    """The script of a measurement, for a disk that does not exist yet."""
     subject = Subject(
         "/dev/null",
         plan.size_bytes,
@@ -68,12 +68,12 @@ def planned_script(plan: CampaignPlan, measurement: MeasurementPlan) -> Script:
 
 
 def boot_seconds(plan: CampaignPlan) -> float:
-    """Seconds until a guest answers; of a user's own only the order is known."""
-    return _PER_BOOT if plan.guest.user is None else _PER_OWN_BOOT
+    """Seconds until a guest answers; for a user guest this is a rough guess."""
+    return _PER_BOOT if plan.guest.user is None else _PER_USER_BOOT
 
 
 def campaign_seconds(plan: CampaignPlan, slots: tuple[Slot, ...]) -> float:
-    """Seconds that the runs which are left are likely to take, building and booting included."""
+    """Seconds that the remaining runs are likely to take, with building and booting."""
     if not slots:
         return 0.0
     blocks = len({slot.block for slot in slots})
@@ -83,7 +83,7 @@ def campaign_seconds(plan: CampaignPlan, slots: tuple[Slot, ...]) -> float:
 
 
 def room_needed(plan: CampaignPlan) -> int:
-    """Bytes that the campaign occupies in the work directory; what lies on tmpfs is not counted."""
+    """Bytes that the campaign occupies in the work directory, without stacks on tmpfs."""
     total = plan.size_bytes  # the random bytes that images are filled with
     for stack, capacity in stacks_of(plan).items():
         layers = stack.layers
@@ -94,7 +94,7 @@ def room_needed(plan: CampaignPlan) -> int:
 
 
 def memory_needed(plan: CampaignPlan) -> int:
-    """Bytes of the host's memory that stacks on tmpfs take when they are full; without guests."""
+    """Bytes of memory that full stacks on tmpfs take, without the guests' memory."""
     return sum(
         stack_bytes(plan, stack.layers, capacity)
         for stack, capacity in stacks_of(plan).items()
@@ -109,7 +109,7 @@ def stack_bytes(plan: CampaignPlan, layers: tuple[Layer, ...], capacity: int) ->
 
 
 def device_bytes_needed(plan: CampaignPlan) -> int:
-    """Bytes that each of the user's devices must have; 0 when none is used."""
+    """Bytes that each of the user's devices must have; 0 if none is used."""
     sizes = [
         size_for(stack.layers, capacity, plan.backing.disks_for(stack.layers))
         for stack, capacity in stacks_of(plan).items()
@@ -119,14 +119,14 @@ def device_bytes_needed(plan: CampaignPlan) -> int:
 
 
 def builds(plan: CampaignPlan, slots: Sequence[Slot]) -> int:
-    """How often a stack is built on the user's devices for these runs."""
+    """The number of times that a stack is built on the user's devices for these runs."""
     used = [stack_of(plan, slot.cell.path) for slot in slots if slot.cell.path.has_storage]
     on_devices = [stack for stack in used if plan.backing.on_devices(stack.layers)]
     return sum(1 for _ in itertools.groupby(on_devices))
 
 
 def build_seconds(plan: CampaignPlan, slots: Sequence[Slot]) -> float:
-    """Seconds for building stacks and writing images, each time that devices change hands."""
+    """Seconds to build stacks and write images, including each rebuild on the user's devices."""
     seconds = 2.0 * room_needed(plan) / _WRITE_RATE
     stacks = [
         capacity
@@ -140,12 +140,12 @@ def build_seconds(plan: CampaignPlan, slots: Sequence[Slot]) -> float:
 
 
 def plan_warnings(plan: CampaignPlan, host_memory: int) -> tuple[str, ...]:
-    """One sentence for each thing to know; `host_memory` in bytes, 0 where it is not known."""
+    """One sentence per warning; `host_memory` in bytes, 0 if unknown."""
     return tuple(_held_by_the_host(plan, host_memory))
 
 
 def _held_by_the_host(plan: CampaignPlan, host_memory: int) -> Iterator[str]:
-    """bonnie++'s rule, that its file be twice the memory, minds the guest's memory only."""
+    """bonnie++ makes its file twice as large as the guest's memory, but the host caches it too."""
     cached = [cell.path.canonical for cell in plan.cells if _uses_page_cache(cell)]
     sizes = [
         file_size(each, read_settings(each, BonnieSettings), plan.guest.memory_bytes)

@@ -1,4 +1,4 @@
-"""Where a program runs: inside the guest, or on the host; and what it is given to work on."""
+"""Where a program runs, inside the guest or on the host, and the disk or files that it works on."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _LARGEST_FILE = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The subject of one measurement; `empty_cache` takes it out of the page cache of the
-    machine that runs the program."""
+    """The subject of one measurement; `empty_cache` removes it from the page cache of the machine
+    that runs the program."""
 
     subject: Subject
     empty_cache: Callable[[], None]
@@ -39,20 +39,20 @@ class Place(Protocol):
         """The disk itself, or a directory on a file system of that kind, for one measurement."""
 
     def step(self, step: Step) -> None:
-        """Runs a program beside the measurement to its end."""
+        """Runs a preparing or concluding program to its end."""
 
     def run(self, script: Script, watch: Watch) -> Output:
-        """Runs the measured program, watched; its files are not read yet."""
+        """Runs the measured program under a watch; its output files are not read yet."""
 
     def collect(self, name: str) -> str:
-        """The text of a file that it wrote; nothing is left of it on the host."""
+        """The text of a file that it wrote; on the host the file is removed."""
 
 
 @contextmanager
 def prepared(place: Place, script: Script) -> Iterator[None]:
-    """Runs the script's steps before, and its steps after, however the block ends.
+    """Runs the script's preparing steps, and its concluding steps however the body ends.
 
-    Of several errors the first is told: those on the way back are mostly its echoes.
+    Of several errors the first is raised: later ones are mostly its consequences.
     """
     try:
         for step in script.prepare:
@@ -67,7 +67,7 @@ def prepared(place: Place, script: Script) -> Iterator[None]:
 
 
 def _conclude(place: Place, script: Script) -> VdisklabError | None:
-    """Runs every step after; the first error, if any."""
+    """Runs every concluding step; returns the first error, if any."""
     first = None
     for step in script.conclude:
         try:
@@ -77,21 +77,21 @@ def _conclude(place: Place, script: Script) -> VdisklabError | None:
     return first
 
 
-def with_files(place: Place, script: Script, said: Output) -> Output:
-    """What a program said, with the files that it wrote."""
-    return replace(said, files={name: place.collect(name) for name in script.collect})
+def with_files(place: Place, script: Script, output: Output) -> Output:
+    """A program's output, with the files that it wrote."""
+    return replace(output, files={name: place.collect(name) for name in script.collect})
 
 
 @dataclass(frozen=True, slots=True)
 class GuestPlace:
-    """Inside a guest; `disk` is the whole of the measured disk there."""
+    """Inside a guest; `disk` is the whole measured disk there."""
 
     machine: Machine
     disk: Subject
 
     @contextmanager
     def workspace(self, filesystem: str | None) -> Iterator[Workspace]:
-        """A new file system for each measurement that asks for one."""
+        """The disk, or a new file system on it for a measurement that needs one."""
         if filesystem is None:
             yield Workspace(self.disk, lambda: None)
             return
@@ -126,13 +126,13 @@ class GuestPlace:
         return Output(ended.stdout, ended.stderr)
 
     def collect(self, name: str) -> str:
-        """Through the guest agent. The file stays, and goes with the guest's memory."""
+        """Through the guest agent. The file disappears with the guest's memory."""
         return self.machine.agent.read_file(name)
 
 
 @dataclass(frozen=True, slots=True)
 class HostPlace:
-    """On the host; `directory` is the top of the stack, None where that is a device."""
+    """On the host; `directory` is the top of the stack, None if that is a device."""
 
     site: Site
     disk: Subject
@@ -140,7 +140,7 @@ class HostPlace:
 
     @contextmanager
     def workspace(self, filesystem: str | None) -> Iterator[Workspace]:
-        """A directory on the stack stands for the guest's file system, whatever its kind."""
+        """The image or device, or a directory on the stack in place of a guest's file system."""
         if filesystem is None:
             yield Workspace(self.disk, lambda: None)
             return
@@ -182,7 +182,7 @@ class HostPlace:
 
 
 def _require(site: Site, command: tuple[str, ...]) -> None:
-    """Raises HostError when a program is missing that a shell starts, which would only say 127."""
+    """Raises HostError if a shell would start a missing program and only report status 127."""
     program = program_of(command)
     if program != command[0] and site.host.which(program) is None:
         raise HostError(
@@ -197,7 +197,7 @@ def _evict_all(directory: Path) -> None:
 
 
 def host_subject(site: Site, path: Path, size: int, memory: int, *, is_device: bool) -> Subject:
-    """What a program on the host works on, with the guest's memory for rules that go by it."""
+    """What a program on the host works on; `memory` is the guest's, for rules that depend on it."""
     return Subject(
         str(path),
         size,

@@ -15,7 +15,7 @@ from vdisklab.workload.registry import workload_for
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One run to do: a cell's place in a block; both numbers count from 1."""
+    """One run to do: a cell and its place in a block. Both numbers count from 1."""
 
     block: int
     position: int
@@ -23,10 +23,10 @@ class Slot:
 
 
 def block_order(plan: CampaignPlan, block: int) -> tuple[Cell, ...]:
-    """The cells of one block in their order: a function of the plan and the block alone.
+    """The cells of one block in random order, which depends on the plan and the block alone.
 
-    Where stacks take turns on the user's devices, each is built once in a block: the cells of one
-    stack stand together, in random order, and so do the stacks.
+    If stacks take turns on the user's devices, each is built once per block: the cells of one stack
+    follow each other, in random order, and so do the stacks.
     """
     cells = list(plan.cells)
     random.Random(f"{plan.seed}/{block}").shuffle(cells)  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""States that the numbers rely on: set, read back, and an error when they are not as asked."""
+"""States that the numbers rely on: set, read back, and an error if they are not as requested."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Check
 from vdisklab.storage.image import ImageFile
 
-# Shares of an image that may be in the page cache although it was emptied (a format's header is
-# read again when it is opened), and may be missing although it was filled.
+# The share of an image that may be in the page cache after it was emptied (opening reads a format's
+# header again), and the share that must be there after it was filled.
 _COLD = 0.02
 _WARM = 0.98
 
-# Seconds before each attempt at emptying it.
+# Seconds before each attempt to empty it.
 _PAUSES = (0.0, 0.02, 0.1, 0.5)
 
 
 class StateError(HostError):
-    """A state that the numbers rely on is not what was asked for."""
+    """A state that the numbers rely on is not as requested."""
 
     def __init__(self, checks: tuple[Check, ...]) -> None:
         self.checks = checks
@@ -31,31 +31,31 @@ class StateError(HostError):
         super().__init__("state not confirmed: " + "; ".join(wrong))
 
 
-def set_page_cache(asked: PageCache, image: ImageFile | None) -> None:
-    """Brings the host's page cache into the asked state and reads it back; StateError if not.
+def set_page_cache(wanted: PageCache, image: ImageFile | None) -> None:
+    """Empties or fills the host's page cache for an image, and reads the state back.
 
-    Also where the cache is bypassed it is emptied: pages left by an earlier cell would have to
-    be invalidated by each direct write.
+    A bypassed cache is emptied too: otherwise each direct write would have to invalidate pages of
+    an earlier cell. Raises StateError.
     """
     if image is None:
         return
-    if asked is PageCache.WARM:
+    if wanted is PageCache.WARM:
         for file in image.caches:
             warm(file)
         seen = residency(image.path)
         confirmed = seen >= _WARM
     else:
-        seen = _emptied(image, 1.0 if asked is PageCache.BYPASSED else _COLD)
-        confirmed = asked is PageCache.BYPASSED or seen <= _COLD
+        seen = _emptied(image, 1.0 if wanted is PageCache.BYPASSED else _COLD)
+        confirmed = wanted is PageCache.BYPASSED or seen <= _COLD
     if not confirmed:
-        raise StateError((Check("host.page_cache", asked, f"{seen:.0%} resident"),))
+        raise StateError((Check("host.page_cache", wanted, f"{seen:.0%} resident"),))
 
 
 def _emptied(image: ImageFile, most: float) -> float:
-    """The share of the image that stays in the page cache, after some attempts at `most`.
+    """The share of the image that stays in the page cache, after attempts to bring it to `most`.
 
-    Pages that somebody holds at that moment stay. On a busy machine (load 10) that was a twentieth
-    of an image once in 187 measurements; who held them was not found out.
+    Pages that are in use at that moment stay. On a busy machine (load 10) that was a twentieth of
+    an image once in 187 measurements; the user of these pages is unknown.
     """
     seen = 1.0
     for pause in _PAUSES:
@@ -69,9 +69,9 @@ def _emptied(image: ImageFile, most: float) -> float:
 
 
 class WriteBack:
-    """Writes back what measurements leave dirty of an image, beside what else is done meanwhile.
+    """Writes an image's dirty pages back in the background.
 
-    Else the kernel would do it half a minute later (vm.dirty_expire_centisecs), while another
+    Otherwise the kernel would do it half a minute later (vm.dirty_expire_centisecs), while another
     cell is measured.
     """
 
@@ -81,18 +81,18 @@ class WriteBack:
         self._writing: list[Future[None]] = []
 
     def begin(self) -> None:
-        """Begins with what is dirty now."""
+        """Starts to write back what is dirty now."""
         self._writing += [self._beside.submit(write_back, file) for file in self._files]
 
     def wait(self) -> None:
-        """Returns when all that was begun is done. Raises HostError."""
+        """Waits until everything that was started is written. Raises HostError."""
         while self._writing:
             self._writing.pop().result()
 
 
 @contextmanager
 def writing_back(image: ImageFile | None) -> Iterator[WriteBack]:
-    """Lasts as long as an image is used; at the end nothing that was begun is left. See `wait`."""
+    """Background write-back for an image; waits at the end until everything is written."""
     with ThreadPoolExecutor(1) as beside:
         behind = WriteBack(image, beside)
         yield behind

@@ -1,4 +1,4 @@
-"""Whole block devices of the user's: taken only when they are idle and empty, left empty."""
+"""The user's whole block devices: used only if they are idle and empty, and left empty."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vdisklab.units import format_bytes
 
 
 def require_usable(host: Host, backing: BackingDevices, needed: int = 0) -> None:
-    """Raises HostError (PlanError for a contradiction) unless every device may be given away.
+    """Raises HostError (PlanError for a contradiction) unless every device may be overwritten.
 
     `needed` is the bytes that each must have. Nothing is written.
     """
@@ -90,9 +90,9 @@ def _require_idle(device: Device, needed: int) -> None:
 
 @contextmanager
 def whole_devices(site: Site, backing: BackingDevices, count: int, needed: int) -> Iterator[Target]:
-    """The first `count` of the user's devices, without any signature while a block lasts and after.
+    """The first `count` of the user's devices, without signatures at the start and at the end.
 
-    Raises HostError when one of them cannot be had; then none is changed.
+    Raises HostError if one of them cannot be used; then none is changed.
     """
     if count > len(backing.devices):
         raise HostError(
@@ -118,6 +118,6 @@ def _held(site: Site, path: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            # What a guest wrote on it has no label of ours, so it goes here and not in UNDO,
-            # which `clean` may run much later.
+            # What a guest wrote has no label of ours. It is wiped here, not in UNDO, because
+            # `clean` may run much later.
             site.host.run(*wipe_command, allowed=(0, 1))

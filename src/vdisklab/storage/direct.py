@@ -33,7 +33,7 @@ def serves_direct_io(target: Target) -> bool:
 
 
 def _require_writable(directory: Path) -> None:
-    """A full file system must not be taken for one without O_DIRECT."""
+    """Raises HostError if nothing can be written: a full file system may well have O_DIRECT."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             file.write(bytes(_BLOCK))

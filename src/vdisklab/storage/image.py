@@ -1,4 +1,4 @@
-"""Disk images: made by qemu-img as users make them, filled where `full` is asked, read back."""
+"""Disk images: created by qemu-img as users create them, filled for `full`, and read back."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class ImageFile:
     caches: tuple[Path, ...]
 
     def allocated(self) -> int | None:
-        """Bytes that the image occupies now on the file system that holds it; None for a device."""
+        """Bytes that the image now occupies on its file system; None for a device."""
         return None if self.is_block else os.stat(self.path).st_blocks * 512  # noqa: PTH116
 
 
 def create_command(
     image: Image, path: Path, size: int, *, on_device: bool = False
 ) -> tuple[str, ...]:
-    """The qemu-img command that makes an image; every option of the path is spelled out.
+    """The qemu-img command that creates an image, with every option of the path.
 
     On a block device, whose blocks are all there, `full` can only mean that the format maps them:
     qemu-img refuses it for what is no regular file, and knows `metadata`.
@@ -68,7 +68,7 @@ def create_command(
 def fill_command(
     image_format: str, source: Path, path: Path, *, thin: bool = False
 ) -> tuple[str, ...]:
-    """Writes the bytes of `source` through the format into an image that is already there.
+    """The command that writes the bytes of `source` through the format into an existing image.
 
     Each block is written, zeroes too; of a thin image only those that are not zero.
     """
@@ -81,7 +81,7 @@ def fill_command(
 
 @contextmanager
 def random_source(site: Site, size: int) -> Iterator[Path]:
-    """A file of `size` bytes that no file system can compress, to fill images with."""
+    """A file of `size` random bytes, which no file system can compress, to fill images."""
     file = site.directory / "random.source"
     with site.tracked(Kind.FILE, file):
         try:
@@ -100,7 +100,7 @@ def random_source(site: Site, size: int) -> Iterator[Path]:
 
 @contextmanager
 def empty_source(site: Site, size: int) -> Iterator[Path]:
-    """A file of `size` zeroes that occupies nothing, for what thin images are to hold."""
+    """A sparse file of `size` zeros, for the contents of thin images."""
     file = site.directory / "thin.source"
     with site.tracked(Kind.FILE, file):
         site.run("truncate", "--size", str(size), file)
@@ -146,7 +146,7 @@ def _on_device(
 
 
 def _device_size(device: Path) -> int:
-    """Bytes of a block device, which may be more than were asked for."""
+    """Bytes of a block device, which may be more than requested."""
     with device.open("rb") as opened:
         return opened.seek(0, os.SEEK_END)
 
@@ -220,17 +220,17 @@ def _extents(host: Host, path: Path, form: str, *flags: str) -> list[dict[str, A
 
 
 def _mapped(extents: Iterable[Mapping[str, Any]]) -> int:
-    """Bytes that hold data, as far as format and file system can tell."""
+    """Bytes with data, as far as format and file system can tell."""
     return sum(extent["length"] for extent in extents if extent["data"] and not extent["zero"])
 
 
 def _placed(extents: Iterable[Mapping[str, Any]]) -> int:
-    """Bytes that the format has given a place: a first write finds it and changes no table."""
+    """Bytes that already have a place in the file: a first write to them changes no table."""
     return sum(extent["length"] for extent in extents if "offset" in extent)
 
 
 def read_properties(host: Host, path: Path, image_format: ImageFormat) -> dict[str, str]:
-    """What qemu-img says of an image: sizes, mapped bytes, and the format's own settings."""
+    """An image's sizes, mapped bytes and format settings, as qemu-img reports them."""
     form = image_format.value
     info = json.loads(host.run("qemu-img", "info", "-f", form, "--output=json", path).stdout)
     extents = _extents(host, path, form)
@@ -254,7 +254,7 @@ def _format_specific(info: Mapping[str, Any]) -> dict[str, str]:
 def _require_preallocated(
     image: Image, seen: Mapping[str, str], path: Path, size: int, *, is_block: bool, empty: bool
 ) -> None:
-    """Reads back what `preallocation` asks of a new image, each value by what it alone leaves.
+    """Confirms the `preallocation` of a new image; each value leaves different traces.
 
     full: data everywhere. falloc and metadata: a place for every byte, and blocks of the file
     system below it, or none. off: no place for any byte, as long as the image is `empty`. Raw files

@@ -44,7 +44,7 @@ def _confirm(host: Host, device: Path) -> bool:
 
 
 def side_by_side(slices: Sequence[Target]) -> Target:
-    """Several slices as the bottom of one stack; a property holds for all of them or is `mixed`."""
+    """Several slices as the bottom of one stack; a property that differs becomes `mixed`."""
     first = slices[0]
     if len(slices) == 1:
         return first
@@ -57,7 +57,7 @@ def side_by_side(slices: Sequence[Target]) -> Target:
 
 
 def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
-    """Sees to it that the kernel passes flushes on to the file below a loop device.
+    """Ensures that the kernel passes flushes to the file below a loop device.
 
     A device whose queue/write_cache was once set to "write through" stays so when it is attached
     to another file (seen with Linux 6.18): every flush to it is dropped, so a guest's flushes
@@ -69,7 +69,7 @@ def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
             setting.write_text(_WRITE_BACK)
         seen = setting.read_text().strip()
     except FileNotFoundError:
-        return  # kernels before 4.7 have no such switch to be wrong
+        return  # kernels before 4.7 do not have this setting
     except OSError as error:
         raise HostError(
             f"{setting} cannot be set: {error.strerror}",
@@ -78,7 +78,7 @@ def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
         ) from error
     if seen != _WRITE_BACK:
         raise HostError(
-            f"the kernel drops flushes to {device}: its write cache is said to be `{seen}`",
+            f"the kernel drops flushes to {device}: its write cache is `{seen}`",
             hint=f"echo {_WRITE_BACK} > {setting}",
         )
 

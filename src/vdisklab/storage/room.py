@@ -1,4 +1,4 @@
-"""How much room a stack needs, and whether it is there."""
+"""The room that a stack needs, and whether it is available."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.units import MIB, format_bytes
 
-# Logs and metadata of an otherwise empty file system, read off mkfs's of 2022 to 2025 with room
-# to spare: mkfs.xfs refuses less than 300 MiB and writes a 64 MiB log, ext4's journal grows with
-# the device to 1 GiB, btrfs keeps two copies of its metadata and a reserve. A thin pool of LVM has
-# metadata and a spare of them; ZFS keeps 1/32 of a pool to itself, 128 MiB at least
-# (spa_get_slop_space), and a volume reserves room for its own metadata.
+# Logs and metadata of an empty file system, from mkfs programs of 2022 to 2025, rounded up.
+# mkfs.xfs refuses less than 300 MiB and writes a 64 MiB log; ext4's journal grows with the device
+# to 1 GiB; btrfs keeps two copies of its metadata and a reserve. A thin pool of LVM has metadata
+# and a spare copy. ZFS keeps 1/32 of a pool to itself, 128 MiB at least (spa_get_slop_space), and a
+# volume reserves room for its own metadata.
 _FIXED = {
     LayerKind.EXT4: 96 * MIB,
     LayerKind.XFS: 320 * MIB,
@@ -53,7 +53,7 @@ def capacity_above(layers: tuple[Layer, ...], number: int, capacity: int) -> int
 
 
 def free_bytes(directory: Path) -> int:
-    """What may still be written below a directory by us."""
+    """Bytes that this process may still write below a directory."""
     found = os.statvfs(directory)
     available = found.f_bfree if os.geteuid() == 0 else found.f_bavail
     return available * found.f_frsize
@@ -81,7 +81,7 @@ def require_memory(needed: int, available: int, what: str) -> None:
 
 
 def require_guest_memory(needed: int, total: int) -> None:
-    """Raises HostError when one guest's memory is more than the host has; 0: not known."""
+    """Raises HostError if a guest's memory is more than the host has; `total` 0 is unknown."""
     if 0 < total < needed:
         raise HostError(
             f"a guest with {format_bytes(needed)} of memory does not fit into this host's "
@@ -91,7 +91,7 @@ def require_guest_memory(needed: int, total: int) -> None:
 
 
 def _data_disks(layer: Layer, disks: int) -> float:
-    """How many disks' worth of data fits on `disks` of them."""
+    """The number of disks whose capacity holds data, of `disks` in the layer."""
     match layer.kind:
         case LayerKind.MD:
             parts = {"0": disks, "1": 1, "5": disks - 1, "10": disks / 2}

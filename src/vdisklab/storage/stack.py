@@ -1,4 +1,4 @@
-"""A pile of host layers, built from the bottom, taken down from the top."""
+"""A stack of host layers: built from the bottom, taken down from the top. One row per layer."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _bottom(
 Builder = Callable[[Site, Target, Layer, str, int], AbstractContextManager[Target]]
 """(site, target below, layer, a name that is free in the site, bytes to offer) -> the target above.
 
-The target exists for as long as the block lasts.
+The target exists while the context is open.
 """
 
 BUILDERS: Mapping[LayerKind, Builder] = {

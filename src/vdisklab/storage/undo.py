@@ -1,4 +1,4 @@
-"""How each kind of thing that we make is taken down: by its layer in the end, by `clean` otherwise.
+"""Removes each kind of thing that vdisklab creates: for its layer, or for `clean` after a crash.
 
 Every function is idempotent: a thing that is already gone is no error. What cannot be removed
 raises DirtyHostError with the name of the thing.
@@ -39,13 +39,13 @@ _OURS = re.compile(r"vdisklab-[0-9a-f]{8}")
 
 
 def remove_file(_host: Host, entry: Entry) -> None:
-    """Unlinks one file, unless it still is a loop device.
+    """Unlinks one file, unless it is still attached to a loop device.
 
     A file system of ours that has met an error may be read-only from then on; the file is gone with
     it, when its disk is.
     """
     if _is_loop(entry.name):
-        raise DirtyHostError(f"{entry.name} is not removed: a loop device still stands on it")
+        raise DirtyHostError(f"{entry.name} is not removed: a loop device is still attached to it")
     try:
         Path(entry.name).unlink(missing_ok=True)
     except OSError as error:
@@ -55,13 +55,13 @@ def remove_file(_host: Host, entry: Entry) -> None:
 
 
 def _goes_with_its_mount(file: Path) -> bool:
-    """Whether a file lies on something that was mounted within a directory of ours."""
+    """Whether a file is on a file system that is mounted below a run's directory."""
     mount = mount_of(file)
     return mount is not None and any(map(_OURS.fullmatch, mount.mountpoint.parts))
 
 
 def remove_directory(_host: Host, entry: Entry) -> None:
-    """Removes a directory of ours with what is in it, unless something is still mounted inside."""
+    """Removes a directory with its contents, unless something is still mounted inside."""
     directory = Path(entry.name)
     if not directory.exists():
         return
@@ -75,7 +75,7 @@ def remove_directory(_host: Host, entry: Entry) -> None:
 
 
 def _is_loop(file: str) -> bool:
-    """Whether a loop device is attached to a file, as sysfs tells it: without symbolic links."""
+    """Whether a loop device is attached to a file; sysfs shows paths without symbolic links."""
     file = os.path.realpath(file)
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         try:
@@ -87,7 +87,7 @@ def _is_loop(file: str) -> bool:
 
 
 def _is_gone(file: Path) -> bool:
-    """Whether a file does not exist. One whose FUSE server is dead does, and may be a device."""
+    """Whether a file does not exist. One whose FUSE server is dead exists, and may be a device."""
     try:
         file.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -116,7 +116,7 @@ def detach_loop(host: Host, entry: Entry) -> None:
     try:
         devices = loops_of(host, entry.name)
         for device in devices:
-            # The kernel would only note the wish, and detach when it is unmounted.
+            # The kernel would only note the request, and detach after the unmount.
             if any(mount.source == device for mount in read_mounts()):
                 raise HostError(f"{device} is still mounted")
             host.run("losetup", "--detach", device)
@@ -149,7 +149,7 @@ def unmount(host: Host, entry: Entry) -> None:
         users = ", ".join(_users_of(mountpoint)) or "nobody that can be seen"
         raise DirtyHostError(
             f"{mountpoint} cannot be unmounted; it is in use by {users}",
-            hint="end what uses it, then run `vdisklab clean`",
+            hint="end these processes, then run `vdisklab clean`",
         ) from error
 
 
@@ -161,7 +161,7 @@ def _users_of(mountpoint: Path) -> list[str]:
             links = [process / "cwd", process / "root", *(process / "fd").iterdir()]
             name = (process / "comm").read_text().strip()
         except OSError:
-            continue  # it ended, or is not ours to look into
+            continue  # it ended, or we may not look into it
         if any(_leads_below(link, mountpoint) for link in links):
             found.append(f"{name} ({process.name})")
     return found
@@ -169,14 +169,14 @@ def _users_of(mountpoint: Path) -> list[str]:
 
 def _leads_below(link: Path, directory: Path) -> bool:
     try:
-        target = Path(os.readlink(link))  # noqa: PTH115 - also names what is no path
+        target = Path(os.readlink(link))  # noqa: PTH115 - the target may not be a path
     except OSError:
         return False  # closed meanwhile; the other files of the process still count
     return directory == target or directory in target.parents
 
 
 def kill_process(_host: Host, entry: Entry) -> None:
-    """Kills the processes that carry a unique word of ours among their arguments.
+    """Kills the processes that have our unique word among their arguments.
 
     A process is looked for by that word, not by its number: the ledger is written before the
     process exists, and numbers are used again.
@@ -196,7 +196,7 @@ def kill_process(_host: Host, entry: Entry) -> None:
 
 
 def processes_marked(word: str) -> list[int]:
-    """Processes, zombies left out, one of whose arguments contains `word`."""
+    """Processes, without zombies, with an argument that contains `word`."""
     found: list[int] = []
     for process in Path("/proc").glob("[0-9]*"):
         if int(process.name) == os.getpid():
@@ -211,7 +211,7 @@ def processes_marked(word: str) -> list[int]:
 
 
 def wipe_device(host: Host, entry: Entry) -> None:
-    """Removes our signatures from a device of the user's, and nothing that is not ours.
+    """Removes our signatures, and no others, from one of the user's devices.
 
     A device that is another one now, by size or serial number, is left alone.
     """
@@ -230,7 +230,7 @@ def wipe_device(host: Host, entry: Entry) -> None:
         if strange or user:
             raise DirtyHostError(
                 f"{path} is not wiped: {user or f'it carries {strange[0]}, which is not ours'}",
-                hint=f"look at it, and `wipefs --all {path}` if nothing on it is needed",
+                hint=f"check its contents; `wipefs --all {path}` if you do not need them",
             )
         host.run("wipefs", "--all", "--quiet", path)
     except HostError as error:
@@ -238,7 +238,7 @@ def wipe_device(host: Host, entry: Entry) -> None:
 
 
 def remove_mapped(host: Host, entry: Entry) -> None:
-    """Removes a device-mapper device of ours."""
+    """Removes one of our device-mapper devices."""
     listed = host.run("dmsetup", "ls", allowed=range(256)).stdout
     if entry.name not in (line.split("\t")[0] for line in listed.splitlines()):
         return

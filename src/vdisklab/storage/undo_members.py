@@ -1,4 +1,4 @@
-"""How volume groups, arrays and pools are taken down, with what they wrote on their members.
+"""Removes volume groups, arrays and pools, with what they wrote on their members.
 
 Each is found by its name, which carries the run's id, and only on the devices that the ledger
 names: a group of the same name on other disks is not ours. All are idempotent.
@@ -32,7 +32,7 @@ def lvm_on(devices: tuple[Path, ...]) -> tuple[str, ...]:
 def lvm_report(host: Host, program: str, devices: tuple[Path, ...], fields: str) -> list[
     dict[str, str]
 ]:  # fmt: skip
-    """What vgs, lvs or pvs say of these devices: one mapping for each line."""
+    """The report of vgs, lvs or pvs on these devices: one mapping per line."""
     text = host.run(
         program, *lvm_on(devices), "--all" if program == "pvs" else "--quiet",
         "--reportformat", "json", "--units", "b", "--nosuffix", "-o", fields,
@@ -56,7 +56,7 @@ def remove_volume(host: Host, entry: Entry) -> None:
 
 
 def remove_group(host: Host, entry: Entry) -> None:
-    """Removes a volume group with what is in it, and the labels of its physical volumes."""
+    """Removes a volume group with its volumes, and the labels of its physical volumes."""
     devices = noted(entry.detail["devices"])
     if not devices:
         return
@@ -75,7 +75,7 @@ def remove_group(host: Host, entry: Entry) -> None:
 
 
 def _retry(host: Host, command: tuple[str, ...]) -> None:
-    """Runs a command until it is allowed: udev may hold a device open for a moment."""
+    """Repeats a command until it succeeds: udev may hold a device open for a moment."""
     last: list[CommandError] = []
 
     def done() -> bool:
@@ -93,7 +93,7 @@ def _retry(host: Host, command: tuple[str, ...]) -> None:
 
 
 def arrays(host: Host) -> Iterator[tuple[Path, str]]:
-    """Running md arrays with their names, without the host's name that mdadm puts before them."""
+    """Running md arrays and their names, without mdadm's prefix with the host's name."""
     for place in sorted(Path("/sys/block").glob("md*/md")):
         device = Path("/dev") / place.parent.name
         text = host.run("mdadm", "--detail", "--export", device, allowed=(0, 1)).stdout
@@ -101,7 +101,7 @@ def arrays(host: Host) -> Iterator[tuple[Path, str]]:
 
 
 def array_name(export: str) -> str:
-    """The name in what `mdadm --export` says of an array or a member; empty when it has none."""
+    """The array's name in the output of `mdadm --export`; empty if there is none."""
     facts = dict(line.split("=", 1) for line in export.splitlines() if "=" in line)
     return facts.get("MD_NAME", "").rpartition(":")[2]
 
@@ -121,7 +121,7 @@ def stop_array(host: Host, entry: Entry) -> None:
 
 
 def destroy_pool(host: Host, entry: Entry) -> None:
-    """Destroys a pool with all that is in it, and removes ZFS's labels from its members."""
+    """Destroys a pool with its contents, and removes ZFS's labels from its members."""
     members = noted(entry.detail["devices"])
     try:
         if entry.name in pools(host) and _stands_on(host, entry.name, members):
@@ -133,7 +133,7 @@ def destroy_pool(host: Host, entry: Entry) -> None:
 
 
 def pools(host: Host) -> list[str]:
-    """The pools that are imported; none when ZFS does not run."""
+    """The imported pools; none if ZFS does not run."""
     if host.which("zpool") is None:
         return []
     listed = host.run("zpool", "list", "-H", "-o", "name", allowed=(0, 1)).stdout
@@ -141,14 +141,14 @@ def pools(host: Host) -> list[str]:
 
 
 def _stands_on(host: Host, pool: str, members: tuple[Path, ...]) -> bool:
-    """Whether a pool has one of these devices, or a partition of one, among its own."""
+    """Whether one of these devices, or a partition of one, is a member of a pool."""
     status = host.run("zpool", "status", pool).stdout.split()
     names = {node.name for member in members for node in _with_partitions(member)}
     return any(Path(word).name in names for word in status)
 
 
 def _remove_labels(host: Host, member: Path, pool: str) -> None:
-    """Where ZFS was given a whole disk it partitioned it; then the table is ZFS's as well.
+    """Removes ZFS's labels. ZFS partitions a whole disk; then the partition table is its own too.
 
     One program removes all: were we killed between two, the table would be left without the label
     that says whose it is.

@@ -23,7 +23,7 @@ from vdisklab.units import format_bytes
 DATASET = "disk"
 _NODE_SECONDS = 30.0
 _INSTALL = "install zfsutils-linux and zfs-dkms (Debian's contrib); or try it in the lab"
-# The options of a path that are properties of the dataset, by the same name.
+# Options of a path that are dataset properties with the same name.
 _PROPERTIES = ("recordsize", "volblocksize", "compression", "sync", "primarycache")
 
 
@@ -87,7 +87,7 @@ def _node(link: Path) -> Path:
 def pool_command(
     layer: Layer, pool: str, members: Sequence[Path], known: frozenset[str]
 ) -> tuple[str, ...]:
-    """The pool; without a cache file nothing imports it after a boot.
+    """The command that creates the pool; without a cache file, nothing imports it after a boot.
 
     -f is needed for members of unlike sizes and nothing else: what is on them was looked at.
     """
@@ -103,13 +103,13 @@ def pool_command(
 def dataset_command(
     layer: Layer, pool: str, mountpoint: Path, known: frozenset[str]
 ) -> tuple[str, ...]:
-    """The dataset with the layer's properties, mounted where it is told."""
+    """The command that creates the dataset with the layer's properties, and mounts it."""
     place = ("-o", f"mountpoint={mountpoint}")
     return ("zfs", "create", *place, *_settings(layer, known), f"{pool}/{DATASET}")
 
 
 def volume_command(layer: Layer, pool: str, size: int, known: frozenset[str]) -> tuple[str, ...]:
-    """The volume with the layer's properties."""
+    """The command that creates the volume with the layer's properties."""
     return ("zfs", "create", "-V", str(size), *_settings(layer, known), f"{pool}/{DATASET}")
 
 
@@ -136,7 +136,7 @@ def parse_raid(status: str) -> str:
 
 
 def _wanted(layer: Layer, option: str, known: frozenset[str]) -> bool:
-    """Whether an option is to be set: it has a value, and it is known or was asked for.
+    """Whether to set an option: it has a value, and this ZFS knows it or the path names it.
 
     A default that an old version does not know is left out; its own ways are then read back.
     """
@@ -157,7 +157,7 @@ def _settings(layer: Layer, known: frozenset[str]) -> list[str]:
 
 
 def require_zfs(host: Host) -> tuple[str, ...]:
-    """The names of the pools. Raises HostError where no ZFS answers, the kernel's or zfs-fuse."""
+    """The names of the pools. Raises HostError if neither the kernel's ZFS nor zfs-fuse answers."""
     for program in ("zpool", "zfs"):
         if host.which(program) is None:
             raise HostError(f"{program} is not installed", hint=_INSTALL)
@@ -177,8 +177,8 @@ def _require_new_pool(host: Host, pool: str) -> None:
 
 
 def _require_volumes(module: Path = Path("/sys/module/zfs")) -> None:
-    """Refuses volumes where the kernel has no ZFS: zfs-fuse answers to the same programs, but
-    only the module makes block devices, and asking zfs-fuse for one can end it."""
+    """Refuses volumes without ZFS in the kernel: zfs-fuse answers the same programs, but only the
+    module creates block devices, and zfs-fuse can die if asked for one."""
     if not module.exists():
         raise HostError(
             "volumes need ZFS in the kernel, and the ZFS that answers here is zfs-fuse",
@@ -211,7 +211,7 @@ def _read_back(host: Host, layer: Layer, pool: str, known: frozenset[str]) -> di
 
 
 def _canonical(layer: Layer, name: str, value: str) -> str:
-    """A property as we write it in paths: `zfs get -p` tells bytes."""
+    """A property as paths spell it; `zfs get -p` prints bytes."""
     schema = LAYER_OPTIONS[layer.kind]
     return schema[name].format(int(value)) if value.isdigit() else value
 
@@ -244,7 +244,7 @@ def parse_arcstats(text: str) -> dict[str, int]:
 
 
 def arc_facts() -> dict[str, str]:
-    """Size and limit of the cache now, in bytes; empty where the kernel does not tell."""
+    """The cache's present size and limit in bytes; empty if the kernel does not report them."""
     text = read_text(STATISTICS)
     if text is None:
         return {}
