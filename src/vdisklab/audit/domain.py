@@ -21,8 +21,15 @@ from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.errors import PlanError
 from vdisklab.export.libvirt import PATH_NAMESPACE, QEMU_NAMESPACE
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
-from vdisklab.path.options import BUS_OPTIONS, OptionValue
-from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, WriteCache
+from vdisklab.path.segments import (
+    BUS_OPTIONS,
+    Aio,
+    Bus,
+    CacheMode,
+    ImageFormat,
+    OptionValue,
+    WriteCache,
+)
 
 LARGEST = 4 << 20
 """No domain has more characters than this."""

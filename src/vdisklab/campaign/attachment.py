@@ -20,7 +20,7 @@ from vdisklab.guest.qemu.read_back import check_state
 from vdisklab.guest.system.guest_system import Family
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.options import LAYER_OPTIONS
+from vdisklab.path.segments import LAYER_OPTIONS
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Check
 from vdisklab.storage.image import ImageFile

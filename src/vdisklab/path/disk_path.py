@@ -17,8 +17,20 @@ from enum import IntEnum
 from functools import cached_property
 
 from vdisklab.errors import PlanError
-from vdisklab.path.options import BUS_OPTIONS, FORMAT_OPTIONS, LAYER_OPTIONS, OptionValue, Schema
-from vdisklab.path.segments import HOST, Aio, Bus, CacheMode, ImageFormat, LayerKind, WriteCache
+from vdisklab.path.segments import (
+    BUS_OPTIONS,
+    FORMAT_OPTIONS,
+    HOST,
+    LAYER_OPTIONS,
+    Aio,
+    Bus,
+    CacheMode,
+    ImageFormat,
+    LayerKind,
+    OptionValue,
+    Schema,
+    WriteCache,
+)
 
 Options = tuple[tuple[str, OptionValue], ...]
 """Options that differ from their defaults, sorted by name."""
@@ -122,6 +134,13 @@ class Attachment:
         """The number of request queues, or None for QEMU's own choice."""
         value = self.option("queues")
         return None if value is None else int(value)
+
+    def announces_write_cache(self, mode: CacheMode) -> bool:
+        """True when the guest's kernel sees a volatile write cache.
+
+        QEMU's NVMe device always announces one (hw/nvme/ctrl.c, id->vwc).
+        """
+        return self.bus is Bus.NVME or self.write_cache.is_offered(mode)
 
     def __str__(self) -> str:
         return _spell(self.bus, self.options, BUS_OPTIONS[self.bus])
@@ -308,7 +327,7 @@ def _option(
         problem = f"{segment} has no option {option!r}" if option else "an empty option"
         raise PathSyntaxError(text, position, problem, _possible_options(segment, option, schema))
     if not equals:
-        expected = f"write {option}=VALUE, where VALUE is {schema[option].expected()}"
+        expected = f"write {option}=VALUE, where VALUE is {schema[option].expected}"
         raise PathSyntaxError(text, position, f"option {option!r} has no value", expected)
     try:
         return option, schema[option].parse(value)

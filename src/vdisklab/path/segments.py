@@ -1,8 +1,15 @@
-"""The four kinds of segments of a disk path, their names, and what each name means to QEMU."""
+"""The segments of a disk path: their names, what each means to QEMU, and their options."""
 
 from __future__ import annotations
 
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from vdisklab.errors import PlanError
+from vdisklab.units import format_size, parse_size
 
 
 class LayerKind(StrEnum):
@@ -149,3 +156,189 @@ class PageCache(StrEnum):
 
 HOST = "host"
 """The terminal segment that means: no guest, the same workload on the host."""
+
+
+OptionValue = str | int | bool
+
+
+@dataclass(frozen=True, slots=True)
+class OptionType(ABC):
+    """Reads and writes the values of one option; `expected` names what may be written.
+
+    `default` is the value of an option that is left out; None leaves the choice to the system.
+    """
+
+    default: OptionValue | None = field(default=None, kw_only=True)
+
+    @property
+    @abstractmethod
+    def expected(self) -> str:
+        """What may be written, for messages."""
+
+    @abstractmethod
+    def _read(self, text: str) -> OptionValue | None:
+        """The typed value; None for what is not expected."""
+
+    def parse(self, text: str) -> OptionValue:
+        """The typed value; raises ValueError with what was expected."""
+        value = self._read(text)
+        if value is None:
+            raise ValueError(self.expected)
+        return value
+
+    def format(self, value: OptionValue) -> str:
+        """The one spelling of a value, which `parse` reads back."""
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(OptionType):
+    """One of a few words."""
+
+    choices: tuple[str, ...]
+
+    @property
+    def expected(self) -> str:
+        """The words."""
+        return "one of " + ", ".join(self.choices)
+
+    def _read(self, text: str) -> OptionValue | None:
+        return text if text in self.choices else None
+
+
+@dataclass(frozen=True, slots=True)
+class Switch(OptionType):
+    """`on` (True) or `off` (False)."""
+
+    default: OptionValue | None = field(default=False, kw_only=True)
+    expected = "on or off"
+
+    def _read(self, text: str) -> OptionValue | None:
+        return {"on": True, "off": False}.get(text)
+
+    def format(self, value: OptionValue) -> str:
+        """`on` or `off`."""
+        return "on" if value else "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Number(OptionType):
+    """A whole number within bounds."""
+
+    low: int
+    high: int
+
+    @property
+    def expected(self) -> str:
+        """The bounds."""
+        return f"a whole number from {self.low} to {self.high}"
+
+    def _read(self, text: str) -> OptionValue | None:
+        if not re.fullmatch(r"[0-9]{1,9}", text):
+            return None
+        return int(text) if self.low <= int(text) <= self.high else None
+
+
+@dataclass(frozen=True, slots=True)
+class Size(OptionType):
+    """A number of bytes within bounds, a power of two."""
+
+    low: int
+    high: int
+
+    @property
+    def expected(self) -> str:
+        """The bounds."""
+        return f"a power of two from {format_size(self.low)} to {format_size(self.high)}"
+
+    def _read(self, text: str) -> OptionValue | None:
+        if any(character.isspace() for character in text):
+            return None
+        try:
+            size = parse_size(text)
+        except PlanError:
+            return None
+        return size if self.low <= size <= self.high and not size & (size - 1) else None
+
+    def format(self, value: OptionValue) -> str:
+        """The shortest exact spelling."""
+        return format_size(int(value))
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,39}")
+"""A name without any character that disk paths or shells treat specially."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name(OptionType):
+    """A name that the user gives to something."""
+
+    expected = "a name of letters, digits and . + _ -, of at most 40 characters"
+
+    def _read(self, text: str) -> OptionValue | None:
+        return text if NAME.fullmatch(text) else None
+
+
+Schema = Mapping[str, OptionType]
+"""The options of one segment by name."""
+
+_NONE: Schema = {}
+
+_ZFS: Schema = {
+    "compression": Choice(("off", "on", "lz4", "lzjb", "zstd", "gzip"), default="off"),
+    "sync": Choice(("standard", "always", "disabled"), default="standard"),
+    "primarycache": Choice(("all", "metadata", "none"), default="all"),
+    "ashift": Number(9, 16, default=12),
+    "raid": Choice(("single", "mirror", "raidz1", "raidz2"), default="single"),
+}
+
+LAYER_OPTIONS: Mapping[LayerKind, Schema] = {
+    LayerKind.EXT4: {
+        "barrier": Switch(default=True),
+        "data": Choice(("ordered", "writeback", "journal"), default="ordered"),
+    },
+    LayerKind.XFS: {"reflink": Switch(default=True)},
+    LayerKind.BTRFS: {
+        "barrier": Switch(default=True),
+        "datacow": Switch(default=True),
+        "compress": Choice(("no", "lzo", "zlib", "zstd"), default="no"),
+    },
+    LayerKind.TMPFS: _NONE,
+    LayerKind.LVM: _NONE,
+    LayerKind.LVMTHIN: _NONE,
+    LayerKind.MD: {"level": Choice(("0", "1", "5", "10"), default="1")},
+    LayerKind.ZFS: {"recordsize": Size(512, 16 << 20), **_ZFS},
+    LayerKind.ZVOL: {"volblocksize": Size(512, 128 << 10), **_ZFS},
+}
+
+FORMAT_OPTIONS: Mapping[ImageFormat, Schema] = {
+    ImageFormat.RAW: {"preallocation": Choice(("off", "falloc", "full"), default="full")},
+    ImageFormat.QCOW2: {
+        "preallocation": Choice(("off", "metadata", "falloc", "full"), default="full"),
+        "cluster_size": Size(512, 2 << 20, default=64 << 10),
+        "lazy_refcounts": Switch(),
+        "compat": Choice(("0.10", "1.1"), default="1.1"),
+    },
+    ImageFormat.VMDK: _NONE,
+    ImageFormat.VDI: _NONE,
+    ImageFormat.VHDX: _NONE,
+    ImageFormat.QED: _NONE,
+    ImageFormat.NULL: _NONE,
+}
+
+_ANY_BUS: Schema = {
+    "aio": Choice(tuple(Aio), default=Aio.THREADS.value),
+    "write_cache": Choice(tuple(WriteCache), default=WriteCache.MODE.value),
+    "discard": Choice(("ignore", "unmap"), default="ignore"),
+    "qemu": Name(),
+}
+_THREADED: Schema = {"iothread": Switch(), "queues": Number(1, 64)}
+
+BUS_OPTIONS: Mapping[Bus, Schema] = {
+    Bus.VIRTIO: {**_ANY_BUS, **_THREADED},
+    Bus.SCSI: {**_ANY_BUS, **_THREADED},
+    Bus.NVME: {**_ANY_BUS, "queues": Number(1, 64)},
+    Bus.IDE: _ANY_BUS,
+    Bus.SATA: _ANY_BUS,
+    Bus.USB: _ANY_BUS,
+}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath
-from vdisklab.path.options import NAME
+from vdisklab.path.segments import NAME
 from vdisklab.units import GIB, MIB
 
 

@@ -37,8 +37,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import Durability, Verdicts, durability
 from vdisklab.path.needs import Need, nearest, unmet
-from vdisklab.path.options import OptionValue
-from vdisklab.path.segments import ImageFormat, LayerKind
+from vdisklab.path.segments import ImageFormat, LayerKind, OptionValue
 from vdisklab.results.store import Store
 from vdisklab.services.answers import (
     baseline_of,

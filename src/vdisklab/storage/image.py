@@ -15,8 +15,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
 from vdisklab.path.disk_path import Image
-from vdisklab.path.options import FORMAT_OPTIONS
-from vdisklab.path.segments import ImageFormat
+from vdisklab.path.segments import FORMAT_OPTIONS, ImageFormat
 from vdisklab.storage.site import NO_PROPERTIES, Site, Target
 
 _CREATE_TIMEOUT = 3600.0

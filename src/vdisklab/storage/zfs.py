@@ -15,7 +15,7 @@ from vdisklab.host.kernelfile import read_text
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mount_at
 from vdisklab.path.disk_path import Layer
-from vdisklab.path.options import LAYER_OPTIONS
+from vdisklab.path.segments import LAYER_OPTIONS
 from vdisklab.storage.direct import directness
 from vdisklab.storage.site import NO_PROPERTIES, Site, Target
 from vdisklab.units import format_bytes

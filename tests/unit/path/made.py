@@ -1,15 +1,24 @@
-"""Every path that a guest can have, for properties of exports and audits."""
+"""Hypothesis strategies for disk paths: any that can be written, and any that a guest can have."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from hypothesis import strategies as st
 
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options
-from vdisklab.path.options import (
+from vdisklab.path.rules import impossible
+from vdisklab.path.segments import (
     BUS_OPTIONS,
     FORMAT_OPTIONS,
     LAYER_OPTIONS,
+    NAME,
+    Bus,
+    CacheMode,
     Choice,
+    ImageFormat,
+    LayerKind,
+    Name,
     Number,
     OptionType,
     OptionValue,
@@ -17,11 +26,10 @@ from vdisklab.path.options import (
     Size,
     Switch,
 )
-from vdisklab.path.rules import impossible
-from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
 
 
 def values_of(option: OptionType) -> st.SearchStrategy[OptionValue]:
+    """Any value that an option can have."""
     match option:
         case Choice():
             return st.sampled_from(option.choices)
@@ -32,34 +40,54 @@ def values_of(option: OptionType) -> st.SearchStrategy[OptionValue]:
         case Size():
             exponents = st.integers(option.low.bit_length() - 1, option.high.bit_length() - 1)
             return exponents.map(lambda exponent: 1 << exponent)
+        case Name():
+            return st.from_regex(NAME, fullmatch=True)
         case _:
             raise AssertionError(option)
 
 
 def options_of(schema: Schema) -> st.SearchStrategy[Options]:
-    # Which QEMU runs the guest is not in the guest's configuration.
-    values = {name: values_of(option) for name, option in schema.items() if name != "qemu"}
-    return st.fixed_dictionaries({}, optional=values).map(lambda found: tuple(found.items()))
-
-
-def is_configurable(path: DiskPath) -> bool:
-    null = path.image is not None and path.image.format is ImageFormat.NULL
-    return not null and impossible(path) is None
+    """Any set of options, in any order, defaults among them."""
+    all_values = {name: values_of(option) for name, option in schema.items()}
+    chosen: st.SearchStrategy[Mapping[str, OptionValue]] = st.fixed_dictionaries(
+        {}, optional=all_values
+    )
+    return chosen.flatmap(lambda options: st.permutations(list(options.items()))).map(tuple)
 
 
 layers = st.sampled_from(LayerKind).flatmap(
     lambda kind: st.builds(Layer, st.just(kind), options_of(LAYER_OPTIONS[kind]))
 )
-images = st.sampled_from([form for form in ImageFormat if form.is_file]).flatmap(
+images = st.sampled_from(ImageFormat).flatmap(
     lambda form: st.builds(Image, st.just(form), options_of(FORMAT_OPTIONS[form]))
 )
 attachments = st.sampled_from(Bus).flatmap(
     lambda bus: st.builds(Attachment, st.just(bus), options_of(BUS_OPTIONS[bus]))
+)
+stacks = st.lists(layers, max_size=3).map(tuple)
+guest_paths = st.builds(
+    DiskPath, stacks, st.none() | images, st.sampled_from(CacheMode), attachments
+)
+host_paths = st.builds(DiskPath, stacks, on_host=st.just(True))
+disk_paths = guest_paths | host_paths
+
+
+def is_configurable(path: DiskPath) -> bool:
+    """True for a guest's disk that can exist; which QEMU runs it is not in its configuration."""
+    return path.is_guest_storage and path.attachment.qemu is None and impossible(path) is None
+
+
+plain_attachments = st.sampled_from(Bus).flatmap(
+    lambda bus: st.builds(
+        Attachment,
+        st.just(bus),
+        options_of({key: value for key, value in BUS_OPTIONS[bus].items() if key != "qemu"}),
+    )
 )
 configurable_paths = st.builds(
     DiskPath,
     st.lists(layers, max_size=2).map(tuple),
     st.none() | images,
     st.sampled_from(CacheMode),
-    attachments,
+    plain_attachments,
 ).filter(is_configurable)

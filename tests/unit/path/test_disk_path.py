@@ -3,83 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.path.made import disk_paths, guest_paths
 from vdisklab.path.disk_path import (
-    Attachment,
     DiskPath,
-    Image,
-    Layer,
     Options,
     PathSyntaxError,
     parse_path,
 )
-from vdisklab.path.options import (
+from vdisklab.path.segments import (
     BUS_OPTIONS,
     FORMAT_OPTIONS,
     LAYER_OPTIONS,
-    NAME,
-    Choice,
-    Name,
-    Number,
-    OptionType,
-    OptionValue,
+    Bus,
+    CacheMode,
+    ImageFormat,
+    LayerKind,
     Schema,
-    Size,
-    Switch,
 )
-from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
-
-
-def values_of(option: OptionType) -> st.SearchStrategy[OptionValue]:
-    """Any value that an option can have."""
-    match option:
-        case Choice():
-            return st.sampled_from(option.choices)
-        case Switch():
-            return st.booleans()
-        case Number():
-            return st.integers(option.low, option.high)
-        case Size() if option.power_of_two:
-            exponents = st.integers(option.low.bit_length() - 1, option.high.bit_length() - 1)
-            return exponents.map(lambda exponent: 1 << exponent)
-        case Size():
-            return st.integers(option.low, option.high)
-        case Name():
-            return st.from_regex(NAME, fullmatch=True)
-        case _:
-            raise AssertionError(option)
-
-
-def options_of(schema: Schema) -> st.SearchStrategy[Options]:
-    """Any set of options, in any order, defaults among them."""
-    all_values = {name: values_of(option) for name, option in schema.items()}
-    chosen: st.SearchStrategy[Mapping[str, OptionValue]] = st.fixed_dictionaries(
-        {}, optional=all_values
-    )
-    return chosen.flatmap(lambda options: st.permutations(list(options.items()))).map(tuple)
-
-
-layers = st.sampled_from(LayerKind).flatmap(
-    lambda kind: st.builds(Layer, st.just(kind), options_of(LAYER_OPTIONS[kind]))
-)
-images = st.sampled_from(ImageFormat).flatmap(
-    lambda form: st.builds(Image, st.just(form), options_of(FORMAT_OPTIONS[form]))
-)
-attachments = st.sampled_from(Bus).flatmap(
-    lambda bus: st.builds(Attachment, st.just(bus), options_of(BUS_OPTIONS[bus]))
-)
-stacks = st.lists(layers, max_size=3).map(tuple)
-guest_paths = st.builds(
-    DiskPath, stacks, st.none() | images, st.sampled_from(CacheMode), attachments
-)
-host_paths = st.builds(DiskPath, stacks, on_host=st.just(True))
-disk_paths = guest_paths | host_paths
 
 
 @given(disk_paths)

@@ -63,15 +63,9 @@ def _check_fact(seen: GuestDisk, name: str, fact: str, requested: str | None) ->
     return (Check(name, requested, seen.facts.get(fact, "unknown")),)
 
 
-def _offers_write_cache(disk: Disk) -> bool:
-    return disk.attachment.write_cache.is_offered(disk.cache)
-
-
 def _expected_write_cache(disk: Disk) -> str:
-    """QEMU's NVMe device always announces a volatile write cache (hw/nvme/ctrl.c, id->vwc)."""
-    if disk.attachment.bus is Bus.NVME or _offers_write_cache(disk):
-        return "write back"
-    return "write through"
+    announced = disk.attachment.announces_write_cache(disk.cache)
+    return "write back" if announced else "write through"
 
 
 def _check_block(machine: Machine, disk: Disk) -> tuple[Check, ...]:
@@ -84,7 +78,7 @@ def _check_block(machine: Machine, disk: Disk) -> tuple[Check, ...]:
         Check("qemu.cache.no-flush", _word(disk.cache.no_flush), _word(cache.no_flush)),
         Check(
             "qemu.cache.writeback",
-            _word(_offers_write_cache(disk)),
+            _word(disk.attachment.write_cache.is_offered(disk.cache)),
             _word(cache.writeback),
         ),
     )

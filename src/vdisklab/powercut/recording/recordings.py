@@ -12,6 +12,7 @@ from pathlib import Path
 from vdisklab.errors import PlanError, PowercutError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.syscalls import freeze_and_thaw, sync_filesystem, write_whole
+from vdisklab.path.backing import in_memory
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.powercut.cutting.memory_files import stored_ranges
@@ -194,7 +195,7 @@ def require_judgeable(path: DiskPath) -> tuple[Layer, Image]:
         )
     (layer, *above) = path.layers
     known = ", ".join(RECOVERIES)
-    if layer.kind is LayerKind.TMPFS:
+    if in_memory(path.layers):
         raise PlanError(
             f"{path} lies in memory: nothing is left after a power cut, so nothing can be judged",
             hint=f"write one of {known} instead of tmpfs",

@@ -28,9 +28,8 @@ from vdisklab.guest.qemu.block_nodes import (
 )
 from vdisklab.guest.qemu.command_line import HOTPLUG_PORTS
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.options import BUS_OPTIONS
 from vdisklab.path.rules import impossible
-from vdisklab.path.segments import Bus, CacheMode, WriteCache
+from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, WriteCache
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "qmp.txt"
 
