@@ -7,7 +7,7 @@ Buffers are made and checked as a whole with numpy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -111,18 +111,18 @@ class Extent:
         return self.first < other.first + other.count and other.first < self.first + self.count
 
 
-def read_sorted(numbers: Numbers, read: Callable[[Extent], bytes]) -> Bytes:
-    """The content of sorted sectors, one after another, in few calls of `read`.
+def read_sorted(
+    numbers: Numbers, read: Callable[[Extent], bytes]
+) -> Iterator[tuple[slice, npt.NDArray[np.uint8]]]:
+    """The content of sorted sectors in few calls of `read`: slices of `numbers`, and their rows.
 
     A short read is filled up with zeros.
     """
-    sectors = np.empty((len(numbers), SECTOR), dtype=np.uint8)
     for extent in extents_of(numbers, _BRIDGE):
         raw = read(extent).ljust(extent.count * SECTOR, b"\0")
         rows = np.frombuffer(raw, dtype=np.uint8).reshape(-1, SECTOR)
         begin, end = np.searchsorted(numbers, (extent.first, extent.first + extent.count))
-        sectors[begin:end] = rows[numbers[begin:end] - extent.first]
-    return sectors.reshape(-1)
+        yield slice(begin, end), rows[numbers[begin:end] - extent.first]
 
 
 def extents_of(numbers: Numbers, bridge: int) -> tuple[Extent, ...]:

@@ -48,7 +48,7 @@ from vdisklab.powercut.judging.recovery import Recovery, open_recovery
 from vdisklab.powercut.recording.recordings import Recording
 from vdisklab.powercut.recording.trace import FIRST_VERSION, Trace
 from vdisklab.powercut.recording.write_log import read_log
-from vdisklab.powercut.sectors import SECTOR, read_sorted, read_versions
+from vdisklab.powercut.sectors import SECTOR, Bytes, Numbers, read_sorted, read_versions
 from vdisklab.storage.site import Site
 
 _LATER_WRITES = 48
@@ -184,7 +184,7 @@ class Examiner:
             raise PowercutError(f"{self.trace.image_format} is read by QEMU, which was not started")
         os.stat(image)  # noqa: PTH116 - a missing file is the state's fault, not QEMU's
         return self.daemon.with_disk(
-            self._writable(image), lambda disk: ImageSectors(read_sorted(numbers, disk.read))
+            self._writable(image), lambda disk: ImageSectors(_read_through(disk, numbers))
         )
 
     def _judge_database(
@@ -237,7 +237,7 @@ def _write_and_compare(disk: NbdDisk, size: int, promised: dict[int, int]) -> st
         new |= dict.fromkeys(range(first, first + _LATER_SECTORS), version)
     disk.sync()
     numbers = np.array(sorted(promised | new), dtype=np.int64)
-    versions = read_versions(read_sorted(numbers, disk.read), numbers)
+    versions = read_versions(_read_through(disk, numbers), numbers)
     lost = [
         (number, version)
         for number, version in zip(numbers.tolist(), versions.tolist(), strict=True)
@@ -251,6 +251,14 @@ def _write_and_compare(disk: NbdDisk, size: int, promised: dict[int, int]) -> st
         f"{len(lost)} sectors are lost after QEMU went on with the image; {kind} sector {number} "
         f"was promised to hold version {new.get(number, promised.get(number))} and holds {version}"
     )
+
+
+def _read_through(disk: NbdDisk, numbers: Numbers) -> Bytes:
+    """The sectors with these sorted numbers, read by QEMU. Raises GuestError."""
+    sectors = np.zeros((len(numbers), SECTOR), dtype=np.uint8)
+    for part, rows in read_sorted(numbers, disk.read):
+        sectors[part] = rows
+    return sectors.reshape(-1)
 
 
 @contextmanager

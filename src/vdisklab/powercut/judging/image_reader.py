@@ -79,7 +79,8 @@ def _read_sectors(descriptor: int, offsets: Numbers) -> Bytes:
     def read(extent: Extent) -> bytes:
         return os.pread(descriptor, extent.count * SECTOR, extent.first * SECTOR)
 
-    sectors[order] = read_sorted(offsets[order] // SECTOR, read).reshape(-1, SECTOR)
+    for part, rows in read_sorted(offsets[order] // SECTOR, read):
+        sectors[order[part]] = rows
     return sectors.reshape(-1)
 
 
