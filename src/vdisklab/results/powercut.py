@@ -72,3 +72,10 @@ class PowerCut:
     seen: Mapping[str, str] = field(default_factory=dict)
     counterexample: Counterexample | None = None
     failure: str | None = None
+
+    def applies_to(self, host: HostFacts) -> bool:
+        """True for the machine, kernel and QEMU of the verdict; others may keep other data."""
+        mine = self.host
+        return (mine.machine_id, mine.kernel, mine.qemu) == (
+            host.machine_id, host.kernel, host.qemu,
+        )  # fmt: skip

@@ -280,11 +280,8 @@ def stored_verdicts(results: Store, host: HostFacts) -> Verdicts:
 
     A verdict under another kernel or QEMU does not apply: it was another path.
     """
-    return verdicts_of(
-        cut
-        for cut in results.power_cuts(host.machine_id)
-        if (cut.host.kernel, cut.host.qemu) == (host.kernel, host.qemu)
-    )
+    cuts = results.power_cuts(host.machine_id)
+    return verdicts_of(cut for cut in cuts if cut.applies_to(host))
 
 
 def verdicts_of(power_cuts: Iterable[PowerCut]) -> Verdicts:

@@ -198,8 +198,7 @@ def _stored(store: Store, host: HostFacts) -> dict[str, PowerCut]:
     return {
         verdict.fingerprint: verdict
         for verdict in store.power_cuts(host.machine_id)
-        if verdict.failure is None
-        and (verdict.host.kernel, verdict.host.qemu) == (host.kernel, host.qemu)
+        if verdict.failure is None and verdict.applies_to(host)
     }
 
 
