@@ -29,7 +29,7 @@ from vdisklab.host.pagecache import residency
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.powercut.clients.guests import DriverSetting, Guests, open_guests
+from vdisklab.powercut.clients.client_guests import DriverSetting, Guests, open_guests
 from vdisklab.powercut.recording.promises import ClientDisk, Load
 from vdisklab.powercut.recording.recordings import Recording, RunSpec
 from vdisklab.powercut.recording.trace import ClientKind, Write

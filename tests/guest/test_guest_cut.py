@@ -16,7 +16,7 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.powercut.clients.guests import DriverSetting, open_guests
+from vdisklab.powercut.clients.client_guests import DriverSetting, open_guests
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings, judge_question
 from vdisklab.powercut.recording.trace import ClientKind

@@ -18,7 +18,7 @@ from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.ledger import cache_directory
 from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
-from vdisklab.powercut.clients.guests import DriverSetting
+from vdisklab.powercut.clients.client_guests import DriverSetting
 from vdisklab.powercut.cutting.cuts import TEAR_BYTES
 from vdisklab.powercut.questions import AccessKind
 from vdisklab.powercut.recording.logged_disk import LoggedBy

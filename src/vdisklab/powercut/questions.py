@@ -20,7 +20,7 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import ImageFormat
 from vdisklab.powercut.clients.boot_sector import boot_sector_disk
-from vdisklab.powercut.clients.guests import DriverSetting
+from vdisklab.powercut.clients.client_guests import DriverSetting
 from vdisklab.powercut.controls import ControlError
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.judging.outcomes import FutureVersionError

@@ -18,7 +18,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.memory import available_memory
 from vdisklab.host.syscalls import attach_loop
-from vdisklab.powercut.clients.guests import Guests
+from vdisklab.powercut.clients.client_guests import Guests
 from vdisklab.powercut.clients.nbd import RestartingDaemon, nbd_disk, restarting_daemon
 from vdisklab.powercut.cutting.cuts import (
     Cut,

@@ -23,7 +23,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Cuts, PathVerdict, Verdicts, forgets_fua
 from vdisklab.path.segments import HOST, PageCache
-from vdisklab.powercut.clients.guests import DriverSetting
+from vdisklab.powercut.clients.client_guests import DriverSetting
 from vdisklab.powercut.judging.outcomes import StateOutcome
 from vdisklab.powercut.questions import AccessKind
 from vdisklab.powercut.recording.trace import ClientKind

@@ -18,7 +18,7 @@ from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.guest import GuestPlan
 from vdisklab.plan.matrix import Matrix, expand_matrix, narrow_to_needs
 from vdisklab.powercut.clients.boot_sector import bus_refusal
-from vdisklab.powercut.clients.guests import DriverSetting, open_guests
+from vdisklab.powercut.clients.client_guests import DriverSetting, open_guests
 from vdisklab.powercut.controls import run_controls
 from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Sampling
 from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings, judge_questions

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from vdisklab.path.disk_path import parse_path
-from vdisklab.powercut.clients.guests import DriverSetting
+from vdisklab.powercut.clients.client_guests import DriverSetting
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.judging.outcomes import StateOutcome
 from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings

@@ -28,7 +28,11 @@ from vdisklab.host.syscalls import attach_loop, detach_loop
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import CacheMode
 from vdisklab.powercut.clients.nbd import NbdDisk, RestartingDaemon
-from vdisklab.powercut.clients.sqlite import GuestFileSystem, due_transactions, guest_file_system
+from vdisklab.powercut.clients.sqlite_client import (
+    GuestFileSystem,
+    due_transactions,
+    guest_file_system,
+)
 from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Cut, Epoch, epochs_between
 from vdisklab.powercut.cutting.rebuild import Rebuilder, open_rebuilder
 from vdisklab.powercut.judging.image_reader import (

@@ -13,7 +13,7 @@ import pytest
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
 from vdisklab.powercut.clients.guest_programs import GuestProgram
-from vdisklab.powercut.clients.sqlite import (
+from vdisklab.powercut.clients.sqlite_client import (
     DATABASE,
     DueTransactions,
     GuestDatabase,

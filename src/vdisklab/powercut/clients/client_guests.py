@@ -17,7 +17,7 @@ from vdisklab.guest.qemu.read_back import check_state
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.clients.guest_programs import PERL, guest_client_disk, guest_script
-from vdisklab.powercut.clients.sqlite import database_in_guest
+from vdisklab.powercut.clients.sqlite_client import database_in_guest
 from vdisklab.powercut.recording.promises import ClientDisk, Load
 from vdisklab.storage.site import Site
 
