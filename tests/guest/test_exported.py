@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib.resources import files as files_of
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.export.qemu import arguments
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
+from vdisklab.render.documents.schemas import json_schema
 
 pytestmark = pytest.mark.guest
 
@@ -124,8 +124,8 @@ def test_a_libvirts_guests_are_audited(images: Mapping[str, Path], tmp_path: Pat
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    schema = (files_of("vdisklab.render") / "schemas" / "audit.json").read_text("utf-8")
-    jsonschema.validate(found, json.loads(schema))
+    schema = json_schema("audit")
+    jsonschema.validate(found, schema)
     disks = {disk["domain"]: disk for disk in found["disks"]}
     assert len(disks) == len(wishes) + 1
     for wish in wishes:

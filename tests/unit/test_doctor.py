@@ -7,7 +7,6 @@ import errno
 import io
 import json
 import os
-from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
@@ -22,6 +21,7 @@ from vdisklab.host.probes import findings as probe
 from vdisklab.host.probes import trials
 from vdisklab.host.probes.findings import Finding, Inspection, State, can_do_main_job, examine
 from vdisklab.host.probes.kvm import KvmTrial
+from vdisklab.render.documents.schemas import json_schema
 
 PROGRAMS = {
     QEMU: "QEMU emulator version 7.2.22",
@@ -194,8 +194,8 @@ def test_o_direct_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_json_is_stable(tmp_path: Path) -> None:
     document = json.loads(to_json((Finding("KVM", State.LIMITED, "tried", "slow", "mend"),)))
-    schema = (files("vdisklab.render") / "schemas" / "doctor.json").read_text("utf-8")
-    jsonschema.Draft202012Validator(json.loads(schema)).validate(document)
+    schema = json_schema("doctor")
+    jsonschema.Draft202012Validator(schema).validate(document)
     assert document == {
         "format": "vdisklab.doctor/1",
         "main_job": True,

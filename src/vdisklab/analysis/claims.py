@@ -39,6 +39,16 @@ class ClaimVerdict(StrEnum):
     NOT_MEASURED = "not-measured"
 
 
+class ClaimStatus(StrEnum):
+    """How a claim ended: its verdict, unless the claim is void."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    INCONCLUSIVE = "inconclusive"
+    NOT_MEASURED = "not-measured"
+    VOID = "void"
+
+
 class Void(StrEnum):
     """Why a claim of guest against host says nothing about this machine."""
 

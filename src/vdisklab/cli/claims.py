@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vdisklab.analysis.claims import ClaimStatus
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.options import CampaignOption, Format, FormatOption
 from vdisklab.cli.output import emit
@@ -124,6 +125,6 @@ def _write(file: Path, text: str) -> None:
 def exit_status(answer: ClaimsAnswer) -> int:
     """0 if every claim holds, 9 if one fails, else 10."""
     counts = answer.counts
-    if counts.get("fails"):
+    if counts.get(ClaimStatus.FAILS):
         return EXIT_CLAIM_FAILS
-    return 0 if counts.get("holds") == len(answer.answers) else EXIT_CLAIM_OPEN
+    return 0 if counts.get(ClaimStatus.HOLDS) == len(answer.answers) else EXIT_CLAIM_OPEN

@@ -24,7 +24,8 @@ from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.probes.findings import Finding, Inspection, State, can_do_main_job, examine
 from vdisklab.host.probes.kvm import KvmTrial, untried
 from vdisklab.progress import Progress
-from vdisklab.render.document import document
+from vdisklab.render.documents.conversion import copy_fields
+from vdisklab.render.documents.records import DoctorDocument, PieceEntry
 
 _STYLES = {State.OK: "green", State.LIMITED: "yellow", State.MISSING: "red"}
 
@@ -67,8 +68,12 @@ def _tried_kvm(progress: Progress) -> KvmTrial:
 
 def to_json(findings: tuple[Finding, ...]) -> str:
     """The findings and the verdict as one JSON object; see docs/json.md."""
-    rows = [asdict(finding) for finding in findings]
-    return dumps(document("doctor", 1, main_job=can_do_main_job(findings), findings=rows))
+    return dumps(
+        DoctorDocument(
+            main_job=can_do_main_job(findings),
+            findings=tuple(copy_fields(PieceEntry, finding) for finding in findings),
+        )
+    )
 
 
 def _print_csv(findings: tuple[Finding, ...]) -> None:

@@ -1,4 +1,4 @@
-"""`vdisklab method`: how each shown number came about."""
+"""`vdisklab method`: how each shown number is computed, and the schemas of JSON documents."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from vdisklab.cli.options import Format, FormatOption
-from vdisklab.cli.output import emit
+from vdisklab.cli.output import dumps, emit
 from vdisklab.errors import PlanError
+from vdisklab.render.documents.schemas import DOCUMENTS, Schema, json_schema
 from vdisklab.render.tables.explanations import (
     EXPLANATIONS,
     explanations_about,
@@ -22,18 +23,37 @@ def method(
         str | None,
         typer.Argument(metavar="NUMBER", help="A number, column or verb, such as rank or ratio."),
     ] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="NAME",
+            help="Print the JSON schema of the document `vdisklab.NAME/1` instead.",
+        ),
+    ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Say how each shown number came about: what it is, what it assumes, and where that is from.
+    """Say how each shown number is computed: what it is, what it assumes, and its source.
 
     Examples:
 
       vdisklab method
 
       vdisklab method interval
+
+      vdisklab method --schema rank
     """
+    if schema is not None:
+        print(dumps(_schema(schema)))
+        return
     found = explanations_about(about)
     if not found:
         titles = "; ".join(each.title for each in EXPLANATIONS)
-        raise PlanError(f"no shown number is called {about!r}", hint=f"there are {titles}")
+        raise PlanError(f"no shown number is called {about!r}", hint=f"known: {titles}")
     emit(form, [method_table(found)], lambda: method_document(found))
+
+
+def _schema(name: str) -> Schema:
+    if name not in DOCUMENTS:
+        raise PlanError(f"unknown document {name!r}", hint=f"known: {', '.join(DOCUMENTS)}")
+    return json_schema(name)

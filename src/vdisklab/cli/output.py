@@ -6,11 +6,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from rich.console import Console
 
 from vdisklab.cli.options import Format
-from vdisklab.render.document import Json
+from vdisklab.render.documents.conversion import to_json
 from vdisklab.render.tables.campaign_tables import places_document, places_tables
 from vdisklab.render.tables.layout import Table, as_csv, show
 from vdisklab.render.tables.ranking import ranking_bars, ranking_document, ranking_table
@@ -21,7 +22,7 @@ PIPE_WIDTH = 120
 """Line width if the output is not a terminal and COLUMNS is not set."""
 
 
-def emit(form: Format, tables: Sequence[Table], document: Callable[[], Json]) -> None:
+def emit(form: Format, tables: Sequence[Table[Any]], document: Callable[[], object]) -> None:
     """Prints tables, one JSON document, or CSV.
 
     In CSV, tables with equal columns share one heading; other tables follow after an empty line.
@@ -33,7 +34,7 @@ def emit(form: Format, tables: Sequence[Table], document: Callable[[], Json]) ->
             heading, newline, rows = as_csv(table).partition("\r\n")
             if place == 0:
                 sys.stdout.write(heading + newline)
-            elif table.columns != tables[place - 1].columns:
+            elif table.keys != tables[place - 1].keys:
                 sys.stdout.write(newline + heading + newline)
             sys.stdout.write(rows)
     else:
@@ -45,7 +46,7 @@ def emit(form: Format, tables: Sequence[Table], document: Callable[[], Json]) ->
 def print_ranking(answer: RankingAnswer, form: Format, *, bars: bool = False) -> None:
     """Prints a ranking, with `bars` as bars unless the format is for programs."""
     drawn = bars and form is Format.TABLE
-    table = ranking_bars(answer) if drawn else ranking_table(answer)
+    table: Table[Any] = ranking_bars(answer) if drawn else ranking_table(answer)
     emit(form, [table], lambda: ranking_document(answer))
 
 
@@ -54,9 +55,9 @@ def print_tables(places: Places, form: Format) -> None:
     emit(form, list(places_tables(places).values()), lambda: places_document(places))
 
 
-def dumps(value: Json) -> str:
-    """JSON in ASCII. Raises ValueError for NaN, which no document may hold."""
-    return json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False)
+def dumps(document: object) -> str:
+    """A document as JSON in ASCII. Raises ValueError for NaN, which no document may hold."""
+    return json.dumps(to_json(document), indent=2, ensure_ascii=True, allow_nan=False)
 
 
 def console() -> Console:

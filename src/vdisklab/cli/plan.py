@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -36,8 +35,14 @@ from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.settings import Panel, Request
-from vdisklab.render.document import Json, document
-from vdisklab.render.tables.layout import Column, Table, Value, as_csv, sanitise, show, text
+from vdisklab.render.documents.conversion import copy_fields
+from vdisklab.render.documents.records import (
+    CommandsEntry,
+    PlanDocument,
+    PlannedCell,
+    PlannedCellRow,
+)
+from vdisklab.render.tables.layout import Column, Table, as_csv, sanitise, show
 from vdisklab.services.planning import make_plan
 from vdisklab.units import counted, format_bytes, format_duration
 
@@ -94,40 +99,34 @@ def print_warnings(console: Console, planned: CampaignPlan) -> None:
         console.print(Text(f"warning: {sentence}", style="yellow"), soft_wrap=True)
 
 
-def plan_document(planned: CampaignPlan, spelled: Mapping[Cell, CellCommands]) -> Json:
+def plan_document(planned: CampaignPlan, spelled: Mapping[Cell, CellCommands]) -> PlanDocument:
     """The plan as JSON; see docs/json.md."""
     slots = tuple(schedule(planned))
-    return document(
-        "plan",
-        1,
+    return PlanDocument(
         plan=planned.as_json() | {"blocks": planned.blocks, "label": planned.label},
         fingerprint=planned.fingerprint,
         seconds_estimated=campaign_seconds(planned, slots),
         bytes_needed=room_needed(planned),
         builds=builds(planned, slots) if planned.backing.devices else None,
         build_seconds=build_seconds(planned, slots) if planned.backing.devices else None,
-        cells=[
-            {
-                "path": cell.path.canonical,
-                "page_cache": cell.page_cache.value,
-                "fingerprint": cell.fingerprint,
-                "seconds_estimated": run_seconds(planned, cell),
-                "commands": _commands_json(spelled.get(cell)),
-            }
+        cells=tuple(
+            PlannedCell(
+                path=cell.path.canonical,
+                page_cache=cell.page_cache,
+                fingerprint=cell.fingerprint,
+                seconds_estimated=run_seconds(planned, cell),
+                commands=copy_fields(CommandsEntry, spelled[cell]) if cell in spelled else None,
+            )
             for cell in planned.cells
-        ],
-        dropped=[asdict(one) for one in planned.dropped],
-        warnings=list(plan_warnings(planned, memory_bytes())),
-        refusals=list(_refusals(planned)),
-        order=[
-            [cell.label for cell in block_order(planned, block)]
+        ),
+        dropped=planned.dropped,
+        warnings=tuple(plan_warnings(planned, memory_bytes())),
+        refusals=_refusals(planned),
+        order=tuple(
+            tuple(cell.label for cell in block_order(planned, block))
             for block in range(1, planned.blocks + 1)
-        ],
+        ),
     )
-
-
-def _commands_json(commands: CellCommands | None) -> Json | None:
-    return None if commands is None else asdict(commands)
 
 
 def _commands(host: LocalHost, planned: CampaignPlan) -> dict[Cell, CellCommands]:
@@ -145,32 +144,33 @@ def _commands(host: LocalHost, planned: CampaignPlan) -> dict[Cell, CellCommands
     return {cell: preview_cell(host, planned, cell, boot, accelerator) for cell in planned.cells}
 
 
-def _cell_table(planned: CampaignPlan) -> Table:
+def _cell_table(planned: CampaignPlan) -> Table[PlannedCellRow]:
     slots = tuple(schedule(planned))
     place = {slot.cell: slot.position for slot in reversed(slots) if slot.block == 1}
-    rows = tuple(
-        (
-            Value(number, str(number)),
-            text(cell.path.canonical),
-            text(cell.page_cache.value),
-            Value(place[cell], str(place[cell])),
-            Value(run_seconds(planned, cell), format_duration(run_seconds(planned, cell))),
+    rows = [
+        PlannedCellRow(
+            number=number,
+            path=cell.path.canonical,
+            page_cache=cell.page_cache,
+            position=place[cell],
+            seconds=run_seconds(planned, cell),
         )
         for number, cell in enumerate(planned.cells, 1)
-    )
+    ]
     total = format_duration(campaign_seconds(planned, slots))
     return Table(
         title=f"{counted(len(planned.cells), 'cell')} × {counted(planned.blocks, 'block')}, "
         f"about {total}, "
         f"{format_bytes(room_needed(planned))} in {planned.directory}",
         columns=(
-            Column("number", "#", right=True),
-            Column("path", "disk path", folds=True),
-            Column("page_cache", "page cache"),
-            Column("position", "place in block 1", right=True),
-            Column("seconds", "per run", right=True),
+            Column[PlannedCellRow]("#", lambda row: str(row.number), right=True),
+            Column[PlannedCellRow]("disk path", lambda row: row.path, folds=True),
+            Column[PlannedCellRow]("page cache", lambda row: row.page_cache.value),
+            Column[PlannedCellRow]("place in block 1", lambda row: str(row.position), right=True),
+            Column[PlannedCellRow]("per run", lambda row: format_duration(row.seconds), right=True),
         ),
         rows=rows,
+        kind=PlannedCellRow,
         notes=(
             f"profile {planned.profile.name}: "
             + ", ".join(measurement.name for measurement in planned.profile.measurements),

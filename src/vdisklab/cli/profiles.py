@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +17,13 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
-from vdisklab.render.document import document
-from vdisklab.render.tables.layout import Column, Table, Value, as_records, text
+from vdisklab.render.documents.records import (
+    ProfileDocument,
+    ProfileMeasurement,
+    ProfileRow,
+    ProfilesDocument,
+)
+from vdisklab.render.tables.layout import Column, Table
 from vdisklab.services.planning import load_profile
 from vdisklab.units import format_bytes, format_duration
 from vdisklab.workload.registry import builtin_profiles
@@ -50,70 +56,72 @@ def profiles(
     """
     if name is None:
         table = profiles_table([load_profile(each) for each in builtin_profiles()])
-        emit(form, [table], lambda: document("profiles", 1, profiles=as_records(table)))
+        emit(form, [table], lambda: ProfilesDocument(profiles=tuple(table.rows)))
     else:
-        table = measurements_table(load_profile(name))
-        emit(form, [table], lambda: document("profile", 1, measurements=as_records(table)))
+        measurements = measurements_table(load_profile(name))
+        emit(form, [measurements], lambda: ProfileDocument(measurements=tuple(measurements.rows)))
 
 
-def profiles_table(found: list[Profile]) -> Table:
+def profiles_table(chosen: Sequence[Profile]) -> Table[ProfileRow]:
     """One row for each profile."""
-    rows = []
-    for profile in found:
-        plan = _example(profile)
-        seconds = campaign_seconds(plan, tuple(schedule(plan)))
-        programs = ", ".join(dict.fromkeys(each.program for each in profile.measurements))
-        rows.append(
-            (
-                text(profile.name),
-                text(profile.title),
-                text(programs),
-                Value(len(profile.measurements), str(len(profile.measurements))),
-                Value(plan.blocks, str(plan.blocks)),
-                Value(
-                    seconds, f"{'> ' if _has_untimed(profile) else ''}{format_duration(seconds)}"
-                ),
-                Value(plan.size_bytes, format_bytes(plan.size_bytes)),
-                Value(room_needed(plan), format_bytes(room_needed(plan))),
-            )
-        )
+    untimed = {profile.name for profile in chosen if _has_untimed(profile)}
+
+    def duration(row: ProfileRow) -> str:
+        return f"{'> ' if row.profile in untimed else ''}{format_duration(row.seconds)}"
+
     columns = (
-        Column("profile", "profile"),
-        Column("title", "what it measures", folds=True),
-        Column("programs", "programs"),
-        Column("measurements", "measurements", right=True, only_wide=True),
-        Column("blocks", "blocks", right=True),
-        Column("seconds", "time", right=True),
-        Column("disk_bytes", "disk", right=True),
-        Column("room_bytes", "room", right=True),
+        Column[ProfileRow]("profile", lambda row: row.profile),
+        Column[ProfileRow]("what it measures", lambda row: row.title, folds=True),
+        Column[ProfileRow]("programs", lambda row: row.programs),
+        Column[ProfileRow](
+            "measurements", lambda row: str(row.measurements), right=True, only_wide=True
+        ),
+        Column[ProfileRow]("blocks", lambda row: str(row.blocks), right=True),
+        Column[ProfileRow]("time", duration, right=True),
+        Column[ProfileRow]("disk", lambda row: format_bytes(row.disk_bytes), right=True),
+        Column[ProfileRow]("room", lambda row: format_bytes(row.room_bytes), right=True),
     )
     notes = (
         f"time and room for {_EXAMPLE} and the host as its baseline, at the profile's own size "
         "and blocks",
         "> : programs that are not timed take as long as the disk needs; --scale makes them less",
     )
-    return Table("Profiles", columns, tuple(rows), notes)
+    return Table("Profiles", columns, tuple(map(_profile_row, chosen)), notes, kind=ProfileRow)
 
 
-def measurements_table(profile: Profile) -> Table:
+def _profile_row(profile: Profile) -> ProfileRow:
+    plan = _example(profile)
+    return ProfileRow(
+        profile=profile.name,
+        title=profile.title,
+        programs=", ".join(dict.fromkeys(each.program for each in profile.measurements)),
+        measurements=len(profile.measurements),
+        blocks=plan.blocks,
+        seconds=campaign_seconds(plan, tuple(schedule(plan))),
+        disk_bytes=plan.size_bytes,
+        room_bytes=room_needed(plan),
+    )
+
+
+def measurements_table(profile: Profile) -> Table[ProfileMeasurement]:
     """One row for each measurement of a profile, with its settings."""
-    rows = tuple(
-        (
-            text(each.name),
-            text(each.program),
-            Value(each.filesystem, each.filesystem or "the disk itself"),
-            text(", ".join(f"{key}={value}" for key, value in each.settings.items())),
+    columns = (
+        Column[ProfileMeasurement]("measurement", lambda row: row.name),
+        Column[ProfileMeasurement]("program", lambda row: row.program),
+        Column[ProfileMeasurement]("on", lambda row: row.filesystem or "the disk itself"),
+        Column[ProfileMeasurement]("settings", lambda row: row.settings, folds=True),
+    )
+    rows = [
+        ProfileMeasurement(
+            name=each.name,
+            program=each.program,
+            filesystem=each.filesystem,
+            settings=", ".join(f"{key}={value}" for key, value in each.settings.items()),
         )
         for each in profile.measurements
-    )
-    columns = (
-        Column("name", "measurement"),
-        Column("program", "program"),
-        Column("filesystem", "on"),
-        Column("settings", "settings", folds=True),
-    )
+    ]
     notes = (" ".join(profile.description.split()),) if profile.description else ()
-    return Table(f"{profile.name}: {profile.title}", columns, rows, notes)
+    return Table(f"{profile.name}: {profile.title}", columns, rows, notes, kind=ProfileMeasurement)
 
 
 def _example(profile: Profile) -> CampaignPlan:

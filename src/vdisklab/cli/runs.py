@@ -8,7 +8,12 @@ import typer
 
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
-from vdisklab.render.tables.stored_runs import campaigns_table, list_document, runs_table
+from vdisklab.render.tables.stored_runs import (
+    campaigns_document,
+    campaigns_table,
+    runs_document,
+    runs_table,
+)
 from vdisklab.services.answers import open_results
 
 
@@ -34,10 +39,10 @@ def runs(
     """
     with open_results(db) as results:
         if campaign is None:
-            found = results.campaigns()
-            table = campaigns_table(found, results.outlines([each.id for each in found]))
+            stored = results.campaigns()
+            campaigns = campaigns_table(stored, results.outlines([each.id for each in stored]))
+            emit(form, [campaigns], lambda: campaigns_document(campaigns))
         else:
-            one = results.campaign(campaign)
-            table = runs_table(one, results.outlines([one.id]))
-    kind = "campaigns" if campaign is None else "runs"
-    emit(form, [table], lambda: list_document(table, kind))
+            chosen = results.campaign(campaign)
+            table = runs_table(chosen, results.outlines([chosen.id]))
+            emit(form, [table], lambda: runs_document(table))

@@ -31,6 +31,12 @@ class Scale:
         space = "" if self.glued or not self.suffix else " "
         return f"{self.value(number)}{space}{self.suffix}"
 
+    def interval(self, low: float | None, high: float | None) -> str:
+        """`1.10–1.30`, without the unit; a dash when there is none."""
+        if low is None or high is None:
+            return MISSING
+        return f"{self.value(low)}–{self.value(high)}"
+
 
 def digits(number: float) -> str:
     """Three significant digits without an exponent: `0.0123`, `1.20`, `85.0`, `12300`."""
@@ -64,13 +70,6 @@ def value(number: float | None, unit: str) -> str:
     return scale(number, unit).with_unit(number)
 
 
-def interval(low: float | None, high: float | None, shared: Scale) -> str:
-    """`1.10–1.30` in a scale given by the value beside it; a dash when there is none."""
-    if low is None or high is None:
-        return MISSING
-    return f"{shared.value(low)}–{shared.value(high)}"
-
-
 def ratio(number: float | None) -> str:
     """`×1.23`."""
     return MISSING if number is None else f"×{digits(number)}"
@@ -78,7 +77,7 @@ def ratio(number: float | None) -> str:
 
 def ratio_interval(low: float | None, high: float | None) -> str:
     """`1.10–1.37`."""
-    return interval(low, high, Scale(1.0, ""))
+    return Scale(1.0, "").interval(low, high)
 
 
 def probability(p: float | None) -> str:

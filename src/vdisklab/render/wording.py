@@ -35,6 +35,7 @@ from vdisklab.analysis.diagnostics.findings import (
     NothingToCompare,
     TooFewBlocks,
 )
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import NoScore
 from vdisklab.analysis.search import Ended, Outcome
 from vdisklab.path.cell import MeasuredCell
@@ -53,6 +54,11 @@ def caution(caveats: Caveats) -> str | None:
     if caveats.lab:
         return IN_LAB
     return EMULATION if caveats.emulated else None
+
+
+def measure_name(measure: MeasureKey) -> str:
+    """`weighted overall` for a score, else the measure's full name."""
+    return measure.metric.replace("_", " ") if measure.name == "score" else str(measure)
 
 
 def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind

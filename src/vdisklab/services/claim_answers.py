@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
-from vdisklab.analysis.claims import ClaimAnswer, ClaimVerdict
+from vdisklab.analysis.claims import ClaimAnswer, ClaimStatus, ClaimVerdict
 from vdisklab.analysis.claims import answer_claims as verdicts_on
 from vdisklab.analysis.diagnostics.circumstances import host_findings
 from vdisklab.analysis.diagnostics.findings import Caveats, Finding, caveats_of
@@ -53,15 +53,16 @@ class ClaimsAnswer:
     left_out: tuple[str, ...]
 
     @property
-    def counts(self) -> Mapping[str, int]:
+    def counts(self) -> Mapping[ClaimStatus, int]:
         """Number of claims by status."""
         return Counter(status(answer) for answer in self.answers)
 
 
-def status(answer: ClaimAnswer) -> str:
-    """One of holds, fails, inconclusive, not-measured, void."""
+def status(answer: ClaimAnswer) -> ClaimStatus:
+    """How the claim ended; a void one has no verdict that counts."""
     settled = answer.verdict in (ClaimVerdict.HOLDS, ClaimVerdict.FAILS)
-    return "void" if settled and answer.void is not None else answer.verdict.value
+    void = settled and answer.void is not None
+    return ClaimStatus.VOID if void else ClaimStatus(answer.verdict)
 
 
 @dataclass(frozen=True, slots=True)

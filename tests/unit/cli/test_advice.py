@@ -22,7 +22,7 @@ from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Cuts, Keeping, PathVerdict, durability
 from vdisklab.path.needs import meets, parse_need
-from vdisklab.render.tables.power_cuts import power_cut_values
+from vdisklab.render.tables.power_cuts import power_cut_fields, power_cut_word
 from vdisklab.render.tables.ranking import bar
 from vdisklab.results.model import Run
 from vdisklab.results.powercut import PowerCut
@@ -101,7 +101,7 @@ def test_the_table_says_why(store: Database, capsys: pytest.CaptureFixture[str])
     assert (
         "Use raw/none: the best by weighted overall of 5 paths that qualify, of 6 measured." in out
     )
-    assert "Beside QEMU's default (raw/default (cold)) it is ×1." in out
+    assert "Compared with QEMU's default (raw/default (cold)) it is ×1." in out
     assert "under emulation" in out
 
 
@@ -332,29 +332,29 @@ def test_the_ranking_tells_what_power_cuts_found_and_nothing_else(
     assert cells["raw/unsafe"]["power_cut"] is None  # it would lose, and nobody tried it
     assert main(["rank"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert sum("not tried" in line for line in lines) == 4
-    assert sum("LOSES" in line for line in lines) == 1
+    assert sum("untested" in line for line in lines) == 4
+    assert sum("LOST FLUSHED" in line for line in lines) == 1
 
 
 @pytest.mark.parametrize(
     ("flushed", "unflushed", "word"),
     [
-        (Cuts(), Cuts(), "not tried"),
+        (Cuts(), Cuts(), "untested"),
         (Cuts(19), Cuts(), "too few"),
-        (Cuts(19, 0, all_judged=True), Cuts(), "flushed"),
-        (Cuts(19), Cuts(1, 1), "not all"),
-        (Cuts(60), Cuts(), "flushed"),
-        (Cuts(60), Cuts(60, 1), "flushed"),
-        (Cuts(60), Cuts(60), "all"),
-        (Cuts(), Cuts(60), "unflushed"),
-        (Cuts(), Cuts(60, 1), "not all"),
-        (Cuts(60, 1), Cuts(60), "LOSES"),
-        (Cuts(60, 1), Cuts(), "LOSES"),
+        (Cuts(19, 0, all_judged=True), Cuts(), "kept flushed"),
+        (Cuts(19), Cuts(1, 1), "lost unflushed"),
+        (Cuts(60), Cuts(), "kept flushed"),
+        (Cuts(60), Cuts(60, 1), "kept flushed"),
+        (Cuts(60), Cuts(60), "kept all"),
+        (Cuts(), Cuts(60), "kept unflushed"),
+        (Cuts(), Cuts(60, 1), "lost unflushed"),
+        (Cuts(60, 1), Cuts(60), "LOST FLUSHED"),
+        (Cuts(60, 1), Cuts(), "LOST FLUSHED"),
     ],
 )
 def test_every_verdict_has_its_word(flushed: Cuts, unflushed: Cuts, word: str) -> None:
-    shown = power_cut_values(PathVerdict("raw/none", flushed, unflushed))[0].text
-    assert shown == word
+    fields = power_cut_fields(PathVerdict("raw/none", flushed, unflushed))
+    assert power_cut_word(fields["power_cut"], fields["power_cut_states"]) == word
 
 
 def test_the_audit_reads_the_verdicts(
@@ -377,7 +377,7 @@ def test_what_decides_durability_is_said(
     store.add_power_cuts([CUT_KEPT, replace(CUT_LOST, id="cc", client="never")])
     said = " ".join(answer(capsys, "recommend", "--need", "durable")["sentences"])
     assert "Durable: 1 of 5 paths by power cuts on this host, the others by rule" in said
-    assert "written and never flushed was lost in 10 of 100 power cuts" in said
+    assert "Unflushed data were lost in 10 of 100 power cuts" in said
 
 
 def test_bars_are_as_long_as_their_share(
@@ -439,7 +439,7 @@ def test_numbers_of_the_page_cache_are_called_so(
         run for run in campaign_runs() if run.path != "raw/none" and run.page_cache != "cold"
     )
     said = " ".join(answer(capsys, "recommend")["sentences"])
-    assert "host's page cache's" in said
+    assert "mostly show the host's page cache" in said
 
 
 def test_no_command_is_advised_that_cannot_measure(

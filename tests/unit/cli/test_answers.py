@@ -5,7 +5,7 @@ import dataclasses
 import io
 import json
 import os
-from importlib.resources import files
+from typing import Any
 
 import jsonschema
 import pytest
@@ -20,7 +20,7 @@ from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
 from vdisklab.errors import DatabaseError, PlanError, VdisklabError
 from vdisklab.host.ledger import state_directory
-from vdisklab.render.document import Json
+from vdisklab.render.documents.schemas import json_schema
 from vdisklab.results.address import default_url
 from vdisklab.services.answers import database_url
 
@@ -41,10 +41,10 @@ def call(*arguments: str, width: int = 100) -> str:
     return result.stdout
 
 
-def document(text: str, schema: str) -> Json:
+def document(text: str, schema: str) -> dict[str, Any]:
     """The JSON document, after holding it against its published schema."""
-    found: Json = json.loads(text)
-    form = json.loads((files("vdisklab.render") / "schemas" / f"{schema}.json").read_text("utf-8"))
+    found: dict[str, Any] = json.loads(text)
+    form = json_schema(schema)
     jsonschema.Draft202012Validator.check_schema(form)
     jsonschema.validate(found, form)
     return found

@@ -6,11 +6,11 @@ import pytest
 
 from vdisklab.cli.options import Format
 from vdisklab.cli.output import emit
-from vdisklab.render.tables.layout import Column, Table, text
+from vdisklab.render.tables.layout import Column, Table
 
 
-def table(key: str, value: str) -> Table:
-    return Table("Title", (Column(key, key),), ((text(value),),))
+def table(key: str, value: str) -> Table[dict[str, str]]:
+    return Table("Title", (Column(key, lambda row: row[key]),), ({key: value},))
 
 
 def test_csv_of_equal_columns_is_one(capsys: pytest.CaptureFixture[str]) -> None:

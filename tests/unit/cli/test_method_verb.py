@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
+from pathlib import Path
 
 import pytest
 import typer
@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from tests.unit.cli.test_answers import call, document
 from vdisklab.cli.method import method
 from vdisklab.errors import PlanError
-from vdisklab.render.tables.explanations import EXPLANATIONS
+from vdisklab.render.documents.schemas import json_schema
+from vdisklab.render.tables.explanations import EXPLANATIONS, method_page
 
 
 def said(*arguments: str) -> str:
@@ -29,17 +30,25 @@ def test_one_number_or_all() -> None:
         said("joy")
 
 
+def test_the_schemas_of_documents_are_printed() -> None:
+    assert json.loads(said("--schema", "rank")) == json_schema("rank")
+    with pytest.raises(PlanError, match="unknown document 'joy'"):
+        said("--schema", "joy")
+
+
+def test_the_page_has_the_same_explanations() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "method.md").read_text()
+    assert method_page(page) == page, "run script/method-page"
+
+
 def schema_keys(name: str, rows: str) -> set[str]:
     """The numbers in the rows of a published answer."""
-    form = json.loads((files("vdisklab.render") / "schemas" / f"{name}.json").read_text("utf-8"))
+    form = json_schema(name)
     items = form["properties"][rows]["items"]
     if "$ref" in items:
         items = form["$defs"][items["$ref"].rpartition("/")[2]]
-    kinds = {
-        key: value.get("type", value.get("$ref", "")) for key, value in items["properties"].items()
-    }
     return {
-        key for key, kind in kinds.items() if any(n in str(kind) for n in ("number", "positive"))
+        key for key, value in items["properties"].items() if "number" in str(value.get("type", ""))
     }
 
 
@@ -56,10 +65,11 @@ def numbers_of(form: object) -> set[str]:
     found: set[str] = set()
     if isinstance(form, dict):
         for key, value in form.get("properties", {}).items():
-            kind = f"{value.get('type', '')}{value.get('$ref', '')}"
-            if key != "host" and any(word in kind for word in ("number", "integer", "positive")):
+            kind = str(value.get("type", ""))
+            if key != "host" and any(word in kind for word in ("number", "integer")):
                 found.add(key)
-        found |= {name for key, part in form.items() if key != "host" for name in numbers_of(part)}
+        parts = (part for key, part in form.items() if key not in ("host", "HostFacts"))
+        found |= {name for part in parts for name in numbers_of(part)}
     if isinstance(form, list):
         found |= {name for part in form for name in numbers_of(part)}
     return found
@@ -67,11 +77,11 @@ def numbers_of(form: object) -> set[str]:
 
 @pytest.mark.parametrize("name", ["recommend", "audit", "table", "powercut", "plan"])
 def test_every_number_of_the_other_verbs_is_explained(name: str) -> None:
-    text = (files("vdisklab.render") / "schemas" / f"{name}.json").read_text("utf-8")
+    schema = json_schema(name)
     explained = {key for each in EXPLANATIONS for key in each.keys}
     asked = {"seed", "size_bytes", "blocks", "runtime", "ramp", "scale", "cpus", "memory_bytes",
              "disks", "arc_bytes", "block"}  # fmt: skip
-    found = numbers_of(json.loads(text)) - asked
+    found = numbers_of(schema) - asked
     assert found
     assert found <= explained
 

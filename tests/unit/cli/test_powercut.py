@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
@@ -15,6 +13,8 @@ from vdisklab.cli.main import main
 from vdisklab.errors import HostError
 from vdisklab.path.needs import parse_needs
 from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.render.documents.conversion import to_json
+from vdisklab.render.documents.schemas import json_schema
 from vdisklab.render.tables.power_cuts import (
     power_cut_document,
     power_cut_notes,
@@ -104,9 +104,9 @@ def answer(*verdicts: PowerCut) -> PowerCutAnswer:
 
 def test_the_document_matches_its_schema() -> None:
     found = power_cut_document(answer(KEPT, LOST, FAILED))
-    text = (files("vdisklab.render") / "schemas" / "powercut.json").read_text("utf-8")
-    jsonschema.Draft202012Validator.check_schema(json.loads(text))
-    jsonschema.validate(json.loads(json.dumps(found)), json.loads(text))
+    schema = json_schema("powercut")
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(to_json(found), schema)
 
 
 def test_a_path_that_was_judged_without_its_device_is_named() -> None:
@@ -125,8 +125,8 @@ def test_the_kernels_log_is_named() -> None:
 
 def test_the_table_tells_verdicts_apart() -> None:
     assert [verdict_word(each) for each in (KEPT, LOST, FAILED)] == ["survives", "LOSS", "failed"]
-    dm_table = power_cut_table([KEPT, LOST, FAILED])
-    cells = [[value.text for value in row] for row in dm_table.rows]
+    table = power_cut_table([KEPT, LOST, FAILED])
+    cells = [[column.show(row) for column in table.columns] for row in table.rows]
     assert [row[5] for row in cells] == ["all", "3e+26", ""]
     assert [row[8] for row in cells] == ["", "bb22/0-0", ""]
     assert [row[9] for row in cells] == ["", "9 sectors lost; …", "no room"]

@@ -131,7 +131,7 @@ def test_another_metric_brings_its_own_unit_and_order(watched: Watched) -> None:
     first = shown[0]
     scale = numbers.scale(first.median, "s")
     assert column(page, 4)[0] == scale.with_unit(first.median)
-    assert column(page, 5)[0] == numbers.interval(first.low, first.high, scale)
+    assert column(page, 5)[0] == scale.interval(first.low, first.high)
 
 
 def test_what_few_cells_have_is_a_dash_in_the_others(browser: Browser, tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ def test_rounding_into_the_next_magnitude(value: float, text: str) -> None:
 
 def test_intervals_share_the_scale_of_their_value() -> None:
     scale = numbers.scale(1.2e9, "B/s")
-    assert numbers.interval(0.95e9, 1.3e9, scale) == "0.950–1.30"
-    assert numbers.interval(None, 1.0, scale) == "–"
+    assert scale.interval(0.95e9, 1.3e9) == "0.950–1.30"
+    assert scale.interval(None, 1.0) == "–"
     assert numbers.ratio(1.5) == "×1.50"
     assert numbers.ratio(None) == "–"
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from tests.unit.analysis.made import cell, labelled
 from vdisklab.analysis.observations import MeasureKey
+from vdisklab.render.documents.conversion import to_json
 from vdisklab.render.numbers import MISSING
-from vdisklab.render.tables.layout import Column, as_records
 from vdisklab.render.tables.medians import (
-    Medians,
     PlacedCell,
+    compute_medians,
     grid_table,
     measurements_table,
-    medians,
 )
 from vdisklab.render.tables.program_texts import (
     bonnie_measurements,
@@ -43,7 +42,7 @@ NUMBERS = labelled(
 
 def test_crystaldiskmarks_text_is_read_back_as_what_it_says() -> None:
     text = crystaldiskmark_text(
-        medians(NUMBERS), PlacedCell(cell("ext4")), "0.1", "measured with fio"
+        compute_medians(NUMBERS), PlacedCell(cell("ext4")), "0.1", "measured with fio"
     )
     assert "  SEQ    1MiB (Q=  1, T= 1):   200.000 MB/s [    190.8 IOPS] < 20000.00 us>" in text
     assert f"  RND    4KiB (Q=  1, T= 1): {MISSING:>9} MB/s" in text
@@ -56,25 +55,27 @@ def test_crystaldiskmarks_text_is_read_back_as_what_it_says() -> None:
 def test_crystaldiskmarks_mixed_tests_have_a_section_where_a_text_had_one() -> None:
     key = MeasureKey("rnd4k-q1t1-mix70", Direction.NONE, "bandwidth")
     numbers = labelled({("imported", "c/1", key): 30.125e6})
-    text = crystaldiskmark_text(medians(numbers), PlacedCell(cell("imported")), "0.1", "imported")
+    text = crystaldiskmark_text(
+        compute_medians(numbers), PlacedCell(cell("imported")), "0.1", "imported"
+    )
     (below,) = text.split("[Mix] Read 70%/Write 30%")[1:]
     assert f"  RND    4KiB (Q=  1, T= 1):    30.125 MB/s [{MISSING:>9} IOPS]" in below
     without = crystaldiskmark_text(
-        medians(NUMBERS), PlacedCell(cell("ext4")), "0.1", "measured with fio"
+        compute_medians(NUMBERS), PlacedCell(cell("ext4")), "0.1", "measured with fio"
     )
     assert "[Mix]" not in without
 
 
 def test_bonnies_table() -> None:
     assert bonnie_measurements(NUMBERS) == ["bonnie"]
-    text = bonnie_text(medians(NUMBERS), "bonnie")
+    text = bonnie_text(compute_medians(NUMBERS), "bonnie")
     line = "ext4           +++++ +++  2000   5 +++++ +++ +++++ +++ +++++ +++ 110.0 +++"
     assert line in text.splitlines()
 
 
 def test_all_measurements_in_the_profiles_order() -> None:
-    table = measurements_table(medians(NUMBERS), ["seq1m-q1t1-read", "bonnie"])
-    first, second = as_records(table)
+    table = measurements_table(compute_medians(NUMBERS), ["seq1m-q1t1-read", "bonnie"])
+    first, second = to_json(table.rows)
     assert (first["measurement"], second["measurement"]) == ("seq1m-q1t1-read", "bonnie")
     assert first["worst_second"] == 100e6
     assert first["longest_stall"] == 0.4
@@ -93,16 +94,16 @@ def test_the_grid_has_a_row_for_each_path_in_the_plans_order() -> None:
         }
     )
     names = ["sysbench-rndrd", "sysbench-seqwr"]
-    table = grid_table(medians(numbers), names, names)
+    table = grid_table(compute_medians(numbers), names, names)
     assert table is not None
     assert [each.title for each in table.columns] == ["MiB/s", *names]
-    assert [[value.text for value in row] for row in table.rows] == [
+    assert [[column.show(row) for column in table.columns] for row in table.rows] == [
         ["host", "4640", "6420"], ["raw/none", "154", MISSING],
     ]  # fmt: skip
-    mega = grid_table(medians(numbers), names, names[:1])
+    mega = grid_table(compute_medians(numbers), names, names[:1])
     assert mega is not None
     assert mega.columns[0].title == "MB/s", "one of them is not counted in MiB"
-    assert mega.rows[1][1].text == "161"
+    assert mega.columns[1].show(mega.rows[1]) == "161"
     assert "MB/s = 1,000,000 bytes/s" in mega.notes[0]
 
 
@@ -110,22 +111,27 @@ def test_two_directions_of_one_measurement_are_two_columns_of_the_grid() -> None
     numbers = labelled(
         {("host", "c/1", MeasureKey("mixed", way, "bandwidth")): 1e6 for way in (READ, WRITE)}
     )
-    table = grid_table(medians(numbers), (), ())
+    table = grid_table(compute_medians(numbers), (), ())
     assert table is not None
     assert [each.title for each in table.columns] == ["MB/s", "mixed read", "mixed write"]
-    assert grid_table(medians(labelled({})), (), ()) is None
+    assert grid_table(compute_medians(labelled({})), (), ()) is None
 
 
 def test_times_of_fsyncs_are_shown_where_there_are_some() -> None:
-    assert not any(each.title == "sync p99" for each in _shown(medians(NUMBERS)))
+    assert not any(
+        each.title == "sync p99"
+        for each in measurements_table(compute_medians(NUMBERS), ()).columns
+    )
     synced = labelled(
         {
             ("host", "c/1", MeasureKey("fsync", WRITE, metric)): value
             for metric, value in (("bandwidth", 1e6), ("sync_p99", 0.06))
         }
     )
-    assert any(each.title == "sync p99" for each in _shown(medians(synced)))
-    (row,) = as_records(measurements_table(medians(synced), ()))
+    assert any(
+        each.title == "sync p99" for each in measurements_table(compute_medians(synced), ()).columns
+    )
+    (row,) = to_json(measurements_table(compute_medians(synced), ()).rows)
     assert row["sync_p99"] == 0.06
 
 
@@ -140,12 +146,8 @@ def test_a_program_whose_tests_were_all_too_short_is_shown_by_its_course() -> No
         ("host", "c/1", MeasureKey("install", WRITE, "duration")): 4.0,
         ("host", "c/1", MeasureKey("install", none, "longest_stall")): 0.0,
     }
-    rows = as_records(measurements_table(medians(labelled(numbers)), ()))
+    rows = to_json(measurements_table(compute_medians(labelled(numbers)), ()).rows)
     assert [(row["cell"], row["bandwidth"], row["worst_second"], row["longest_stall"])
             for row in sorted(rows, key=lambda row: str(row["cell"]))] == [
         ("host", None, 1e6, 0.0), ("raw/none", 5e6, None, 2.0),
     ]  # fmt: skip
-
-
-def _shown(found: Medians) -> list[Column]:
-    return [each for each in measurements_table(found, ()).columns if not each.only_data]

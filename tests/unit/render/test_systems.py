@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.unit.analysis.made import labelled
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.render.tables.layout import as_records
-from vdisklab.render.tables.medians import boot_table, growth_table, medians, side_by_side
+from vdisklab.render.documents.conversion import to_json
+from vdisklab.render.tables.medians import boot_table, compute_medians, growth_table, side_by_side
 from vdisklab.results.model import Direction
 
 ORDER = ["install-first", "install-again"]
@@ -24,9 +24,9 @@ def test_thin_allocated_and_raw() -> None:
             numbers[cell, "c/1", MeasureKey(name, Direction.WRITE, "duration")] = seconds
             numbers[cell, "c/1", MeasureKey(name, Direction.WRITE, "allocated")] = 1 << 20
             numbers[cell, "c/1", MeasureKey(name, Direction.NONE, "longest_stall")] = seconds / 10
-    table = growth_table(medians(labelled(numbers)), ORDER)
+    table = growth_table(compute_medians(labelled(numbers)), ORDER)
     assert table is not None
-    rows = {(row["measurement"], row["cell"]): row for row in as_records(table)}
+    rows = {(row["measurement"], row["cell"]): row for row in to_json(table.rows)}
     thin = rows["install-first", "qcow2:preallocation=off/writeback (cold)"]
     assert (thin["to_again"], thin["to_allocated"], thin["to_raw"]) == (1.5, 2.0, 3.0)
     assert thin["flushes"] is None
@@ -45,10 +45,10 @@ def test_each_place_is_set_against_itself() -> None:
             numbers[cell, "c/1", key] = seconds * factor
             key = MeasureKey("install-first", Direction.WRITE, "allocated")
             numbers[cell, "c/1", key] = 1 << 20
-        places[place] = medians(labelled(numbers))
+        places[place] = compute_medians(labelled(numbers))
     table = growth_table(side_by_side(places), ORDER)
     assert table is not None
-    rows = {row["cell"]: row for row in as_records(table)}
+    rows = {row["cell"]: row for row in to_json(table.rows)}
     for place in places:
         thin = rows[f"qcow2:preallocation=off/writeback (cold) in {place}"]
         assert (thin["to_allocated"], thin["to_raw"]) == (2.0, 3.0)
@@ -56,9 +56,9 @@ def test_each_place_is_set_against_itself() -> None:
 
 def test_an_installation_on_the_host_has_a_time_and_no_image() -> None:
     key = MeasureKey("install-first", Direction.WRITE, "duration")
-    table = growth_table(medians(labelled({("host", "c/1", key): 14.5})), ORDER)
+    table = growth_table(compute_medians(labelled({("host", "c/1", key): 14.5})), ORDER)
     assert table is not None
-    (row,) = as_records(table)
+    (row,) = to_json(table.rows)
     assert (row["cell"], row["seconds"], row["allocated"]) == ("host", 14.5, None)
 
 
@@ -69,9 +69,9 @@ def test_boots() -> None:
         ("raw/none/ide", "c/1", MeasureKey("boot", Direction.NONE, "worst_second")): 2e6,
         ("raw/none/ide", "c/1", MeasureKey("boot", Direction.NONE, "longest_stall")): 0.0,
     }
-    table = boot_table(medians(labelled(numbers)))
+    table = boot_table(compute_medians(labelled(numbers)))
     assert table is not None
-    (row,) = as_records(table)
+    (row,) = to_json(table.rows)
     assert (row["cell"], row["boot_time"], row["shutdown_time"]) == ("raw/none/ide", 3.0, 0.5)
     assert (row["worst_second"], row["longest_stall"]) == (2e6, 0.0)
-    assert growth_table(medians(labelled(numbers)), ["boot"]) is None
+    assert growth_table(compute_medians(labelled(numbers)), ["boot"]) is None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.unit.analysis.made import cell
@@ -16,7 +18,7 @@ from vdisklab.analysis.diagnostics.findings import (
     TooFewBlocks,
 )
 from vdisklab.analysis.score import NoScore, Role, Score
-from vdisklab.render.document import finding_json
+from vdisklab.render.documents.conversion import diagnostic_entries, to_json
 from vdisklab.render.wording import sentence, verdict
 from vdisklab.results.model import Direction
 
@@ -50,6 +52,11 @@ WORDED: list[tuple[Finding, str]] = [
     ),
     (NoScore(cell("a"), Score.READ, (), ()), "as no block holds all of it"),
 ]
+
+
+def finding_json(finding: Finding) -> Any:  # noqa: ANN401 - JSON
+    (entry,) = diagnostic_entries([finding])
+    return to_json(entry)
 
 
 @pytest.mark.parametrize(("finding", "part"), WORDED)

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vdisklab.analysis.claims import ClaimStatus
 from vdisklab.analysis.diagnostics.findings import Finding
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
+from vdisklab.render.documents.answers import ReportValue
 from vdisklab.render.tables.claim_results import (
-    claims_table,
+    claims_counts,
     stated,
     verdict_text,
 )
 from vdisklab.render.tables.comparison import compared_rows, shape_text
-from vdisklab.render.tables.layout import Column, Table, Value, text
+from vdisklab.render.tables.layout import Table
 from vdisklab.render.tables.recommendation import sentences
 from vdisklab.render.wording import caution, sentence
 from vdisklab.services.claim_answers import status
@@ -91,34 +93,33 @@ def _cells_of(finding: Finding) -> tuple[MeasuredCell, ...]:
     return cells if one is None else (*cells, one)
 
 
-def long_table(contents: Contents) -> Table:
+def long_table(contents: Contents) -> Table[ReportValue]:
     """Every median with its interval, one in a line: the form for CSV and Parquet."""
     ranked = {row.cell: row for row in contents.ranking.rows}
-    keys = ("cell", "path", "page_cache", "measure", "unit", "median", "low", "high",
-            "interval_method", "blocks", "rank_best", "rank_worst", "from_page_cache",
-            "emulation", "lab")  # fmt: skip
-    rows = tuple(
-        (
-            text(cell.label),
-            text(cell.name),
-            text(cell.page_cache.value),
-            text(str(key)),
-            text(key.quantity.unit),
-            Value(summary.median, ""),
-            Value(summary.low, ""),
-            Value(summary.high, ""),
-            Value(None if summary.method is None else summary.method.value, ""),
-            Value(summary.blocks, ""),
-            Value(ranked[cell].best if cell in ranked else None, ""),
-            Value(ranked[cell].worst if cell in ranked else None, ""),
-            Value(key.name in contents.cached.get(cell, ()), ""),
-            Value(contents.caveats.emulated, ""),
-            Value(contents.caveats.lab, ""),
-        )
-        for key, found in contents.summaries.items()
-        for cell, summary in found.items()
-    )
-    return Table("Report", tuple(Column(key, key) for key in keys), rows)
+    rows = []
+    for key, summaries in contents.summaries.items():
+        for cell, summary in summaries.items():
+            row = ranked.get(cell)
+            rows.append(
+                ReportValue(
+                    cell=cell,
+                    path=cell.name,
+                    page_cache=cell.page_cache,
+                    measure=str(key),
+                    unit=key.quantity.unit,
+                    median=summary.median,
+                    low=summary.low,
+                    high=summary.high,
+                    interval_method=summary.method,
+                    blocks=summary.blocks,
+                    rank_best=None if row is None else row.best,
+                    rank_worst=None if row is None else row.worst,
+                    from_page_cache=key.name in contents.cached.get(cell, ()),
+                    emulation=contents.caveats.emulated,
+                    lab=contents.caveats.lab,
+                )
+            )
+    return Table("Report", (), rows, kind=ReportValue)
 
 
 def score_keys(contents: Contents) -> tuple[MeasureKey, ...]:
@@ -129,7 +130,7 @@ def score_keys(contents: Contents) -> tuple[MeasureKey, ...]:
 def claims_title(contents: Contents) -> str:
     """How many claims ended how."""
     found = contents.claims
-    return "" if found is None else f"{claims_table(found).title.partition(';')[0]}."
+    return "" if found is None else f"{claims_counts(found)}."
 
 
 def claim_rows(contents: Contents) -> list[dict[str, str]]:
@@ -150,14 +151,14 @@ def claim_rows(contents: Contents) -> list[dict[str, str]]:
             "blocks": str(each.blocks) if each.blocks else numbers.MISSING,
         }
         for each in found.answers
-        if status(each) != "not-measured"
+        if status(each) is not ClaimStatus.NOT_MEASURED
     ]
 
 
 def unmeasured_claims(contents: Contents) -> str:
     """What was not measured, and what would."""
     found = contents.claims
-    count = 0 if found is None else found.counts.get("not-measured", 0)
+    count = 0 if found is None else found.counts.get(ClaimStatus.NOT_MEASURED, 0)
     if not count:
         return ""
     return (

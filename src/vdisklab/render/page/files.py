@@ -10,7 +10,13 @@ from enum import StrEnum
 from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import LIGHT, Draw, draw_here
 from vdisklab.render.charts.vega import to_png, to_svg
-from vdisklab.render.document import campaign_json, document, findings_json
+from vdisklab.render.documents.answers import FigureEntry, ReportDocument
+from vdisklab.render.documents.conversion import (
+    campaign_entries,
+    copy_fields,
+    diagnostic_entries,
+    to_json,
+)
 from vdisklab.render.page.contents import (
     answer_sentences,
     doubt_sentences,
@@ -21,7 +27,7 @@ from vdisklab.render.page.html import render_page
 from vdisklab.render.page.markdown import to_markdown
 from vdisklab.render.tables.claim_results import claims_document
 from vdisklab.render.tables.comparison import published_document
-from vdisklab.render.tables.layout import as_csv, as_records
+from vdisklab.render.tables.layout import as_csv
 from vdisklab.render.tables.recommendation import recommendation_document
 from vdisklab.services.report_contents import Contents
 
@@ -74,35 +80,30 @@ def _csv(contents: Contents) -> Files:
 
 
 def _json(contents: Contents) -> Files:
-    answer = contents.recommendation
-    found = document(
-        "report",
-        1,
-        campaigns=[campaign_json(campaign) for campaign in contents.campaigns],
+    text = json.dumps(to_json(report_document(contents)), indent=1, allow_nan=False)
+    return {"report.json": text.encode()}
+
+
+def report_document(contents: Contents) -> ReportDocument:
+    """The JSON form of the report."""
+    recommendation, claims = contents.recommendation, contents.claims
+    return ReportDocument(
+        campaigns=campaign_entries(contents.campaigns),
         emulation=contents.caveats.emulated,
         lab=contents.caveats.lab,
         headline=headline(contents),
-        answer=list(answer_sentences(contents)),
-        recommendation=None if answer is None else recommendation_document(answer),
-        doubts=list(doubt_sentences(contents)),
-        findings=findings_json((*contents.findings, *contents.failed)),
-        values=as_records(long_table(contents)),
-        claims=None if contents.claims is None else claims_document(contents.claims),
-        published=[published_document(each) for each in contents.published],
-        figures=[
-            {
-                "key": figure.key,
-                "title": figure.title,
-                "description": figure.alt,
-                "missing": figure.missing,
-                "note": figure.note,
-                "cells": list(figure.cells),
-                "vega_lite": figure.spec,
-            }
+        answer=answer_sentences(contents),
+        recommendation=None if recommendation is None else recommendation_document(recommendation),
+        doubts=doubt_sentences(contents),
+        findings=diagnostic_entries((*contents.findings, *contents.failed)),
+        values=tuple(long_table(contents).rows),
+        claims=None if claims is None else claims_document(claims),
+        published=tuple(map(published_document, contents.published)),
+        figures=tuple(
+            copy_fields(FigureEntry, figure, description=figure.alt, vega_lite=figure.spec)
             for figure in figures(contents, LIGHT)
-        ],
+        ),
     )
-    return {"report.json": json.dumps(found, indent=1, allow_nan=False).encode()}
 
 
 def _parquet(contents: Contents) -> Files:
@@ -116,11 +117,9 @@ def _parquet(contents: Contents) -> Files:
         "lab": pyarrow.bool_(),
     }  # fmt: skip
     table = long_table(contents)
-    schema = pyarrow.schema(
-        [(column.key, kinds.get(column.key, pyarrow.string())) for column in table.columns]
-    )
+    schema = pyarrow.schema([(key, kinds.get(key, pyarrow.string())) for key in table.keys])
     sink = io.BytesIO()
-    parquet.write_table(pyarrow.Table.from_pylist(as_records(table), schema=schema), sink)
+    parquet.write_table(pyarrow.Table.from_pylist(to_json(table.rows), schema=schema), sink)
     return {"report.parquet": sink.getvalue()}
 
 

@@ -312,7 +312,7 @@ def _first_rows(contents: Contents) -> list[dict[str, str]]:
                 "path": cell.name,
                 "state": cell.page_cache.value,
                 "value": scale.with_unit(summary.median if summary else None),
-                "interval": numbers.interval(summary.low, summary.high, scale)
+                "interval": scale.interval(summary.low, summary.high)
                 if summary
                 else numbers.MISSING,
                 "ratio": numbers.ratio(_ratio(contents, cell)),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
+from vdisklab.analysis.compare import Ratio
 from vdisklab.audit.configured_disk import (
     AioConflict,
     FlushAfterEachWrite,
@@ -25,16 +24,25 @@ from vdisklab.path.durability import Durability
 from vdisklab.path.needs import Need
 from vdisklab.path.rules import Impossible
 from vdisklab.render import numbers
-from vdisklab.render.document import Json, document, findings_json
-from vdisklab.render.tables.layout import Column, Table, Value, text
+from vdisklab.render.documents.answers import (
+    AuditDocument,
+    AuditedDiskEntry,
+    AuditRow,
+    NeedEntry,
+    PowerCutStates,
+    RiskEntry,
+    StandingEntry,
+)
+from vdisklab.render.documents.conversion import diagnostic_entries, kind_of, to_json
+from vdisklab.render.tables.layout import Column, Table
 from vdisklab.render.tables.power_cuts import (
-    POWER_CUT_COLUMNS,
     durability_sentence,
-    power_cut_values,
+    power_cut_fields,
+    power_cut_word,
 )
 from vdisklab.render.wording import caution
 from vdisklab.services.disk_audit import AuditAnswer, AuditedDisk, Standing
-from vdisklab.units import format_bytes
+from vdisklab.units import counted, format_bytes
 
 
 def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911 - one case per kind
@@ -90,77 +98,102 @@ def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911 - one case per kind
             assert_never(risk)
 
 
-def audit_table(answer: AuditAnswer) -> Table:
-    """One row per disk; risks and unmet needs are the notes below."""
-    columns = (
-        Column("domain", "domain"),
-        Column("target", "disk"),
-        Column("path", "path", folds=True),
-        Column("rank", "rank"),
-        Column("score", "score", right=True),
-        Column("measured_as", "", only_data=True),
-        *POWER_CUT_COLUMNS,
-        Column("better", "worth changing to", folds=True),
-        Column("gain", "gain", right=True),
-        Column("source", "source", folds=True, only_wide=True),
-        Column("risks", "", only_data=True),
-        Column("problem", "", only_data=True),
-        *((Column("lacks", "lacks", folds=True),) if answer.needs else ()),
+def audit_table(answer: AuditAnswer) -> Table[AuditedDisk]:
+    """One row per disk; the risks stand below as notes."""
+    columns: tuple[Column[AuditedDisk], ...] = (
+        Column[AuditedDisk]("domain", lambda row: row.disk.domain),
+        Column[AuditedDisk]("disk", lambda row: row.disk.target),
+        Column[AuditedDisk]("path", lambda row: str(row.path or "none: see below"), folds=True),
+        Column[AuditedDisk]("rank", _rank),
+        Column[AuditedDisk]("score", lambda row: numbers.value(_score(row), "B/s"), right=True),
+        Column[AuditedDisk]("power cut", _power_cut),
+        Column[AuditedDisk]("worth changing to", _better, folds=True),
+        Column[AuditedDisk]("gain", lambda row: numbers.ratio(_gain(row).ratio), right=True),
+        Column[AuditedDisk](
+            "source", lambda row: row.disk.source or numbers.MISSING, folds=True, only_wide=True
+        ),
     )
-    count = len(answer.disks)
-    title = f"Audit: {count} disk{'' if count == 1 else 's'}"
-    rows = tuple(_row(audited, with_needs=bool(answer.needs)) for audited in answer.disks)
-    return Table(title, columns, rows, tuple(_notes(answer)))
+    if answer.needs:
+        columns += (Column[AuditedDisk]("lacks", _lacks_text, folds=True),)
+    title = f"Audit: {counted(len(answer.disks), 'disk')}"
+    return Table(
+        title, columns, answer.disks, tuple(_notes(answer)), kind=AuditRow,
+        record=lambda row: _row(row, with_needs=bool(answer.needs)),
+    )  # fmt: skip
 
 
-def audit_document(answer: AuditAnswer) -> Json:
+def audit_document(answer: AuditAnswer) -> AuditDocument:
     """The JSON form."""
-    return document(
-        "audit",
-        1,
+    return AuditDocument(
         emulation=answer.caveats.emulated,
         lab=answer.caveats.lab,
         why_no_speed=answer.why_no_speed,
-        disks=[_disk_json(audited, answer.needs) for audited in answer.disks],
-        findings=findings_json(answer.caveats.findings),
+        disks=tuple(_entry(audited, answer.needs) for audited in answer.disks),
+        findings=diagnostic_entries(answer.caveats.findings),
     )
 
 
-def _row(audited: AuditedDisk, *, with_needs: bool) -> tuple[Value, ...]:
+def _row(audited: AuditedDisk, *, with_needs: bool) -> AuditRow:
     disk, standing = audited.disk, audited.standing
-    score = None if standing is None or standing.score is None else standing.score.median
-    gain = None if standing is None or standing.gain is None else standing.gain.ratio
-    return (
-        text(disk.domain),
-        text(disk.target),
-        Value(None, "none: see below") if audited.path is None else text(str(audited.path)),
-        _rank(standing),
-        Value(score, numbers.value(score, "B/s")),
-        Value(None if standing is None else str(standing.cell), ""),
-        *power_cut_values(None if audited.keeps is None else audited.keeps.tested),
-        Value(None, numbers.MISSING)
-        if standing is None or standing.better is None
-        else text(str(standing.better)),
-        Value(gain, numbers.ratio(gain)),
-        Value(disk.source, disk.source or numbers.MISSING),
-        Value("; ".join(_kind(risk) for risk in audited.risks), ""),
-        Value(disk.problem, ""),
-        *((_lacks(audited),) if with_needs else ()),
+    return AuditRow(
+        domain=disk.domain,
+        target=disk.target,
+        path=None if audited.path is None else str(audited.path),
+        rank=_place(standing),
+        score=_score(audited),
+        measured_as=None if standing is None else standing.cell,
+        **power_cut_fields(None if audited.keeps is None else audited.keeps.tested),
+        better=None if standing is None else standing.better,
+        gain=_gain(audited).ratio,
+        source=disk.source,
+        risks="; ".join(kind_of(risk) for risk in audited.risks),
+        problem=disk.problem,
+        needs={"lacks": _lacks(audited)} if with_needs else {},
     )
 
 
-def _rank(standing: Standing | None) -> Value:
+def _lacks(audited: AuditedDisk) -> str | None:
+    """The unmet needs; None without a disk path."""
+    return None if audited.path is None else ", ".join(map(str, audited.lacks))
+
+
+def _lacks_text(audited: AuditedDisk) -> str:
+    names = _lacks(audited)
+    return numbers.MISSING if names is None else names or "nothing"
+
+
+def _score(audited: AuditedDisk) -> float | None:
+    standing = audited.standing
+    return None if standing is None or standing.score is None else standing.score.median
+
+
+def _gain(audited: AuditedDisk) -> Ratio:
+    standing = audited.standing
+    return Ratio(0) if standing is None or standing.gain is None else standing.gain
+
+
+def _better(audited: AuditedDisk) -> str:
+    standing = audited.standing
+    return numbers.MISSING if standing is None or standing.better is None else standing.better.label
+
+
+def _place(standing: Standing | None) -> str | None:
     if standing is None or standing.best is None or standing.worst is None:
-        return Value(None, numbers.MISSING)
-    place = numbers.place(standing.best, standing.worst)
-    return Value(place, f"{place} of {standing.cells}")
+        return None
+    return numbers.place(standing.best, standing.worst)
 
 
-def _lacks(audited: AuditedDisk) -> Value:
-    if audited.path is None:
-        return Value(None, numbers.MISSING)
-    names = ", ".join(map(str, audited.lacks))
-    return Value(names, names or "nothing")
+def _rank(audited: AuditedDisk) -> str:
+    place = _place(audited.standing)
+    if audited.standing is None or place is None:
+        return numbers.MISSING
+    return f"{place} of {audited.standing.cells}"
+
+
+def _power_cut(audited: AuditedDisk) -> str:
+    tested = None if audited.keeps is None else audited.keeps.tested
+    fields = power_cut_fields(tested)
+    return power_cut_word(fields["power_cut"], fields["power_cut_states"])
 
 
 def _notes(answer: AuditAnswer) -> Iterator[str]:
@@ -208,60 +241,57 @@ def _way_to_measure(path: DiskPath, disk_risks: Iterable[Risk]) -> str:
     return f": `vdisklab run {path}`"
 
 
-def _kind(risk: Risk) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "-", type(risk).__name__).lower()
-
-
-def _disk_json(audited: AuditedDisk, needs: Iterable[Need]) -> Json:
-    return {
-        "domain": audited.disk.domain,
-        "target": audited.disk.target,
-        "source": audited.disk.source,
-        "path": None if audited.path is None else audited.path.canonical,
-        "problem": audited.disk.problem,
-        "risks": [
-            {"kind": _kind(risk), "text": risk_sentence(risk), **dataclasses.asdict(risk)}
+def _entry(audited: AuditedDisk, needs: Sequence[Need]) -> AuditedDiskEntry:
+    disk = audited.disk
+    return AuditedDiskEntry(
+        domain=disk.domain,
+        target=disk.target,
+        source=disk.source,
+        path=None if audited.path is None else audited.path.canonical,
+        problem=disk.problem,
+        risks=tuple(
+            RiskEntry(kind=kind_of(risk), text=risk_sentence(risk), fields=to_json(risk))
             for risk in audited.risks
-        ],
-        "needs": [_need_json(audited, need) for need in needs],
-        "instead": None if audited.instead is None else audited.instead.canonical,
-        "power_cut": _power_cut_json(audited.keeps),
-        "standing": None if audited.standing is None else _standing_json(audited.standing),
-    }
+        ),
+        needs=tuple(
+            NeedEntry(
+                need=str(need),
+                met=None if audited.path is None else need not in audited.lacks,
+                reason=audited.lacks.get(need),
+            )
+            for need in needs
+        ),
+        instead=None if audited.instead is None else audited.instead.canonical,
+        power_cut=_power_cut_states(audited.keeps),
+        standing=None if audited.standing is None else _standing(audited, audited.standing),
+    )
 
 
-def _need_json(audited: AuditedDisk, need: Need) -> Json:
-    return {
-        "need": str(need),
-        "met": None if audited.path is None else need not in audited.lacks,
-        "reason": audited.lacks.get(need),
-    }
+def _standing(audited: AuditedDisk, standing: Standing) -> StandingEntry:
+    gain = _gain(audited)
+    return StandingEntry(
+        cell=standing.cell,
+        exact=standing.exact,
+        score=_score(audited),
+        rank_best=standing.best,
+        rank_worst=standing.worst,
+        ranked_cells=standing.cells,
+        better=standing.better,
+        gain=gain.ratio,
+        gain_low=gain.low,
+        gain_high=gain.high,
+    )
 
 
-def _standing_json(standing: Standing) -> Json:
-    return {
-        "cell": str(standing.cell),
-        "exact": standing.exact,
-        "score": None if standing.score is None else standing.score.median,
-        "rank_best": standing.best,
-        "rank_worst": standing.worst,
-        "ranked_cells": standing.cells,
-        "better": None if standing.better is None else str(standing.better),
-        "gain": None if standing.gain is None else standing.gain.ratio,
-        "gain_low": None if standing.gain is None else standing.gain.low,
-        "gain_high": None if standing.gain is None else standing.gain.high,
-    }
-
-
-def _power_cut_json(keeps: Durability | None) -> Json | None:
-    """The verdict of power cuts on the very path; None where none was judged."""
-    if keeps is None or keeps.tested is None:
+def _power_cut_states(durability: Durability | None) -> PowerCutStates | None:
+    """The verdict of power cuts on this very path; None when none was judged."""
+    if durability is None or durability.tested is None:
         return None
-    flushed, unflushed = keeps.tested.flushed, keeps.tested.unflushed
-    return {
-        "keeping": keeps.keeping.value,
-        "flushed_states": flushed.judged,
-        "flushed_broken": flushed.broken,
-        "unflushed_states": unflushed.judged,
-        "unflushed_broken": unflushed.broken,
-    }
+    flushed, unflushed = durability.tested.flushed, durability.tested.unflushed
+    return PowerCutStates(
+        keeping=durability.keeping,
+        flushed_states=flushed.judged,
+        flushed_broken=flushed.broken,
+        unflushed_states=unflushed.judged,
+        unflushed_broken=unflushed.broken,
+    )

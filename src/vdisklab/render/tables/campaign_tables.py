@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from vdisklab import __version__
 from vdisklab.errors import PlanError
-from vdisklab.render.document import Json, document
-from vdisklab.render.tables.layout import Table, as_records
+from vdisklab.render.documents.answers import GridRow, TableDocument
+from vdisklab.render.tables.layout import Table
 from vdisklab.render.tables.medians import (
     Medians,
     PlacedCell,
     boot_table,
+    compute_medians,
     grid_table,
     growth_table,
     measurements_table,
-    medians,
     side_by_side,
 )
 from vdisklab.render.tables.program_texts import (
@@ -29,7 +30,7 @@ from vdisklab.results.model import Origin
 from vdisklab.services.places import Places, of_sysbench, sysbench_notes
 
 
-def places_tables(places: Places) -> dict[str, Table]:
+def places_tables(places: Places) -> dict[str, Table[Any]]:
     """Every measurement in the profile's order: programs, installations and boots, by JSON key.
 
     The table of programs is left out if it is empty and another one is not.
@@ -39,7 +40,9 @@ def places_tables(places: Places) -> dict[str, Table]:
         "growth": growth_table(numbers, places.installations),
         "boots": boot_table(numbers),
     }
-    tables = {name: table for name, table in special.items() if table is not None}
+    tables: dict[str, Table[Any]] = {
+        name: table for name, table in special.items() if table is not None
+    }
     programs = measurements_table(numbers, places.order)
     if programs.rows or not tables:
         tables = {"measurements": programs, **tables}
@@ -47,14 +50,19 @@ def places_tables(places: Places) -> dict[str, Table]:
     return {name: replace(table, notes=(*table.notes, *notes)) for name, table in tables.items()}
 
 
-def places_document(places: Places) -> Json:
+def places_document(places: Places) -> TableDocument:
     """The JSON form: the rows of each table of `places_tables`."""
-    tables = {name: as_records(table) for name, table in places_tables(places).items()}
-    caveats = places.caveats
-    return document("table", 1, emulation=caveats.emulated, lab=caveats.lab, **tables)
+    rows = {name: tuple(table.rows) for name, table in places_tables(places).items()}
+    return TableDocument(
+        emulation=places.caveats.emulated,
+        lab=places.caveats.lab,
+        measurements=rows.get("measurements"),
+        growth=rows.get("growth"),
+        boots=rows.get("boots"),
+    )
 
 
-def places_grid(places: Places) -> Table:
+def places_grid(places: Places) -> Table[GridRow]:
     """A row for each cell and a column for each bandwidth. Raises PlanError without any."""
     numbers = _medians(places)
     table = grid_table(numbers, places.order, of_sysbench(numbers.names, places.planned))
@@ -97,7 +105,7 @@ def bonnie_texts(places: Places) -> Sequence[str]:
 
 
 def _medians(places: Places) -> Medians:
-    parts = {place: medians(loaded.observations) for place, loaded in places.loaded.items()}
+    parts = {place: compute_medians(loaded.observations) for place, loaded in places.loaded.items()}
     return side_by_side(parts) if len(parts) > 1 else next(iter(parts.values()))
 
 

@@ -1,4 +1,4 @@
-"""The comparison of two cells as a table and as a document."""
+"""Cells side by side: each other's, and published numbers beside the user's own."""
 
 from __future__ import annotations
 
@@ -7,123 +7,104 @@ from collections.abc import Sequence
 from vdisklab.analysis.compare import Comparison, Verdict
 from vdisklab.analysis.published import Shape, ShapeRow
 from vdisklab.render import numbers
-from vdisklab.render.document import Json, campaign_json, document, findings_json
-from vdisklab.render.tables.layout import Column, Table, Value, as_records, text
+from vdisklab.render.documents.answers import (
+    ComparedMeasure,
+    ComparedPair,
+    ComparisonDocument,
+    PublishedDocument,
+    PublishedRow,
+)
+from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
+from vdisklab.render.tables.layout import Column, Table
 from vdisklab.render.wording import caution, sentence, verdict
 from vdisklab.services.advice import ComparisonAnswer
 from vdisklab.services.claim_answers import PublishedAnswer
 
-_COLUMNS = (
-    Column("a", "", only_data=True),
-    Column("b", "", only_data=True),
-    Column("measure", "measure", folds=True),
-    Column("unit", "", only_data=True),
-    Column("a_median", "A", right=True),
-    Column("a_low", "", only_data=True),
-    Column("a_high", "", only_data=True),
-    Column("b_median", "B", right=True),
-    Column("b_low", "", only_data=True),
-    Column("b_high", "", only_data=True),
-    Column("ratio", "A/B", right=True),
-    Column("ratio_interval", "95 % interval", right=True, only_shown=True),
-    Column("ratio_low", "", only_data=True),
-    Column("ratio_high", "", only_data=True),
-    Column("p_adjusted", "p", right=True, only_wide=True),
-    Column("pairs", "n", right=True),
-    Column("blocks_needed", "", only_data=True),
-    Column("verdict", "verdict", folds=True),
-)
 
-
-def comparison_table(answer: ComparisonAnswer) -> Table:
+def comparison_table(answer: ComparisonAnswer) -> Table[Comparison]:
     """One row per measure."""
-    title = f"A = {answer.a}\nB = {answer.b}"
     notes = [sentence(finding) for finding in answer.findings]
     if not answer.comparisons:
-        notes.append("No measure was taken of both.")
+        notes.append("No measure was taken of both cells.")
     elif any(row.verdict is not Verdict.TOO_FEW for row in answer.comparisons):
         notes.append(
             "A/B is taken within blocks. Intervals hold for each row alone; p and verdicts are "
             "corrected for the number of rows (Holm)."
         )
-    beware = caution(answer.caveats)
-    if beware is not None:
-        notes.insert(0, f"Measured {beware}.")
-    rows = tuple(_row(answer, comparison) for comparison in answer.comparisons)
-    return Table(title, _COLUMNS, rows, tuple(notes))
+    warning = caution(answer.caveats)
+    if warning is not None:
+        notes.insert(0, f"Measured {warning}.")
+    columns = (
+        Column[Comparison]("measure", lambda row: str(row.measure), folds=True),
+        Column[Comparison](
+            "A", lambda row: numbers.value(row.a.median, row.measure.quantity.unit), right=True
+        ),
+        Column[Comparison](
+            "B", lambda row: numbers.value(row.b.median, row.measure.quantity.unit), right=True
+        ),
+        Column[Comparison]("A/B", lambda row: numbers.ratio(row.ratio.ratio), right=True),
+        Column[Comparison](
+            "95 % interval",
+            lambda row: numbers.ratio_interval(row.ratio.low, row.ratio.high),
+            right=True,
+        ),
+        Column[Comparison](
+            "p", lambda row: numbers.probability(row.p_adjusted), right=True, only_wide=True
+        ),
+        Column[Comparison]("n", lambda row: str(row.ratio.pairs), right=True),
+        Column[Comparison]("verdict", lambda row: verdict(row.verdict, row.ratio), folds=True),
+    )
+    return Table(
+        f"A = {answer.a}\nB = {answer.b}",
+        columns,
+        answer.comparisons,
+        tuple(notes),
+        kind=ComparedMeasure,
+        record=lambda row: _compared(answer, row),
+    )
 
 
-def comparison_document(answers: tuple[ComparisonAnswer, ...]) -> Json:
-    """The JSON form: one entry of `pairs` for each two cells that were compared."""
-    return document(
-        "compare",
-        1,
-        campaigns=[campaign_json(campaign) for campaign in answers[0].campaigns],
+def comparison_document(answers: tuple[ComparisonAnswer, ...]) -> ComparisonDocument:
+    """The JSON form: one entry of `pairs` for each two compared cells."""
+    return ComparisonDocument(
+        campaigns=campaign_entries(answers[0].campaigns),
         emulation=any(answer.caveats.emulated for answer in answers),
         lab=any(answer.caveats.lab for answer in answers),
-        pairs=[
-            {
-                "a": answer.a.label,
-                "b": answer.b.label,
-                "measures": as_records(comparison_table(answer)),
-                "findings": findings_json(answer.findings),
-            }
+        pairs=tuple(
+            ComparedPair(
+                a=answer.a,
+                b=answer.b,
+                measures=tuple(_compared(answer, row) for row in answer.comparisons),
+                findings=diagnostic_entries(answer.findings),
+            )
             for answer in answers
-        ],
+        ),
     )
 
 
-def _row(answer: ComparisonAnswer, found: Comparison) -> tuple[Value, ...]:
-    unit = found.measure.quantity.unit
-    ratio = found.ratio
-    shown = numbers.ratio_interval(ratio.low, ratio.high)
-    needed = ratio.blocks_needed
-    return (
-        text(answer.a.label),
-        text(answer.b.label),
-        text(str(found.measure)),
-        text(unit),
-        Value(found.a.median, numbers.value(found.a.median, unit)),
-        Value(found.a.low, ""),
-        Value(found.a.high, ""),
-        Value(found.b.median, numbers.value(found.b.median, unit)),
-        Value(found.b.low, ""),
-        Value(found.b.high, ""),
-        Value(ratio.ratio, numbers.ratio(ratio.ratio)),
-        Value(None, shown),
-        Value(ratio.low, ""),
-        Value(ratio.high, ""),
-        Value(found.p_adjusted, numbers.probability(found.p_adjusted)),
-        Value(ratio.pairs, str(ratio.pairs)),
-        Value(needed, numbers.MISSING if needed is None else str(needed)),
-        Value(found.verdict.value, verdict(found.verdict, ratio)),
+def _compared(answer: ComparisonAnswer, row: Comparison) -> ComparedMeasure:
+    return ComparedMeasure(
+        a=answer.a,
+        b=answer.b,
+        measure=str(row.measure),
+        unit=row.measure.quantity.unit,
+        a_median=row.a.median,
+        a_low=row.a.low,
+        a_high=row.a.high,
+        b_median=row.b.median,
+        b_low=row.b.low,
+        b_high=row.b.high,
+        ratio=row.ratio.ratio,
+        ratio_low=row.ratio.low,
+        ratio_high=row.ratio.high,
+        p_adjusted=row.p_adjusted,
+        pairs=row.ratio.pairs,
+        blocks_needed=row.ratio.blocks_needed,
+        verdict=row.verdict,
     )
 
 
-_PUBLISHED_COLUMNS = (
-    Column("path", "path", folds=True),
-    Column("page_cache", "cache", only_wide=True),
-    Column("measure", "measure", folds=True),
-    Column("published", "published", right=True),
-    Column("published_ratio", "÷ its\nbase", right=True),
-    Column("ratio", "ours\n÷ base", right=True),
-    Column("ratio_interval", "95 %\ninterval", right=True, only_shown=True),
-    Column("ratio_low", "", only_data=True),
-    Column("ratio_high", "", only_data=True),
-    Column("p_adjusted", "p", right=True, only_wide=True),
-    Column("pairs", "n", right=True),
-    Column("shape", "shape", folds=True),
-    Column("factor", "", only_data=True),
-    Column("unit", "", only_data=True),
-    Column("article", "", only_data=True),
-    Column("table", "", only_data=True),
-    Column("row", "", only_data=True),
-    Column("column", "", only_data=True),
-    Column("printed", "", only_data=True),
-)
-
-
-def published_table(answer: PublishedAnswer) -> Table:
+def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
     """One row per published number that has a counterpart here."""
     comparison = answer.comparison
     first = comparison.tables[0]
@@ -134,28 +115,47 @@ def published_table(answer: PublishedAnswer) -> Table:
     ]
     if any(row.p_adjusted is not None for row in comparison.rows):
         notes.append(
-            "The article's numbers have no interval; ours has. `differs` is corrected for the "
+            "The article's numbers have no interval; ours have. `differs` is corrected for the "
             "number of rows (Holm)."
         )
     if answer.command:
-        notes.append("What is not measured needs:")
+        notes.append("To measure what is missing:")
     title = f"{answer.title}\n({first.series})"
-    beware = caution(answer.caveats)
-    if beware is not None:
-        title = f"{title}, ours {beware}"
+    warning = caution(answer.caveats)
+    if warning is not None:
+        title = f"{title}, ours {warning}"
+    columns = (
+        Column[ShapeRow]("path", lambda row: row.cell.path.canonical, folds=True),
+        Column[ShapeRow]("cache", lambda row: row.cell.page_cache.value, only_wide=True),
+        Column[ShapeRow]("measure", lambda row: str(row.number.measure), folds=True),
+        Column[ShapeRow](
+            "published", lambda row: numbers.value(row.number.value, row.number.unit), right=True
+        ),
+        Column[ShapeRow]("÷ its\nbase", lambda row: numbers.ratio(row.published), right=True),
+        Column[ShapeRow]("ours\n÷ base", lambda row: numbers.ratio(row.ours.ratio), right=True),
+        Column[ShapeRow](
+            "95 %\ninterval",
+            lambda row: numbers.ratio_interval(row.ours.low, row.ours.high),
+            right=True,
+        ),
+        Column[ShapeRow](
+            "p", lambda row: numbers.probability(row.p_adjusted), right=True, only_wide=True
+        ),
+        Column[ShapeRow]("n", lambda row: str(row.ours.pairs), right=True),
+        Column[ShapeRow]("shape", shape_text, folds=True),
+    )
     command = (answer.command,) if answer.command else ()
-    rows = tuple(_published_row(row) for row in comparison.rows)
-    return Table(title, _PUBLISHED_COLUMNS, rows, tuple(notes), command)
+    return Table(
+        title, columns, comparison.rows, tuple(notes), command, kind=PublishedRow, record=_published
+    )
 
 
-def published_document(answer: PublishedAnswer) -> Json:
+def published_document(answer: PublishedAnswer) -> PublishedDocument:
     """The JSON form."""
     comparison = answer.comparison
     first = comparison.tables[0]
-    return document(
-        "published",
-        1,
-        campaigns=[campaign_json(campaign) for campaign in answer.campaigns],
+    return PublishedDocument(
+        campaigns=campaign_entries(answer.campaigns),
         emulation=answer.caveats.emulated,
         lab=answer.caveats.lab,
         article=first.article,
@@ -165,10 +165,10 @@ def published_document(answer: PublishedAnswer) -> Json:
         program=first.program,
         statistic=first.statistic,
         baseline=comparison.baseline.label,
-        numbers=as_records(published_table(answer)),
-        missing=[cell.label for cell in comparison.missing],
+        numbers=tuple(map(_published, comparison.rows)),
+        missing=tuple(cell.label for cell in comparison.missing),
         command=answer.command,
-        findings=findings_json(answer.findings),
+        findings=diagnostic_entries(answer.findings),
     )
 
 
@@ -185,31 +185,30 @@ def shape_text(row: ShapeRow) -> str:
             return "not measured"
 
 
-def _published_row(row: ShapeRow) -> tuple[Value, ...]:
-    number, ours = row.number, row.ours
-    return (
-        text(row.cell.path.canonical),
-        text(row.cell.page_cache.value),
-        text(str(number.measure)),
-        Value(number.value, numbers.value(number.value, number.unit)),
-        Value(row.published, numbers.ratio(row.published)),
-        Value(ours.ratio, numbers.ratio(ours.ratio)),
-        Value(None, numbers.ratio_interval(ours.low, ours.high)),
-        Value(ours.low, ""),
-        Value(ours.high, ""),
-        Value(row.p_adjusted, numbers.probability(row.p_adjusted)),
-        Value(ours.pairs, str(ours.pairs)),
-        Value(row.shape.value, shape_text(row)),
-        Value(row.factor, ""),
-        Value(number.unit, ""),
-        text(number.article),
-        text(number.table),
-        text(number.row),
-        text(number.column),
-        text(number.printed),
-    )
-
-
 def compared_rows(answer: PublishedAnswer) -> Sequence[ShapeRow]:
     """The rows of a series that have a counterpart here."""
     return [row for row in answer.comparison.rows if row.shape is not Shape.NOT_MEASURED]
+
+
+def _published(row: ShapeRow) -> PublishedRow:
+    number, ours = row.number, row.ours
+    return PublishedRow(
+        path=row.cell.path.canonical,
+        page_cache=row.cell.page_cache,
+        measure=str(number.measure),
+        published=number.value,
+        published_ratio=row.published,
+        ratio=ours.ratio,
+        ratio_low=ours.low,
+        ratio_high=ours.high,
+        p_adjusted=row.p_adjusted,
+        pairs=ours.pairs,
+        shape=row.shape,
+        factor=row.factor,
+        unit=number.unit,
+        article=number.article,
+        table=number.table,
+        row=number.row,
+        column=number.column,
+        printed=number.printed,
+    )

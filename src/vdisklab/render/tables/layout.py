@@ -1,73 +1,74 @@
-"""A table as a value, and its forms: terminal (rich), JSON and CSV. All text is made harmless."""
+"""A table as a value, and its forms: terminal (rich), records for JSON, and CSV.
+
+Text from outside is made harmless on its way out.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-Raw = str | int | float | bool | None
-"""A value as JSON and CSV carry it: in SI units, unrounded."""
+from vdisklab.render.documents.conversion import Key, keys_of, to_json
 
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """`key` names the value in JSON and CSV, `title` is for the terminal.
-
-    `folds` lets long text wrap. `only_wide` leaves a column out of a narrow terminal,
-    `only_data` out of any terminal, `only_shown` out of JSON and CSV.
-    """
-
-    key: str
-    title: str
-    right: bool = False
-    folds: bool = False
-    only_wide: bool = False
-    only_data: bool = False
-    only_shown: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One value in both forms."""
-
-    raw: Raw
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows are as long as `columns`. `notes` stand below, one sentence each.
-
-    `verbatim` comes last, line by line and never wrapped, so that it can be pasted.
-    """
-
-    title: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Value, ...], ...]
-    notes: tuple[str, ...] = ()
-    verbatim: tuple[str, ...] = ()
-
+Row = TypeVar("Row")
 
 WIDE = 110
-"""From this many characters on the terminal shows the columns marked `only_wide`."""
+"""Terminal width in characters from which columns marked `only_wide` are shown."""
 
 _FOLDED = 20
-"""What is given to a column that folds before columns marked `only_wide` are shown."""
+"""Width that a folding column gets before columns marked `only_wide` are shown."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
-def text(value: str) -> Value:
-    """A text that is the same in every form."""
-    return Value(value, value)
+@dataclass(frozen=True)  # no slots: Python 3.11 cannot then call Column[Row](…)
+class Column(Generic[Row]):
+    """A column on the terminal: its title, and how it shows a row.
+
+    `folds` lets long text wrap, `only_wide` leaves the column out of a narrow terminal.
+    """
+
+    title: str
+    show: Callable[[Row], str]
+    right: bool = False
+    folds: bool = False
+    only_wide: bool = False
+
+
+@dataclass(frozen=True)
+class Table(Generic[Row]):
+    """Rows with the columns that a terminal shows.
+
+    JSON and CSV carry `record(row)`: a dataclass of type `kind`, in SI units and unrounded. A
+    table without `kind` has no such form. `notes` stand below, one sentence each. `verbatim`
+    comes last, line by line and never wrapped, so that it can be pasted.
+    """
+
+    title: str
+    columns: Sequence[Column[Row]]
+    rows: Sequence[Row]
+    notes: tuple[str, ...] = ()
+    verbatim: tuple[str, ...] = ()
+    kind: type[Any] | None = None
+    record: Callable[[Row], Any] = lambda row: row
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of a row in CSV."""
+        if self.rows:
+            return tuple(to_json(self.record(self.rows[0])))
+        kind: Any = self.kind
+        fields = {} if kind is None else keys_of(kind)
+        return tuple(name for name, role in fields.items() if role is not Key.INLINE)
 
 
 def sanitise(outside: str) -> str:
@@ -91,13 +92,7 @@ def sanitise_line(outside: str) -> str:
     return " ".join(sanitise(outside).split())
 
 
-def as_records(table: Table) -> list[dict[str, Raw]]:
-    """The rows as JSON objects, by the columns' keys."""
-    kept = _data_columns(table)
-    return [{key: row[place].raw for place, key in kept} for row in table.rows]
-
-
-def as_csv(table: Table) -> str:
+def as_csv(table: Table[Any]) -> str:
     """RFC 4180 with a header line; what is missing is empty.
 
     Text that a spreadsheet would run as a formula gets an apostrophe in front (OWASP, "CSV
@@ -105,20 +100,13 @@ def as_csv(table: Table) -> str:
     """
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\r\n")
-    kept = _data_columns(table)
-    writer.writerow([key for _, key in kept])
+    writer.writerow(table.keys)
     for row in table.rows:
-        writer.writerow([_csv_value(row[place].raw) for place, _ in kept])
+        writer.writerow(map(_csv_value, to_json(table.record(row)).values()))
     return sink.getvalue()
 
 
-def _data_columns(table: Table) -> list[tuple[int, str]]:
-    return [
-        (place, column.key) for place, column in enumerate(table.columns) if not column.only_shown
-    ]
-
-
-def _csv_value(raw: Raw) -> str:
+def _csv_value(raw: str | float | bool | None) -> str:
     if raw is None:
         return ""
     if isinstance(raw, bool):
@@ -129,44 +117,39 @@ def _csv_value(raw: Raw) -> str:
     return repr(raw)
 
 
-def as_rich(table: Table, width: int) -> RichTable:
+def as_rich(table: Table[Any], width: int) -> RichTable:
     """The table for a terminal of `width` characters; no markup is read from its texts."""
-    shown = [place for place, column in enumerate(table.columns) if not column.only_data]
-    if width < max(WIDE, _comfortable_width(table, shown)):
-        shown = [place for place in shown if not table.columns[place].only_wide]
+    shown = [(column, [column.show(row) for row in table.rows]) for column in table.columns]
+    comfortable = sum(2 + _comfortable_width(column, texts) for column, texts in shown)
+    if width < max(WIDE, comfortable):
+        shown = [(column, texts) for column, texts in shown if not column.only_wide]
     rich = RichTable(
         title=Text(sanitise(table.title), style="bold"),
         title_justify="left",
-        show_header=any(table.columns[place].title for place in shown),
+        show_header=any(column.title for column, _ in shown),
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    for place in shown:
-        column = table.columns[place]
+    for column, _ in shown:
         rich.add_column(
             Text(column.title),
             justify="right" if column.right else "left",
             overflow="fold",
             no_wrap=not column.folds,
         )
-    for row in table.rows:
-        rich.add_row(*(Text(sanitise(row[place].text)) for place in shown))
+    for texts in zip(*(texts for _, texts in shown), strict=True):
+        rich.add_row(*(Text(sanitise(text)) for text in texts))
     return rich
 
 
-def _comfortable_width(table: Table, shown: Sequence[int]) -> int:
-    """Characters that these columns take; one that folds is content with _FOLDED of them."""
-    total = 0
-    for place in shown:
-        column = table.columns[place]
-        texts = (*column.title.splitlines(), *(row[place].text for row in table.rows))
-        widest = max(map(len, texts), default=0)
-        total += 2 + (min(widest, _FOLDED) if column.folds else widest)
-    return total
+def _comfortable_width(column: Column[Any], texts: Sequence[str]) -> int:
+    """Characters that a column takes; one that folds is content with _FOLDED of them."""
+    widest = max(map(len, (*column.title.splitlines(), *texts)), default=0)
+    return min(widest, _FOLDED) if column.folds else widest
 
 
-def show(table: Table, console: Console) -> None:
+def show(table: Table[Any], console: Console) -> None:
     """Prints the table, its notes and its verbatim lines."""
     if table.rows:
         console.print(as_rich(table, console.width))

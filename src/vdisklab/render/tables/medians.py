@@ -1,4 +1,4 @@
-"""What was measured, laid out as the articles and their programs do: medians over the runs."""
+"""Medians over the runs, laid out as articles do: measurements, a grid, installations, boots."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Image
 from vdisklab.path.segments import ImageFormat
 from vdisklab.render import numbers
-from vdisklab.render.tables.layout import Column, Table, Value, text
+from vdisklab.render.documents.answers import BootRow, GridRow, GrowthRow, MeasurementRow
+from vdisklab.render.tables.layout import Column, Table
 from vdisklab.results.model import METRICS, Direction
 from vdisklab.units import MIB
 
 MEDIANS = "each number is the median of its runs"
-COURSE = "worst s: the smallest whole second of a run; stall: the longest time without a completion"
+SECONDS = (
+    "worst s: the smallest whole second of a run; stall: the longest time without a completion"
+)
 
 _RATES = ("bandwidth", "transactions")
-_COURSE = ("worst_second", "longest_stall")
+_TIME_SERIES = ("worst_second", "longest_stall")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,7 +55,7 @@ class Medians:
         return self.values.get((cell, name, direction, metric))
 
 
-def medians(observations: Observations) -> Medians:
+def compute_medians(observations: Observations) -> Medians:
     """The median of every measure of every cell."""
     values: dict[tuple[PlacedCell, str, Direction, str], float] = {}
     for measure in observations.measures:
@@ -63,231 +66,261 @@ def medians(observations: Observations) -> Medians:
 
 
 def side_by_side(parts: Mapping[str, Medians]) -> Medians:
-    """The cells of several places as cells of their own: `host in /mnt/local`.
-
-    Nothing of two places is put together: what stands beside each other keeps its own median.
-    """
+    """The cells of several places, each with its own medians: `host in /mnt/local`."""
     values = {
         (replace(cell, place=place), name, direction, metric): value
-        for place, found in parts.items()
-        for (cell, name, direction, metric), value in found.values.items()
+        for place, medians in parts.items()
+        for (cell, name, direction, metric), value in medians.values.items()
     }
-    cells = tuple(
-        replace(cell, place=place) for place, found in parts.items() for cell in found.cells
+    cells = (
+        replace(cell, place=place) for place, medians in parts.items() for cell in medians.cells
     )
-    return Medians(cells, max((found.runs for found in parts.values()), default=0), values)
+    return Medians(tuple(cells), max((each.runs for each in parts.values()), default=0), values)
 
 
-def measurements_table(found: Medians, order: Sequence[str]) -> Table:
+def measurements_table(medians: Medians, order: Sequence[str]) -> Table[MeasurementRow]:
     """All cells under each measurement: operations, access time, MB/s, the worst second, stalls.
 
-    `order` is that of the profile; what is not in it comes last.
+    `order` is that of the profile; measurements that it lacks come last.
     """
     rows = [
         row
-        for name, direction in _measured(found, order)
-        for cell in found.cells
-        if (row := _row(found, cell, name, direction)) is not None
+        for name, direction in _measured(medians, order)
+        for cell in medians.cells
+        if (row := _row(medians, cell, name, direction)) is not None
     ]
-    syncs = any(metric == "sync_p99" for _, _, _, metric in found.values)
+    with_syncs = any(metric == "sync_p99" for _, _, _, metric in medians.values)
+    sync_column = Column[MeasurementRow]("sync p99", lambda row: _time(row.sync_p99), right=True)
     columns = (
-        Column("measurement", "measurement"),
-        Column("direction", ""),
-        Column("cell", "cell", folds=True),
-        Column("bandwidth", "MB/s", right=True),
-        Column("iops", "IOPS", right=True),
-        Column("latency_mean", "mean", right=True),
-        Column("latency_p50", "p50", right=True, only_wide=True),
-        Column("latency_p99", "p99", right=True),
-        Column("latency_p99_9", "p99.9", right=True, only_wide=True),
-        Column("latency_max", "max", right=True, only_wide=True),
-        Column("sync_p99", "sync p99", right=True, only_data=not syncs),
-        Column("worst_second", "worst s MB/s", right=True),
-        Column("longest_stall", "stall", right=True),
-        Column("transactions", "trans/s", right=True),
+        Column[MeasurementRow]("measurement", lambda row: row.measurement),
+        Column[MeasurementRow]("", lambda row: "" if row.direction == "none" else row.direction),
+        Column[MeasurementRow]("cell", lambda row: row.cell, folds=True),
+        Column[MeasurementRow]("MB/s", lambda row: _mega(row.bandwidth), right=True),
+        Column[MeasurementRow]("IOPS", lambda row: _plain(row.iops), right=True),
+        Column[MeasurementRow]("mean", lambda row: _time(row.latency_mean), right=True),
+        Column[MeasurementRow](
+            "p50", lambda row: _time(row.latency_p50), right=True, only_wide=True
+        ),
+        Column[MeasurementRow]("p99", lambda row: _time(row.latency_p99), right=True),
+        Column[MeasurementRow](
+            "p99.9", lambda row: _time(row.latency_p99_9), right=True, only_wide=True
+        ),
+        Column[MeasurementRow](
+            "max", lambda row: _time(row.latency_max), right=True, only_wide=True
+        ),
+        *((sync_column,) if with_syncs else ()),
+        Column[MeasurementRow]("worst s MB/s", lambda row: _mega(row.worst_second), right=True),
+        Column[MeasurementRow]("stall", lambda row: _time(row.longest_stall), right=True),
+        Column[MeasurementRow]("trans/s", lambda row: _plain(row.transactions), right=True),
     )
     notes = (
-        f"{MEDIANS} (at most {found.runs}); MB/s = 1,000,000 bytes/s",
-        COURSE,
-        *(("sync p99: of the fsyncs alone; the other times are of the writes",) if syncs else ()),
+        f"{MEDIANS} (at most {medians.runs}); MB/s = 1,000,000 bytes/s",
+        SECONDS,
+        *(
+            ("sync p99: of the fsyncs alone; the other times are the writes'",)
+            if with_syncs
+            else ()
+        ),
     )
-    return Table("Measurements", columns, tuple(rows), notes)
+    return Table("Measurements", columns, rows, notes, kind=MeasurementRow)
 
 
-def _measured(found: Medians, order: Sequence[str]) -> list[tuple[str, Direction]]:
-    seen = dict.fromkeys(
+def _measured(medians: Medians, order: Sequence[str]) -> list[tuple[str, Direction]]:
+    """Measurements with a rate, in the profile's order."""
+    measured = dict.fromkeys(
         (name, direction)
-        for cell, name, direction, metric in found.values
-        if metric in _RATES or (metric in _COURSE and _has_only_a_course(found, cell, name))
+        for cell, name, direction, metric in medians.values
+        if metric in _RATES
+        or (metric in _TIME_SERIES and _has_only_time_series(medians, cell, name))
     )
     place = {name: number for number, name in enumerate(order)}
-    return sorted(seen, key=lambda each: (place.get(each[0], len(place)), each[0], each[1]))
+    return sorted(measured, key=lambda each: (place.get(each[0], len(place)), *each))
 
 
 def _row(
-    found: Medians, cell: PlacedCell, name: str, direction: Direction
-) -> tuple[Value, ...] | None:
-    def number(metric: str, *, of: Direction = direction) -> float | None:
-        return found.get(cell, name, of, metric)
+    medians: Medians, cell: PlacedCell, name: str, direction: Direction
+) -> MeasurementRow | None:
+    def number(metric: str) -> float | None:
+        return medians.get(cell, name, direction, metric)
 
     if all(number(metric) is None for metric in _RATES) and not (
-        direction is Direction.NONE and _has_only_a_course(found, cell, name)
+        direction is Direction.NONE and _has_only_time_series(medians, cell, name)
     ):
         return None
-    latencies = (number(f"latency_{kind}") for kind in ("mean", "p50", "p99", "p99.9", "max"))
-    return (
-        text(name),
-        Value(direction.value, "" if direction is Direction.NONE else direction.value),
-        text(str(cell)),
-        _mega(number("bandwidth")),
-        _plain(number("iops")),
-        *(_time(latency) for latency in latencies),
-        _time(number("sync_p99")),
-        *course_values(found, cell, name, direction),
-        _plain(number("transactions")),
+    return MeasurementRow(
+        measurement=name,
+        direction=direction.value,
+        cell=str(cell),
+        bandwidth=number("bandwidth"),
+        iops=number("iops"),
+        latency_mean=number("latency_mean"),
+        latency_p50=number("latency_p50"),
+        latency_p99=number("latency_p99"),
+        latency_p99_9=number("latency_p99.9"),
+        latency_max=number("latency_max"),
+        sync_p99=number("sync_p99"),
+        **time_series_fields(medians, cell, name, direction),
+        transactions=number("transactions"),
     )
 
 
-def _has_only_a_course(found: Medians, cell: PlacedCell, name: str) -> bool:
-    """True for a program whose every test was too short for a rate; installations and boots have
-    tables of their own."""
+def _has_only_time_series(medians: Medians, cell: PlacedCell, name: str) -> bool:
+    """True if every test of the program was too short for a rate.
+
+    Installations and boots have tables of their own.
+    """
     other = (*_RATES, "duration", "boot_time")
-    has = {metric for way in Direction for metric in (*other, *_COURSE)
-           if found.get(cell, name, way, metric) is not None}  # fmt: skip
-    return bool(has) and has <= set(_COURSE)
+    metrics = {metric for way in Direction for metric in (*other, *_TIME_SERIES)
+           if medians.get(cell, name, way, metric) is not None}  # fmt: skip
+    return bool(metrics) and metrics <= set(_TIME_SERIES)
 
 
-def course_values(
-    found: Medians, cell: PlacedCell, name: str, direction: Direction
-) -> tuple[Value, Value]:
-    """The worst second and the longest stall: of that direction, else of reads and writes
+def time_series_fields(
+    medians: Medians, cell: PlacedCell, name: str, direction: Direction
+) -> dict[str, float | None]:
+    """The worst second and the longest stall in that direction, else of reads and writes
     together."""
-    worst, stall = (
-        of if (of := found.get(cell, name, direction, metric)) is not None
-        else found.get(cell, name, Direction.NONE, metric)
+    return {
+        metric: own
+        if (own := medians.get(cell, name, direction, metric)) is not None
+        else medians.get(cell, name, Direction.NONE, metric)
         for metric in ("worst_second", "longest_stall")
-    )  # fmt: skip
-    return _mega(worst), _time(stall)
+    }
 
 
-def _mega(value: float | None) -> Value:
-    return Value(value, numbers.MISSING if value is None else numbers.digits(value / 1e6))
+def _mega(value: float | None) -> str:
+    return numbers.MISSING if value is None else numbers.digits(value / 1e6)
 
 
-def _plain(value: float | None) -> Value:
-    return Value(value, numbers.MISSING if value is None else numbers.digits(value))
+def _plain(value: float | None) -> str:
+    return numbers.MISSING if value is None else numbers.digits(value)
 
 
-def _time(value: float | None) -> Value:
-    return Value(value, numbers.value(value, METRICS["latency_mean"].unit))
+def _time(value: float | None) -> str:
+    return numbers.value(value, "s")
 
 
 _UNITS = {"MiB/s": (MIB, "1,048,576 bytes/s"), "MB/s": (10**6, "1,000,000 bytes/s")}
 
 
-def grid_table(found: Medians, names: Sequence[str], in_mebi: Collection[str]) -> Table | None:
-    """A cell in each row and a measurement in each column; None without a bandwidth.
+def grid_table(
+    medians: Medians, names: Sequence[str], in_mebi: Collection[str]
+) -> Table[GridRow] | None:
+    """A cell in each row and a bandwidth in each column; None without any bandwidth.
 
-    `names` are those of the plan, in its order. The unit is MiB/s where all measurements are
+    `names` are the plan's measurements in its order. The unit is MiB/s where all measurements are
     `in_mebi`, those whose program counts so, else MB/s.
     """
     order = {name: place for place, name in enumerate(names)}
-    seen = {(name, way) for _, name, way, metric in found.values if metric == "bandwidth"}
-    tests = sorted(seen, key=lambda each: (order.get(each[0], len(order)), each[0], each[1]))
+    bandwidths = {(name, way) for _, name, way, metric in medians.values if metric == "bandwidth"}
+    tests = sorted(bandwidths, key=lambda test: (order.get(test[0], len(order)), *test))
     if not tests:
         return None
     ways = Counter(name for name, _ in tests)
     unit = "MiB/s" if ways.keys() <= set(in_mebi) else "MB/s"
     factor, meaning = _UNITS[unit]
+
+    def column(name: str, way: Direction) -> Column[GridRow]:
+        def show(row: GridRow) -> str:
+            value = row.bandwidths[f"{name}/{way}"]
+            return numbers.MISSING if value is None else numbers.digits(value / factor)
+
+        return Column(f"{name} {way}" if ways[name] > 1 else name, show, right=True)
+
+    rows = [
+        GridRow(
+            cell=str(cell),
+            bandwidths={
+                f"{name}/{way}": medians.get(cell, name, way, "bandwidth") for name, way in tests
+            },
+        )
+        for cell in medians.cells
+    ]
     columns = (
-        Column("cell", unit, folds=True),
-        *(
-            Column(f"{name}/{way}", f"{name} {way}" if ways[name] > 1 else name, right=True)
-            for name, way in tests
-        ),
+        Column[GridRow](unit, lambda row: row.cell, folds=True),
+        *(column(*test) for test in tests),
     )
-    rows = tuple(
-        (text(str(cell)), *(_in(factor, found.get(cell, *test, "bandwidth")) for test in tests))
-        for cell in found.cells
-    )
-    notes = (f"{MEDIANS} (at most {found.runs}); {unit} = {meaning}",)
-    return Table(f"Bandwidth in {unit}", columns, rows, notes)
+    notes = (f"{MEDIANS} (at most {medians.runs}); {unit} = {meaning}",)
+    return Table(f"Bandwidth in {unit}", columns, rows, notes, kind=GridRow)
 
 
-def _in(unit: int, value: float | None) -> Value:
-    return Value(value, numbers.MISSING if value is None else numbers.digits(value / unit))
-
-
-_IN_WIDE = f"{COURSE}; these two, mapped and ÷ again stand in a wide terminal, in CSV and JSON"
-
-_GROWTH = ("duration", "allocated", "mapped", "flushes")
-
-
-def growth_table(found: Medians, installations: Sequence[str]) -> Table | None:
-    """What installations took, and how their images grew; None without one.
+def growth_table(medians: Medians, installations: Sequence[str]) -> Table[GrowthRow] | None:
+    """The time of each installation and how its image grew; None without one.
 
     `installations` are those measurements in the profile's order. On the host there is no image,
-    and only the time is known. A ratio is one of seconds: to the last measurement of the same
-    image, to the allocated image of the same format, and to the raw one with the same rest.
+    and only the time is known. Ratios are of times: to the last measurement on the same image, to
+    the allocated image of the same format, and to the raw image with the same rest.
     """
     names = [
         name
         for name in installations
-        if any(
-            found.get(cell, name, Direction.WRITE, "duration") is not None for cell in found.cells
-        )
+        if any(_seconds(medians, cell, name) is not None for cell in medians.cells)
     ]
     if not names:
         return None
-    rows = tuple(
-        _growth_row(found, cell, name, names[-1]) for name in names for cell in found.cells
-    )
+    rows = [_growth_row(medians, cell, name, names[-1]) for name in names for cell in medians.cells]
     columns = (
-        Column("measurement", "measurement"),
-        Column("cell", "cell", folds=True),
-        Column("seconds", "time", right=True),
-        Column("allocated", "allocated", right=True),
-        Column("mapped", "mapped", right=True, only_wide=True),
-        Column("flushes", "flushes", right=True),
-        Column("worst_second", "worst s MB/s", right=True, only_wide=True),
-        Column("longest_stall", "stall", right=True, only_wide=True),
-        Column("to_again", "÷ again", right=True, only_wide=True),
-        Column("to_allocated", "÷ allocated", right=True),
-        Column("to_raw", "÷ raw", right=True),
+        Column[GrowthRow]("measurement", lambda row: row.measurement),
+        Column[GrowthRow]("cell", lambda row: row.cell, folds=True),
+        Column[GrowthRow]("time", lambda row: _time(row.seconds), right=True),
+        Column[GrowthRow]("allocated", lambda row: _of("allocated", row.allocated), right=True),
+        Column[GrowthRow](
+            "mapped", lambda row: _of("mapped", row.mapped), right=True, only_wide=True
+        ),
+        Column[GrowthRow]("flushes", _flushes, right=True),
+        Column[GrowthRow](
+            "worst s MB/s", lambda row: _mega(row.worst_second), right=True, only_wide=True
+        ),
+        Column[GrowthRow](
+            "stall", lambda row: _time(row.longest_stall), right=True, only_wide=True
+        ),
+        Column[GrowthRow](
+            "÷ again", lambda row: numbers.ratio(row.to_again), right=True, only_wide=True
+        ),
+        Column[GrowthRow]("÷ allocated", lambda row: numbers.ratio(row.to_allocated), right=True),
+        Column[GrowthRow]("÷ raw", lambda row: numbers.ratio(row.to_raw), right=True),
     )
     notes = (
-        f"{MEDIANS} (at most {found.runs}); ratios are of these times",
+        f"{MEDIANS} (at most {medians.runs}); ratios are of these times",
         "allocated: by how much the image grew on the host's file system (st_blocks); mapped: in "
-        "its format's own map; flushes: what QEMU was asked for",
-        _IN_WIDE,
+        "its format's own map; flushes: those that QEMU received",
+        f"{SECONDS}; these two, mapped and ÷ again are shown in a wide terminal, in CSV and JSON",
         f"÷ again: to {names[-1]} on the same image; ÷ allocated, ÷ raw: to the same measurement "
         "on that image",
     )
-    return Table("Growth", columns, rows, notes)
+    return Table("Growth", columns, rows, notes, kind=GrowthRow)
 
 
-def _growth_row(found: Medians, cell: PlacedCell, name: str, last: str) -> tuple[Value, ...]:
-    seconds, allocated, mapped, flushes = (
-        found.get(cell, name, Direction.WRITE, metric) for metric in _GROWTH
-    )
+def _seconds(medians: Medians, cell: PlacedCell | None, name: str) -> float | None:
+    return None if cell is None else medians.get(cell, name, Direction.WRITE, "duration")
+
+
+def _growth_row(medians: Medians, cell: PlacedCell, name: str, last: str) -> GrowthRow:
+    seconds = _seconds(medians, cell, name)
     allocated_image, raw_image = _counterparts(cell)
-    again = found.get(cell, last, Direction.WRITE, "duration") if name != last else None
-    others = (
-        None
-        if other is None or other == cell
-        else found.get(other, name, Direction.WRITE, "duration")
-        for other in (allocated_image, raw_image)
+
+    def ratio(other: PlacedCell | None, measurement: str = name) -> float | None:
+        divisor = (
+            None if (other, measurement) == (cell, name) else _seconds(medians, other, measurement)
+        )
+        return None if seconds is None or not divisor else seconds / divisor
+
+    return GrowthRow(
+        measurement=name,
+        cell=str(cell),
+        seconds=seconds,
+        allocated=medians.get(cell, name, Direction.WRITE, "allocated"),
+        mapped=medians.get(cell, name, Direction.WRITE, "mapped"),
+        flushes=medians.get(cell, name, Direction.WRITE, "flushes"),
+        **time_series_fields(medians, cell, name, Direction.WRITE),
+        to_again=ratio(cell, last),
+        to_allocated=ratio(allocated_image),
+        to_raw=ratio(raw_image),
     )
-    return (
-        text(name),
-        text(str(cell)),
-        _of("duration", seconds),
-        _of("allocated", allocated),
-        _of("mapped", mapped),
-        Value(flushes, numbers.MISSING if flushes is None else f"{flushes:.0f}"),
-        *course_values(found, cell, name, Direction.WRITE),
-        *(_ratio(seconds, other) for other in (again, *others)),
-    )
+
+
+def _flushes(row: GrowthRow) -> str:
+    return numbers.MISSING if row.flushes is None else f"{row.flushes:.0f}"
 
 
 def _counterparts(cell: PlacedCell) -> tuple[PlacedCell | None, PlacedCell | None]:
@@ -295,56 +328,48 @@ def _counterparts(cell: PlacedCell) -> tuple[PlacedCell | None, PlacedCell | Non
     path = cell.cell.path
     if path is None or path.image is None:
         return None, None
-    kept = tuple(each for each in path.image.options if each[0] != "preallocation")
-    allocated = replace(path, image=Image(path.image.format, kept))
-    raw = replace(path, image=Image(ImageFormat.RAW))
-    first, second = (
-        replace(cell, cell=MeasuredCell(other.canonical, cell.cell.page_cache))
-        for other in (allocated, raw)
-    )
-    return first, second
-
-
-def boot_table(found: Medians) -> Table | None:
-    """Seconds of boot and shutdown; None where nothing was booted."""
-    rows = []
-    for cell, name, direction, metric in found.values:
-        if metric != "boot_time":
-            continue
-        ended = found.get(cell, name, direction, "shutdown_time")
-        booted = found.get(cell, name, direction, metric)
-        rows.append(
-            (
-                text(name),
-                text(str(cell)),
-                _of("boot_time", booted),
-                *course_values(found, cell, name, direction),
-                _of("shutdown_time", ended),
-            )
+    options = tuple(option for option in path.image.options if option[0] != "preallocation")
+    allocated, raw = (
+        replace(
+            cell,
+            cell=MeasuredCell(replace(path, image=image).canonical, cell.cell.page_cache),
         )
+        for image in (Image(path.image.format, options), Image(ImageFormat.RAW))
+    )
+    return allocated, raw
+
+
+def boot_table(medians: Medians) -> Table[BootRow] | None:
+    """Seconds of boot and shutdown; None where nothing was booted."""
+    rows = [
+        BootRow(
+            measurement=name,
+            cell=str(cell),
+            boot_time=seconds,
+            **time_series_fields(medians, cell, name, direction),
+            shutdown_time=medians.get(cell, name, direction, "shutdown_time"),
+        )
+        for (cell, name, direction, metric), seconds in medians.values.items()
+        if metric == "boot_time"
+    ]
     if not rows:
         return None
     columns = (
-        Column("measurement", "measurement"),
-        Column("cell", "cell", folds=True),
-        Column("boot_time", "boot", right=True),
-        Column("worst_second", "worst s MB/s", right=True),
-        Column("longest_stall", "stall", right=True),
-        Column("shutdown_time", "shutdown", right=True),
+        Column[BootRow]("measurement", lambda row: row.measurement),
+        Column[BootRow]("cell", lambda row: row.cell, folds=True),
+        Column[BootRow]("boot", lambda row: _time(row.boot_time), right=True),
+        Column[BootRow]("worst s MB/s", lambda row: _mega(row.worst_second), right=True),
+        Column[BootRow]("stall", lambda row: _time(row.longest_stall), right=True),
+        Column[BootRow]("shutdown", lambda row: _time(row.shutdown_time), right=True),
     )
     notes = (
-        f"{MEDIANS} (at most {found.runs})",
+        f"{MEDIANS} (at most {medians.runs})",
         "boot: from the start of QEMU to the guest agent's first answer; shutdown: from the order "
         "to the end of QEMU",
-        f"{COURSE}, both of the boot",
+        f"{SECONDS}, both of the boot",
     )
-    return Table("Boots", columns, tuple(sorted(rows, key=lambda row: str(row[1].raw))), notes)
+    return Table("Boots", columns, sorted(rows, key=lambda row: row.cell), notes, kind=BootRow)
 
 
-def _of(metric: str, value: float | None) -> Value:
-    return Value(value, numbers.value(value, METRICS[metric].unit))
-
-
-def _ratio(value: float | None, other: float | None) -> Value:
-    ratio = None if value is None or not other else value / other
-    return Value(ratio, numbers.MISSING if ratio is None else f"×{numbers.digits(ratio)}")
+def _of(metric: str, value: float | None) -> str:
+    return numbers.value(value, METRICS[metric].unit)

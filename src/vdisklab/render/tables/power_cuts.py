@@ -1,62 +1,51 @@
-"""Verdicts of power cuts as a table and as JSON."""
+"""Verdicts of power cuts: their table, their document, and what they say about a path."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from enum import StrEnum
-from typing import assert_never
+from typing import Any, assert_never
 
 from vdisklab.analysis.recommend import Recommendation
 from vdisklab.path.durability import Cuts, Durability, Keeping, PathVerdict
-from vdisklab.render.document import Json, document, host_json
-from vdisklab.render.tables.layout import Column, Table, Value, text
+from vdisklab.render.documents.answers import PowerCutOutcome
+from vdisklab.render.documents.conversion import copy_fields
+from vdisklab.render.documents.records import (
+    ControlEntry,
+    PowerCutDocument,
+    VerdictEntry,
+    VerdictRow,
+)
+from vdisklab.render.tables.layout import Column, Table
 from vdisklab.results.powercut import DISK_LOG, PowerCut
 from vdisklab.services.answers import judged_without_its_device
 from vdisklab.services.powercut import PowerCutAnswer, ReplayedCase
 
-_COLUMNS = (
-    Column("path", "path", folds=True),
-    Column("client", "client"),
-    Column("access", "through"),
-    Column("survives", "verdict"),
-    Column("states", "states", right=True),
-    Column("exhaustive", "of all"),
-    Column("promises", "promises", right=True),
-    Column("flushes", "flushes", right=True, only_wide=True),
-    Column("case", "case"),
-    Column("detail", "what was found", folds=True),
-)
 
-
-def verdict_word(found: PowerCut) -> str:
+def verdict_word(cut: PowerCut) -> str:
     """The verdict in one word or two."""
-    if found.failure is not None:
+    if cut.failure is not None:
         return "failed"
-    if found.survives is None:
+    if cut.survives is None:
         return "no promise"
-    return "survives" if found.survives else "LOSS"
+    return "survives" if cut.survives else "LOSS"
 
 
-def power_cut_table(found: Sequence[PowerCut], notes: Sequence[str] = ()) -> Table:
+def power_cut_table(cuts: Sequence[PowerCut], notes: Sequence[str] = ()) -> Table[PowerCut]:
     """One row per verdict, in the order given; `notes` say how it was judged."""
-    rows = tuple(
-        (
-            text(each.path),
-            text(each.client),
-            text(_through(each)),
-            Value(each.survives, verdict_word(each)),
-            Value(each.states, str(each.states)),
-            Value(each.exhaustive, _share(each)),
-            Value(each.promises, str(each.promises)),
-            Value(each.flushes, str(each.flushes)),
-            _case(each),
-            text(_detail(each)),
-        )
-        for each in found
+    title = "Power cuts" if cuts else "No power cut has been judged yet: `vdisklab powercut PATHS…`"
+    columns = (
+        Column[PowerCut]("path", lambda cut: cut.path, folds=True),
+        Column[PowerCut]("client", lambda cut: cut.client),
+        Column[PowerCut]("through", _access),
+        Column[PowerCut]("verdict", verdict_word),
+        Column[PowerCut]("states", lambda cut: str(cut.states), right=True),
+        Column[PowerCut]("of all", _possible),
+        Column[PowerCut]("promises", lambda cut: str(cut.promises), right=True),
+        Column[PowerCut]("flushes", lambda cut: str(cut.flushes), right=True, only_wide=True),
+        Column[PowerCut]("case", lambda cut: _case(cut) or ""),
+        Column[PowerCut]("what was found", _detail, folds=True),
     )
-    title = "Power cuts" if rows else "No power cut has been judged yet: `vdisklab powercut PATHS…`"
-    return Table(title, _COLUMNS, rows, tuple(notes))
+    return Table(title, columns, cuts, tuple(notes), kind=VerdictRow, record=_row)
 
 
 def power_cut_notes(answer: PowerCutAnswer) -> tuple[str, ...]:
@@ -87,13 +76,11 @@ def power_cut_notes(answer: PowerCutAnswer) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def power_cut_document(answer: PowerCutAnswer) -> Json:
-    """The JSON document: all that is known of each verdict, and the controls before them."""
-    return document(
-        "powercut",
-        1,
-        controls=[{**asdict(each), "passed": each.passed} for each in answer.controls],
-        verdicts=[_verdict(cut) for cut in answer.verdicts],
+def power_cut_document(answer: PowerCutAnswer) -> PowerCutDocument:
+    """All that is known of each verdict, and the controls before them."""
+    return PowerCutDocument(
+        controls=tuple(copy_fields(ControlEntry, control) for control in answer.controls),
+        verdicts=tuple(copy_fields(VerdictEntry, cut) for cut in answer.verdicts),
     )
 
 
@@ -112,186 +99,137 @@ def replay_lines(replayed: ReplayedCase) -> Iterator[str]:
         yield f"image     {replayed.image}"
 
 
-def _through(found: PowerCut) -> str:
+def _row(cut: PowerCut) -> VerdictRow:
+    return copy_fields(VerdictRow, cut, access=_access(cut), case=_case(cut), detail=_detail(cut))
+
+
+def _access(cut: PowerCut) -> str:
     """The access, and the setting of the guest's driver when there is one."""
-    driver = str(found.settings.get("driver", "as-found"))
-    return found.access if driver == "as-found" else f"{found.access}, {driver}"
+    driver = str(cut.settings.get("driver", "as-found"))
+    return cut.access if driver == "as-found" else f"{cut.access}, {driver}"
 
 
-def _share(found: PowerCut) -> str:
-    if found.failure is not None:
+def _possible(cut: PowerCut) -> str:
+    """The number of possible states; `all` when all were judged."""
+    if cut.failure is not None:
         return ""
-    return "all" if found.exhaustive else f"{found.possible:.3g}"
+    return "all" if cut.exhaustive else f"{cut.possible:.3g}"
 
 
-def _case(found: PowerCut) -> Value:
-    bad = found.counterexample
-    return Value(None, "") if bad is None else text(bad.case)
+def _case(cut: PowerCut) -> str | None:
+    return None if cut.counterexample is None else cut.counterexample.case
 
 
-def _detail(found: PowerCut) -> str:
-    if found.failure is not None:
-        return found.failure
-    if found.counterexample is not None:
-        return found.counterexample.detail
-    return found.claim if found.survives is None else ""
+def _detail(cut: PowerCut) -> str:
+    if cut.failure is not None:
+        return cut.failure
+    if cut.counterexample is not None:
+        return cut.counterexample.detail
+    return cut.claim if cut.survives is None else ""
 
 
-def _verdict(found: PowerCut) -> Json:
-    bad = found.counterexample
+UNTESTED = "untested"
+
+_OUTCOME_WORDS = {
+    None: UNTESTED,
+    PowerCutOutcome.KEPT_ALL: "kept all",
+    PowerCutOutcome.KEPT_FLUSHED: "kept flushed",
+    PowerCutOutcome.KEPT_FLUSHED_ONLY: "kept flushed",
+    PowerCutOutcome.KEPT_UNFLUSHED: "kept unflushed",
+    PowerCutOutcome.LOST_UNFLUSHED: "lost unflushed",
+    PowerCutOutcome.LOST_FLUSHED: "LOST FLUSHED",
+}
+
+
+def power_cut_word(outcome: PowerCutOutcome | None, states: int | None) -> str:
+    """The outcome in two words, for a column titled `power cut`."""
+    return "too few" if outcome is None and states else _OUTCOME_WORDS[outcome]
+
+
+def outcome_of(verdict: PathVerdict) -> PowerCutOutcome | None:
+    """The outcome of both kinds of clients together; None where too few states were judged."""
     return {
-        "id": found.id,
-        "path": found.path,
-        "client": found.client,
-        "access": found.access,
-        "started": found.started.isoformat(),
-        "wall_seconds": found.wall_seconds,
-        "survives": found.survives,
-        "claim": found.claim,
-        "states": found.states,
-        "possible": found.possible,
-        "exhaustive": found.exhaustive,
-        "promises": found.promises,
-        "flushes": found.flushes,
-        "leaked_states": found.leaked_states,
-        "repaired_states": found.repaired_states,
-        "afterlives": found.afterlives,
-        "outcomes": dict(found.outcomes),
-        "settings": dict(found.settings),
-        "seen": dict(found.seen),
-        "counterexample": (
-            None
-            if bad is None
-            else {"case": bad.case, "outcome": bad.outcome, "detail": bad.detail}
-        ),
-        "failure": found.failure,
-        "host": host_json(found.host),
+        (None, None): None,
+        (None, True): PowerCutOutcome.KEPT_UNFLUSHED,
+        (None, False): PowerCutOutcome.LOST_UNFLUSHED,
+        (True, None): PowerCutOutcome.KEPT_FLUSHED,
+        (True, True): PowerCutOutcome.KEPT_ALL,
+        (True, False): PowerCutOutcome.KEPT_FLUSHED_ONLY,
+    }.get((verdict.flushed.kept, verdict.unflushed.kept), PowerCutOutcome.LOST_FLUSHED)
+
+
+def power_cut_fields(verdict: PathVerdict | None) -> dict[str, Any]:
+    """The fields `power_cut`, `power_cut_states` and `power_cut_broken` of a row."""
+    verdict = verdict or PathVerdict("")
+    cuts = verdict.flushed + verdict.unflushed
+    return {
+        "power_cut": outcome_of(verdict),
+        "power_cut_states": cuts.judged or None,
+        "power_cut_broken": cuts.broken if cuts.judged else None,
     }
 
 
-class Shown(StrEnum):
-    """What the cuts of one path came to, of both kinds of clients together."""
-
-    KEPT_ALL = "kept-all"
-    KEPT_FLUSHED = "kept-flushed"
-    KEPT_FLUSHED_ONLY = "kept-flushed-only"
-    KEPT_UNFLUSHED = "kept-unflushed"
-    LOST_UNFLUSHED = "lost-unflushed"
-    LOST_FLUSHED = "lost-flushed"
-
-
-NOT_TRIED = "not tried"
-
-_WORDS = {
-    None: NOT_TRIED,
-    Shown.KEPT_ALL: "all",
-    Shown.KEPT_FLUSHED: "flushed",
-    Shown.KEPT_FLUSHED_ONLY: "flushed",
-    Shown.KEPT_UNFLUSHED: "unflushed",
-    Shown.LOST_UNFLUSHED: "not all",
-    Shown.LOST_FLUSHED: "LOSES",
-}
-
-POWER_CUT_COLUMNS = (
-    Column("power_cut", "power cut\nkeeps"),
-    Column("power_cut_states", "", only_data=True),
-    Column("power_cut_broken", "", only_data=True),
-)
-
-
-def power_cut_values(found: PathVerdict | None, *, applies: bool = True) -> tuple[Value, ...]:
-    """What was found by cutting the power, and nothing that was not: for POWER_CUT_COLUMNS.
-
-    Blank where it does not apply: on the host itself no guest is promised anything.
-    """
-    verdict = found or PathVerdict("")
-    shown, cuts = shown_verdict(verdict), verdict.flushed + verdict.unflushed
-    word = "too few" if shown is None and cuts.judged else _WORDS[shown]
-    return (
-        Value(None if shown is None else shown.value, word if applies else ""),
-        Value(cuts.judged or None, ""),
-        Value(cuts.broken if cuts.judged else None, ""),
-    )
-
-
-def shown_verdict(verdict: PathVerdict) -> Shown | None:
-    """The verdict as a whole; None where no cut was judged."""
-    return {
-        (None, None): None,
-        (None, True): Shown.KEPT_UNFLUSHED,
-        (None, False): Shown.LOST_UNFLUSHED,
-        (True, None): Shown.KEPT_FLUSHED,
-        (True, True): Shown.KEPT_ALL,
-        (True, False): Shown.KEPT_FLUSHED_ONLY,
-    }.get((verdict.flushed.kept, verdict.unflushed.kept), Shown.LOST_FLUSHED)
-
-
-def durability_sentence(path: str, found: Durability) -> str:
-    """What a power cut takes: as it was tested here, else as the rules have it."""
-    flush = "even without a flush" if found.flush_free else "once the guest has flushed it"
-    match found.keeping:
+def durability_sentence(path: str, durability: Durability) -> str:
+    """What a power cut does to a path: as tested here, else by rule."""
+    condition = "even without a flush" if durability.flush_free else "once the guest has flushed it"
+    cuts = durability.cuts
+    match durability.keeping:
         case Keeping.LOST_BY_CONSTRUCTION:
-            return f"{path} loses flushed data in a power cut: {found.reason}."
+            return f"{path} loses flushed data in a power cut: {durability.reason}."
         case Keeping.LOST_IN_TEST:
-            said = (
-                f"{path} lost promised data in {found.cuts.broken} of {found.cuts.judged} "
-                "power cuts."
-            )
+            answer = f"{path} lost promised data in {cuts.broken} of {cuts.judged} power cuts."
         case Keeping.KEPT_IN_TEST:
-            said = f"{path} kept all that was promised in {_extent(found.cuts)}: {flush}."
+            answer = f"{path} kept all that was promised in {_extent(cuts)}: {condition}."
         case Keeping.NOT_TESTED:
-            few = found.cuts.judged
+            few = cuts.judged
             tested = f"tested in {few} power cuts, which is too few" if few else "not tested"
-            said = (
-                f"{path} passes flushes on, so data ought to be safe {flush}; {tested}: "
+            answer = (
+                f"{path} passes flushes on, so data should be safe {condition}; {tested}: "
                 f"run `vdisklab powercut {path}`."
             )
         case _:
-            assert_never(found.keeping)
-    return " ".join([said, *_unflushed(found)])
+            assert_never(durability.keeping)
+    return " ".join([answer, *_unflushed(durability)])
 
 
 def _extent(cuts: Cuts) -> str:
-    """How many cuts, and what so many can show: the rule of three, unless they were all."""
+    """How many cuts, and the bound on the loss rate (rule of three), unless all were judged."""
     if cuts.all_judged:
         return f"all {cuts.judged} power cuts that its run could have met"
-    return f"{cuts.judged} power cuts (at most {cuts.most_losing:.1%} of all lose, 95 %)"
+    return f"{cuts.judged} power cuts (at most {cuts.most_losing:.1%} of all lose data, 95 %)"
 
 
-def _unflushed(found: Durability) -> Iterator[str]:
+def _unflushed(durability: Durability) -> Iterator[str]:
     """What a guest that never flushes loses, where that was tested and did not decide."""
-    cuts = found.tested.unflushed if found.tested is not None else Cuts()
-    if found.flush_free or cuts.kept is None:
+    cuts = durability.tested.unflushed if durability.tested is not None else Cuts()
+    if durability.flush_free or cuts.kept is None:
         return
     if cuts.kept:
-        yield f"What was never flushed was kept, too, in {cuts.judged} power cuts."
+        yield f"Unflushed data were kept, too, in {cuts.judged} power cuts."
     else:
-        yield (
-            f"What was written and never flushed was lost in {cuts.broken} of {cuts.judged} "
-            "power cuts."
-        )
+        yield f"Unflushed data were lost in {cuts.broken} of {cuts.judged} power cuts."
 
 
-def keeping_word(found: Durability) -> str:
-    """The same in two words."""
+def keeping_word(durability: Durability) -> str:
+    """The durability in two words."""
     return {
         Keeping.LOST_BY_CONSTRUCTION: "loses data",
         Keeping.LOST_IN_TEST: "lost data",
         Keeping.KEPT_IN_TEST: "kept all",
-        Keeping.NOT_TESTED: "not tested",
-    }[found.keeping]
+        Keeping.NOT_TESTED: UNTESTED,
+    }[durability.keeping]
 
 
-def basis_sentence(found: Recommendation) -> Iterator[str]:
-    """By what the needs of safety were decided: verdicts of power cuts, or rules."""
-    if not any(need.goes_by_power_cuts for need in found.needs):
-        return
-    tested = sum(each.keeping is Keeping.KEPT_IN_TEST for each in found.durability.values())
-    yield basis(tested, len(found.durability))
+def basis_sentence(recommendation: Recommendation) -> Iterator[str]:
+    """Whether durability was decided by power cuts or by rules; nothing if nobody needs it."""
+    if any(need.goes_by_power_cuts for need in recommendation.needs):
+        durabilities = recommendation.durability.values()
+        tested = sum(each.keeping is Keeping.KEPT_IN_TEST for each in durabilities)
+        yield basis(tested, len(durabilities))
 
 
 def basis(tested: int, paths: int) -> str:
-    """How many of the paths that count as durable were judged by power cuts on this host."""
+    """How many of the durable paths were judged by power cuts on this host."""
     if tested == paths:
         return f"Durable: {tested} of {paths} paths by power cuts on this host."
     return (

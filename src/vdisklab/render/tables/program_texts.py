@@ -1,4 +1,4 @@
-"""bonnie++'s classic table, of medians."""
+"""Medians in the layouts of CrystalDiskMark and bonnie++."""
 
 from __future__ import annotations
 
@@ -21,38 +21,42 @@ _SMALL = tuple(
 )
 
 
-def bonnie_text(found: Medians, name: str) -> str:
+def bonnie_text(medians: Medians, name: str) -> str:
     """bonnie++'s classic table of one measurement, a line for each cell, K = 1024 bytes.
 
     `+++++` stands for a test that was too short to be measured, as in bonnie++ itself, and `+++`
     for its %CP: the percentage of a processor's time.
     """
-    width = max(14, *(len(str(cell)) for cell in found.cells))
+    width = max(14, *(len(str(cell)) for cell in medians.cells))
     pad = " " * width
     lines = [
-        f"{name}: {MEDIANS} (at most {found.runs})",
+        f"{name}: {MEDIANS} (at most {medians.runs})",
         f"{pad} ------Sequential Output------ --Sequential Input- --Random-",
         f"{pad} -Per Chr- --Block-- -Rewrite- -Per Chr- --Block-- --Seeks--",
         f"{'':{width}} K/sec %CP K/sec %CP K/sec %CP K/sec %CP K/sec %CP  /sec %CP",
-        *(_line(found, cell, name, _FILE, width) for cell in found.cells),
+        *(_line(medians, cell, name, _FILE, width) for cell in medians.cells),
         "",
         f"{pad} ------Sequential Create------ --------Random Create--------",
         f"{pad} -Create-- ---Stat-- -Delete-- -Create-- ---Stat-- -Delete--",
         f"{'':{width}}  /sec %CP  /sec %CP  /sec %CP  /sec %CP  /sec %CP  /sec %CP",
-        *(_line(found, cell, name, _SMALL, width) for cell in found.cells),
+        *(_line(medians, cell, name, _SMALL, width) for cell in medians.cells),
         "",
     ]
     return "\n".join(lines)
 
 
 def _line(
-    found: Medians, cell: PlacedCell, name: str, tests: Sequence[tuple[str, Direction]], width: int
+    medians: Medians,
+    cell: PlacedCell,
+    name: str,
+    tests: Sequence[tuple[str, Direction]],
+    width: int,
 ) -> str:
     pairs = []
     for metric, direction in tests:
         unit = 1024 if direction is not Direction.NONE else 1
-        rate = found.get(cell, name, direction, metric)
-        cpu = found.get(cell, name, direction, f"{metric}_cpu")
+        rate = medians.get(cell, name, direction, metric)
+        cpu = medians.get(cell, name, direction, f"{metric}_cpu")
         places = 1 if metric == "seeks" else 0
         pairs.append(f"{_rate(rate, unit, places):>5} {_percent(cpu):>3}")
     return f"{cell!s:{width}} " + " ".join(pairs)
@@ -67,9 +71,9 @@ def _percent(share: float | None) -> str:
 
 
 def bonnie_measurements(observations: Observations) -> list[str]:
-    """The measurements that have a number that only bonnie++ gives."""
+    """The measurements with a number that only bonnie++ reports."""
     own = {metric for metric, _ in (*_FILE, *_SMALL)} - {"bandwidth"}
-    return sorted({each.name for each in observations.measures if each.metric in own})
+    return sorted({key.name for key in observations.measures if key.metric in own})
 
 
 _WIDTH = 78
@@ -83,10 +87,10 @@ _CRYSTAL_ROWS = (
 )
 
 
-def crystaldiskmark_text(found: Medians, cell: PlacedCell, version: str, how: str) -> str:
-    """CrystalDiskMark 8's text for one cell, with what is not measured left as a dash.
+def crystaldiskmark_text(medians: Medians, cell: PlacedCell, version: str, how: str) -> str:
+    """CrystalDiskMark 8's text for one cell, with a dash for what was not measured.
 
-    `how` says where the numbers are from: `measured with fio`.
+    `how` names the source of the numbers: `measured with fio`.
     """
     line = "-" * _WIDTH
     parts = [
@@ -95,33 +99,33 @@ def crystaldiskmark_text(found: Medians, cell: PlacedCell, version: str, how: st
         line,
         "* MB/s = 1,000,000 bytes/s [SATA/600 = 600,000,000 bytes/s]",
         "* KB = 1000 bytes, KiB = 1024 bytes",
-        f"* {MEDIANS} (at most {found.runs}), {how}",
+        f"* {MEDIANS} (at most {medians.runs}), {how}",
     ]
-    parts += ["", "[Read]", *_crystal_lines(found, cell, "read", Direction.READ)]
-    parts += ["", "[Write]", *_crystal_lines(found, cell, "write", Direction.WRITE)]
-    for mix in _mixes(found, cell):
+    parts += ["", "[Read]", *_crystal_lines(medians, cell, "read", Direction.READ)]
+    parts += ["", "[Write]", *_crystal_lines(medians, cell, "write", Direction.WRITE)]
+    for mix in _mixes(medians, cell):
         share = int(mix.removeprefix("mix") or 0)
         heading = f"[Mix] Read {share}%/Write {100 - share}%" if share else "[Mix]"
-        parts += ["", heading, *_crystal_lines(found, cell, mix, Direction.NONE)]
+        parts += ["", heading, *_crystal_lines(medians, cell, mix, Direction.NONE)]
     return "\n".join([*parts, ""])
 
 
-def _mixes(found: Medians, cell: PlacedCell) -> list[str]:
+def _mixes(medians: Medians, cell: PlacedCell) -> list[str]:
     """The mixed tests that a cell has: `mix70` for 70 % reads. Only imported texts have any."""
     stems = "|".join(stem for _, stem in _CRYSTAL_ROWS)
-    names = [name for where, name, _, _ in found.values if where == cell]
-    seen = [re.fullmatch(rf"(?:{stems})-(mix[0-9]*)", name) for name in names]
-    return sorted({match[1] for match in seen if match is not None})
+    names = [name for where, name, _, _ in medians.values if where == cell]
+    matches = [re.fullmatch(rf"(?:{stems})-(mix[0-9]*)", name) for name in names]
+    return sorted({match[1] for match in matches if match is not None})
 
 
 def _crystal_lines(
-    found: Medians, cell: PlacedCell, way: str, direction: Direction
+    medians: Medians, cell: PlacedCell, way: str, direction: Direction
 ) -> Iterator[str]:
     for title, stem in _CRYSTAL_ROWS:
         name = f"{stem}-{way}"
-        bandwidth = found.get(cell, name, direction, "bandwidth")
-        iops = found.get(cell, name, direction, "iops")
-        latency = found.get(cell, name, direction, "latency_mean")
+        bandwidth = medians.get(cell, name, direction, "bandwidth")
+        iops = medians.get(cell, name, direction, "iops")
+        latency = medians.get(cell, name, direction, "latency_mean")
         yield (
             f"  {title}: {_fixed(bandwidth, 1e6, 9, 3)} MB/s [{_fixed(iops, 1, 9, 1)} IOPS] "
             f"<{_fixed(latency, 1e-6, 9, 2)} us>"

@@ -3,90 +3,128 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Literal
 
 from vdisklab.analysis.compare import Ratio
 from vdisklab.analysis.diagnostics.doubt import FromPageCache
 from vdisklab.analysis.diagnostics.findings import Emulated, InLab
 from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.rank import Ranked, WithoutRank
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
-from vdisklab.render.document import Json, campaign_json, document, findings_json
-from vdisklab.render.tables.layout import Column, Raw, Table, Value, as_records, text
-from vdisklab.render.tables.power_cuts import POWER_CUT_COLUMNS, power_cut_values
-from vdisklab.render.wording import caution, sentence
+from vdisklab.render.documents.answers import BarRow, RankDocument, RankedCell
+from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
+from vdisklab.render.tables.layout import Column, Table
+from vdisklab.render.tables.power_cuts import power_cut_fields, power_cut_word
+from vdisklab.render.wording import caution, measure_name, sentence
 from vdisklab.results.model import Direction
 from vdisklab.services.advice import RankingAnswer
 from vdisklab.units import counted
 
 _TITLES = {Score.READ.key: "read", Score.WRITE.key: "write", Score.OVERALL.key: "overall"}
-_NOT_RANKED = Value(None, numbers.MISSING)
 
 
-def ranking_table(answer: RankingAnswer) -> Table:
+def ranking_table(answer: RankingAnswer) -> Table[RankedCell]:
     """One row per cell, best first; cells without a rank stand last."""
-    ranked = {row.cell: row for row in answer.ranking.rows}
-    unranked = {row.cell: row for row in answer.ranking.unranked}
-    cached = _cached(answer.cached)
-    scales = {key: _scale(key, found.values()) for key, found in answer.summaries.items()}
-    rows: list[tuple[Value, ...]] = []
-    for cell in (*ranked, *unranked):
-        found = ranked.get(cell)
-        best, worst = (found.best, found.worst) if found else (None, None)
-        reason = None if found else unranked[cell].reason.value
+    columns = (
+        Column[RankedCell]("rank", lambda row: row.rank or numbers.MISSING),
+        Column[RankedCell]("path", lambda row: row.path, folds=True),
+        Column[RankedCell]("cache", lambda row: row.page_cache.value),
+        *(column for key in answer.summaries for column in _metric_columns(answer, key)),
+        Column[RankedCell]("vs\nbase", partial(_ratio_text, answer), right=True),
+        Column[RankedCell](
+            "95 %\ninterval", partial(_interval_text, answer), right=True, only_wide=True
+        ),
+        Column[RankedCell]("RAM", _cached_letters),
+        Column[RankedCell]("power cut", _power_cut_text),
+        Column[RankedCell]("n", lambda row: str(row.blocks), right=True),
+    )
+    return Table(_title(answer), columns, ranked_cells(answer), _notes(answer), kind=RankedCell)
+
+
+def ranked_cells(answer: RankingAnswer) -> tuple[RankedCell, ...]:
+    """The rows of a ranking, as JSON and CSV carry them."""
+    cached = _cached_directions(answer.cached)
+    rows = []
+    places: tuple[Ranked | WithoutRank, ...] = (*answer.ranking.rows, *answer.ranking.unranked)
+    for place in places:
+        ranked = place if isinstance(place, Ranked) else None
+        ratio = _ratio(answer, place.cell)
+        directions = cached.get(place.cell, frozenset())
         rows.append(
-            (
-                text(numbers.place(found.best, found.worst)) if found else _NOT_RANKED,
-                text(cell.name),
-                text(cell.page_cache.value),
-                *(
-                    value
-                    for key in answer.summaries
-                    for value in _numbers(answer.summaries[key].get(cell), scales[key])
-                ),
-                *_ratio(answer, cell),
-                _cache_value(cached.get(cell, frozenset())),
-                *power_cut_values(answer.verdicts.get(cell.name), applies=not cell.on_host),
-                _integer(found.blocks if found else unranked[cell].blocks),
-                _integer(best),
-                _integer(worst),
-                Value(reason, reason or ""),
+            RankedCell(
+                rank=None if ranked is None else numbers.place(ranked.best, ranked.worst),
+                path=place.cell.name,
+                page_cache=place.cell.page_cache,
+                metrics=_metrics(answer, place.cell),
+                ratio=ratio.ratio,
+                ratio_low=ratio.low,
+                ratio_high=ratio.high,
+                from_page_cache=_CACHED[directions],
+                **power_cut_fields(answer.verdicts.get(place.cell.name)),
+                blocks=place.blocks,
+                rank_best=None if ranked is None else ranked.best,
+                rank_worst=None if ranked is None else ranked.worst,
+                unranked=None if isinstance(place, Ranked) else place.reason,
             )
         )
-    return Table(_title(answer), _columns(answer, scales), tuple(rows), _notes(answer))
+    return tuple(rows)
+
+
+def ranking_document(answer: RankingAnswer) -> RankDocument:
+    """The JSON form."""
+    ranking = answer.ranking
+    quantity = ranking.measure.quantity
+    roles = answer.roles.measures if answer.roles else {}
+    return RankDocument(
+        campaigns=campaign_entries(answer.campaigns),
+        emulation=answer.caveats.emulated,
+        lab=answer.caveats.lab,
+        measure=str(ranking.measure),
+        unit=quantity.unit,
+        better=quantity.better,
+        baseline=answer.baseline,
+        roles={role.value: str(key) for role, key in roles.items()},
+        alpha=ranking.alpha,
+        comparisons=ranking.comparisons,
+        separated=ranking.separated,
+        inconclusive=ranking.inconclusive,
+        cells=ranked_cells(answer),
+        findings=diagnostic_entries((*answer.findings, *answer.failed, *answer.cached)),
+    )
 
 
 BAR_WIDTH = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def ranking_bars(answer: RankingAnswer) -> Table:
+def ranking_bars(answer: RankingAnswer) -> Table[BarRow]:
     """The ranked measure as bars from zero, best first, with the interval as numbers."""
-    found = answer.summaries[answer.ranking.measure]
+    summaries = answer.summaries[answer.ranking.measure]
     ranked = {row.cell: numbers.place(row.best, row.worst) for row in answer.ranking.rows}
-    cells = [cell for cell in (*ranked, *sorted(set(found) - set(ranked))) if cell in found]
-    scale = _scale(answer.ranking.measure, found.values())
-    longest = max((found[cell].median for cell in cells), default=0.0)
+    cells = [cell for cell in (*ranked, *sorted(set(summaries) - set(ranked))) if cell in summaries]
+    scale = _scale(answer, answer.ranking.measure)
+    longest = max((summaries[cell].median for cell in cells), default=0.0)
+
+    def interval(row: BarRow) -> str:
+        summary = summaries[row.cell]
+        return scale.interval(summary.low, summary.high)
+
     columns = (
-        Column("rank", "rank"),
-        Column("cell", "cell", folds=True),
-        Column("bar", "", only_shown=True),
-        Column("value", scale.suffix.strip(), right=True),
-        Column("interval", "95 %\ninterval", right=True, only_shown=True),
+        Column[BarRow]("rank", lambda row: row.rank or numbers.MISSING),
+        Column[BarRow]("cell", lambda row: row.cell.label, folds=True),
+        Column[BarRow]("", lambda row: bar(row.value, longest)),
+        Column[BarRow](scale.suffix.strip(), lambda row: scale.value(row.value), right=True),
+        Column[BarRow]("95 %\ninterval", interval, right=True),
     )
-    rows = tuple(
-        (
-            Value(ranked.get(cell), ranked.get(cell, numbers.MISSING)),
-            text(cell.label),
-            Value(None, bar(found[cell].median, longest)),
-            Value(found[cell].median, scale.value(found[cell].median)),
-            Value(None, numbers.interval(found[cell].low, found[cell].high, scale)),
-        )
-        for cell in cells
-    )
-    return Table(_title(answer), columns, rows, _notes(answer))
+    rows = [
+        BarRow(rank=ranked.get(cell), cell=cell, value=summaries[cell].median) for cell in cells
+    ]
+    return Table(_title(answer), columns, rows, _notes(answer), kind=BarRow)
 
 
 def bar(value: float, longest: float) -> str:
@@ -96,123 +134,106 @@ def bar(value: float, longest: float) -> str:
     return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
 
-def ranking_document(answer: RankingAnswer) -> Json:
-    """The JSON form; `cells` has the rows of `ranking_table`."""
-    ranking = answer.ranking
-    quantity = ranking.measure.quantity
-    roles = answer.roles.measures if answer.roles else {}
-    return document(
-        "rank",
-        1,
-        campaigns=[campaign_json(campaign) for campaign in answer.campaigns],
-        emulation=answer.caveats.emulated,
-        lab=answer.caveats.lab,
-        measure=str(ranking.measure),
-        unit=quantity.unit,
-        better=quantity.better.value,
-        baseline=answer.baseline.label,
-        roles={role.value: str(key) for role, key in roles.items()},
-        alpha=ranking.alpha,
-        comparisons=ranking.comparisons,
-        separated=ranking.separated,
-        inconclusive=ranking.inconclusive,
-        cells=as_records(ranking_table(answer)),
-        findings=findings_json((*answer.findings, *answer.failed, *answer.cached)),
-    )
+def _metric_columns(answer: RankingAnswer, key: MeasureKey) -> Iterator[Column[RankedCell]]:
+    scale = _scale(answer, key)
+    title = f"{_TITLES.get(key, key.metric)}\n{scale.suffix.strip()}"
+    secondary = key != answer.ranking.measure
+
+    def summary(row: RankedCell) -> Summary | None:
+        return answer.summaries[key].get(_cell(row))
+
+    def interval(row: RankedCell) -> str:
+        found = summary(row)
+        return numbers.MISSING if found is None else scale.interval(found.low, found.high)
+
+    def median(row: RankedCell) -> str:
+        found = summary(row)
+        return scale.value(None if found is None else found.median)
+
+    yield Column(title, median, right=True, only_wide=secondary)
+    yield Column("95 %\ninterval", interval, right=True, only_wide=secondary)
 
 
-def _columns(
-    answer: RankingAnswer, scales: Mapping[MeasureKey, numbers.Scale]
-) -> tuple[Column, ...]:
-    columns = [
-        Column("rank", "rank"),
-        Column("path", "path", folds=True),
-        Column("page_cache", "cache"),
-    ]
-    for key in answer.summaries:
-        name = key.metric
-        beside = key != answer.ranking.measure  # not what is ranked: it can wait
-        title = f"{_TITLES.get(key, name)}\n{scales[key].suffix.strip()}"
-        columns += [
-            Column(name, title, right=True, only_wide=beside),
-            Column(
-                f"{name}_interval", "95 %\ninterval", right=True, only_wide=beside, only_shown=True
-            ),
-            Column(f"{name}_low", "", only_data=True),
-            Column(f"{name}_high", "", only_data=True),
-            Column(f"{name}_interval_method", "", only_data=True),
-        ]
-    return (
-        *columns,
-        Column("ratio", "vs\nbase", right=True),
-        Column("ratio_interval", "95 %\ninterval", right=True, only_wide=True, only_shown=True),
-        Column("ratio_low", "", only_data=True),
-        Column("ratio_high", "", only_data=True),
-        Column("from_page_cache", "RAM"),
-        *POWER_CUT_COLUMNS,
-        Column("blocks", "n", right=True),
-        Column("rank_best", "", only_data=True),
-        Column("rank_worst", "", only_data=True),
-        Column("unranked", "", only_data=True),
-    )
+def _metrics(answer: RankingAnswer, cell: MeasuredCell) -> dict[str, float | str | None]:
+    metrics: dict[str, float | str | None] = {}
+    for key, summaries in answer.summaries.items():
+        summary = summaries.get(cell)
+        metrics |= {
+            key.metric: None if summary is None else summary.median,
+            f"{key.metric}_low": None if summary is None else summary.low,
+            f"{key.metric}_high": None if summary is None else summary.high,
+            f"{key.metric}_interval_method": None if summary is None else summary.method,
+        }
+    return metrics
 
 
-def _numbers(summary: Summary | None, scale: numbers.Scale) -> tuple[Value, ...]:
-    if summary is None:
-        return (_NOT_RANKED,) * 5
-    shown = numbers.interval(summary.low, summary.high, scale)
-    return (
-        Value(summary.median, scale.value(summary.median)),
-        Value(None, shown),
-        Value(summary.low, ""),
-        Value(summary.high, ""),
-        Value(summary.method.value if summary.method else None, ""),
-    )
+def _ratio(answer: RankingAnswer, cell: MeasuredCell) -> Ratio:
+    """The cell's ratio to the baseline; exactly 1, without an interval, for the baseline."""
+    return answer.ratios.get(cell, Ratio(0)) if cell != answer.baseline else Ratio(0, 1.0)
 
 
-def _ratio(answer: RankingAnswer, cell: MeasuredCell) -> tuple[Value, ...]:
-    if cell == answer.baseline:
-        return (Value(1.0, "base"), Value(None, ""), Value(None, ""), Value(None, ""))
-    ratio = answer.ratios.get(cell, Ratio(pairs=0))
-    shown = numbers.ratio_interval(ratio.low, ratio.high)
-    return (
-        Value(ratio.ratio, numbers.ratio(ratio.ratio)),
-        Value(None, shown),
-        Value(ratio.low, ""),
-        Value(ratio.high, ""),
-    )
+def _cell(row: RankedCell) -> MeasuredCell:
+    return MeasuredCell(row.path, row.page_cache)
 
 
-def _scale(key: MeasureKey, summaries: Iterable[Summary]) -> numbers.Scale:
+def _is_baseline(answer: RankingAnswer, row: RankedCell) -> bool:
+    return _cell(row) == answer.baseline
+
+
+def _ratio_text(answer: RankingAnswer, row: RankedCell) -> str:
+    return "base" if _is_baseline(answer, row) else numbers.ratio(row.ratio)
+
+
+def _interval_text(answer: RankingAnswer, row: RankedCell) -> str:
+    if _is_baseline(answer, row):
+        return ""
+    return numbers.ratio_interval(row.ratio_low, row.ratio_high)
+
+
+def _scale(answer: RankingAnswer, key: MeasureKey) -> numbers.Scale:
     """One scale for a column: that of its median cell."""
-    medians = [summary.median for summary in summaries]
+    medians = [summary.median for summary in answer.summaries[key].values()]
     return numbers.scale(statistics.median_low(medians) if medians else None, key.quantity.unit)
 
 
-def _cached(findings: Iterable[FromPageCache]) -> Mapping[MeasuredCell, frozenset[Direction]]:
-    found: dict[MeasuredCell, frozenset[Direction]] = {}
+_CACHED: Mapping[frozenset[Direction], Literal["read", "write", "read+write"] | None] = {
+    frozenset(): None,
+    frozenset({Direction.READ}): "read",
+    frozenset({Direction.WRITE}): "write",
+    frozenset({Direction.READ, Direction.WRITE}): "read+write",
+}
+
+
+def _cached_directions(
+    findings: Iterable[FromPageCache],
+) -> Mapping[MeasuredCell, frozenset[Direction]]:
+    """The directions of each cell that came from the page cache."""
+    directions: dict[MeasuredCell, frozenset[Direction]] = {}
     for finding in findings:
-        found[finding.cell] = found.get(finding.cell, frozenset()) | {finding.direction}
-    return found
+        if finding.direction in (Direction.READ, Direction.WRITE):
+            known = directions.get(finding.cell, frozenset())
+            directions[finding.cell] = known | {finding.direction}
+    return directions
 
 
-def _cache_value(directions: frozenset[Direction]) -> Value:
-    names = [each.value for each in (Direction.READ, Direction.WRITE) if each in directions]
-    return Value("+".join(names) or None, "".join(name[0] for name in names))
+def _cached_letters(row: RankedCell) -> str:
+    """`r`, `w` or `rw`."""
+    return "".join(name[0] for name in (row.from_page_cache or "").split("+") if name)
 
 
-def _integer(value: int | None) -> Value:
-    raw: Raw = value
-    return Value(raw, numbers.MISSING if value is None else str(value))
+def _power_cut_text(row: RankedCell) -> str:
+    """Blank on the host itself, where no guest is promised anything."""
+    if _cell(row).on_host:
+        return ""
+    return power_cut_word(row.power_cut, row.power_cut_states)
 
 
 def _title(answer: RankingAnswer) -> str:
-    measure = answer.ranking.measure
-    what = measure.metric.replace("_", " ") if measure.name == "score" else str(measure)
     cells = len(answer.ranking.rows) + len(answer.ranking.unranked)
-    title = f"Ranking by {what}: {counted(cells, 'cell')} in {counted(answer.blocks, 'block')}"
-    beware = caution(answer.caveats)
-    return title if beware is None else f"{title}, {beware}"
+    name = measure_name(answer.ranking.measure)
+    size = f"{counted(cells, 'cell')} in {counted(answer.blocks, 'block')}"
+    warning = caution(answer.caveats)
+    return f"Ranking by {name}: {size}" + (f", {warning}" if warning else "")
 
 
 def _notes(answer: RankingAnswer) -> tuple[str, ...]:

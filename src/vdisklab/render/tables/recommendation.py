@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 
 from vdisklab.analysis.compare import Ratio
 from vdisklab.analysis.diagnostics.witness import FROM_CACHE_BELOW
@@ -10,29 +11,34 @@ from vdisklab.analysis.evidence import Workings
 from vdisklab.analysis.mix import MIX
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.recommend import Price, Recommendation
-from vdisklab.analysis.summary import Summary
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
-from vdisklab.render.document import Json, campaign_json, document, findings_json
-from vdisklab.render.tables.layout import Column, Table, Value, text
+from vdisklab.render.documents.answers import (
+    Alternative,
+    AlternativeRow,
+    PriceEntry,
+    RecommendDocument,
+)
+from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
+from vdisklab.render.tables.layout import Column, Table
 from vdisklab.render.tables.power_cuts import basis_sentence, durability_sentence, keeping_word
-from vdisklab.render.wording import caution, sentence
+from vdisklab.render.wording import caution, measure_name, sentence
 from vdisklab.services.advice import RecommendationAnswer
 
 SHOWN = 6
-"""So many alternatives are listed."""
+"""Listed alternatives, at most."""
 
 NAMED = 4
-"""So many ties are named in a sentence; the rest is counted."""
+"""Ties named in a sentence, at most; the others are counted."""
 
 
 def _times(ratio: Ratio) -> str:
-    """`×1.20 as good (95 %: 1.10–1.30)`, and whether that is shown at all."""
+    """`×1.20 as good (95 %: 1.10–1.30)`, and whether a difference is shown."""
     if ratio.low is None or ratio.high is None:
         return f"{numbers.ratio(ratio.ratio)} as good"
     interval = numbers.ratio_interval(ratio.low, ratio.high)
-    unsure = ", so no difference is shown" if ratio.low <= 1 <= ratio.high else ""
-    return f"{numbers.ratio(ratio.ratio)} as good (95 %: {interval}){unsure}"
+    inconclusive = ", so no difference is shown" if ratio.low <= 1 <= ratio.high else ""
+    return f"{numbers.ratio(ratio.ratio)} as good (95 %: {interval}){inconclusive}"
 
 
 def price_sentence(price: Price, chosen: MeasuredCell) -> str:
@@ -42,7 +48,7 @@ def price_sentence(price: Price, chosen: MeasuredCell) -> str:
         return f"{need}: nothing here."
     if price.ratio is None or price.ratio.ratio is None:
         return f"{need}: not known, as {price.without} was never measured in a common block."
-    return f"{need}: without it one would use {price.without}, {_times(price.ratio)}."
+    return f"{need}: without it the best is {price.without}, {_times(price.ratio)}."
 
 
 def sentences(answer: RecommendationAnswer) -> Iterator[str]:
@@ -51,7 +57,7 @@ def sentences(answer: RecommendationAnswer) -> Iterator[str]:
     chosen = answer.path
     count = len(answer.order)
     yield (
-        f"Use {chosen}: the best by {_measure_name(found.measure)} of {count} "
+        f"Use {chosen}: the best by {measure_name(found.measure)} of {count} "
         f"{'path that qualifies' if count == 1 else 'paths that qualify'}, "
         f"of {found.considered} measured."
     )
@@ -81,23 +87,23 @@ def _rivals(answer: RecommendationAnswer) -> Iterator[str]:
 
 def _over_default(found: Recommendation) -> Iterator[str]:
     if found.default is None:
-        yield "What QEMU does by default was not measured: `vdisklab run raw/default`."
+        yield "QEMU's default was not measured: `vdisklab run raw/default`."
     elif found.default == found.cell:
-        yield "It is what QEMU does by default."
+        yield "It is QEMU's default."
     elif found.over_default is not None and found.over_default.ratio is not None:
-        yield f"Beside QEMU's default ({found.default}) it is {_times(found.over_default)}."
+        yield f"Compared with QEMU's default ({found.default}) it is {_times(found.over_default)}."
 
 
 def _why(answer: RecommendationAnswer) -> Iterator[str]:
-    """What the counters say where they explain the order: the chosen against those beside it.
+    """Counters that explain the order: the recommended cell against others.
 
-    Those are the runner-up, QEMU's default, and the first that is shown to be worse: ties are
-    often of one kind, and what sets them apart is what the next kind does otherwise.
+    The others are the runner-up, QEMU's default, and the first cell shown to be worse: tied cells
+    are often of one kind, so the reason shows only against the next kind.
     """
     found = answer.recommendation
     worse = next((row.cell for row in found.ranking.rows if row.best > 1), None)
-    beside = (*answer.order[1:2], found.default, worse)
-    others = [cell for cell in beside if cell is not None and cell != found.cell]
+    compared = (*answer.order[1:2], found.default, worse)
+    others = [cell for cell in compared if cell is not None and cell != found.cell]
     mine = answer.workings.get(found.cell)
     if mine is None:
         return
@@ -108,15 +114,15 @@ def _why(answer: RecommendationAnswer) -> Iterator[str]:
             continue
         parts = [*_cpu(mine, theirs), *_flushes(mine, theirs), *_cache(mine, theirs)]
         if parts:
-            yield f"Beside {cell}: {'; '.join(parts)}."
+            yield f"Compared with {cell}: {'; '.join(parts)}."
 
 
 def _from_memory(path: str, mine: Workings) -> Iterator[str]:
     if mine.device_share is not None and mine.device_share < FROM_CACHE_BELOW:
         yield (
-            f"Only {mine.device_share:.0%} of the bytes that {path} moved reached the device while "
-            "they were measured: its numbers are largely the host's page cache's, which it shares "
-            "with all other guests. Without that memory `none` tells what the disk does."
+            f"Only {mine.device_share:.0%} of the bytes that {path} moved reached the device "
+            "during the measurement: its numbers mostly show the host's page cache, which it "
+            "shares with all other guests. To see the disk itself, look at cache mode `none`."
         )
 
 
@@ -139,115 +145,131 @@ def _cache(mine: Workings, theirs: Workings) -> Iterator[str]:
     a, b = mine.device_share, theirs.device_share
     if a is not None and b is not None and abs(a - b) > 0.1:
         yield (
-            f"{numbers.digits(a)} bytes at the device for each one asked against "
+            f"{numbers.digits(a)} bytes at the device per requested byte against "
             f"{numbers.digits(b)}"
         )
 
 
-def _measure_name(measure: MeasureKey) -> str:
-    return measure.metric.replace("_", " ") if measure.name == "score" else str(measure)
-
-
-def recommendation_table(answer: RecommendationAnswer) -> Table:
+def recommendation_table(answer: RecommendationAnswer) -> Table[AlternativeRow]:
     """The first alternatives with their numbers; the sentences stand below."""
-    found = answer.recommendation
-    places = {row.cell: numbers.place(row.best, row.worst) for row in found.ranking.rows}
-    scales = {
-        key: numbers.scale(_best(values, answer.order), key.quantity.unit)
-        for key, values in answer.summaries.items()
-    }
-    columns = [Column("rank", "rank"), Column("path", "path", folds=True)]
-    for key, scale in scales.items():
-        title = _measure_name(key).replace("weighted ", "")
-        columns.append(Column(key.metric, f"{title}\n{scale.suffix.strip()}", right=True))
-        columns.append(
-            Column(f"{key.metric}_interval", "95 %\ninterval", right=True, only_wide=True,
-                   only_shown=True)
-        )  # fmt: skip
-    columns += [
-        Column("ratio", "vs the\nfirst", right=True),
-        Column("power_cut", "power cut"),
-    ]
-    rows = []
-    for cell in answer.order[:SHOWN]:
-        row = [Value(places.get(cell), places.get(cell, numbers.MISSING)), text(cell.label)]
-        for key, scale in scales.items():
-            summary = answer.summaries[key].get(cell)
-            median = None if summary is None else summary.median
-            low, high = (None, None) if summary is None else (summary.low, summary.high)
-            row.append(Value(median, scale.value(median)))
-            row.append(Value(None, numbers.interval(low, high, scale)))
-        ratio = answer.ratios[cell].ratio if cell in answer.ratios else None
-        row.append(Value(ratio, numbers.ratio(ratio)))
-        row.append(text(keeping_word(found.durability[cell])))
-        rows.append(tuple(row))
-    title = f"Recommendation: {answer.path}"
-    beware = caution(answer.caveats)
-    said = () if beware is None else (f"Measured {beware}.",)
+    columns = (
+        Column[AlternativeRow]("rank", lambda row: row.rank or numbers.MISSING),
+        Column[AlternativeRow]("path", lambda row: row.path.label, folds=True),
+        *(column for key in answer.summaries for column in _metric_columns(answer, key)),
+        Column[AlternativeRow]("vs the\nfirst", lambda row: numbers.ratio(row.ratio), right=True),
+        Column[AlternativeRow]("power cut", lambda row: row.power_cut),
+    )
+    warning = caution(answer.caveats)
     notes = (
         *sentences(answer),
-        *said,
+        *(() if warning is None else (f"Measured {warning}.",)),
         *_explained(answer),
-        *(sentence(each) for each in answer.findings),
+        *(sentence(finding) for finding in answer.findings),
     )
-    return Table(title, tuple(columns), tuple(rows), notes)
+    title = f"Recommendation: {answer.path}"
+    return Table(title, columns, _rows(answer), notes, kind=AlternativeRow)
+
+
+def _rows(answer: RecommendationAnswer) -> list[AlternativeRow]:
+    recommendation = answer.recommendation
+    ranks = {row.cell: numbers.place(row.best, row.worst) for row in recommendation.ranking.rows}
+    keys = _metric_keys(answer)
+    return [
+        AlternativeRow(
+            rank=ranks.get(cell),
+            path=cell,
+            metrics={keys[key]: _median(answer, key, cell) for key in answer.summaries},
+            ratio=answer.ratios[cell].ratio if cell in answer.ratios else None,
+            power_cut=keeping_word(recommendation.durability[cell]),
+        )
+        for cell in answer.order[:SHOWN]
+    ]
+
+
+def _metric_keys(answer: RecommendationAnswer) -> dict[MeasureKey, str]:
+    """The CSV key of each measure: its metric, or all of it where two share a metric."""
+    counts = Counter(key.metric for key in answer.summaries)
+    return {key: key.metric if counts[key.metric] == 1 else str(key) for key in answer.summaries}
+
+
+def _median(answer: RecommendationAnswer, key: MeasureKey, cell: MeasuredCell) -> float | None:
+    summary = answer.summaries[key].get(cell)
+    return None if summary is None else summary.median
+
+
+def _metric_columns(
+    answer: RecommendationAnswer, key: MeasureKey
+) -> Iterator[Column[AlternativeRow]]:
+    """The median and its interval, in the scale of the best cell."""
+    summaries = answer.summaries[key]
+    best = next((summaries[cell].median for cell in answer.order if cell in summaries), None)
+    scale = numbers.scale(best, key.quantity.unit)
+    name = measure_name(key).removeprefix("weighted ")
+
+    def interval(row: AlternativeRow) -> str:
+        summary = summaries.get(row.path)
+        return numbers.MISSING if summary is None else scale.interval(summary.low, summary.high)
+
+    yield Column(
+        f"{name}\n{scale.suffix.strip()}",
+        lambda row: scale.value(_median(answer, key, row.path)),
+        right=True,
+    )
+    yield Column("95 %\ninterval", interval, right=True, only_wide=True)
 
 
 def _explained(answer: RecommendationAnswer) -> Iterator[str]:
     """What the column of the user's own weights is."""
-    if any(key.metric == MIX.metric for key in answer.summaries):
-        weighed = ", ".join(_measure_name(key) for key in answer.summaries if key != MIX)
+    if MIX in answer.summaries:
+        weighted = ", ".join(measure_name(key) for key in answer.summaries if key != MIX)
         yield (
-            f"mix: how many times as good as the baseline in the same block, as the geometric mean "
-            f"over the measures of --weights ({weighed}), each by its weight."
+            "mix: how many times as good as the baseline in the same block, as the geometric mean "
+            f"over the measures of --weights ({weighted}), each by its weight."
         )
 
 
-def _best(values: Mapping[MeasuredCell, Summary], order: tuple[MeasuredCell, ...]) -> float | None:
-    return next((values[cell].median for cell in order if cell in values), None)
-
-
-def recommendation_document(answer: RecommendationAnswer) -> Json:
+def recommendation_document(answer: RecommendationAnswer) -> RecommendDocument:
     """The JSON form."""
-    found = answer.recommendation
-    return document(
-        "recommend",
-        1,
-        campaigns=[campaign_json(campaign) for campaign in answer.campaigns],
+    recommendation = answer.recommendation
+    default = recommendation.over_default
+    return RecommendDocument(
+        campaigns=campaign_entries(answer.campaigns),
         emulation=answer.caveats.emulated,
         lab=answer.caveats.lab,
         path=answer.path,
-        cell=found.cell.label,
-        measure=str(found.measure),
-        needs=[str(need) for need in found.needs],
-        considered=found.considered,
-        excluded={str(need): count for need, count in found.excluded.items()},
-        ties=[cell.label for cell in found.ties],
-        alternatives=[
-            {
-                "cell": cell.label,
-                "values": {
+        cell=recommendation.cell,
+        measure=str(recommendation.measure),
+        needs=tuple(map(str, recommendation.needs)),
+        considered=recommendation.considered,
+        excluded={str(need): count for need, count in recommendation.excluded.items()},
+        ties=recommendation.ties,
+        alternatives=tuple(
+            Alternative(
+                cell=cell,
+                values={
                     str(key): values[cell].median
                     for key, values in answer.summaries.items()
                     if cell in values
                 },
-                "power_cut": found.durability[cell].keeping.value,
-                "flush_free": found.durability[cell].flush_free,
-            }
+                power_cut=recommendation.durability[cell].keeping,
+                flush_free=recommendation.durability[cell].flush_free,
+            )
             for cell in answer.order
-        ],
-        prices=[
-            {
-                "need": str(price.need),
-                "without": price.without.label,
-                "ratio": None if price.ratio is None else price.ratio.ratio,
-                "ratio_low": None if price.ratio is None else price.ratio.low,
-                "ratio_high": None if price.ratio is None else price.ratio.high,
-            }
-            for price in found.prices
-        ],
-        default=None if found.default is None else found.default.label,
-        over_default=None if found.over_default is None else found.over_default.ratio,
-        sentences=list(sentences(answer)),
-        findings=findings_json(answer.findings),
+        ),
+        prices=tuple(map(_price, recommendation.prices)),
+        default=recommendation.default,
+        over_default=None if default is None else default.ratio,
+        sentences=tuple(sentences(answer)),
+        findings=diagnostic_entries(answer.findings),
+    )
+
+
+def _price(price: Price) -> PriceEntry:
+    ratio = price.ratio or Ratio(0)
+    return PriceEntry(
+        need=str(price.need),
+        without=price.without,
+        ratio=ratio.ratio,
+        ratio_low=ratio.low,
+        ratio_high=ratio.high,
     )

@@ -1,0 +1,1 @@
+"""The JSON documents that vdisklab prints, as dataclasses."""

@@ -1,0 +1,141 @@
+"""The JSON schema (draft 2020-12) of each document, made from its dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+from collections.abc import Mapping
+from datetime import datetime
+from enum import Enum
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.render.documents import answers, records
+from vdisklab.render.documents.conversion import Key, Limit, keys_of
+
+DOCUMENTS: Mapping[str, type] = {
+    "audit": answers.AuditDocument,
+    "campaigns": records.CampaignsDocument,
+    "claims": answers.ClaimsDocument,
+    "compare": answers.ComparisonDocument,
+    "doctor": records.DoctorDocument,
+    "method": answers.MethodDocument,
+    "plan": records.PlanDocument,
+    "powercut": records.PowerCutDocument,
+    "profile": records.ProfileDocument,
+    "profiles": records.ProfilesDocument,
+    "published": answers.PublishedDocument,
+    "rank": answers.RankDocument,
+    "recommend": answers.RecommendDocument,
+    "report": answers.ReportDocument,
+    "run": records.RunDocument,
+    "runs": records.RunsDocument,
+    "table": answers.TableDocument,
+}
+"""Every document by the NAME in its `format`, `vdisklab.NAME/VERSION`."""
+
+_PLAIN: Mapping[object, dict[str, Any]] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    type(None): {"type": "null"},
+    datetime: {"type": "string", "format": "date-time"},
+    MeasuredCell: {"type": "string"},
+    Any: {},
+    object: {},
+}
+
+Schema = dict[str, Any]
+
+
+def json_schema(name: str) -> Schema:
+    """The schema of one document."""
+    definitions: dict[str, Schema] = {}
+    root = _object(DOCUMENTS[name], definitions)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"vdisklab {name}",
+        **root,
+        **({"$defs": definitions} if definitions else {}),
+    }
+
+
+def _object(kind: type, definitions: dict[str, Schema]) -> Schema:
+    """An object with the dataclass's fields as its keys, and no others."""
+    hints, roles = get_type_hints(kind, include_extras=True), keys_of(kind)
+    inline = [name for name, role in roles.items() if role is Key.INLINE]
+    others = [_typed(hints[name], definitions) for name in inline]
+    return {
+        "type": "object",
+        "description": (inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " "),
+        "properties": {
+            name: _typed(hints[name], definitions) for name in roles if name not in inline
+        },
+        "required": [name for name, role in roles.items() if role is None],
+        "additionalProperties": others[0]["additionalProperties"] if others else False,
+    }
+
+
+def _typed(hint: Any, definitions: dict[str, Schema]) -> Schema:  # noqa: ANN401
+    """The schema of one type."""
+    if hint in _PLAIN:
+        return dict(_PLAIN[hint])
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is None:
+        return _class(hint, definitions)
+    if origin in (Literal, Union, types.UnionType):
+        return _choice(hint, definitions)
+    if origin is Annotated:
+        return _annotated(arguments, definitions)
+    if origin is tuple:
+        return _array(arguments, definitions)
+    if issubclass(origin, Mapping):
+        names = _typed(arguments[0], definitions)
+        limited = {"propertyNames": names} if "enum" in names else {}
+        values = _typed(arguments[1], definitions)
+        return {"type": "object", **limited, "additionalProperties": values}
+    raise TypeError(f"{hint!r} has no JSON schema")
+
+
+def _choice(hint: Any, definitions: dict[str, Schema]) -> Schema:  # noqa: ANN401
+    """The schema of a Literal or a union, where plain types and enumerations are one list."""
+    if get_origin(hint) is Literal:
+        values = list(get_args(hint))
+        return {"const": values[0]} if len(values) == 1 else {"enum": values}
+    choices = [_typed(each, definitions) for each in get_args(hint)]
+    if all(choice.keys() == {"type"} for choice in choices):
+        return {"type": [choice["type"] for choice in choices]}
+    if all(choice.keys() == {"enum"} or choice == {"type": "null"} for choice in choices):
+        return {"enum": [value for choice in choices for value in choice.get("enum", [None])]}
+    return {"anyOf": choices}
+
+
+def _class(hint: type, definitions: dict[str, Schema]) -> Schema:
+    """An enumeration, or a reference to a dataclass's own definition."""
+    if issubclass(hint, Enum):
+        return {"enum": [member.value for member in hint]}
+    if not dataclasses.is_dataclass(hint):
+        raise TypeError(f"{hint!r} has no JSON schema")
+    if hint.__name__ not in definitions:
+        definitions[hint.__name__] = _object(hint, definitions)
+    return {"$ref": f"#/$defs/{hint.__name__}"}
+
+
+def _annotated(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
+    base, *metadata = arguments
+    schema = _typed(base, definitions)
+    for each in metadata:
+        if isinstance(each, str):
+            schema["description"] = each
+        elif isinstance(each, Limit):
+            schema[each.keyword] = each.value
+    return schema
+
+
+def _array(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
+    if arguments[1:] == (Ellipsis,):
+        return {"type": "array", "items": _typed(arguments[0], definitions)}
+    items = [_typed(each, definitions) for each in arguments]
+    return {"type": "array", "prefixItems": items, "items": False, "minItems": len(items)}
