@@ -128,10 +128,8 @@ def _detail(cut: PowerCut) -> str:
     return cut.claim if cut.survives is None else ""
 
 
-UNTESTED = "untested"
-
 _OUTCOME_WORDS = {
-    None: UNTESTED,
+    None: "untested",
     PowerCutOutcome.KEPT_ALL: "kept all",
     PowerCutOutcome.KEPT_FLUSHED: "kept flushed",
     PowerCutOutcome.KEPT_FLUSHED_ONLY: "kept flushed",
@@ -216,7 +214,7 @@ def keeping_word(durability: Durability) -> str:
         Keeping.LOST_BY_CONSTRUCTION: "loses data",
         Keeping.LOST_IN_TEST: "lost data",
         Keeping.KEPT_IN_TEST: "kept all",
-        Keeping.NOT_TESTED: UNTESTED,
+        Keeping.NOT_TESTED: "not tested",
     }[durability.keeping]
 
 
