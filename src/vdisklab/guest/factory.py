@@ -56,7 +56,7 @@ def prepare_guests(
 ) -> tuple[Accelerator, StartGuest]:
     """The accelerator for all guests, and the function that starts one with drivers for `buses`.
 
-    It starts micro guests, or with `own_boots` user guests; each runs under one of `qemus` and
+    It starts micro guests, or with `user_boots` user guests; each runs under one of `qemus` and
     has the disks `carried`. QEMU's console and errors are written below `directory`.
     """
     micro = cache(partial(_micro_guest, context, guest, buses))

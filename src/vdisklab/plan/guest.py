@@ -84,7 +84,7 @@ class UserGuest:
 class GuestPlan:
     """Size of the guest; `accelerator` None means: KVM if it really runs a guest, else TCG.
 
-    Without a user guest (`own`) it is the micro guest, with the host's kernel unless `kernel`
+    Without a user guest (`user`) it is the micro guest, with the host's kernel unless `kernel`
     names another.
     """
 

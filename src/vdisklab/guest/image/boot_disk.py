@@ -13,8 +13,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.errors import HostError
-from vdisklab.guest.image.cache import building, keep, locked
+from vdisklab.guest.image.cache import building, keep, kept_or_built
 from vdisklab.guest.image.content import GuestContent, guest_content, guest_scripts
 from vdisklab.guest.image.filetree import FileTree
 from vdisklab.guest.image.guest_image import GuestImage
@@ -43,18 +42,17 @@ def disk_system(host: Host, cache: Path, kernel: Kernel, image: GuestImage) -> D
     """The system of `image` for a disk, from the cache or newly built. Raises HostError."""
     directory = cache / "boot"
     final = directory / _fingerprint(image)
-    with locked(directory):
-        if not final.exists():
-            try:
-                with building(directory) as work:
-                    _build(host, kernel, image, work)
-                    keep(work, final)
-            except OSError as error:
-                raise HostError(
-                    f"the system to boot cannot be built in {directory}: {error.strerror or error}",
-                    hint="make room there, or set another cache directory",
-                ) from error
-    return DiskSystem(final / "initrd", final / "tree")
+    system = DiskSystem(final / "initrd", final / "tree")
+
+    def build() -> DiskSystem:
+        with building(directory) as work:
+            _build(host, kernel, image, work)
+            keep(work, final)
+        return system
+
+    return kept_or_built(
+        directory, lambda: system if final.exists() else None, build, "the system to boot"
+    )
 
 
 def _fingerprint(image: GuestImage) -> str:

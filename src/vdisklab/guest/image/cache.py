@@ -6,13 +6,41 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from vdisklab.errors import HostError
 
 _PREFIX = ".building-"
+
+
+_Kept = TypeVar("_Kept")
+
+
+def kept_or_built(
+    directory: Path, find: Callable[[], _Kept | None], build: Callable[[], _Kept], what: str
+) -> _Kept:
+    """What `find` finds in the cache, else what `build` makes there, by one builder at a time.
+
+    Raises HostError, which names `what`, when `directory` cannot be written.
+    """
+    kept = find()
+    if kept is not None:
+        return kept
+    with locked(directory):
+        # Another builder may have made it while this one waited.
+        kept = find()
+        if kept is not None:
+            return kept
+        try:
+            return build()
+        except OSError as error:
+            raise HostError(
+                f"{what} cannot be built in {directory}: {error.strerror or error}",
+                hint="make room there, or set another cache directory",
+            ) from error
 
 
 @contextmanager

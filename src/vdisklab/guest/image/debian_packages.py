@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.errors import CommandError, HostError
-from vdisklab.guest.image.cache import building, keep, locked
+from vdisklab.guest.image.cache import building, keep, kept_or_built
 from vdisklab.host.command import Completed, Host
 from vdisklab.plan.guest import System
 
@@ -171,20 +171,12 @@ def package_set(host: Host, cache: Path, system: System) -> PackageSet:
     """
     directory = cache / "packages"
     request = _request(host, system)
-    kept = _kept(directory, request)
-    if kept is not None:
-        return kept
-    with locked(directory):
-        kept = _kept(directory, request)
-        if kept is not None:
-            return kept
-        try:
-            return _build(host, directory, system, request)
-        except OSError as error:
-            raise HostError(
-                f"the packages cannot be kept in {directory}: {error.strerror or error}",
-                hint="make room there, or set another cache directory",
-            ) from error
+    return kept_or_built(
+        directory,
+        lambda: _kept(directory, request),
+        lambda: _build(host, directory, system, request),
+        "the directory of packages",
+    )
 
 
 def _request(host: Host, system: System) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vdisklab.errors import HostError
-from vdisklab.guest.image.cache import building, keep, locked
+from vdisklab.guest.image.cache import building, keep, kept_or_built
 from vdisklab.guest.image.content import GuestContent, guest_content, guest_scripts
 from vdisklab.guest.image.filetree import write_root
 from vdisklab.guest.image.host_programs import (
@@ -117,23 +116,12 @@ def build_guest_image(
     installed = find_programs(host, programs)
     request = _request(kernel, installed)
     directory = cache / "guest"
-    kept = _kept(directory, request)
-    if kept is not None:
-        return kept
-    with locked(directory):
-        # Another builder may have built it while this one waited.
-        kept = _kept(directory, request)
-        if kept is not None:
-            return kept
-        try:
-            image = _build(host, directory, kernel, installed, request)
-        except OSError as error:
-            raise HostError(
-                f"the guest image cannot be built in {directory}: {error.strerror or error}",
-                hint="make room there, or set another cache directory",
-            ) from error
-        _prune(directory)
-        return image
+    return kept_or_built(
+        directory,
+        lambda: _kept(directory, request),
+        lambda: _build(host, directory, kernel, installed, request),
+        "the guest image",
+    )
 
 
 def _request(kernel: Kernel, programs: Iterable[InstalledProgram]) -> dict[str, Any]:
@@ -205,7 +193,9 @@ def _build(
         manifest = {"request": request, "sources": _stamps(sources), "image": known}
         (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
         (work / "fio").unlink(missing_ok=True)
-        return _place(work, directory / str(known["fingerprint"]), known)
+        image = _place(work, directory / str(known["fingerprint"]), known)
+    _prune(directory)
+    return image
 
 
 def _place(work: Path, final: Path, known: Mapping[str, Any]) -> GuestImage:

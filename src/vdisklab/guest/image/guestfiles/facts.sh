@@ -1,5 +1,5 @@
 #!/usr/bin/busybox sh
-# facts: what this guest is, as key=value lines.
+# facts: prints kernel, CPUs, memory, clock and command line as key=value lines.
 read -r release </proc/sys/kernel/osrelease
 echo "kernel=$release"
 set -- /sys/devices/system/cpu/cpu[0-9]*

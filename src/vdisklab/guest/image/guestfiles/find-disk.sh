@@ -1,7 +1,7 @@
 #!/usr/bin/busybox sh
-# find-disk SERIAL TIMEOUT: waits until the disk with that serial number is there, and prints what
-# the kernel knows of it as key=value lines. Ends with 1 and a sentence after TIMEOUT seconds.
-# Everything is read by the shell itself; a program started for each file would take seconds.
+# find-disk SERIAL TIMEOUT: waits until the disk with that serial number is there, and prints its
+# facts as key=value lines. Exits with 1 and a message after TIMEOUT seconds.
+# The shell itself reads every file: starting a program for each would take seconds.
 serial=$1
 
 now() {
@@ -55,8 +55,8 @@ show() {
     fi
 }
 
-# The host driver of a SCSI device (virtio_scsi, ata_piix, ahci, usb-storage, uas) says more than
-# "sd", which they all are.
+# The driver of the SCSI host (virtio_scsi, ata_piix, ahci, usb-storage, uas), as the driver of all
+# these disks is "sd".
 show_driver() {
     cd -P "$disk/device/../.." 2>/dev/null
     host=/sys/class/scsi_host/${PWD##*/}/proc_name

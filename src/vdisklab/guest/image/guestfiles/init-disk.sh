@@ -1,6 +1,6 @@
 #!/usr/bin/busybox sh
 # The first process of a guest whose system lies on the measured disk: loads the drivers of all
-# buses, finds that disk by the serial number on the kernel's command line, and goes on from it.
+# buses, finds that disk by the serial number on the kernel's command line, and starts its system.
 /usr/bin/busybox mount -a
 export PATH=/usr/sbin:/usr/bin HOME=/root
 mkdir -p /run/vdisklab /sysroot

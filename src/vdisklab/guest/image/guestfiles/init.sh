@@ -1,12 +1,12 @@
 #!/usr/bin/busybox sh
-# The guest's first process: as little as it takes for the agent to answer. Starting a program
-# costs tens of milliseconds under emulation, so one call mounts all and one loads all.
+# The guest's first process: does only what the agent needs. Starting a program costs tens of
+# milliseconds under emulation, so one call mounts everything and one loads all modules.
 /usr/bin/busybox mount -a
 /usr/bin/busybox modprobe -a virtio_pci virtio_console
 export PATH=/usr/sbin:/usr/bin HOME=/root
 /usr/lib/vdisklab/prepare &
 
-# The host names the port a moment after it appeared; which number it has depends on the slots.
+# The port gets its name a moment after it appears. Its number depends on the PCI slots.
 port=
 turns=0
 while [ -z "$port" ]; do

@@ -1,6 +1,7 @@
 #!/usr/bin/busybox sh
-# load-drivers [TIMEOUT [MICROSECONDS]]: returns once the drivers of all buses are loaded and all programs
-# are there. Ends with 1 and a sentence when that failed or took more than TIMEOUT seconds (30).
+# load-drivers [TIMEOUT [MICROSECONDS]]: waits until the drivers of all buses are loaded and all
+# programs are there, polling each MICROSECONDS (10000). Exits with 1 and a message when that failed
+# or took more than TIMEOUT seconds (30).
 now() {
     read -r up _ </proc/uptime
     centiseconds=${up%.*}${up#*.}

@@ -1,4 +1,4 @@
 #!/usr/bin/busybox sh
-# In place of `prepare`, on the disk that a guest has booted from: all is there already.
+# Replaces `prepare` in a guest that booted from its disk: everything is there already.
 /usr/bin/busybox mkdir -p /run/vdisklab
 echo >/run/vdisklab/ready

@@ -1,6 +1,6 @@
 #!/usr/bin/busybox sh
-# Runs beside the agent on another processor: mounts the image of programs and loads the drivers
-# of all buses. /run/vdisklab/ready appears when all is done, /run/vdisklab/failed if it cannot be.
+# Runs in the background while the agent answers: mounts the image of programs and loads the drivers
+# of all buses. Creates /run/vdisklab/ready when all is done, /run/vdisklab/failed on an error.
 /usr/bin/busybox mkdir -p /run/vdisklab
 
 fail() {
@@ -8,15 +8,15 @@ fail() {
     exit 1
 }
 
-# The translator of an emulated guest keeps what it has translated once: the first start of fio
-# for a measurement finds most of it done.
+# Under emulation QEMU keeps translated code, so this makes fio's first start for a measurement
+# faster.
 /usr/bin/fio --version >/dev/null 2>&1
 
 read -r modules </etc/vdisklab/root-modules
 # shellcheck disable=SC2086  # one word per module
 /usr/bin/busybox modprobe -a $modules || fail "modprobe $modules failed"
 
-# By its serial number, as a measured disk may stand in a lower slot.
+# By its serial number: a measured disk may have a lower slot.
 root=
 turns=0
 while [ -z "$root" ]; do
