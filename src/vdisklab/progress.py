@@ -1,4 +1,4 @@
-"""What a long task tells its watcher; observers are passed in, never looked up."""
+"""The events of a long task, which its caller receives through a `Progress`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class CampaignStarted:
-    """The campaign knows its cells: how many runs there are, how many are already measured.
+    """The number of runs of a campaign, and how many of them are already stored.
 
-    `at_most`: so many runs only if no cell is left out on the way.
+    `at_most` is true when a search may leave cells out on the way.
     """
 
     runs: int
@@ -33,7 +33,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementStarted:
-    """One program of the cell begins; `seconds` is how long it was asked to take, if it was."""
+    """One program of the cell begins; `seconds` is its run time, None if it ends with its work."""
 
     name: str
     seconds: float | None
@@ -41,8 +41,10 @@ class MeasurementStarted:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What the running measurement moves just now, as QEMU counts it, or on the host the kernel,
-    which does not know a program's operations."""
+    """The current throughput of the running measurement.
+
+    QEMU counts it in a guest, on the host the kernel, which does not count a program's operations.
+    """
 
     bytes_per_second: float
     operations_per_second: float | None
@@ -50,7 +52,7 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """A cell ended; `failure` says why when it failed."""
+    """A cell ended; `failure` is the reason if it failed."""
 
     cell: str
     failure: str | None
@@ -71,15 +73,50 @@ class Note:
     text: str
 
 
-Event = CampaignStarted | RunStarted | MeasurementStarted | Throughput | RunFinished | Step | Note
+@dataclass(frozen=True, slots=True)
+class PathDropped:
+    """A requested path that is not measured: why, and what to write instead."""
+
+    path: str
+    reason: str
+    instead: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWarning:
+    """What to know about the numbers before they are measured."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DurablePaths:
+    """How many paths of a plan count as durable, and how many of them by power cuts."""
+
+    paths: int
+    tested: int
+
+
+Event = (
+    CampaignStarted
+    | RunStarted
+    | MeasurementStarted
+    | Throughput
+    | RunFinished
+    | Step
+    | Note
+    | PathDropped
+    | PlanWarning
+    | DurablePaths
+)
 
 
 class Progress(Protocol):
-    """Hears of each event in order; must not raise and must not block."""
+    """Receives each event in order; must not raise and must not block."""
 
     def __call__(self, event: Event, /) -> None:
-        """Takes one event."""
+        """Handles one event."""
 
 
 def silent(_event: Event, /) -> None:
-    """Hears everything and says nothing."""
+    """Ignores all events."""

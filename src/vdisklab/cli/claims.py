@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +12,9 @@ from rich.console import Console
 
 from vdisklab.analysis.claims import ClaimStatus
 from vdisklab.cli.campaign_options import takes_settings
+from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import CampaignOption, Format, FormatOption
 from vdisklab.cli.output import emit
-from vdisklab.cli.run import measure
 from vdisklab.errors import (
     EXIT_CLAIM_FAILS,
     EXIT_CLAIM_OPEN,
@@ -23,12 +23,13 @@ from vdisklab.errors import (
 )
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
-from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.settings import NO_BASELINE, Request
+from vdisklab.progress import Note, Progress
 from vdisklab.render.tables.claim_results import claims_document, claims_table, junit_xml
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.answers import database_url
 from vdisklab.services.claim_answers import ClaimsAnswer, answer_claims, read_claims
+from vdisklab.services.measure import Narrow, measure
 from vdisklab.services.missing_claims import MeasuredClaims, measure_missing
 
 
@@ -89,9 +90,15 @@ def claims(
         if measure_missing_cells:
             claims_to_measure = [claim for file in chosen for claim in file.claims]
             machine = collect_facts(LocalHost()).machine_id
-            measured = measure_missing(
-                store, claims_to_measure, requested, campaign, machine=machine, measure=_measure
-            )
+            with TerminalProgress(Console(stderr=True)) as progress:
+                measured = measure_missing(
+                    store,
+                    claims_to_measure,
+                    requested,
+                    campaign,
+                    machine=machine,
+                    measure=partial(_measure, progress),
+                )
         answer = answer_claims(store, chosen, campaign, requested, measured.campaigns)
     if junit is not None:
         _write(junit, junit_xml(answer))
@@ -100,16 +107,15 @@ def claims(
 
 
 def _measure(
-    store: Store, request: Request, narrow: Callable[[CampaignPlan], CampaignPlan]
+    progress: Progress, store: Store, request: Request, narrow: Narrow
 ) -> tuple[str | None, bool]:
-    console = Console(stderr=True)
     try:
-        campaign, _, interrupted = measure(store, request, console, new=False, narrow=narrow)
+        measured = measure(store, request, progress, narrow=narrow)
     except HostError as error:
         hint = f" ({error.hint})" if error.hint else ""
-        console.print(f"not measured: {error}{hint}", markup=False, soft_wrap=True)
+        progress(Note(f"not measured: {error}{hint}"))
         return None, False
-    return campaign, interrupted
+    return measured.campaign, measured.interrupted
 
 
 def _write(file: Path, text: str) -> None:

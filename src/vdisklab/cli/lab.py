@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,8 +18,7 @@ from vdisklab.cli.campaign_options import build_request
 from vdisklab.cli.import_lab import DATABASE, LabHost, bring_back
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import DbOption, Format, FormatOption
-from vdisklab.cli.run import print_ranking
-from vdisklab.cli.run import run as run_verb
+from vdisklab.cli.output import print_overview
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.accelerator import try_kvm
 from vdisklab.host.command import Host, LocalHost
@@ -121,7 +120,7 @@ def run(
     Example: vdisklab lab run {zvol/ext4,zfs,lvm}/qcow2/writeback --blocks 1 --size 64M
     """
     words = [*paths, *context.args]
-    _require_possible(words)
+    _require_possible(context.find_root().command, words)
     arguments, carried = carried_files(words)
     config = LabConfig(
         Accelerator.TCG,
@@ -152,8 +151,9 @@ def run(
         raise GuestError(f"the lab's job ended with {end.status} and measured nothing")
     what = LABEL if config.accelerator is Accelerator.TCG else "a virtual machine"
     console.print(f"in the lab: {what}", soft_wrap=True)
-    for campaign in campaigns:
-        print_ranking(console, campaign, url, form)
+    with open_store(url) as store:
+        for campaign in campaigns:
+            print_overview(store, campaign, form, console)
     return end.status
 
 
@@ -219,14 +219,12 @@ def shell(
             run_shell(site, config, files)
 
 
-def _require_possible(words: list[str]) -> None:
+def _require_possible(vdisklab: Any, words: list[str]) -> None:  # noqa: ANN401 - click's group
     """Raises what `run` would, in the lab, say of words that no host could follow.
 
     Told here it takes a second; told there, the minutes until the lab is up.
     """
-    verbs = typer.Typer()
-    verbs.command()(run_verb)
-    said = typer.main.get_command(verbs).make_context("vdisklab lab run", list(words)).params
+    said = vdisklab.commands["run"].make_context("vdisklab lab run", list(words)).params
     if said["here"]:
         return  # it takes no paths, and judges the rest itself
     request = build_request(said | {"directory": None})

@@ -1,8 +1,9 @@
-"""Progress on the terminal: one line that lives, and lines that stay."""
+"""Progress on the terminal: one line that is updated, and lines that stay."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from types import TracebackType
 
 from rich.console import Console
@@ -10,16 +11,22 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from vdisklab.plan.campaign import Dropped
 from vdisklab.progress import (
     CampaignStarted,
+    DurablePaths,
     Event,
     MeasurementStarted,
     Note,
+    PathDropped,
+    PlanWarning,
     RunFinished,
     RunStarted,
     Step,
     Throughput,
 )
+from vdisklab.render.tables.layout import sanitise
+from vdisklab.render.tables.power_cuts import basis
 from vdisklab.units import format_duration
 
 _RUNS_FOR_A_PACE = 3
@@ -28,8 +35,8 @@ _RUNS_FOR_A_PACE = 3
 class TerminalProgress:
     """Shows cell, block, measurement, throughput and time left; plain lines without a terminal.
 
-    The time left is the estimate at first, then what the runs that are done suggest. `each` also
-    gives each measurement a plain line: where it takes minutes, silence looks like a hang.
+    The time left is the estimate at first, then follows the pace of the finished runs. `each`
+    prints a plain line for each measurement, too: one that takes minutes would look like a hang.
     """
 
     def __init__(self, console: Console, *, each: bool = False) -> None:
@@ -57,7 +64,7 @@ class TerminalProgress:
             self._live.stop()
 
     def __call__(self, event: Event, /) -> None:
-        """Takes one event."""
+        """Shows one event."""
         match event:
             case CampaignStarted():
                 self._start(event)
@@ -79,8 +86,8 @@ class TerminalProgress:
                 self._doing, self._moving = event.what, ""
                 if not self._console.is_terminal:
                     self._say(event.what)
-            case Note():
-                self._say(f"[yellow]note:[/] {escape(event.text)}")
+            case Note() | DurablePaths() | PathDropped() | PlanWarning():
+                self._console.print(_line(event), soft_wrap=True, highlight=False)
         self._show()
 
     def _start(self, event: CampaignStarted) -> None:
@@ -103,7 +110,7 @@ class TerminalProgress:
             self._say(f"[red]✗[/] {where} {escape(self._cell)}: {escape(first)}")
 
     def _of_all(self, done: int, between: str) -> str:
-        """`3/12`; of a search, which leaves cells out on the way, nobody knows how many."""
+        """`3/12`; only `3` in a search, whose number of runs nobody knows."""
         return f"{done}" if self._at_most else f"{done}{between}{self._runs}"
 
     def _say(self, text: str) -> None:
@@ -116,7 +123,7 @@ class TerminalProgress:
         self._live.update(Text(" · ".join(part for part in parts if part), overflow="ellipsis"))
 
     def _time_left(self) -> str:
-        """The estimate at first; once some runs are done, their own pace counts in its place."""
+        """By the estimate at first, then by the pace of the finished runs."""
         if self._at_most or not self._runs or self._done >= self._runs:
             return ""
         elapsed = time.monotonic() - self._began
@@ -131,3 +138,36 @@ def _moving(event: Throughput) -> str:
     rate = f"{event.bytes_per_second / 1e6:.0f} MB/s"
     operations = event.operations_per_second
     return rate if operations is None else f"{rate}, {operations:.0f} IOPS"
+
+
+def print_dropped(console: Console, dropped: Iterable[Dropped]) -> None:
+    """Lists the paths that are not measured, each with its reason."""
+    for one in dropped:
+        console.print(dropped_line(one), soft_wrap=True)
+
+
+def _line(event: Note | DurablePaths | PathDropped | PlanWarning) -> Text:
+    match event:
+        case PathDropped():
+            return dropped_line(event)
+        case PlanWarning():
+            return warning_line(event.text)
+        case DurablePaths():
+            return _note(basis(event.tested, event.paths))
+        case Note():
+            return _note(event.text)
+
+
+def _note(sentence: str) -> Text:
+    return Text.assemble(("note:", "yellow"), f" {sentence}")
+
+
+def dropped_line(dropped: Dropped | PathDropped) -> Text:
+    """The line about a path that is not measured."""
+    line = f"dropped {dropped.path}: {dropped.reason}; {dropped.instead}"
+    return Text(sanitise(line), style="yellow")
+
+
+def warning_line(sentence: str) -> Text:
+    """The line of a plan warning."""
+    return Text(f"warning: {sentence}", style="yellow")

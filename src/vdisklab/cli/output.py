@@ -9,14 +9,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from vdisklab.cli.options import Format
+from vdisklab.errors import PlanError
 from vdisklab.render.documents.conversion import to_json
 from vdisklab.render.tables.campaign_tables import places_document, places_tables
 from vdisklab.render.tables.layout import Table, as_csv, show
 from vdisklab.render.tables.ranking import ranking_bars, ranking_document, ranking_table
-from vdisklab.services.advice import RankingAnswer
-from vdisklab.services.places import Places
+from vdisklab.results.store import Store
+from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer
+from vdisklab.services.places import Places, overview
 
 PIPE_WIDTH = 120
 """Line width if the output is not a terminal and COLUMNS is not set."""
@@ -58,6 +61,32 @@ def print_tables(places: Places, form: Format) -> None:
 def dumps(document: object) -> str:
     """A document as JSON in ASCII. Raises ValueError for NaN, which no document may hold."""
     return json.dumps(to_json(document), indent=2, ensure_ascii=True, allow_nan=False)
+
+
+def print_overview(
+    store: Store,
+    campaign: str,
+    form: Format,
+    messages: Console,
+    metric: str = DEFAULT_METRIC,
+    failed: int = 0,
+) -> None:
+    """Prints the answer to a campaign that was just measured: its ranking, or all its numbers.
+
+    Explains on `messages` why nothing can be ranked: that is no failure of measuring.
+    """
+    try:
+        answer = overview(store, campaign, metric)
+    except PlanError as error:
+        if failed:
+            messages.print(f"{failed} cells failed; `vdisklab runs {campaign}` lists them")
+        messages.print(Text(f"no ranking: {error}"), soft_wrap=True)
+        messages.print(Text(f"hint: {error.hint}"), soft_wrap=True)
+        return
+    if isinstance(answer, Places):
+        print_tables(answer, form)
+    else:
+        print_ranking(answer, form)
 
 
 def console() -> Console:

@@ -23,7 +23,7 @@ from vdisklab.campaign.host_stacks import takes_turns
 from vdisklab.campaign.preview import CellCommands, preview_cell
 from vdisklab.campaign.schedule import Slot, block_order, schedule
 from vdisklab.cli.campaign_options import takes_settings
-from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.live import TerminalProgress, print_dropped, warning_line
 from vdisklab.cli.options import Format
 from vdisklab.cli.output import dumps
 from vdisklab.errors import HostError
@@ -32,7 +32,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.path.cell import Cell
-from vdisklab.plan.campaign import CampaignPlan, Dropped
+from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.settings import Panel, Request
 from vdisklab.render.documents.conversion import copy_fields
@@ -86,17 +86,10 @@ def plan(
         _print_plan(Console(), planned, spelled)
 
 
-def print_dropped(console: Console, dropped: Sequence[Dropped]) -> None:
-    """Lists the paths of a matrix that are not measured, each with its reason."""
-    for one in dropped:
-        line = f"dropped {one.path}: {one.reason}; {one.instead}"
-        console.print(Text(sanitise(line), style="yellow"), soft_wrap=True)
-
-
 def print_warnings(console: Console, planned: CampaignPlan) -> None:
     """What is to be known of the numbers before they are measured."""
     for sentence in plan_warnings(planned, memory_bytes()):
-        console.print(Text(f"warning: {sentence}", style="yellow"), soft_wrap=True)
+        console.print(warning_line(sentence), soft_wrap=True)
 
 
 def plan_document(planned: CampaignPlan, spelled: Mapping[Cell, CellCommands]) -> PlanDocument:

@@ -10,10 +10,9 @@ import typer
 from rich.console import Console
 
 from vdisklab.cli.campaign_options import AcceleratorOption, DirOption, PathsArgument
-from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.live import TerminalProgress, print_dropped
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
-from vdisklab.cli.plan import print_dropped
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.ledger import cache_directory
 from vdisklab.path.needs import needs_help, parse_needs

@@ -1,4 +1,4 @@
-"""What is said of the numbers before they are measured."""
+"""Warnings about the numbers before they are measured."""
 
 from __future__ import annotations
 

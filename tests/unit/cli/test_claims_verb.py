@@ -29,6 +29,7 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
 from vdisklab.results.model import Run
+from vdisklab.services.measure import Measured
 from vdisklab.services.missing_claims import (
     MissingCells,
     request_for,
@@ -191,10 +192,10 @@ class Measuring:
         monkeypatch.setattr(claims_verb, "collect_facts", lambda host: here)
 
     def measure(
-        self, _store: object, request: Request, _console: object, **_more: object
-    ) -> tuple[str | None, int, bool]:
+        self, _store: object, request: Request, _progress: object, **_more: object
+    ) -> Measured:
         self.asked.append(request)
-        return self.bring(request), 0, self.interrupted
+        return Measured(self.bring(request), interrupted=self.interrupted)
 
     @property
     def paths(self) -> list[tuple[str, ...]]:

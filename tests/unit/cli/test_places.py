@@ -77,7 +77,7 @@ class TestSideBySide:
             call("table", "--campaign", "aaaa", "--campaign", "bbbb")
 
     def test_several_directories_are_for_this_machine_itself(self, tmp_path: Path) -> None:
-        with pytest.raises(PlanError, match="side by side with --here alone"):
+        with pytest.raises(PlanError, match="side by side only with --here"):
             call("run", "raw/none", "--dir", str(tmp_path), "--dir", "/tmp")  # noqa: S108
 
     def test_a_directory_and_a_device_are_not_both_this_place(self, tmp_path: Path) -> None:

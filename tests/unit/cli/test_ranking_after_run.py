@@ -10,7 +10,8 @@ from rich.console import Console
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
 from vdisklab.cli.options import Format
-from vdisklab.cli.run import print_ranking
+from vdisklab.cli.output import print_overview
+from vdisklab.results.store import open_store
 from vdisklab.services.advice import DEFAULT_METRIC
 
 
@@ -18,7 +19,8 @@ def test_only_failed_cells_are_no_ranking_and_no_error(database: Database) -> No
     failed = [run for run in campaign_runs() if run.failure is not None]
     database.write(failed)
     console = Console(file=io.StringIO(), width=200)
-    print_ranking(console, failed[0].campaign, database.url, Format.TABLE, failed=len(failed))
+    with open_store(database.url) as store:
+        print_overview(store, failed[0].campaign, Format.TABLE, console, failed=len(failed))
     assert isinstance(console.file, io.StringIO)
     said = console.file.getvalue()
     assert f"{len(failed)} cells failed; `vdisklab runs {failed[0].campaign}` lists them" in said
@@ -31,5 +33,6 @@ def test_a_search_ends_with_the_ranking_by_its_own_metric(
 ) -> None:
     console = Console(file=io.StringIO(), width=200)
     for metric, name in (("randread-4k-q1/read/iops",) * 2, (DEFAULT_METRIC, "weighted overall")):
-        print_ranking(console, CAMPAIGN.id, database.url, Format.TABLE, metric=metric)
+        with open_store(database.url) as store:
+            print_overview(store, CAMPAIGN.id, Format.TABLE, console, metric)
         assert f"Ranking by {name}: " in capsys.readouterr().out

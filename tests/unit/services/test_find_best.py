@@ -11,13 +11,6 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell
 from tests.unit.stored import stored
 from vdisklab.analysis.search import Ended, Rules
-from vdisklab.cli.search import (
-    BestSearch,
-    Wanted,
-    durable_basis,
-    make_search,
-    parse_share,
-)
 from vdisklab.errors import PlanError
 from vdisklab.path.durability import Cuts, PathVerdict
 from vdisklab.path.needs import parse_need
@@ -27,9 +20,17 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.matrix import Matrix, narrow_to_needs
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.settings import Request
+from vdisklab.progress import DurablePaths
 from vdisklab.render.wording import search_effort, search_sentence
 from vdisklab.results.model import Run
 from vdisklab.results.store import Store
+from vdisklab.services.find_best import (
+    BestSearch,
+    SearchFor,
+    durable_paths,
+    make_search,
+    parse_share,
+)
 
 READS = "randread-4k-q1/read/iops"
 FIO: dict[str, Setting] = {"rw": "randread", "bs": "4k", "iodepth": 1}
@@ -43,7 +44,7 @@ def plan() -> CampaignPlan:
 
 
 def search(metric: str = "overall", budget: float = math.inf) -> BestSearch:
-    made = make_search(Wanted.BEST, "3%", None, (), metric)
+    made = make_search(SearchFor.BEST, "3%", None, (), metric)
     assert made is not None
     return dataclasses.replace(made, budget=budget)
 
@@ -153,9 +154,9 @@ def test_how_much_was_measured_is_told() -> None:
     [
         (("randread-4k-q1",), READS, None),
         (("randread-4k-q1",), "iops", None),
-        (("randread-4k-q1", "seqread-1m-q1"), "iops", "several numbers that are called 'iops'"),
-        (("randread-4k-q1",), "randread-4k-q1/write/iops", "nothing that is called"),
-        (("randread-4k-q1",), "randread-4k-q1/read/speed", "nothing that is called"),
+        (("randread-4k-q1", "seqread-1m-q1"), "iops", "several numbers called 'iops'"),
+        (("randread-4k-q1",), "randread-4k-q1/write/iops", "nothing called"),
+        (("randread-4k-q1",), "randread-4k-q1/read/speed", "nothing called"),
         (("randread-4k-q1",), "overall", "has no score 'overall'"),
         (("randread-4k-q1", "seqread-1m-q1"), "read", None),
     ],
@@ -217,10 +218,7 @@ def test_durable_goes_by_power_cuts_where_there_are_any(plan: CampaignPlan) -> N
     (dropped,) = [one for one in kept.dropped if one.path == "raw/none"]
     assert "lost promised data in 2 of 60 power cuts" in dropped.reason
     left = dataclasses.replace(plan, cells=kept.cells)
-    said = durable_basis(left, needs, verdicts) or ""
-    assert said.startswith("Durable: 1 of ")
-    assert "the others by rule alone" in said
-    assert durable_basis(left, [parse_need("cache=none")], verdicts) is None
+    assert durable_paths(left, verdicts) == DurablePaths(paths=2, tested=1)
 
 
 @pytest.mark.parametrize(("text", "share"), [("3%", 0.03), ("0.5 %", 0.005), ("0.1", 0.1)])
@@ -230,14 +228,14 @@ def test_shares(text: str, share: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1%", "3 percent", "101%", "nan"])
 def test_what_is_no_share(text: str) -> None:
-    with pytest.raises(PlanError, match="is no share"):
+    with pytest.raises(PlanError, match="is not a share"):
         parse_share(text)
 
 
 def test_options_of_a_search_need_one() -> None:
     assert make_search(None, None, None, None, None) is None
-    with pytest.raises(PlanError, match="--budget belongs to a search"):
+    with pytest.raises(PlanError, match="--budget has no effect without --find"):
         make_search(None, None, "3m", None, None)
-    made = make_search(Wanted.BEST, None, "3m", ["durable"], None)
+    made = make_search(SearchFor.BEST, None, "3m", ["durable"], None)
     assert made is not None
     assert (made.rules, made.budget, len(made.needs)) == (Rules(0.03), 180.0, 1)

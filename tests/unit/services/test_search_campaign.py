@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,21 +13,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from vdisklab.campaign import runner
 from vdisklab.campaign.cell import CellResult
 from vdisklab.campaign.context import CampaignContext
-from vdisklab.cli import run as verb
-from vdisklab.cli.search import Wanted, make_search
 from vdisklab.path.cell import Cell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.settings import Request
+from vdisklab.progress import silent
 from vdisklab.results.model import Direction, Evidence, HostFacts, Measurement, Sample
 from vdisklab.results.store import Store, open_store
+from vdisklab.services import measure as service
+from vdisklab.services.find_best import SearchFor, make_search
 
 PATTERNS = ("{raw,qcow2}/{none,directsync,writeback,unsafe}/{virtio,scsi,nvme}",)
 HOST = HostFacts("h", "m" * 16, "6.1", "cpu", 2, 1 << 30, "7.2", "3.33")
@@ -79,20 +78,19 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
             plan=plan, guests=guests, accelerator=None, progress=lambda event: None
         )
 
-    monkeypatch.setattr(verb, "make_plan", lambda *args: plan)
-    monkeypatch.setattr(verb, "open_campaign", open_campaign)
-    monkeypatch.setattr(verb, "open_ledger", lambda: nullcontext(SimpleNamespace()))
-    monkeypatch.setattr(verb, "collect_facts", lambda host: HOST)
-    monkeypatch.setattr(verb, "_medium", lambda plan: None)
+    monkeypatch.setattr(service, "make_plan", lambda *args: plan)
+    monkeypatch.setattr(service, "open_campaign", open_campaign)
+    monkeypatch.setattr(service, "open_ledger", lambda: nullcontext(SimpleNamespace()))
+    monkeypatch.setattr(service, "collect_facts", lambda host: HOST)
+    monkeypatch.setattr(service, "_medium", lambda plan: None)
 
     def run(store: Store, programs: Programs) -> tuple[str | None, bool]:
         monkeypatch.setattr(runner, "measure_cell", programs)
-        asked = make_search(Wanted.BEST, "3%", None, (), METRIC)
-        console = Console(file=io.StringIO())
-        campaign, _, interrupted = verb.measure(store, request, console, new=False, search=asked)
+        asked = make_search(SearchFor.BEST, "3%", None, (), METRIC)
+        measured = service.measure(store, request, silent, search=asked)
         assert asked is not None
-        outcome = asked.outcome(store, campaign or "", 20)
-        return (None if outcome is None else outcome.best.label), interrupted
+        outcome = asked.outcome(store, measured.campaign or "", 20)
+        return (None if outcome is None else outcome.best.label), measured.interrupted
 
     return run
 

@@ -1,4 +1,4 @@
-"""`run --find best`: between campaign and analysis, asks after each block who is to be measured."""
+"""`run --find best`: chooses before each block the cells that may still be the best."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -29,8 +29,9 @@ from vdisklab.path.durability import Keeping, Verdicts, durability
 from vdisklab.path.needs import Need, parse_needs
 from vdisklab.path.segments import HOST
 from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.matrix import Matrix, narrow_to_needs
 from vdisklab.plan.profile import Profile
-from vdisklab.render.tables.power_cuts import basis
+from vdisklab.progress import DurablePaths, Progress
 from vdisklab.results.model import METRICS, Campaign, Direction
 from vdisklab.results.store import Store
 from vdisklab.services.advice import DEFAULT_METRIC, SCORES
@@ -39,21 +40,31 @@ from vdisklab.units import counted, format_duration, parse_duration
 from vdisklab.workload.registry import directions_of
 
 SEARCH_BLOCKS = 20
-"""At most so many blocks, where the user says nothing: the leaders alone get so far."""
+"""Most blocks by default; only the leaders are measured so often."""
 
 
-class Wanted(StrEnum):
+class SearchFor(StrEnum):
     """What a search looks for."""
 
     BEST = "best"
 
 
 @dataclass(frozen=True, slots=True)
-class BestSearch:
-    """What was asked: by which measure, how near to the best, and what the answer must be.
+class SearchResult:
+    """The answer of a search, and how much was measured for it."""
 
-    `budget` is in seconds, from the start of the search on; earlier runs of an interrupted
-    search count by the time that they took.
+    outcome: Outcome
+    runs: int
+    cells: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class BestSearch:
+    """A search for the best path by `metric`, among the paths that meet all needs.
+
+    `budget` is in seconds from `began` on; the runs of an interrupted search count by the time
+    that they took.
     """
 
     rules: Rules
@@ -62,16 +73,28 @@ class BestSearch:
     metric: str
     began: float
 
-    def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
-        """Says before each block of a campaign which cells to measure in it.
+    def narrow(self, plan: CampaignPlan, verdicts: Verdicts, progress: Progress) -> CampaignPlan:
+        """The plan without paths that lack a need.
 
-        It looks at the blocks before only, so that an interrupted search goes on as it would
-        have: the same numbers choose the same cells. What scores relate to, the baseline and
-        paths on the host, is measured in every block.
+        Raises PlanError when no guest is left, and for a search that could not end with an answer.
+        """
+        matrix = narrow_to_needs(Matrix(plan.cells, plan.dropped), self.needs, verdicts)
+        plan = replace(plan, cells=matrix.cells, dropped=matrix.dropped)
+        if any(need.goes_by_power_cuts for need in self.needs):
+            progress(durable_paths(plan, verdicts))
+        self.require(plan)
+        return plan
+
+    def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
+        """Chooses before each block the cells to measure in it.
+
+        Only earlier blocks count, so an interrupted search continues as it would have: the same
+        numbers choose the same cells. The baseline and paths on the host are measured in every
+        block, because scores relate to them.
         """
         before = sum(run.wall_seconds or 0.0 for run in results.outlines([campaign]))
         fingerprint = {cell.measured: cell.fingerprint for cell in plan.cells}
-        beside = {cell.fingerprint for cell in plan.cells if self._related_to(cell, plan)}
+        always = {cell.fingerprint for cell in plan.cells if self._related_to(cell, plan)}
 
         def choose(block: int) -> Collection[str]:
             if block == 1:
@@ -83,38 +106,48 @@ class BestSearch:
                     hint="`vdisklab rank` says what failed; choose another --metric",
                 )
             runs = results.outlines([campaign])
-            each = sum(run.wall_seconds or 0.0 for run in runs) / max(1, len(runs))
+            seconds_per_run = sum(run.wall_seconds or 0.0 for run in runs) / max(1, len(runs))
             spent = before + time.monotonic() - self.began
-            affordable = (self.budget - spent) / each - len(beside)
+            affordable = (self.budget - spent) / seconds_per_run - len(always)
             rows = next_cells(standing(logs, self.rules), affordable)
             chosen = {fingerprint[cells[row]] for row in rows}
-            return chosen | beside if chosen else chosen
+            return chosen | always if chosen else chosen
 
         return choose
 
-    def outcome(self, results: Store, campaign: str, most_blocks: int) -> Outcome | None:
-        """Who is best after all blocks that were measured, and why the search ended.
+    def result(self, store: Store, campaign: str, most_blocks: int) -> SearchResult | None:
+        """The answer of a finished search; None if nothing was measured in a guest."""
+        outcome = self.outcome(store, campaign, most_blocks)
+        if outcome is None:
+            return None
+        finished = store.finished(campaign)
+        blocks = max((block for block, _ in finished), default=0)
+        cells = len(store.campaign(campaign).plan["cells"])
+        return SearchResult(outcome, len(finished), cells, blocks)
 
-        None when nothing of a guest was measured.
+    def outcome(self, results: Store, campaign: str, most_blocks: int) -> Outcome | None:
+        """The best cell after all measured blocks, and why the search ended.
+
+        None if nothing was measured in a guest.
         """
         cells, logs = self._goodness(results, campaign, None)
         if not len(cells):
             return None
-        found = standing(logs, self.rules)
+        state = standing(logs, self.rules)
         blocks = int(np.isfinite(logs).any(axis=0).sum())
         return Outcome(
-            best=cells[found.leader],
-            as_good=tuple(cells[row] for row in sorted(found.near)),
-            unsettled=tuple(cells[row] for row in (*found.survivors[1:], *found.dropped)),
-            ended=self._ended(found.ended, last_block=blocks >= most_blocks),
+            best=cells[state.leader],
+            as_good=tuple(cells[row] for row in sorted(state.near)),
+            unsettled=tuple(cells[row] for row in (*state.survivors[1:], *state.dropped)),
+            ended=self._ended(state.ended, last_block=blocks >= most_blocks),
             blocks=blocks,
             margin=self.rules.margin,
-            gap=found.gap,
+            gap=state.gap,
             others=len(cells) - 1,
         )
 
     def _ended(self, why: Ended | None, *, last_block: bool) -> Ended:
-        """Why nothing was measured any more, where the numbers alone would go on or cannot."""
+        """Why the search stopped, if not because the numbers settled it."""
         limited = math.isfinite(self.budget)
         if why in (Ended.SEPARATED, Ended.TIED) or (why is Ended.UNSETTLED and not limited):
             return why
@@ -124,7 +157,7 @@ class BestSearch:
         return cell.path.on_host or (self.metric in SCORES and cell.path == plan.baseline)
 
     def require(self, plan: CampaignPlan) -> None:
-        """Raises PlanError for a search that could not end with an answer: before it is begun."""
+        """Raises PlanError for a search that could not end with an answer."""
         self._require_metric(plan)
         first = tuple(slot for slot in schedule(plan) if slot.block == 1)
         seconds = campaign_seconds(plan, first)
@@ -140,9 +173,9 @@ class BestSearch:
     def _require_metric(self, plan: CampaignPlan) -> None:
         names = [measurement.name for measurement in plan.profile.measurements]
         if self.metric not in SCORES:
-            found = _meant(self.metric, plan.profile)
-            if len(found) != 1:
-                problem = "several numbers that are" if found else "nothing that is"
+            numbers = _numbers_called(self.metric, plan.profile)
+            if len(numbers) != 1:
+                problem = "several numbers" if numbers else "nothing"
                 raise PlanError(
                     f"the profile {plan.profile.name} measures {problem} called {self.metric!r}",
                     hint=f"write overall, read, write, or MEASUREMENT/DIRECTION/METRIC of "
@@ -150,16 +183,16 @@ class BestSearch:
                 )
             return
         roles = SCORES[self.metric].roles
-        if not any(all(each.measures[r].name in names for r in roles) for each in ROLE_SETS):
+        if not any(all(known.measures[r].name in names for r in roles) for known in ROLE_SETS):
             raise PlanError(
-                f"the profile {plan.profile.name} has no score {self.metric!r} to be best at",
-                hint="say what counts: --metric MEASUREMENT/DIRECTION/METRIC",
+                f"the profile {plan.profile.name} has no score {self.metric!r}",
+                hint="name what to be best at: --metric MEASUREMENT/DIRECTION/METRIC",
             )
 
     def _goodness(
         self, results: Store, campaign: str, block: int | None
     ) -> tuple[tuple[MeasuredCell, ...], Floats]:
-        """The guests' cells and their goodness in the blocks before `block` (None: in all)."""
+        """The guests' cells and their goodness in the blocks before `block`; None: in all."""
         outlines = results.outlines([campaign])
         observations = from_columns(results.observations([campaign]), cells_of(outlines))
         scored, key = self._ranked_by(observations, results.campaign(campaign))
@@ -177,7 +210,7 @@ class BestSearch:
     def _ranked_by(
         self, observations: Observations, campaign: Campaign
     ) -> tuple[Observations, MeasureKey]:
-        """The observations, with scores where one is asked for, and the measure to be best at."""
+        """The observations, with scores if the metric is one, and the measure to be best at."""
         if self.metric not in SCORES:
             return observations, find_measure(observations, self.metric)
         baseline = str(campaign.plan.get("baseline", HOST))
@@ -186,8 +219,8 @@ class BestSearch:
         return scored.observations, SCORES[self.metric].key
 
 
-def _meant(metric: str, profile: Profile) -> set[tuple[str, str]]:
-    """Measurement and metric of each number of a profile that a text may mean, by its spelling."""
+def _numbers_called(metric: str, profile: Profile) -> set[tuple[str, str]]:
+    """Measurement and metric of each number of a profile whose spelling contains `metric`."""
     spelled = {
         f"{measurement.name}/{direction}/{name}": (measurement.name, name)
         for measurement in profile.measurements
@@ -200,18 +233,18 @@ def _meant(metric: str, profile: Profile) -> set[tuple[str, str]]:
 
 
 def make_search(
-    find: Wanted | None,
+    find: SearchFor | None,
     within: str | None,
     budget: str | None,
     needs: Sequence[str] | None,
     metric: str | None,
 ) -> BestSearch | None:
-    """The search that the options ask for, None without --find. Raises PlanError."""
+    """The search of a command line, None without --find. Raises PlanError."""
     if find is None:
-        said = {"--within": within, "--budget": budget, "--need": needs, "--metric": metric}
-        lone = [option for option, value in said.items() if value]
-        if lone:
-            raise PlanError(f"{lone[0]} belongs to a search", hint="add --find best")
+        options = {"--within": within, "--budget": budget, "--need": needs, "--metric": metric}
+        given = [option for option, value in options.items() if value]
+        if given:
+            raise PlanError(f"{given[0]} has no effect without --find", hint="add --find best")
         return None
     return BestSearch(
         rules=Rules(margin=parse_share(within or "3%")),
@@ -222,19 +255,17 @@ def make_search(
     )
 
 
-def durable_basis(plan: CampaignPlan, needs: Sequence[Need], verdicts: Verdicts) -> str | None:
-    """By what `--need durable` chose the paths of a plan; None where it was not asked for."""
-    if not any(need.goes_by_power_cuts for need in needs):
-        return None
+def durable_paths(plan: CampaignPlan, verdicts: Verdicts) -> DurablePaths:
+    """How many of a plan's paths are durable according to power cuts, not by rule alone."""
     paths = {cell.path.canonical: cell.path for cell in plan.cells if not cell.path.on_host}
-    found = [durability(path, verdicts) for path in paths.values()]
-    return basis(sum(each.keeping is Keeping.KEPT_IN_TEST for each in found), len(found))
+    judged = [durability(path, verdicts).keeping for path in paths.values()]
+    return DurablePaths(len(judged), sum(one is Keeping.KEPT_IN_TEST for one in judged))
 
 
 def parse_share(text: str) -> float:
-    """0.03 for `3%` or `0.03`. Raises PlanError for what is not above 0 and up to 100 %."""
+    """0.03 for `3%` or `0.03`. Raises PlanError for a share of 0, above 100 %, or unreadable."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(%?)", text)
     share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0 < share <= 1:
-        raise PlanError(f"{text!r} is no share", hint="write --within 3%")
+        raise PlanError(f"{text!r} is not a share", hint="write a percentage: --within 3%")
     return share

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.results.values import a_campaign, a_run
-from vdisklab.cli.keeping import keep_run
 from vdisklab.errors import DatabaseBusyError, DatabaseError
 from vdisklab.progress import Event, Note
 from vdisklab.results.model import Run
+from vdisklab.results.store import Store
+from vdisklab.services.measure import store_with_retry
 
 RUN = a_run(a_campaign())
 
@@ -24,27 +25,27 @@ class Clock:
         self.now += seconds
 
 
-class Store:
+class BusyStore(Store):
     """Refuses so many times, then takes the run."""
 
     def __init__(self, refusals: int, error: DatabaseError) -> None:
         self.left, self.error = refusals, error
-        self.runs: list[Run] = []
+        self.stored: list[Run] = []
 
     def add_run(self, run: Run, /) -> None:
         if self.left:
             self.left -= 1
             raise self.error
-        self.runs.append(run)
+        self.stored.append(run)
 
 
 BUSY = DatabaseBusyError("the database x is locked by another program", hint="wait")
 
 
 def test_a_lock_that_passes_costs_nothing_and_is_told_once() -> None:
-    store, said = Store(3, BUSY), list[Event]()
-    keep_run(store, RUN, said.append, Clock())
-    assert store.runs == [RUN]
+    store, said = BusyStore(3, BUSY), list[Event]()
+    store_with_retry(store, RUN, said.append, Clock())
+    assert store.stored == [RUN]
     (note,) = said
     assert isinstance(note, Note)
     assert "x is locked by another program; trying again for 15 min 00 s: wait" in note.text
@@ -53,12 +54,12 @@ def test_a_lock_that_passes_costs_nothing_and_is_told_once() -> None:
 def test_a_lock_that_stays_ends_it_within_its_time() -> None:
     clock = Clock()
     with pytest.raises(DatabaseBusyError):
-        keep_run(Store(10**6, BUSY), RUN, lambda _event: None, clock)
+        store_with_retry(BusyStore(10**6, BUSY), RUN, lambda _event: None, clock)
     assert 900 <= clock.now < 1000
 
 
 def test_what_will_not_pass_is_told_at_once() -> None:
     clock = Clock()
     with pytest.raises(DatabaseError, match="damaged"):
-        keep_run(Store(1, DatabaseError("damaged")), RUN, lambda _event: None, clock)
+        store_with_retry(BusyStore(1, DatabaseError("damaged")), RUN, lambda _event: None, clock)
     assert clock.now == 0

@@ -1,0 +1,232 @@
+"""Measures campaigns: plans on this host, runs what is left of them, and stores each run."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from vdisklab.campaign.context import open_campaign
+from vdisklab.campaign.estimate import campaign_seconds, plan_warnings
+from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
+from vdisklab.campaign.schedule import schedule
+from vdisklab.errors import DatabaseBusyError
+from vdisklab.guest.factory import GuestContext
+from vdisklab.host.command import Host, LocalHost
+from vdisklab.host.deadline import Clock, SystemClock
+from vdisklab.host.facts import collect_facts, memory_bytes
+from vdisklab.host.ledger import cache_directory, open_ledger
+from vdisklab.host.medium import describe_device, medium_of
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.settings import Request
+from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, Progress
+from vdisklab.results.model import Campaign, HostFacts, Run
+from vdisklab.results.store import Store
+from vdisklab.services.answers import stored_verdicts
+from vdisklab.services.find_best import BestSearch
+from vdisklab.services.planning import make_plan
+from vdisklab.units import format_duration
+
+_RETRY_SECONDS = 900.0
+_PAUSE_SECONDS = 2.0
+
+Narrow = Callable[[CampaignPlan], CampaignPlan]
+"""Takes cells out of a plan, or raises HostError if nothing in it is worth measuring."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What measuring a campaign came to.
+
+    `campaign` is its id, None if no run is stored. `runs` counts the stored runs, of earlier
+    commands too, `failed` the cells that failed now. `complete_before` is true if this command had
+    nothing to do.
+    """
+
+    campaign: str | None = None
+    runs: int = 0
+    failed: int = 0
+    interrupted: bool = False
+    complete_before: bool = False
+
+
+def measure(
+    store: Store,
+    request: Request,
+    progress: Progress,
+    *,
+    new: bool = False,
+    search: BestSearch | None = None,
+    narrow: Narrow | None = None,
+) -> Measured:
+    """Measures a request, continuing the campaign of an equal plan unless `new`.
+
+    With `search` only those cells are measured that may still be the best. After an interrupt
+    everything is taken down, and what was measured stays stored.
+    """
+    measured = Measured()
+    try:
+        with open_ledger() as ledger:
+            host = LocalHost()
+            plan = make_plan(host, ledger, request, progress)
+            if narrow is not None:
+                plan = narrow(plan)
+            if search is not None:
+                plan = search.narrow(plan, stored_verdicts(store, collect_facts(host)), progress)
+            report_plan(plan, progress)
+            context = GuestContext(host, ledger, cache_directory(), progress)
+            with closing(_measure_plan(store, context, plan, search, new=new)) as steps:
+                for step in steps:
+                    measured = step
+    except KeyboardInterrupt:
+        return replace(measured, interrupted=True)
+    return measured
+
+
+def measure_in_turns(
+    store: Store, requests: Sequence[Request], progress: Progress, *, new: bool = False
+) -> tuple[Measured, ...]:
+    """Measures several requests in turns, block by block, each as a campaign of its own.
+
+    In turns, because a disk changes from hour to hour; as campaigns of their own, because all
+    cells of a campaign share one work directory.
+    """
+    measured = [Measured()] * len(requests)
+    place = 0
+    try:
+        with open_ledger() as ledger:
+            host = LocalHost()
+            context = GuestContext(host, ledger, cache_directory(), progress)
+            plans = [make_plan(host, ledger, request, progress) for request in requests]
+            for plan in plans:
+                report_plan(plan, progress)
+            for block in range(1, plans[0].blocks + 1):
+                for place, plan in enumerate(plans):
+                    before = measured[place].failed
+                    part = replace(plan, blocks=block)
+                    turn = _measure_plan(store, context, part, new=new and block == 1)
+                    with closing(turn) as steps:
+                        for step in steps:
+                            measured[place] = replace(step, failed=before + step.failed)
+    except KeyboardInterrupt:
+        measured[place] = replace(measured[place], interrupted=True)
+    return tuple(measured)
+
+
+def report_plan(plan: CampaignPlan, progress: Progress) -> None:
+    """Reports the dropped paths, and what to know about the numbers before measuring."""
+    for dropped in plan.dropped:
+        progress(PathDropped(dropped.path, dropped.reason, dropped.instead))
+    for sentence in plan_warnings(plan, memory_bytes()):
+        progress(PlanWarning(sentence))
+
+
+def _measure_plan(
+    store: Store,
+    context: GuestContext,
+    plan: CampaignPlan,
+    search: BestSearch | None = None,
+    *,
+    new: bool,
+) -> Generator[Measured, None, None]:
+    """Measures and stores what is left of a plan; yields the count so far after each run."""
+    campaign = _campaign(store, plan, context.host, context.progress, new=new)
+    finished = store.finished(campaign.id)
+    slots = tuple(schedule(plan, finished))
+    total = len(plan.cells) * plan.blocks
+    done, failed = total - len(slots), 0
+    context.progress(
+        CampaignStarted(
+            total, done, campaign_seconds(plan, slots), plan.label, at_most=search is not None
+        )
+    )
+    if not slots and search is None:
+        yield Measured(campaign.id, done, complete_before=True)
+        return
+    if done:
+        yield Measured(campaign.id, done)
+    tag = RunTag(campaign.id, _medium(plan))
+    try:
+        with (
+            open_campaign(context, plan) as opened,
+            closing(
+                campaign_runs(opened, tag, finished)
+                if search is None
+                else chosen_runs(opened, tag, finished, search.choosing(store, plan, campaign.id))
+            ) as runs,
+        ):
+            for run in runs:
+                store_with_retry(store, run, context.progress)
+                done += 1
+                failed += run.failure is not None
+                yield Measured(campaign.id, done, failed)
+    finally:
+        if not done:
+            # An empty campaign would be the newest one, which every answer is taken from.
+            store.drop_if_empty(campaign.id)
+
+
+def _campaign(
+    store: Store, plan: CampaignPlan, host: Host, progress: Progress, *, new: bool
+) -> Campaign:
+    """The campaign that this plan continues, or a new one.
+
+    A host with another kernel, QEMU or fio than before gets a new campaign: its numbers must not
+    be mixed with the old ones.
+    """
+    facts = collect_facts(host)
+    known = None if new else store.find_campaign(plan.fingerprint, facts.machine_id)
+    changes = [] if known is None else _changes(known.host, facts)
+    if known is not None and not changes:
+        return known
+    if changes:
+        progress(Note(f"a new campaign begins, as this host was changed: {', '.join(changes)}"))
+    campaign = Campaign(
+        id=secrets.token_hex(4),
+        fingerprint=plan.fingerprint,
+        plan=plan.as_json(),
+        host=facts,
+        started=datetime.now(UTC),
+        label=plan.label,
+    )
+    store.add_campaign(campaign)
+    return campaign
+
+
+def _changes(before: HostFacts, now: HostFacts) -> list[str]:
+    """What has changed of a host that decides numbers."""
+    keys = ("kernel", "cpu", "cpus", "qemu", "fio")
+    pairs = ((key, getattr(before, key), getattr(now, key)) for key in keys)
+    return [f"{key} was {old} and is {new}" for key, old, new in pairs if old != new]
+
+
+def _medium(plan: CampaignPlan) -> str | None:
+    """The device below the work directory, or the devices that stacks are built on instead."""
+    if not plan.backing.devices:
+        return medium_of(plan.directory)
+    return " + ".join(describe_device(each) or str(each) for each in plan.backing.devices)
+
+
+def store_with_retry(
+    store: Store, run: Run, progress: Progress, clock: Clock | None = None
+) -> None:
+    """Stores a run; retries for 15 minutes while the database is locked, full or unreachable.
+
+    What was measured is worth the wait. Raises the last DatabaseBusyError after that.
+    """
+    clock = clock or SystemClock()
+    end = clock.monotonic() + _RETRY_SECONDS
+    noted = False
+    while True:
+        try:
+            return store.add_run(run)
+        except DatabaseBusyError as error:
+            if clock.monotonic() >= end:
+                raise
+            if not noted:
+                wait = format_duration(_RETRY_SECONDS)
+                progress(Note(f"{error}; trying again for {wait}: {error.hint}"))
+            noted = True
+        clock.sleep(_PAUSE_SECONDS)
