@@ -1,16 +1,16 @@
-"""How soon a guest answers: our micro guest and virtme-ng, booting the same kernel, in turns.
+"""Seconds until a guest answers: the micro guest and virtme-ng, with the same kernel, in turns.
 
     python bench/boot.py [--repeats N] [--cache DIR] > bench/results/boot.json
 
 Both run under TCG with 2 CPUs and 1 GiB. The clock starts when QEMU is executed: for virtme-ng
-a script in QEMU's place writes down the time, so that Python's own start is not counted against
-it (`command` counts from the start of `vng`). The first answer is that of the guest agent here,
-and the first line of a command in the guest there; then follows fio's.
+a script that replaces QEMU writes down the time, so that Python's own start is not counted against
+it (`command` counts from the start of `vng`). The first answer is the guest agent's here, and the
+first line of a command in the guest there; then follows fio's.
 
-virtme-ng is installed into an environment of its own, in the cache. It shows the guest the host's
+virtme-ng is installed into a separate environment in the cache. It shows the guest the host's
 files by 9p, which Debian's cloud kernel does not have, or by virtiofsd's Rust version, which
-Debian 12 does not have; so both boot Debian's full kernel. The cloud kernel, which we take unless
-USB or SATA are asked for, is measured beside it, and why virtme-ng does not boot it is recorded.
+Debian 12 does not have; so both boot Debian's full kernel. The cloud kernel, which is used unless
+USB or SATA are requested, is measured too, and why virtme-ng does not boot it is recorded.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Sample:
     command: float | None = None
 
 
-def boot_ours(image: GuestImage) -> Sample:
+def boot_micro_guest(image: GuestImage) -> Sample:
     """One boot of the micro guest."""
     config = GuestConfig(
         binary=QEMU,
@@ -114,7 +114,7 @@ class Virtme:
 
 
 def _stamping_qemu(directory: Path) -> tuple[Path, Path]:
-    """A script in QEMU's place that writes down when it executes QEMU (CLOCK_MONOTONIC)."""
+    """A script that replaces QEMU and writes down when it executes it (CLOCK_MONOTONIC)."""
     stamp = directory / "stamp"
     script = directory / QEMU
     # virtme-ng first asks for the version; only the run that has a kernel counts.
@@ -130,9 +130,9 @@ def _stamping_qemu(directory: Path) -> tuple[Path, Path]:
 
 
 def _await_words(stream: IO[bytes], words: Sequence[bytes], timeout: float) -> list[float]:
-    """When each of the words came, in this order; fewer when the stream ended or time was up."""
+    """When each of the words came, in this order; fewer when the stream or the time ended."""
     times: list[float] = []
-    said = b""
+    output = b""
     deadline = time.monotonic() + timeout
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
@@ -142,14 +142,14 @@ def _await_words(stream: IO[bytes], words: Sequence[bytes], timeout: float) -> l
             part = os.read(stream.fileno(), 1 << 16)
             if not part:
                 break
-            said += part
-            while len(times) < len(words) and words[len(times)] in said:
+            output += part
+            while len(times) < len(words) and words[len(times)] in output:
                 times.append(time.monotonic())
     return times
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends virtme-ng with its QEMU: a session of their own, started by us."""
+    """Ends virtme-ng with its QEMU, which are one session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -161,7 +161,7 @@ def _last_words(text: bytes) -> str:
 
 
 def install_virtme(cache: Path) -> Path:
-    """The program `vng` from PyPI, in an environment of its own."""
+    """The program `vng` from PyPI, in a separate environment."""
     program = cache / "virtme-ng/bin/vng"
     if not program.exists():
         environment = cache / "virtme-ng"
@@ -172,7 +172,7 @@ def install_virtme(cache: Path) -> Path:
 
 
 def whole_package(cache: Path, release: str) -> Path:
-    """The kernel of `release` with all its modules: virtme-ng needs 9p and more of them."""
+    """The kernel of `release` with all its modules, of which virtme-ng needs 9p and others."""
     root = cache / "whole" / release
     with locked(root.parent) as directory:
         if not root.exists():
@@ -185,7 +185,7 @@ def whole_package(cache: Path, release: str) -> Path:
 def interleave(
     contestants: Mapping[str, Callable[[], Sample]], repeats: int
 ) -> dict[str, list[Sample]]:
-    """Each contestant once in every turn, so that a slow minute of the machine hits them all."""
+    """Each contestant once in every turn, so that a slow minute of the machine affects them all."""
     samples: dict[str, list[Sample]] = {name: [] for name in contestants}
     for turn in range(repeats):
         for name, boot in contestants.items():
@@ -248,8 +248,8 @@ def main() -> None:
     ours, beside, theirs = "vdisklab", "vdisklab_cloud_kernel", "virtme-ng"
     samples = interleave(
         {
-            ours: lambda: boot_ours(images[full.release]),
-            beside: lambda: boot_ours(images[cloud.release]),
+            ours: lambda: boot_micro_guest(images[full.release]),
+            beside: lambda: boot_micro_guest(images[cloud.release]),
             theirs: virtme.boot,
         },
         options.repeats,

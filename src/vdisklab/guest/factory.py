@@ -103,12 +103,12 @@ def _answering(opened: AbstractContextManager[Machine], guest: GuestPlan) -> Ite
         except UnfitGuestError:
             raise
         except GuestError as error:
-            own = guest.user
-            what = "its image" if own is None else f"{own.image} under {own.firmware.upper()}"
+            user = guest.user
+            what = "the image" if user is None else f"{user.image} with {user.firmware.upper()}"
             unfit = UnfitGuestError(
                 f"the guest of {what} does not come up: {error}",
-                hint="does it boot so, and start the QEMU guest agent? --guest-firmware and "
-                "--guest-bus say how, --guest-boot how long it may take",
+                hint="check --guest-firmware and --guest-bus, and that the guest starts the QEMU "
+                "guest agent; --guest-boot gives it more time",
             )
             for note in getattr(error, "__notes__", ()):
                 unfit.add_note(note)
@@ -133,8 +133,8 @@ def boot_files(
 
     `kernel` is the image of a certain kernel to take. Raises HostError.
     """
-    found = find_kernel(host, cache, buses, wanted=kernel)
-    return files_of(build_guest_image(host, cache, found))
+    image = build_guest_image(host, cache, find_kernel(host, cache, buses, wanted=kernel))
+    return files_of(image)
 
 
 def files_of(image: GuestImage) -> BootFiles:

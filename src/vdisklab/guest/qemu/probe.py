@@ -65,14 +65,14 @@ def probe_qemu(host: Host, binary: Path | str, devices: Iterable[str]) -> QemuCa
 
     Raises HostError for a file that is no program, no QEMU for x86-64, or too old.
     """
-    found = host.which(str(binary))
-    if found is None:
+    program = host.which(str(binary))
+    if program is None:
         raise HostError(
             f"{binary} is not an executable program",
             hint="give --qemu the path of a qemu-system-x86_64",
         )
     wanted = tuple(dict.fromkeys(devices))
-    answers = _conversation(host, found, wanted)
+    answers = _conversation(host, program, wanted)
     try:
         version = QemuVersion.model_validate(answers["query-version"])
         target = answers["query-target"]["arch"]

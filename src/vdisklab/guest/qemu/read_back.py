@@ -117,8 +117,8 @@ def _flags_of(pid: int, number: str, wanted: os.stat_result) -> int | None:
         text = Path(f"/proc/{pid}/fdinfo/{number}").read_text()
     except OSError:
         return None
-    found = re.search(r"^flags:\s*([0-7]+)$", text, re.MULTILINE)
-    return None if found is None else int(found[1], 8)
+    match = re.search(r"^flags:\s*([0-7]+)$", text, re.MULTILINE)
+    return None if match is None else int(match[1], 8)
 
 
 def _same_file(one: os.stat_result, other: os.stat_result) -> bool:
