@@ -40,10 +40,10 @@ from vdisklab.guest.machine import start_machine
 from vdisklab.guest.qemu.command_line import BootFiles, GuestConfig
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
+from vdisklab.host.programs import QEMU
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 
-QEMU = "qemu-system-x86_64"
 VIRTME_SECONDS = 180.0
 
 

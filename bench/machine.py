@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab import __version__
+from vdisklab.host.blockdevice import medium_of
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
-from vdisklab.host.medium import medium_of
 
 
 def machine_facts(directory: Path) -> dict[str, Any]:

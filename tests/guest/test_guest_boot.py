@@ -14,7 +14,7 @@ from vdisklab.guest.image.guest_image import GuestImage, build_guest_image
 from vdisklab.guest.image.kernel import Flavour, find_kernel
 from vdisklab.guest.system.guest_system import STDERR_LOG
 from vdisklab.host.command import LocalHost
-from vdisklab.host.deadline import patience
+from vdisklab.host.waiting import patience
 from vdisklab.lab.machine import boot_lab_kernel
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator

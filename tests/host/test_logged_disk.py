@@ -19,9 +19,9 @@ import pytest
 
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
-from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import leftovers, open_ledger
 from vdisklab.host.mounts import mounted_elsewhere, mounts_below
+from vdisklab.host.waiting import wait_until
 from vdisklab.powercut.recording.disk_server import Lies
 from vdisklab.powercut.recording.logged_disk import LoggedDisk, logged_disk
 from vdisklab.powercut.recording.write_log import Flag, read_log

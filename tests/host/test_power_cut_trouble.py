@@ -18,10 +18,10 @@ from vdisklab.errors import DirtyHostError, PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
-from vdisklab.host.interrupts import INTERRUPTS
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.host.syscalls import sync_filesystem
+from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.judging.outcomes import JudgedState

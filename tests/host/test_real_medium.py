@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from vdisklab.host.blockdevice import device_of, medium_of
 from vdisklab.host.command import LocalHost
-from vdisklab.host.medium import device_of, medium_of
-from vdisklab.host.probes.trials import try_o_direct
+from vdisklab.host.probes import try_o_direct
 
 pytestmark = pytest.mark.host
 

@@ -19,8 +19,7 @@ from vdisklab.guest.pool import GuestPool, StartGuest
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import Host
-from vdisklab.host.facts import memory_bytes
-from vdisklab.host.memory import available_memory
+from vdisklab.host.facts import available_memory, memory_bytes
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import SYSTEMS, Accelerator, Qemu

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, VdisklabError
-from vdisklab.guest.factory import QEMU
 from vdisklab.guest.qemu.probe import probe_qemu
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.mounts import lies_in_memory
-from vdisklab.host.probes.trials import try_io_uring
+from vdisklab.host.probes import try_io_uring
+from vdisklab.host.programs import QEMU
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.rules import impossible

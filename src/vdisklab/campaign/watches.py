@@ -22,8 +22,8 @@ from vdisklab.campaign.time_series import SHORTEST_STALL, Span, TimeSeries
 from vdisklab.errors import GuestError
 from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.host.counters import Activity, children_storage_bytes, tree_activity
 from vdisklab.host.mounts import mount_of
-from vdisklab.host.processtree import Activity, children_storage_bytes, tree_activity
 from vdisklab.progress import Progress, Throughput
 
 _BOUNDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)

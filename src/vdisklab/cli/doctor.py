@@ -18,14 +18,21 @@ from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import Format
 from vdisklab.cli.output import dumps
 from vdisklab.errors import HostError
+from vdisklab.guest.accelerator import KvmTrial
 from vdisklab.guest.factory import GuestContext, try_kvm_without_download
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import cache_directory, open_ledger
-from vdisklab.host.probes.findings import Finding, Inspection, State, can_do_main_job, examine
-from vdisklab.host.probes.kvm import KvmTrial, untried
 from vdisklab.progress import Progress
 from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.records import DoctorDocument, PieceEntry
+from vdisklab.services.host_inspection import (
+    Finding,
+    Inspection,
+    State,
+    can_do_main_job,
+    examine,
+    untried,
+)
 
 _STYLES = {State.OK: "green", State.LIMITED: "yellow", State.MISSING: "red"}
 
@@ -63,7 +70,7 @@ def _tried_kvm(progress: Progress) -> KvmTrial:
             context = GuestContext(LocalHost(), ledger, cache_directory(), progress)
             return try_kvm_without_download(context)
     except HostError as error:
-        return replace(untried(), mend=f"{error}" + (f": {error.hint}" if error.hint else ""))
+        return replace(untried(), remedy=f"{error}" + (f": {error.hint}" if error.hint else ""))
 
 
 def to_json(findings: tuple[Finding, ...]) -> str:

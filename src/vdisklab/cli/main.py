@@ -35,7 +35,7 @@ from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
 from vdisklab.cli.table import table
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, VdisklabError
-from vdisklab.host.interrupts import INTERRUPTS
+from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.render.tables.layout import sanitise
 from vdisklab.storage.undo import UNDO
 

@@ -15,7 +15,7 @@ from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import Format
 from vdisklab.cli.output import print_overview, print_tables
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
-from vdisklab.host.deadline import patience
+from vdisklab.host.waiting import patience
 from vdisklab.path.needs import needs_help
 from vdisklab.path.segments import HOST
 from vdisklab.plan.settings import NO_BASELINE, Panel, Request

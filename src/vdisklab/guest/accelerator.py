@@ -5,17 +5,45 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import GuestError
-from vdisklab.host.probes.kvm import DEVICE, KvmTrial, device_refused
 
+DEVICE = Path("/dev/kvm")
 TRIAL_SECONDS = 12.0
 """Deadline of the trial. A micro guest under KVM answers in one or two seconds."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class KvmTrial:
+    """Whether guests run under KVM (None: not tried), what was tried, and a remedy if known."""
+
+    works: bool | None
+    tried: str
+    remedy: str | None = None
+
+
+def device_refused(device: Path = DEVICE) -> KvmTrial | None:
+    """Why KVM cannot work for this user: the device is missing or cannot be opened. Else None."""
+    try:
+        os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return KvmTrial(False, f"{device} does not exist")
+    except PermissionError as error:
+        return KvmTrial(
+            False,
+            f"{device} cannot be opened: {error.strerror}",
+            remedy="become root, or join its group: usermod --append -G kvm USER",
+        )
+    except OSError as error:
+        return KvmTrial(False, f"{device} cannot be opened: {error.strerror}")
+    return None
 
 
 def try_kvm(

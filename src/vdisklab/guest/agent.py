@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from vdisklab.errors import GuestError, RefusedError, WorkloadError
 from vdisklab.guest.qemu.qmp import Channel
-from vdisklab.host.deadline import patience
+from vdisklab.host.waiting import patience
 
 _SHORT_POLL = 0.005
 _POLL = 0.02

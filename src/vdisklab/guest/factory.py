@@ -12,7 +12,14 @@ from functools import cache, partial
 from pathlib import Path
 
 from vdisklab.errors import GuestError
-from vdisklab.guest.accelerator import remembered_trial, trial_key, try_kvm
+from vdisklab.guest.accelerator import (
+    DEVICE,
+    KvmTrial,
+    device_refused,
+    remembered_trial,
+    trial_key,
+    try_kvm,
+)
 from vdisklab.guest.image.guest_image import GuestImage, build_guest_image
 from vdisklab.guest.image.kernel import find_kernel, is_kernel_at_hand
 from vdisklab.guest.machine import Machine, start_machine
@@ -22,12 +29,10 @@ from vdisklab.guest.qemu.command_line import BootFiles, CarriedDisk, GuestConfig
 from vdisklab.guest.system.guest_system import UnfitGuestError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
-from vdisklab.host.probes.kvm import DEVICE, KvmTrial, device_refused
+from vdisklab.host.programs import QEMU
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan, Qemu
 from vdisklab.progress import Note, Progress, Step
-
-QEMU = "qemu-system-x86_64"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +203,7 @@ def try_kvm_without_download(context: GuestContext) -> KvmTrial:
         return KvmTrial(
             works=None,
             tried=f"{DEVICE} opens; no kernel is at hand yet to boot a guest under it",
-            mend="`vdisklab run` downloads one and tries it",
+            remedy="`vdisklab run` downloads one and tries it",
         )
     with tempfile.TemporaryDirectory(prefix="vdisklab-kvm-") as name:
         boot = boot_files(context.host, context.cache, buses)

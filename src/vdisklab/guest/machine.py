@@ -19,8 +19,8 @@ from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
 from vdisklab.guest.qemu.qmp import Channel, open_channel
 from vdisklab.guest.system.detect_os import detect_os
 from vdisklab.guest.system.guest_system import Family, GuestDisk, GuestSystem, MicroGuest
-from vdisklab.host.deadline import patience
 from vdisklab.host.ledger import Kind, Ledger
+from vdisklab.host.waiting import patience
 from vdisklab.plan.guest import Accelerator
 
 SHUT_DOWN = "/usr/lib/vdisklab/shutdown"

@@ -1,4 +1,4 @@
-"""One block device as the kernel and libblkid show it: who uses it, and what is written on it."""
+"""Block devices: their users, what is written on them, and which one a directory is on."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
-from vdisklab.host.kernelfile import read_text
+from vdisklab.host.facts import SYSTEM, read_text
+from vdisklab.host.mounts import Mount, mount_of
 
-_SECTOR = 512  # sysfs counts sectors of 512 bytes whatever the device's own size is
+_SECTOR = 512  # sysfs counts sectors of 512 bytes, whatever the device's sector size is
 _NAME_ONE = "name one such as /dev/sdb; `lsblk` lists them"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+# Loop devices may be stacked, but never this deep.
+_DEEPEST = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Something that libblkid knows, found on a device: a file system, a member, a table."""
+    """What libblkid finds on a device: a file system, a RAID member, a partition table."""
 
     kind: str
     label: str | None
@@ -32,7 +35,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A block device by the number that the kernel knows it by."""
+    """A block device: its path, and its major and minor number."""
 
     path: Path
     number: tuple[int, int]
@@ -44,7 +47,7 @@ class Device:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
         return int(read_text(self.sysfs / "size") or 0) * _SECTOR
 
     @property
@@ -54,64 +57,63 @@ class Device:
 
     @property
     def whole(self) -> Path:
-        """The directory in sysfs of the disk that it is, or is a partition of."""
+        """The sysfs directory of the whole disk, also for a partition."""
         return self.sysfs.parent if (self.sysfs / "partition").exists() else self.sysfs
 
     def related(self) -> Iterator[tuple[str, str]]:
-        """Names and numbers (`major:minor`) of itself and, for a disk, of its partitions."""
-        for place in (self.sysfs, *self.sysfs.glob("*/partition")):
-            node = place.parent if place.name == "partition" else place
+        """Names and numbers (`major:minor`) of the device and of its partitions."""
+        for node in (self.sysfs, *(file.parent for file in self.sysfs.glob("*/partition"))):
             yield node.name, read_text(node / "dev") or ""
+
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of the device and of its partitions, as st_rdev has them."""
+        return {os.makedev(*map(int, number.split(":"))) for _, number in self.related() if number}
 
 
 def open_device(path: Path) -> Device:
-    """The device at a path. Raises HostError for what is no block device."""
+    """The device at a path. Raises HostError when the path is no block device."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise HostError(f"{path} cannot be used: {error.strerror}", hint=_NAME_ONE) from error
-    if not stat.S_ISBLK(found.st_mode):
+    if not stat.S_ISBLK(status.st_mode):
         raise HostError(f"{path} is not a block device", hint=_NAME_ONE)
-    return Device(path, (os.major(found.st_rdev), os.minor(found.st_rdev)))
+    return Device(path, (os.major(status.st_rdev), os.minor(status.st_rdev)))
 
 
 def usage(device: Device) -> str | None:
-    """Who uses a device, in words, or None: mounts, swap, holders, exclusive and other openers."""
+    """What uses a device, in words, or None: a mount, swap, another device, or a process."""
     related = dict(device.related())
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields = line.split(" ")
         if fields[2] in related.values():
             return f"it is mounted on {fields[4]}"
-    swaps = {Path(line.split()[0]).name for line in _lines(Path("/proc/swaps"))[1:]}
-    if swaps & related.keys():
+    swaps = (read_text(Path("/proc/swaps")) or "").splitlines()[1:]
+    if {Path(line.split()[0]).name for line in swaps} & related.keys():
         return "it is swap space in use"
     for name in related:
-        held = sorted(path.name for path in Path(f"/sys/class/block/{name}/holders").glob("*"))
-        if held:
-            return f"{', '.join(held)} stands on it"
+        holders = sorted(path.name for path in Path(f"/sys/class/block/{name}/holders").glob("*"))
+        if holders:
+            return f"{', '.join(holders)} stands on it"
     return _loop_above(device) or _exclusive_user(device) or _opener(device)
 
 
 def _loop_above(device: Device) -> str | None:
-    """A loop device over it: the kernel neither claims the device below nor lists a holder."""
-    numbers = _numbers(device)
+    """A loop device above it. The kernel does not list loop devices as holders."""
+    numbers = device.numbers
     for file in sorted(Path("/sys/block").glob("loop*/loop/backing_file")):
         try:
             below = Path(read_text(file) or "").stat()
         except OSError:
-            continue  # its file was deleted, or is in another mount namespace
+            continue  # its file is deleted, or in another mount namespace
         if stat.S_ISBLK(below.st_mode) and below.st_rdev in numbers:
             return f"{file.parents[1].name} stands on it"
     return None
 
 
-def _numbers(device: Device) -> set[int]:
-    """The device numbers of itself and of its partitions, as st_rdev shows them."""
-    return {os.makedev(*map(int, number.split(":"))) for _, number in device.related() if number}
-
-
 def _exclusive_user(device: Device) -> str | None:
-    """The kernel grants O_EXCL on a block device only when nobody has claimed it (open(2))."""
+    """Whether another user has claimed the device: then the kernel refuses O_EXCL (open(2))."""
     try:
         os.close(os.open(device.path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
     except OSError as error:
@@ -119,38 +121,37 @@ def _exclusive_user(device: Device) -> str | None:
             return "the kernel says that it is in use"
         raise HostError(
             f"{device.path} cannot be opened: {error.strerror}",
-            hint="see that the device is still there (`lsblk`), that you are root, and that "
-            "nothing holds it (`lsof`)",
+            hint="check that the device is still there (`lsblk`), that you are root, and that "
+            "nothing has it open (`lsof`)",
         ) from error
     return None
 
 
 def _opener(device: Device) -> str | None:
-    """A process that has it open: virtual machines open disks without claiming them."""
-    numbers = _numbers(device)
+    """A process that has the device open, as virtual machines have without claiming it."""
+    numbers = device.numbers
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         try:
-            found = link.stat()
+            status = link.stat()
         except OSError:
-            continue  # it ended, or is not ours to look into
-        if stat.S_ISBLK(found.st_mode) and found.st_rdev in numbers:
+            continue  # the process has ended, or belongs to another user
+        if stat.S_ISBLK(status.st_mode) and status.st_rdev in numbers:
             process = link.parent.parent
             name = read_text(process / "comm") or "a process"
-            if "udev" not in name:  # it only looks, and is gone in a moment
+            if "udev" not in name:  # udev reads a changed device for a moment
                 return f"{name} ({process.name}) has it open"
     return None
 
 
 def signatures(host: Host, path: Path) -> tuple[Signature, ...]:
-    """What libblkid finds on a device, partition tables included."""
+    """What libblkid finds on a device, including partition tables."""
     text = host.run("wipefs", "--no-act", "--json", path).stdout
-    found = json.loads(text)["signatures"] if text.strip() else []
-    kinds = dict.fromkeys(Signature(str(each["type"]), each.get("label")) for each in found)
-    return tuple(kinds)
+    rows = json.loads(text)["signatures"] if text.strip() else []
+    return tuple(dict.fromkeys(Signature(str(row["type"]), row.get("label")) for row in rows))
 
 
 def identity(device: Device) -> dict[str, str]:
-    """What tells this device from others, also after a boot if it has a number of its own."""
+    """What distinguishes this device from others; after a reboot only if it has a serial number."""
     whole = device.whole
     places = (whole / "wwid", whole / "device/wwid", whole / "device/serial", whole / "serial")
     serial = next((text for place in places if (text := read_text(place))), "")
@@ -163,32 +164,148 @@ def identity(device: Device) -> dict[str, str]:
     }
 
 
-def is_same(device: Device, noted: Mapping[str, str]) -> bool:
-    """Whether a device is the one whose `identity` was noted.
+def is_same(device: Device, recorded: Mapping[str, str]) -> bool:
+    """Whether a device is the one whose `identity` was recorded.
 
-    Names and numbers are given anew at each boot; then only a serial number tells.
+    Device names and numbers change at reboot; then the serial number decides.
     """
     now = identity(device)
-    same = all(now[key] == noted.get(key) for key in ("size", "serial", "backing"))
-    if now["boot"] == noted.get("boot"):
-        return same and now["number"] == noted.get("number")
+    same = all(now[key] == recorded.get(key) for key in ("size", "serial", "backing"))
+    if now["boot"] == recorded.get("boot"):
+        return same and now["number"] == recorded.get("number")
     return same and bool(now["serial"])
 
 
-def _lines(path: Path) -> list[str]:
-    return (read_text(path) or "").splitlines()
-
-
-def note(paths: Iterable[Path]) -> str:
-    """Devices with their identities as text, for a ledger."""
+def record_devices(paths: Iterable[Path]) -> str:
+    """Devices and their identities as text, for the ledger."""
     return json.dumps([{"path": str(path), **identity(open_device(path))} for path in paths])
 
 
-def noted(text: str) -> tuple[Path, ...]:
-    """The noted devices that are still there, and still the same."""
-    found: list[Path] = []
-    for each in json.loads(text):
-        path = Path(each["path"])
-        if path.is_block_device() and is_same(open_device(path), each):
-            found.append(path)
-    return tuple(found)
+def recorded_devices(text: str) -> tuple[Path, ...]:
+    """The devices of `record_devices` that are still there, and still the same."""
+    rows = [(Path(row["path"]), row) for row in json.loads(text)]
+    return tuple(
+        path for path, row in rows if path.is_block_device() and is_same(open_device(path), row)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StackedDevice:
+    """A whole device and the devices below it; unknown facts are None."""
+
+    name: str
+    kind: str | None
+    model: str | None
+    rotational: bool | None
+    write_cache: str | None
+    below: tuple[StackedDevice, ...] = ()
+
+    def leaves(self) -> Iterator[StackedDevice]:
+        """The devices at the bottom, whose counters say what was really transferred."""
+        if not self.below:
+            yield self
+        for device in self.below:
+            yield from device.leaves()
+
+    def describe(self) -> str:
+        """`vda virtio, non-rotational, write back`; a stacked device names those below it."""
+        head = " ".join(part for part in (self.name, self.kind, self.model) if part)
+        if self.below:
+            return f"{head} over {'; '.join(device.describe() for device in self.below)}"
+        facts = [head]
+        if self.rotational is not None:
+            facts.append("rotational" if self.rotational else "non-rotational")
+        if self.write_cache is not None:
+            facts.append(self.write_cache)
+        return ", ".join(facts)
+
+
+def medium_of(directory: Path, root: Path = SYSTEM) -> str | None:
+    """What a directory's data is stored on, in words; None when it is unknown.
+
+    A file system without a block device is named by its type and source, such as `tmpfs`.
+    """
+    device = device_of(directory, root)
+    if device is not None:
+        return device.describe()
+    mount = _mount_of(directory, root)
+    if mount is None or mount.filesystem == "overlay":
+        return None
+    if mount.source in ("none", mount.filesystem):
+        return mount.filesystem
+    return f"{mount.filesystem} {mount.source}"
+
+
+def describe_device(path: Path, root: Path = SYSTEM) -> str | None:
+    """A block device in words; None when it is unknown."""
+    device = _device(_number(path.stat().st_rdev), root, 0)
+    return None if device is None else device.describe()
+
+
+def device_of(directory: Path, root: Path = SYSTEM, depth: int = 0) -> StackedDevice | None:
+    """The block device below a directory; None for memory, network file systems and ZFS."""
+    device = _device(_number(directory.stat().st_dev), root, depth)
+    if device is not None:
+        return device
+    # btrfs and overlayfs report device numbers of their own; their mounts name the device.
+    mount = _mount_of(directory, root)
+    if mount is None or depth >= _DEEPEST:
+        return None
+    upper = next((Path(o[9:]) for o in mount.options if o.startswith("upperdir=")), None)
+    if upper is not None and upper.is_dir() and upper != directory:
+        return device_of(upper, root, depth + 1)
+    if mount.source.startswith("/dev/"):
+        number = read_text(root / "sys/class/block" / Path(mount.source).resolve().name / "dev")
+        return _device(number, root, depth) if number else None
+    return None
+
+
+def _number(device: int) -> str:
+    return f"{os.major(device)}:{os.minor(device)}"
+
+
+def _mount_of(directory: Path, root: Path) -> Mount | None:
+    table = root / "proc/self/mountinfo"
+    return mount_of(directory, table) if table.exists() else None
+
+
+def _device(number: str, root: Path, depth: int) -> StackedDevice | None:
+    link = root / "sys/dev/block" / number
+    if not link.exists() or depth > _DEEPEST:
+        return None
+    node = link.resolve()
+    if (node / "partition").exists():
+        node = node.parent
+    rotational = read_text(node / "queue/rotational")
+    return StackedDevice(
+        name=node.name,
+        kind=_kind(node),
+        model=read_text(node / "device/model"),
+        rotational=None if rotational is None else rotational == "1",
+        write_cache=read_text(node / "queue/write_cache"),
+        below=tuple(_below(node, root, depth)),
+    )
+
+
+def _below(node: Path, root: Path, depth: int) -> Iterator[StackedDevice]:
+    slaves = node / "slaves"
+    for slave in sorted(slaves.iterdir()) if slaves.is_dir() else []:
+        number = read_text(slave / "dev")
+        device = _device(number, root, depth + 1) if number else None
+        if device is not None:
+            yield device
+    backing = read_text(node / "loop/backing_file")
+    # The kernel appends " (deleted)" to the name of a deleted file.
+    if backing is not None and Path(backing).exists():
+        device = device_of(Path(backing).parent, root, depth + 1)
+        if device is not None:
+            yield device
+
+
+def _kind(node: Path) -> str | None:
+    """`virtio`, `scsi`, `nvme` or `loop`; for md its level and for a mapper its name, in ()."""
+    name = read_text(node / "dm/name") or read_text(node / "md/level")
+    if name is not None:
+        return f"({name})"
+    subsystem = node / "device/subsystem"
+    return subsystem.resolve().name if subsystem.exists() else None

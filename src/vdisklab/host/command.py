@@ -1,4 +1,4 @@
-"""One door to the host: programs run without a shell, in a fixed locale, under a deadline."""
+"""Runs programs on the host: without a shell, in a fixed locale, under a deadline."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from pathlib import Path
 from typing import Protocol
 
 from vdisklab.errors import CommandError, HostError
-from vdisklab.host.deadline import patience
+from vdisklab.host.programs import not_installed
+from vdisklab.host.waiting import patience
 
 log = logging.getLogger(__name__)
 
 PathArg = str | os.PathLike[str]
 
-# Administrators' programs (losetup, mkfs) live here, and a cron job's PATH may lack it.
+# losetup and mkfs are here, and the PATH of a cron job may lack these directories.
 _ADMIN_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 _END_SECONDS = 5.0
-_BETWEEN_LOOKS = 0.2
-# Of a processor's time: a look at the 40 processes of a fio job takes 7 ms.
-_SHARE_OF_LOOKS = 0.01
+_WATCH_SECONDS = 0.2
+# Share of one CPU: looking at the 40 processes of a fio job takes 7 ms.
+_WATCH_CPU_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """What a program that ended as allowed left behind."""
+    """A program that ended with an allowed status, and what it printed."""
 
     argv: tuple[str, ...]
     status: int
@@ -42,7 +43,7 @@ class Completed:
 
 
 class Host(Protocol):
-    """Where programs run: this machine, or a script in a test."""
+    """Where programs run: this machine, a recording, or a script in a test."""
 
     def run(
         self,
@@ -52,18 +53,18 @@ class Host(Protocol):
         stdin: str | None = None,
         watch: Callable[[int], None] | None = None,
     ) -> Completed:
-        """Runs a program to its end; `watch` is called with its number meanwhile.
+        """Runs a program to its end and calls `watch` with its process id meanwhile.
 
-        Raises CommandError for a status outside `allowed`, HostError for a missing program
-        or one that gave no answer within `timeout` seconds.
+        Raises CommandError for a status outside `allowed`, and HostError for a missing program
+        or one that has not ended within `timeout` seconds.
         """
 
     def which(self, program: str) -> Path | None:
-        """Where a program is, or None."""
+        """The path of a program, or None."""
 
 
 def environment() -> dict[str, str]:
-    """Our environment with the locale fixed and the administrators' directories on PATH."""
+    """Our environment with a fixed locale, and with /sbin and its like on PATH."""
     path = os.environ.get("PATH", "/usr/bin:/bin").split(":")
     path += [extra for extra in _ADMIN_PATHS if extra not in path]
     return {**os.environ, "LC_ALL": "C.UTF-8", "PATH": ":".join(path)}
@@ -80,39 +81,36 @@ class LocalHost:
         stdin: str | None = None,
         watch: Callable[[int], None] | None = None,
     ) -> Completed:
-        """See `Host.run`. Output that is not UTF-8 is kept with replacement characters.
+        """See `Host.run`. Bytes that are not UTF-8 become replacement characters.
 
-        `watch` is called about five times a second, or as often as it takes no more than a
-        hundredth of a processor.
+        `watch` is called about five times a second, but never uses more than 1 % of a CPU.
         """
         command = tuple(os.fspath(arg) for arg in argv)
         log.debug("+ %s", shlex.join(command))
         program = self.which(command[0])
         if program is None:
-            raise HostError(
-                f"{command[0]} is not installed", hint="`vdisklab doctor` says which package has it"
-            )
-        given = _in_memory(stdin or "")
+            raise not_installed(command[0])
+        input_file = _in_memory(stdin or "")
         try:
             process = subprocess.Popen(
                 command,
                 executable=program,
-                stdin=given,
+                stdin=input_file,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
                 env=environment(),
-                process_group=0,  # Ctrl-C is ours to handle, also where umount runs just now
+                process_group=0,  # the terminal must not send Ctrl-C to a running umount
             )
         except OSError as error:
             raise HostError(
                 f"{command[0]} cannot be started: {error.strerror}",
-                hint="its file may be of another architecture, or not executable: install its "
-                "package again",
+                hint="the file may be built for another architecture, or not be executable: "
+                "reinstall its package",
             ) from error
         finally:
-            os.close(given)
+            os.close(input_file)
         with process:
             try:
                 stdout, stderr = _communicate(process, timeout * patience(), watch)
@@ -129,17 +127,24 @@ class LocalHost:
         return Completed(command, process.returncode, stdout, stderr)
 
     def which(self, program: str) -> Path | None:
-        """Where a program is, the administrators' directories included, or None."""
-        place = shutil.which(program, path=environment()["PATH"])
-        return Path(place) if place else None
+        """The path of a program, or None; searches /sbin and its like too."""
+        path = shutil.which(program, path=environment()["PATH"])
+        return Path(path) if path else None
 
 
-# Programs of a build whose answer decides later commands, and which change nothing.
+def require_programs(host: Host, *programs: str) -> None:
+    """Raises HostError for the first program that is not installed."""
+    for program in programs:
+        if host.which(program) is None:
+            raise not_installed(program)
+
+
+# Commands that change nothing, and whose answer decides later commands.
 _QUERIES = (("zpool", "get"), ("zfs", "get"))
 
 
 class RecordingHost:
-    """Records programs in `commands` instead of running them; the real host answers queries."""
+    """Records commands instead of running them; only queries run, on the real host."""
 
     def __init__(self, real: Host) -> None:
         self.commands: list[tuple[str, ...]] = []
@@ -153,7 +158,7 @@ class RecordingHost:
         stdin: str | None = None,  # noqa: ARG002 - the protocol's
         watch: Callable[[int], None] | None = None,  # noqa: ARG002
     ) -> Completed:
-        """Success without output; a query's real answer."""
+        """Empty output and status 0; for a query, the real answer."""
         command = tuple(os.fspath(word) for word in argv)
         if command[:2] in _QUERIES:
             return self._real.run(*command, timeout=timeout, allowed=allowed)
@@ -161,15 +166,15 @@ class RecordingHost:
         return Completed(command, 0, "", "")
 
     def which(self, program: str) -> Path | None:
-        """Where the real host has a program, or None."""
+        """The path of a program on the real host, or None."""
         return self._real.which(program)
 
 
 def _in_memory(text: str) -> int:
-    """A descriptor that a program reads the text from.
+    """A file descriptor with the text, to be read as standard input.
 
-    A pipe would have to be filled by `communicate`, which forgets what is left of its input when it
-    is called again after a timeout (seen in Python 3.11).
+    With a pipe, `communicate` would have to write the text, and in Python 3.11 it loses the rest
+    of its input when it is called again after a timeout.
     """
     descriptor = os.memfd_create("stdin")
     with os.fdopen(descriptor, "wb", closefd=False) as file:
@@ -181,15 +186,15 @@ def _in_memory(text: str) -> int:
 def _communicate(
     process: subprocess.Popen[str], timeout: float, watch: Callable[[int], None] | None
 ) -> tuple[str, str]:
-    """All that a program says. Raises TimeoutExpired after `timeout` seconds."""
+    """Standard output and error of a program. Raises TimeoutExpired after `timeout` seconds."""
     if watch is None:
         return process.communicate(timeout=timeout)
-    until = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout
     while True:
-        began = time.thread_time()
+        cpu_before = time.thread_time()
         watch(process.pid)
-        pause = max(_BETWEEN_LOOKS, (time.thread_time() - began) / _SHARE_OF_LOOKS)
-        left = until - time.monotonic()
+        pause = max(_WATCH_SECONDS, (time.thread_time() - cpu_before) / _WATCH_CPU_SHARE)
+        left = deadline - time.monotonic()
         try:
             return process.communicate(timeout=max(0.0, min(left, pause)))
         except subprocess.TimeoutExpired:
@@ -198,7 +203,7 @@ def _communicate(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Asks a program and those that it started to end, so that it takes down what it made."""
+    """Ends a program and its children: first by SIGTERM, so that it can clean up."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)

@@ -1,15 +1,22 @@
-"""Counters of the kernel: what a block device moved, what a process and the machine used."""
+"""The kernel's counters: transfers of block devices, CPU time, and I/O of process trees.
+
+/proc/PID/io (proc(5)) counts a process with all its threads, and its children once it has waited
+for them: the kernel then adds their counts to the parent's (kernel/exit.c, wait_task_zombie). So
+the sum over the living processes of a tree misses only counts that move at that moment.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.host.processtree import stat_fields
-
-_SECTOR = 512  # /proc/diskstats counts sectors of 512 bytes whatever the device's own size is
+# /proc/diskstats and struct rusage count sectors of 512 bytes, whatever the device's sector size is
+# (include/linux/task_io_accounting_ops.h).
+_SECTOR = 512
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -24,7 +31,7 @@ class DeviceCounters:
     flush_operations: int | None
 
     def since(self, before: DeviceCounters) -> DeviceCounters:
-        """What was counted between two readings."""
+        """The difference to an earlier snapshot."""
         flushes = None
         if self.flush_operations is not None and before.flush_operations is not None:
             flushes = self.flush_operations - before.flush_operations
@@ -38,12 +45,12 @@ class DeviceCounters:
 
 
 def device_below(path: Path) -> tuple[int, int] | None:
-    """Major and minor number of the block device under a file or directory, or of a device itself.
+    """Major and minor number of a block device, or of the one below a file or directory.
 
-    None for file systems that have no device (tmpfs, NFS, FUSE).
+    None for file systems without a device (tmpfs, NFS, FUSE).
     """
-    found = path.stat()
-    number = found.st_rdev if path.is_block_device() else found.st_dev
+    status = path.stat()
+    number = status.st_rdev if path.is_block_device() else status.st_dev
     major, minor = os.major(number), os.minor(number)
     return (major, minor) if Path(f"/sys/dev/block/{major}:{minor}").exists() else None
 
@@ -51,11 +58,11 @@ def device_below(path: Path) -> tuple[int, int] | None:
 def read_device(
     number: tuple[int, int], table: Path = Path("/proc/diskstats")
 ) -> DeviceCounters | None:
-    """The counters of one device, or None when the kernel does not list it, or shows no list."""
+    """The counters of one device; None when the kernel does not list it."""
     try:
         text = table.read_text()
     except OSError:
-        return None  # of a /proc that is mounted with subset=pid
+        return None  # /proc is mounted with subset=pid
     for line in text.splitlines():
         fields = line.split()
         if (int(fields[0]), int(fields[1])) == number:
@@ -70,22 +77,22 @@ def read_device(
 def read_devices(
     numbers: Sequence[tuple[int, int]], table: Path = Path("/proc/diskstats")
 ) -> DeviceCounters | None:
-    """The sum of the counters of several devices; None when there are none or one is not listed."""
-    each = [found for number in numbers if (found := read_device(number, table)) is not None]
-    if not each or len(each) < len(numbers):
+    """The sum over several devices; None when there are none, or one is not listed."""
+    devices = [device for number in numbers if (device := read_device(number, table)) is not None]
+    if not devices or len(devices) < len(numbers):
         return None
-    flushes = [found.flush_operations for found in each]
+    flushes = [device.flush_operations for device in devices]
     return DeviceCounters(
-        sum(found.read_bytes for found in each),
-        sum(found.write_bytes for found in each),
-        sum(found.read_operations for found in each),
-        sum(found.write_operations for found in each),
+        sum(device.read_bytes for device in devices),
+        sum(device.write_bytes for device in devices),
+        sum(device.read_operations for device in devices),
+        sum(device.write_operations for device in devices),
         None if None in flushes else sum(count or 0 for count in flushes),
     )
 
 
 def process_cpu_seconds(pid: int) -> float | None:
-    """User and system time of a process with all its threads, or None when it is gone."""
+    """User and system time of a process with all its threads; None when it has ended."""
     try:
         fields = stat_fields(Path(f"/proc/{pid}"))
     except OSError:
@@ -94,15 +101,104 @@ def process_cpu_seconds(pid: int) -> float | None:
 
 
 def children_cpu_seconds() -> float:
-    """User and system time of all children of ours that have ended."""
+    """User and system time of all our children that have ended."""
     times = os.times()
     return times.children_user + times.children_system
 
 
 def steal_seconds(table: Path = Path("/proc/stat")) -> float | None:
-    """CPU time that a hypervisor below took from this machine since boot, over all CPUs."""
+    """Steal time since boot, summed over all CPUs: the hypervisor ran something else."""
     try:
         fields = table.read_text().split("\n", 1)[0].split()
     except OSError:
         return None
     return int(fields[8]) / _TICKS if len(fields) > 8 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """I/O of a process tree since it started, and whether it waits now.
+
+    `storage_bytes` is the sum of `read_bytes` and `write_bytes`: it has no reads from the page
+    cache, but writes into it. `progress` grows with every system call that transfers data.
+    `waits`: a thread is in uninterruptible sleep, as it is while it waits for a disk.
+    """
+
+    storage_bytes: int
+    progress: int
+    waits: bool
+
+
+def tree_activity(pid: int, processes: Path = Path("/proc")) -> Activity | None:
+    """A process and its descendants; None when it has ended or belongs to another user."""
+    members = [
+        activity
+        for member in _tree(pid, processes)
+        if (activity := _activity(processes / str(member))) is not None
+    ]
+    if not members:
+        return None
+    return Activity(
+        sum(activity.storage_bytes for activity in members),
+        sum(activity.progress for activity in members),
+        any(activity.waits for activity in members),
+    )
+
+
+def children_storage_bytes() -> int:
+    """`storage_bytes` of all our ended children and their descendants, from getrusage(2)."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (used.ru_inblock + used.ru_oublock) * _SECTOR
+
+
+def stat_fields(process: Path) -> list[str]:
+    """The fields of `stat` of a process or thread, from the state on. Raises OSError.
+
+    The command name before them may contain spaces and brackets.
+    """
+    text = (process / "stat").read_text()
+    return text[text.rindex(")") + 2 :].split()
+
+
+def _activity(process: Path) -> Activity | None:
+    try:
+        lines = (process / "io").read_text().splitlines()
+        states = [stat_fields(task)[0] for task in (process / "task").iterdir()]
+    except OSError:
+        return None  # it has just ended, or now runs as another user
+    counts = {name: int(value) for name, _, value in (line.partition(": ") for line in lines)}
+    storage = counts["read_bytes"] + counts["write_bytes"]
+    calls = sum(counts[name] for name in ("rchar", "wchar", "syscr", "syscw"))
+    return Activity(storage, storage + calls, "D" in states)
+
+
+def _tree(pid: int, processes: Path) -> Iterator[int]:
+    """Parents before children: a child that ends meanwhile is missed, but never counted twice."""
+    has_list = (processes / str(pid) / "task" / str(pid) / "children").exists()
+    parents = {} if has_list else _parents(processes)
+    queue = [pid]
+    while queue:
+        member = queue.pop()
+        yield member
+        if has_list:
+            queue += _children(processes / str(member))
+        else:
+            queue += [child for child, parent in parents.items() if parent == member]
+
+
+def _children(process: Path) -> list[int]:
+    """The children by the kernel's list, which needs CONFIG_PROC_CHILDREN."""
+    children: list[int] = []
+    with suppress(OSError):
+        for task in (process / "task").iterdir():
+            children += [int(word) for word in (task / "children").read_text().split()]
+    return children
+
+
+def _parents(processes: Path) -> dict[int, int]:
+    """The parent of each process, for kernels without that list."""
+    parents = {}
+    for process in processes.glob("[0-9]*"):
+        with suppress(OSError):
+            parents[int(process.name)] = int(stat_fields(process)[1])
+    return parents

@@ -1,4 +1,4 @@
-"""What this machine is, as far as it decides numbers."""
+"""Facts about this machine that influence the numbers measured on it."""
 
 from __future__ import annotations
 
@@ -7,28 +7,34 @@ import os
 import platform
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
-from vdisklab.host.kernelfile import read_text
-from vdisklab.host.medium import SYSTEM, medium_of
+from vdisklab.host.programs import QEMU
 from vdisklab.results.model import HostFacts
 
-__all__ = ["collect_facts", "medium_of", "program_version"]
+SYSTEM = Path("/")
+"""Where /proc, /sys and /etc are; tests have trees of their own."""
 
-QEMU = f"qemu-system-{platform.machine()}"
+
+def read_text(path: Path) -> str | None:
+    """A file's text without surrounding blanks; None when it is missing, unreadable or empty."""
+    try:
+        return path.read_text(errors="replace").strip() or None
+    except OSError:
+        return None
 
 
 def collect_facts(host: Host, root: Path = SYSTEM) -> HostFacts:
-    """The facts of this machine, read anew; `root` is where /proc, /sys and /etc are found."""
-    cpus = _cpus(root)
+    """The facts of this machine as they are now."""
     return HostFacts(
         hostname=read_text(root / "proc/sys/kernel/hostname") or platform.node(),
         machine_id=_machine_id(root),
         kernel=read_text(root / "proc/sys/kernel/osrelease") or platform.release(),
         cpu=_cpu_field(root, "model name") or platform.machine(),
-        cpus=cpus or os.cpu_count() or 1,
+        cpus=_cpus(root) or os.cpu_count() or 1,
         memory_bytes=memory_bytes(root),
         qemu=program_version(host, QEMU, r"version (.+)"),
         fio=program_version(host, "fio", r"fio-(\S+)"),
@@ -37,29 +43,85 @@ def collect_facts(host: Host, root: Path = SYSTEM) -> HostFacts:
 
 
 def program_version(host: Host, program: str, pattern: str) -> str | None:
-    """What `program --version` says, cut out by `pattern`; None when it is missing or broken."""
+    """Group 1 of `pattern` in the output of `program --version`; None if it does not run."""
     if host.which(program) is None:
         return None
     try:
-        said = host.run(program, "--version", timeout=10).stdout
+        output = host.run(program, "--version", timeout=10).stdout
     except HostError:
         return None
-    match = re.search(pattern, said)
+    match = re.search(pattern, output)
     return match[1].strip() if match else None
 
 
 def memory_bytes(root: Path = SYSTEM, field: str = "MemTotal") -> int:
-    """A field of /proc/meminfo in bytes; 0 when the kernel does not say."""
+    """A field of /proc/meminfo in bytes; 0 when it is not there."""
     match = re.search(
         rf"^{field}:\s+(\d+) kB", read_text(root / "proc/meminfo") or "", re.MULTILINE
     )
     return int(match[1]) * 1024 if match else 0
 
 
-def virtualised(root: Path = SYSTEM) -> str | None:
-    """How this machine is itself a guest, as far as it can tell, or None when it is not.
+def available_memory(root: Path = SYSTEM) -> int:
+    """Bytes of memory that we may still use; 0 when the kernel does not say.
 
-    The processor's `hypervisor` flag says that; who made it is in the DMI tables, if anywhere.
+    The least of MemAvailable and what the control groups above us leave. In a container, a process
+    that exceeds the group's limit is killed, however much memory the machine has.
+    """
+    return min((memory_bytes(root, "MemAvailable"), *_left_in_groups(root)))
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupFiles:
+    """File names of one version of control groups; `reclaimable` is a field of memory.stat."""
+
+    limit: str
+    usage: str
+    reclaimable: str
+
+
+_V1 = _GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_V2 = _GroupFiles("memory.max", "memory.current", "inactive_file")
+
+
+def _left_in_groups(root: Path) -> Iterator[int]:
+    """What each limit above us leaves (cgroups(7): /proc/self/cgroup is ID:CONTROLLERS:PATH)."""
+    top = root / "sys/fs/cgroup"
+    for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            yield from _left_in_group(top / "memory", path, _V1)
+        elif number == "0":
+            yield from _left_in_group(top, path, _V2)
+
+
+def _left_in_group(top: Path, path: str, files: _GroupFiles) -> Iterator[int]:
+    """What the limits of a group and of its parents leave."""
+    group = PurePosixPath(path.lstrip("/"))
+    for parent in (group, *group.parents):
+        limit, usage = (_number(top / parent / name) for name in (files.limit, files.usage))
+        if limit is not None and usage is not None:
+            yield max(0, limit - usage + _reclaimable(top / parent, files))
+
+
+def _number(file: Path) -> int | None:
+    """The number in a file; None without a file, or when it says `max`."""
+    text = read_text(file) or ""
+    return int(text) if text.isdigit() else None
+
+
+def _reclaimable(group: Path, files: _GroupFiles) -> int:
+    for line in (read_text(group / "memory.stat") or "").splitlines():
+        name, _, count = line.partition(" ")
+        if name == files.reclaimable and count.isdigit():
+            return int(count)
+    return 0
+
+
+def virtualised(root: Path = SYSTEM) -> str | None:
+    """The hypervisor that this machine runs under, or None on bare metal.
+
+    The CPU flag `hypervisor` says that there is one; the DMI tables may name it.
     """
     if "hypervisor" not in (_cpu_field(root, "flags") or "").split():
         return None
@@ -69,9 +131,9 @@ def virtualised(root: Path = SYSTEM) -> str | None:
 
 
 def _more(host: Host, root: Path) -> Iterator[tuple[str, str]]:
-    """What else is known; nothing is written down for what is not."""
+    """Further facts; unknown ones are left out."""
     cpu0 = root / "sys/devices/system/cpu"
-    known = {
+    facts = {
         "architecture": platform.machine(),
         "distribution": _distribution(root),
         "governor": read_text(cpu0 / "cpu0/cpufreq/scaling_governor"),
@@ -85,15 +147,15 @@ def _more(host: Host, root: Path) -> Iterator[tuple[str, str]]:
         "swap_bytes": str(memory_bytes(root, "SwapTotal")),
         "qemu_img": program_version(host, "qemu-img", r"version (.+)"),
     }
-    for name, value in known.items():
+    for name, value in facts.items():
         if value is not None:
             yield name, value
 
 
 def _machine_id(root: Path) -> str:
-    """An identity that stays over boots; machine-id(5) asks not to pass the raw one on."""
+    """An identity that survives reboots; machine-id(5) asks not to disclose the file's content."""
     raw = read_text(root / "etc/machine-id") or read_text(root / "sys/class/dmi/id/product_uuid")
-    # Minimal images have an empty machine-id; the name is then the best that there is.
+    # Minimal images have an empty machine-id; then only the host name is left.
     raw = raw or read_text(root / "proc/sys/kernel/hostname") or platform.node()
     return hashlib.sha256(f"vdisklab {raw}".encode()).hexdigest()[:16]
 
@@ -103,7 +165,7 @@ def _cpus(root: Path) -> int:
 
 
 def _cpu_field(root: Path, name: str) -> str | None:
-    """A field of the first processor: machines with unlike ones are not our market."""
+    """A field of the first CPU in /proc/cpuinfo."""
     text = read_text(root / "proc/cpuinfo") or ""
     match = re.search(rf"^{re.escape(name)}[ \t]*:[ \t]*(.+)$", text, re.MULTILINE)
     return match[1].strip() if match else None
@@ -115,7 +177,7 @@ def _virtualisation_flag(root: Path) -> str | None:
 
 
 def _mitigations(root: Path) -> str | None:
-    """`9 mitigated, 2 vulnerable (mds, taa)`, from what the kernel says of each weakness."""
+    """`9 mitigated, 2 vulnerable (mds, taa)`, from the kernel's list of CPU vulnerabilities."""
     directory = root / "sys/devices/system/cpu/vulnerabilities"
     mitigated, vulnerable = 0, []
     for path in sorted(directory.iterdir()) if directory.is_dir() else []:
@@ -140,6 +202,6 @@ def _distribution(root: Path) -> str | None:
 
 
 def _chosen(path: Path) -> str | None:
-    """The bracketed word of a sysfs choice: `always [madvise] never`."""
+    """The selected word of a sysfs file such as `always [madvise] never`."""
     match = re.search(r"\[(\w+)\]", read_text(path) or "")
     return match[1] if match else None

@@ -1,4 +1,4 @@
-"""What is mounted, as the kernel tells it."""
+"""Mounted file systems, from the kernel's mount table, and the room in them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+_TABLE = Path("/proc/self/mountinfo")
+# The kernel writes blanks and backslashes as octal numbers.
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of /proc/self/mountinfo; `options` are the mount's and the super block's."""
+    """One line of /proc/self/mountinfo; `options` are of the mount and of its super block."""
 
     mountpoint: Path
     filesystem: str
@@ -20,28 +22,38 @@ class Mount:
     options: frozenset[str]
 
 
-def read_mounts(table: Path = Path("/proc/self/mountinfo")) -> tuple[Mount, ...]:
-    """All mounts in the order of mounting; the format is that of proc(5), `mountinfo`."""
+def read_mounts(table: Path = _TABLE) -> tuple[Mount, ...]:
+    """All mounts in the order of mounting; proc(5) describes the format of `mountinfo`."""
     return tuple(_parse(line) for line in table.read_text(errors="surrogateescape").splitlines())
 
 
 def mount_at(mountpoint: Path) -> Mount | None:
     """The topmost mount at exactly this directory, or None."""
-    found = [mount for mount in read_mounts() if mount.mountpoint == mountpoint]
-    return found[-1] if found else None
+    mounts = [mount for mount in read_mounts() if mount.mountpoint == mountpoint]
+    return mounts[-1] if mounts else None
 
 
 def lies_in_memory(directory: Path) -> bool:
-    """True for a directory on tmpfs, whose files are the page cache itself."""
+    """True for a directory on tmpfs, whose files live in the page cache alone."""
     mount = mount_of(directory)
     return mount is not None and mount.filesystem == "tmpfs"
 
 
-def mount_of(path: Path) -> Mount | None:
-    """The mount that a file or directory lies on: the deepest, and of those the topmost."""
-    place = path.resolve()
-    found = [m for m in read_mounts() if m.mountpoint == place or m.mountpoint in place.parents]
-    return max(reversed(found), key=lambda m: len(m.mountpoint.parts), default=None)
+def mount_of(path: Path, table: Path = _TABLE) -> Mount | None:
+    """The mount that a file or directory is on: the deepest one, and of several the topmost."""
+    path = path.resolve()
+    above = [mount for mount in read_mounts(table) if path.is_relative_to(mount.mountpoint)]
+    return max(reversed(above), key=lambda mount: len(mount.mountpoint.parts), default=None)
+
+
+def free_bytes(directory: Path) -> int:
+    """The room that we may fill in a directory's file system. Raises OSError.
+
+    Root may use the blocks that the file system reserves for it (ext4: 5 %).
+    """
+    room = os.statvfs(directory)
+    blocks = room.f_bfree if os.geteuid() == 0 else room.f_bavail
+    return blocks * room.f_frsize
 
 
 def mounts_below(directory: Path) -> tuple[Mount, ...]:
@@ -50,16 +62,14 @@ def mounts_below(directory: Path) -> tuple[Mount, ...]:
 
 
 def mounted_elsewhere(source: str, processes: Path = Path("/proc")) -> tuple[str, ...]:
-    """Processes in other mount namespaces in which a device or a server's file is still mounted.
+    """Processes in other mount namespaces that still have `source` mounted, as `NAME (PID)`.
 
-    A namespace that is made while something is mounted gets a copy of that mount
-    (mount_namespaces(7)), and where mounts are not shared the copy stays when the original is
-    unmounted: the device is in use for as long as that namespace lives, and nothing in ours shows
-    it.
+    A new namespace gets copies of all mounts (mount_namespaces(7)). Unless mounts are shared, such
+    a copy stays when the original is unmounted: the device is in use until that namespace ends,
+    and nothing in our namespace shows it.
     """
-    ours = _namespace(processes / "self")
-    seen = {ours, None}
-    found: list[str] = []
+    seen = {_namespace(processes / "self"), None}
+    users: list[str] = []
     for process in processes.glob("[0-9]*"):
         if (namespace := _namespace(process)) in seen:
             continue
@@ -68,15 +78,15 @@ def mounted_elsewhere(source: str, processes: Path = Path("/proc")) -> tuple[str
             mounts = read_mounts(process / "mountinfo")
             name = (process / "comm").read_text(errors="replace").strip()
         except OSError:
-            continue  # it ended while we looked
+            continue  # the process has just ended
         if any(mount.source == source for mount in mounts):
-            found.append(f"{name} ({process.name})")
-    return tuple(found)
+            users.append(f"{name} ({process.name})")
+    return tuple(users)
 
 
 def _namespace(process: Path) -> str | None:
     try:
-        return os.readlink(process / "ns" / "mnt")  # noqa: PTH115 - it names what is no path
+        return os.readlink(process / "ns" / "mnt")  # noqa: PTH115 - the link names no path
     except OSError:
         return None
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.qemu.process import qemu_process
 from vdisklab.host.command import Host, environment
-from vdisklab.host.deadline import PATIENCE, patience
 from vdisklab.host.ledger import Kind
+from vdisklab.host.programs import QEMU
+from vdisklab.host.waiting import PATIENCE, patience
 from vdisklab.lab.image import LabImage
 from vdisklab.plan.guest import Accelerator
 from vdisklab.storage.site import Site
 from vdisklab.units import GIB, MIB, format_bytes, format_duration
 
-QEMU = "qemu-system-x86_64"
 LABEL = "emulated under emulation: proof that a stack works, worthless as a speed"
 
 KVM_TRIAL_SECONDS = 20.0

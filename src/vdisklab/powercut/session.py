@@ -15,8 +15,8 @@ from vdisklab.errors import HostError, PowercutError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.storage_daemon import StorageDaemon
 from vdisklab.host.command import Host
+from vdisklab.host.facts import available_memory
 from vdisklab.host.ledger import Ledger
-from vdisklab.host.memory import available_memory
 from vdisklab.host.syscalls import attach_loop
 from vdisklab.powercut.clients.client_guests import Guests
 from vdisklab.powercut.clients.nbd import RestartingDaemon, nbd_disk, restarting_daemon

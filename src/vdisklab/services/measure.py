@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -14,11 +15,11 @@ from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import DatabaseBusyError
 from vdisklab.guest.factory import GuestContext
+from vdisklab.host.blockdevice import describe_device, medium_of
 from vdisklab.host.command import Host, LocalHost
-from vdisklab.host.deadline import Clock, SystemClock
 from vdisklab.host.facts import collect_facts, memory_bytes
 from vdisklab.host.ledger import cache_directory, open_ledger
-from vdisklab.host.medium import describe_device, medium_of
+from vdisklab.host.waiting import Clock
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.settings import Request
 from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, Progress
@@ -209,14 +210,11 @@ def _medium(plan: CampaignPlan) -> str | None:
     return " + ".join(describe_device(each) or str(each) for each in plan.backing.devices)
 
 
-def store_with_retry(
-    store: Store, run: Run, progress: Progress, clock: Clock | None = None
-) -> None:
+def store_with_retry(store: Store, run: Run, progress: Progress, clock: Clock = time) -> None:
     """Stores a run; retries for 15 minutes while the database is locked, full or unreachable.
 
     What was measured is worth the wait. Raises the last DatabaseBusyError after that.
     """
-    clock = clock or SystemClock()
     end = clock.monotonic() + _RETRY_SECONDS
     noted = False
     while True:

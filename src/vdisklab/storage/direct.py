@@ -12,7 +12,7 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host.counters import device_below, read_devices
 from vdisklab.host.ledger import Kind
-from vdisklab.host.probes.trials import try_o_direct
+from vdisklab.host.probes import try_o_direct
 from vdisklab.storage.site import Site, Target
 
 _BLOCK = 4096

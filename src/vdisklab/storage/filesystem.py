@@ -9,8 +9,8 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
+from vdisklab.host.facts import available_memory
 from vdisklab.host.ledger import Kind
-from vdisklab.host.memory import available_memory
 from vdisklab.host.mounts import Mount, mount_at
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vdisklab.errors import CommandError, HostError
-from vdisklab.host.blockdevice import note
+from vdisklab.host.blockdevice import record_devices
 from vdisklab.host.command import Host
-from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import Kind
+from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.storage.site import NO_PROPERTIES, Site, Target
@@ -31,7 +31,7 @@ def logical_volume(
     """
     group, members = site.unique(name), below.members
     site.observe(lambda: _require_lvm(site.host, group), planned=None)
-    devices = site.observe(lambda: note(members), planned="")
+    devices = site.observe(lambda: record_devices(members), planned="")
     thin = layer.kind is LayerKind.LVMTHIN
     with site.tracked(Kind.GROUP, group, devices=devices):
         site.run_uninterrupted(*group_command(group, members))

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.host.blockdevice import note
+from vdisklab.host.blockdevice import record_devices
 from vdisklab.host.command import Host
-from vdisklab.host.deadline import wait_until
-from vdisklab.host.kernelfile import read_text
+from vdisklab.host.facts import read_text
 from vdisklab.host.ledger import Kind
+from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import Layer
 from vdisklab.storage.site import NO_PROPERTIES, Site, Target
 from vdisklab.storage.undo_members import arrays
@@ -32,7 +32,7 @@ def array(site: Site, below: Target, layer: Layer, name: str, _capacity: int) ->
     count = len(below.members)
     site.observe(lambda: _require_level(site.host, level), planned=None)
     site.observe(lambda: _require_free(site.host, label), planned=None)
-    devices = site.observe(lambda: note(below.members), planned="")
+    devices = site.observe(lambda: record_devices(below.members), planned="")
     with site.tracked(Kind.ARRAY, label, devices=devices):
         site.run_uninterrupted(*create_command(label, level, below.members), timeout=120)
         node = site.observe(lambda: _device_of(site.host, label), planned=Path("/dev/md") / label)

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from vdisklab.errors import DirtyHostError, HostError, VdisklabError
 from vdisklab.host.command import Completed, Host, PathArg
-from vdisklab.host.interrupts import interrupts_held
 from vdisklab.host.ledger import Entry, Kind, Ledger
+from vdisklab.host.waiting import interrupts_held
 from vdisklab.storage.undo import UNDO
 
 _Seen = TypeVar("_Seen")

@@ -18,9 +18,9 @@ from pathlib import Path
 from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.blockdevice import is_same, open_device, signatures, usage
 from vdisklab.host.command import Host
-from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import Entry, Kind
 from vdisklab.host.mounts import mount_at, mount_of, mounted_elsewhere, mounts_below, read_mounts
+from vdisklab.host.waiting import wait_until
 from vdisklab.storage.undo_members import (
     destroy_pool,
     remove_group,

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vdisklab.errors import CommandError, DirtyHostError, HostError
-from vdisklab.host.blockdevice import noted, signatures
+from vdisklab.host.blockdevice import recorded_devices, signatures
 from vdisklab.host.command import Host
-from vdisklab.host.deadline import wait_until
-from vdisklab.host.kernelfile import read_text
+from vdisklab.host.facts import read_text
 from vdisklab.host.ledger import Entry
+from vdisklab.host.waiting import wait_until
 
 _BUSY_SECONDS = 20.0
 
@@ -44,7 +44,7 @@ def lvm_report(host: Host, program: str, devices: tuple[Path, ...], fields: str)
 
 def remove_volume(host: Host, entry: Entry) -> None:
     """Removes a logical volume, named GROUP/VOLUME."""
-    devices = noted(entry.detail["devices"])
+    devices = recorded_devices(entry.detail["devices"])
     if not devices:
         return
     try:
@@ -57,7 +57,7 @@ def remove_volume(host: Host, entry: Entry) -> None:
 
 def remove_group(host: Host, entry: Entry) -> None:
     """Removes a volume group with its volumes, and the labels of its physical volumes."""
-    devices = noted(entry.detail["devices"])
+    devices = recorded_devices(entry.detail["devices"])
     if not devices:
         return
     try:
@@ -112,7 +112,7 @@ def stop_array(host: Host, entry: Entry) -> None:
         for device, name in arrays(host):
             if name == entry.name:
                 _retry(host, ("mdadm", "--quiet", "--stop", str(device)))
-        for member in noted(entry.detail["devices"]):
+        for member in recorded_devices(entry.detail["devices"]):
             text = host.run("mdadm", "--examine", "--export", member, allowed=(0, 1)).stdout
             if array_name(text) == entry.name:
                 _retry(host, ("mdadm", "--quiet", "--zero-superblock", str(member)))
@@ -122,7 +122,7 @@ def stop_array(host: Host, entry: Entry) -> None:
 
 def destroy_pool(host: Host, entry: Entry) -> None:
     """Destroys a pool with its contents, and removes ZFS's labels from its members."""
-    members = noted(entry.detail["devices"])
+    members = recorded_devices(entry.detail["devices"])
     try:
         if entry.name in pools(host) and _stands_on(host, entry.name, members):
             _retry(host, ("zpool", "destroy", "-f", entry.name))

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vdisklab.errors import CommandError, HostError
-from vdisklab.host.blockdevice import note
+from vdisklab.host.blockdevice import record_devices
 from vdisklab.host.command import Host
-from vdisklab.host.deadline import wait_until
-from vdisklab.host.kernelfile import read_text
+from vdisklab.host.facts import read_text
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mount_at
+from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LAYER_OPTIONS
 from vdisklab.storage.direct import directness
@@ -33,7 +33,7 @@ def dataset(site: Site, below: Target, layer: Layer, name: str, _capacity: int) 
     pool, mountpoint = site.unique(name), site.directory / name
     site.observe(lambda: _require_new_pool(site.host, pool), planned=None)
     known = known_properties(site.host, layer)
-    devices = site.observe(lambda: note(below.members), planned="")
+    devices = site.observe(lambda: record_devices(below.members), planned="")
     with site.tracked(Kind.DIRECTORY, mountpoint):
         site.run("mkdir", mountpoint)
         with site.tracked(Kind.POOL, pool, devices=devices):
@@ -67,7 +67,7 @@ def volume(site: Site, below: Target, layer: Layer, name: str, capacity: int) ->
     site.observe(lambda: _require_new_pool(site.host, pool), planned=None)
     site.observe(_require_volumes, planned=None)
     known = known_properties(site.host, layer)
-    devices = site.observe(lambda: note(below.members), planned="")
+    devices = site.observe(lambda: record_devices(below.members), planned="")
     with site.tracked(Kind.POOL, pool, devices=devices):
         site.run_uninterrupted(*pool_command(layer, pool, below.members, known), timeout=120)
         site.run_uninterrupted(*volume_command(layer, pool, capacity, known), timeout=120)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from vdisklab.host.command import LocalHost
-from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import open_ledger
+from vdisklab.host.waiting import wait_until
 from vdisklab.storage.site import Site, open_site
 
 MIB = 1 << 20

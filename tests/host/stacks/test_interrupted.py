@@ -13,9 +13,9 @@ import pytest
 
 from vdisklab.cli.clean import remove_leftovers
 from vdisklab.host.command import LocalHost
-from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
+from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.site import Target, open_site
 from vdisklab.storage.undo import UNDO

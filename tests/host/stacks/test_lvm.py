@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import HostError
-from vdisklab.host.blockdevice import note, signatures
+from vdisklab.host.blockdevice import record_devices, signatures
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind
 from vdisklab.storage.lvm import group_command, volume_command
@@ -27,7 +27,7 @@ def members(host: LocalHost, attach: Attach) -> tuple[Path, ...]:
 
 
 def entry(name: str, members: tuple[Path, ...]) -> Entry:
-    return Entry(0, Kind.GROUP, name, {"devices": note(members)})
+    return Entry(0, Kind.GROUP, name, {"devices": record_devices(members)})
 
 
 def test_a_group_is_made_and_undone(host: LocalHost, members: tuple[Path, ...]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import HostError
-from vdisklab.host.blockdevice import note, signatures
+from vdisklab.host.blockdevice import record_devices, signatures
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind
 from vdisklab.host.mounts import mount_at
@@ -81,12 +81,12 @@ def test_a_pool_of_a_similar_name_is_not_touched(
     zfs.run("zpool", "create", "-o", "cachefile=none", "-O", "mountpoint=none", name, other)
     try:
         # the same name even, on devices that the ledger does not name
-        UNDO[Kind.POOL](zfs, Entry(0, Kind.POOL, name, {"devices": note([mine])}))
-        UNDO[Kind.POOL](zfs, Entry(0, Kind.POOL, name[:-1], {"devices": note([other])}))
+        UNDO[Kind.POOL](zfs, Entry(0, Kind.POOL, name, {"devices": record_devices([mine])}))
+        UNDO[Kind.POOL](zfs, Entry(0, Kind.POOL, name[:-1], {"devices": record_devices([other])}))
         assert name in pools(zfs)
         assert signatures(zfs, other)
     finally:
-        UNDO[Kind.POOL](zfs, Entry(0, Kind.POOL, name, {"devices": note([other])}))
+        UNDO[Kind.POOL](zfs, Entry(0, Kind.POOL, name, {"devices": record_devices([other])}))
     assert name not in pools(zfs)
     assert signatures(zfs, other) == ()
 
@@ -100,7 +100,7 @@ def test_a_taken_name_is_refused_and_kept(site: Site, zfs: LocalHost, attach: At
             pytest.fail("the name is taken")
         assert name in pools(zfs)
     finally:
-        UNDO[Kind.POOL](zfs, Entry(0, Kind.POOL, name, {"devices": note([other])}))
+        UNDO[Kind.POOL](zfs, Entry(0, Kind.POOL, name, {"devices": record_devices([other])}))
 
 
 def test_without_zfs_one_sentence(

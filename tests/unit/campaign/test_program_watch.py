@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from vdisklab.campaign.time_series import longest_stall_of, worst_second_of
 from vdisklab.campaign.watches import ProgramPoint, ProgramWatch, program_series, shows_waiting
 from vdisklab.host import mounts
+from vdisklab.host.counters import Activity
 from vdisklab.host.mounts import Mount
-from vdisklab.host.processtree import Activity
 from vdisklab.progress import Event, Throughput
 
 
@@ -110,7 +110,7 @@ def test_fuse_shows_no_waiting(
     filesystem: str, shown: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     mount = Mount(tmp_path, filesystem, "x", frozenset())
-    monkeypatch.setattr(mounts, "read_mounts", lambda: (mount,))
+    monkeypatch.setattr(mounts, "read_mounts", lambda *_: (mount,))
     assert shows_waiting(tmp_path) is shown
 
 

@@ -11,6 +11,7 @@ from vdisklab.campaign.survey import survey
 from vdisklab.errors import CommandError, DirtyHostError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, pending
+from vdisklab.host.programs import install_command
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus, ImageFormat
 from vdisklab.plan.capabilities import Capabilities, infeasible
@@ -177,7 +178,7 @@ class TestStacks:
         monkeypatch.setattr("vdisklab.host.command._ADMIN_PATHS", ())
         seen = found(tmp_path, "ext4/host", "host")
         assert seen.stacks["ext4"].reason == "losetup is not installed"
-        assert "doctor" in seen.stacks["ext4"].mend
+        assert seen.stacks["ext4"].mend == install_command("mount")
 
     def test_a_trial_that_cannot_be_taken_down_is_not_a_missing_stack(
         self, programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,8 +11,14 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import GuestError, HostError, VdisklabError
-from vdisklab.guest.accelerator import TRIAL_SECONDS, remembered_trial, trial_key, try_kvm
-from vdisklab.host.probes.kvm import KvmTrial
+from vdisklab.guest.accelerator import (
+    TRIAL_SECONDS,
+    KvmTrial,
+    device_refused,
+    remembered_trial,
+    trial_key,
+    try_kvm,
+)
 
 WORKS = KvmTrial(True, "a guest booted under KVM")
 FAILS = KvmTrial(False, "it did not")
@@ -150,3 +156,21 @@ def test_a_user_who_gets_access_need_not_reboot(device: Path) -> None:
     with somebody_else():
         before = trial_key("QEMU 7.2", "/c/1", boot, device)
     assert trial_key("QEMU 7.2", "/c/1", boot, device) != before
+
+
+def test_a_device_that_opens_is_not_refused_and_not_trusted(device: Path) -> None:
+    assert device_refused(device) is None
+
+
+def test_a_missing_device(tmp_path: Path) -> None:
+    expected = KvmTrial(False, f"{tmp_path}/absent does not exist")
+    assert device_refused(tmp_path / "absent") == expected
+
+
+def test_a_device_of_another_user_names_the_group(device: Path) -> None:
+    device.chmod(0o600)
+    with somebody_else():
+        refused = device_refused(device)
+    assert refused is not None
+    assert refused.works is False
+    assert "usermod --append -G kvm" in (refused.remedy or "")

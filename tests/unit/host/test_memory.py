@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.host.memory import available_memory
+from vdisklab.host.facts import available_memory
 from vdisklab.units import GIB, MIB
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.render.large import shapely
 from vdisklab.errors import HostError
-from vdisklab.host.deadline import wait_until
+from vdisklab.host.waiting import wait_until
 from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import CSS, Spec, draw_here, drawing_aside
 from vdisklab.services.report_contents import gather

@@ -161,9 +161,9 @@ class Programs(ScriptedHost):
 
 @pytest.fixture
 def _devices_stay_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undo_members, "noted", lambda text: DEVICES)
+    monkeypatch.setattr(undo_members, "recorded_devices", lambda text: DEVICES)
     for module in (lvm, md, zfs):
-        monkeypatch.setattr(module, "note", lambda paths: "[]")
+        monkeypatch.setattr(module, "record_devices", lambda paths: "[]")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError, 
 
 from vdisklab.errors import GuestError, RefusedError
 from vdisklab.guest.qemu.block_nodes import QmpCommand
-from vdisklab.host.deadline import patience
+from vdisklab.host.waiting import patience
 
 T = TypeVar("T")
 

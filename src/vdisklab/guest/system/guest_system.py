@@ -9,7 +9,7 @@ from typing import Protocol
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.agent import Agent
-from vdisklab.host.deadline import patience
+from vdisklab.host.waiting import patience
 from vdisklab.results.model import Check
 
 FIND_DISK = "/usr/lib/vdisklab/find-disk"

@@ -12,7 +12,7 @@ from vdisklab.guest.system.guest_system import (
     UnfitGuestError,
     find_by_script,
 )
-from vdisklab.host.deadline import patience
+from vdisklab.host.waiting import patience
 from vdisklab.results.model import Check
 
 _SETTLE_SECONDS = 600.0

@@ -19,7 +19,7 @@ from vdisklab.guest.system.guest_system import (
     UnfitGuestError,
     disk_found,
 )
-from vdisklab.host.deadline import patience
+from vdisklab.host.waiting import patience
 from vdisklab.results.model import Check
 
 _STARTING_SECONDS = 60.0  # PowerShell takes seconds to start, and tens under emulation

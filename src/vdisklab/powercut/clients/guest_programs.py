@@ -22,7 +22,7 @@ import numpy as np
 from vdisklab.errors import GuestError
 from vdisklab.guest.hotplug import virtio_serial
 from vdisklab.guest.machine import Machine
-from vdisklab.host.deadline import patience
+from vdisklab.host.waiting import patience
 from vdisklab.powercut.sectors import make_records
 
 PERL = "/usr/bin/perl"

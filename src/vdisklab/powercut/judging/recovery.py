@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Protocol
 
 from vdisklab.errors import DirtyHostError, HostError, PowercutError
-from vdisklab.host.blockdevice import note
+from vdisklab.host.blockdevice import record_devices
 from vdisklab.host.command import Completed, Host, PathArg
-from vdisklab.host.deadline import wait_until
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mounts_below
 from vdisklab.host.syscalls import forget_btrfs_devices, mount, unmount
+from vdisklab.host.waiting import wait_until
 from vdisklab.path.segments import LayerKind
 from vdisklab.powercut.cutting.memory_files import memory_full
 from vdisklab.powercut.recording.trace import Trace
@@ -129,7 +129,8 @@ class ZfsPool:
         link.unlink(missing_ok=True)
         link.symlink_to(device)
         # Recorded before the import: the pool keeps the name that it was created with.
-        entry = self.site.ledger.entry(Kind.POOL, self.pool, devices=note((Path(device),)))
+        members = record_devices((Path(device),))
+        entry = self.site.ledger.entry(Kind.POOL, self.pool, devices=members)
         self._entry = ExitStack()
         self._entry.enter_context(entry)
         refusal = self._import(devices)

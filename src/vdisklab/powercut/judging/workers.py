@@ -18,8 +18,8 @@ from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError, PowercutError, VdisklabError
 from vdisklab.host.command import LocalHost
-from vdisklab.host.interrupts import INTERRUPTS
 from vdisklab.host.ledger import leftovers, open_ledger
+from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.powercut.clients.nbd import restarting_daemon
 from vdisklab.powercut.cutting.cuts import Cut
 from vdisklab.powercut.cutting.memory_files import MemoryFullError, reporting_full_memory

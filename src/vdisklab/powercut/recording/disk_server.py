@@ -23,7 +23,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from vdisklab.host import syscalls
-from vdisklab.host.interrupts import INTERRUPTS
+from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.powercut.recording.write_log import LogWriter
 
 READY = b"ready\n"

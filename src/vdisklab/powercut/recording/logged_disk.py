@@ -21,10 +21,10 @@ from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import Host, environment
-from vdisklab.host.deadline import patience
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mounted_elsewhere
 from vdisklab.host.syscalls import attach_loop
+from vdisklab.host.waiting import patience
 from vdisklab.powercut.cutting.memory_files import memory_full
 from vdisklab.powercut.recording.disk_server import FULL, HONEST, READY, Lies
 from vdisklab.powercut.recording.trace import Trace

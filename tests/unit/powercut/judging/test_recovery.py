@@ -38,7 +38,7 @@ class Zpool:
 
 @pytest.fixture(autouse=True)
 def _no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "note", lambda _devices: "")
+    monkeypatch.setattr(recovery, "record_devices", lambda _devices: "")
 
 
 @pytest.fixture

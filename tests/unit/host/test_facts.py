@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from vdisklab.host.blockdevice import device_of, medium_of
 from vdisklab.host.command import LocalHost
-from vdisklab.host.facts import QEMU, collect_facts, virtualised
-from vdisklab.host.medium import device_of, medium_of
-from vdisklab.host.probes.kernel_parts import KernelParts
+from vdisklab.host.facts import collect_facts, virtualised
+from vdisklab.host.probes import KernelParts
+from vdisklab.host.programs import QEMU
 
 CPUINFO = """processor\t: 0
 model name\t: Imaginary CPU @ 3.00GHz

@@ -11,13 +11,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from vdisklab.errors import HostError
+from vdisklab.guest.accelerator import DEVICE, KvmTrial, device_refused
+from vdisklab.host.blockdevice import device_of, medium_of
 from vdisklab.host.command import Host
-from vdisklab.host.facts import QEMU, memory_bytes, program_version, virtualised
-from vdisklab.host.medium import SYSTEM, device_of, medium_of
-from vdisklab.host.memory import available_memory
-from vdisklab.host.probes.kernel_parts import KernelParts
-from vdisklab.host.probes.kvm import KvmTrial, untried
-from vdisklab.host.probes.trials import try_io_uring, try_o_direct
+from vdisklab.host.facts import SYSTEM, available_memory, memory_bytes, program_version, virtualised
+from vdisklab.host.probes import KernelParts, try_io_uring, try_o_direct
+from vdisklab.host.programs import QEMU
 from vdisklab.units import GIB, format_bytes
 
 
@@ -42,6 +41,15 @@ class Finding:
     costs: str | None = None
     mend: str | None = None
     essential: bool = False
+
+
+def untried(device: Path = DEVICE) -> KvmTrial:
+    """What can be said without booting a guest."""
+    return device_refused(device) or KvmTrial(
+        works=None,
+        tried=f"{device} opens; no guest was booted under it",
+        remedy="`vdisklab run` boots one and says whether it runs",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,7 @@ def _kvm(at: Inspection) -> Iterator[Finding]:
         return
     if trial.works is None:
         costs = "whether guests run under KVM or under emulation is not known yet"
-        yield Finding("KVM", State.LIMITED, trial.tried, costs, trial.mend)
+        yield Finding("KVM", State.LIMITED, trial.tried, costs, trial.remedy)
         return
     if virtualised(at.root):
         mend = "enable nested virtualisation in the hypervisor that this machine runs under"
@@ -89,7 +97,7 @@ def _kvm(at: Inspection) -> Iterator[Finding]:
         State.LIMITED,
         trial.tried,
         "guests run under emulation: good for comparing host-side choices, no measure of KVM",
-        trial.mend or mend,
+        trial.remedy or mend,
     )
 
 

@@ -15,13 +15,13 @@ import pytest
 from vdisklab.cli.doctor import to_json
 from vdisklab.cli.main import main
 from vdisklab.errors import HostError
+from vdisklab.guest.accelerator import KvmTrial
+from vdisklab.host import probes as trials
 from vdisklab.host.command import Completed, Host, PathArg
-from vdisklab.host.facts import QEMU
-from vdisklab.host.probes import findings as probe
-from vdisklab.host.probes import trials
-from vdisklab.host.probes.findings import Finding, Inspection, State, can_do_main_job, examine
-from vdisklab.host.probes.kvm import KvmTrial
+from vdisklab.host.programs import QEMU
 from vdisklab.render.documents.schemas import json_schema
+from vdisklab.services import host_inspection as probe
+from vdisklab.services.host_inspection import Finding, Inspection, State, can_do_main_job, examine
 
 PROGRAMS = {
     QEMU: "QEMU emulator version 7.2.22",
@@ -128,7 +128,7 @@ def test_a_device_that_may_not_be_opened_needs_a_right_and_no_driver(
         return real_open(path, flags, mode)
 
     real_open = os.open
-    monkeypatch.setattr("vdisklab.host.probes.findings.os.open", refuse)
+    monkeypatch.setattr("vdisklab.services.host_inspection.os.open", refuse)
     found = findings(tmp_path, ScriptedHost(), euid=1000)
     assert found["loop devices"].mend == "sudo vdisklab …"
     assert found["FUSE"].state is State.OK

@@ -1,0 +1,94 @@
+"""Deadlines, and signals that are blocked while something must not be interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+
+from vdisklab.errors import DirtyHostError, HostError, VdisklabError
+
+PATIENCE = "VDISKLAB_PATIENCE"
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that end us after everything that was built is removed."""
+
+
+def patience() -> float:
+    """The factor by which all deadlines are longer than usual, at least 1.
+
+    The lab sets it for the vdisklab inside it, where guests may run under emulation twice.
+    """
+    try:
+        return max(1.0, float(os.environ.get(PATIENCE, "1")))
+    except ValueError:
+        return 1.0
+
+
+class Clock(Protocol):
+    """Monotonic time and sleep: the module `time`, or a fake in tests."""
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed moment."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Waits for `seconds`."""
+
+
+def wait_until(
+    condition: Callable[[], bool],
+    *,
+    timeout: float,
+    what: str,
+    clock: Clock = time,
+    interval: float = 0.01,
+    error: type[VdisklabError] = HostError,
+) -> None:
+    """Returns once `condition()` is true; raises `error` naming `what` after `timeout` seconds.
+
+    The condition is checked at least once, and once more after the deadline: a sleep may take
+    longer than it should. The interval grows to 0.1 s.
+    """
+    deadline = clock.monotonic() + timeout * patience()
+    while not condition():
+        if clock.monotonic() >= deadline:
+            raise error(f"no {what} within {timeout:g} s")
+        clock.sleep(interval)
+        interval = min(interval * 1.5, 0.1)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Delivers the signals in INTERRUPTS only after the body has ended.
+
+    Does nothing outside the main thread, because Python runs signal handlers in the main thread
+    only. Signals that are ignored or have their default action are not changed. A DirtyHostError
+    discards the signal: it ends us anyway, and what lies below the remaining thing must stay.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+
+    def hold(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+
+    handlers = {number: signal.getsignal(number) for number in INTERRUPTS}
+    replaced = {number: handler for number, handler in handlers.items() if callable(handler)}
+    try:
+        for number in replaced:
+            signal.signal(number, hold)
+        yield
+    except DirtyHostError:
+        received.clear()
+        raise
+    finally:
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])
