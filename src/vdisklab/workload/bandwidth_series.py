@@ -1,4 +1,12 @@
-"""Bandwidth second by second: the worst one, and the longest time in which nothing came."""
+"""Bandwidth second by second: the worst second, and the longest time without a completion.
+
+fio's bandwidth log (`--write_bw_log`) has lines `milliseconds, KiB/s, direction (0 read, 1 write,
+2 trim), block size, offset`: the mean over a window that ended at that time (fio's HOWTO, "Log File
+Formats"). Undocumented behaviour of fio 3.33, tried with `--thinktime` and on a frozen file system:
+a window in which nothing completed has no line; a window is longer than requested if fio's helper
+thread was late; the jobs of one file follow each other, and the last, unfinished window of each has
+no line.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +21,7 @@ from vdisklab.results.model import Direction, Sample, Series
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Bytes that were completed between two moments, in seconds from the start."""
+    """Bytes completed in an interval, in seconds from the start."""
 
     begin: float
     end: float
@@ -21,8 +29,8 @@ class Moved:
 
 
 def series_of(direction: Direction, moved: Sequence[Moved], seconds: float) -> Series | None:
-    """Bytes per second in each whole second of a run of `seconds`; None when there is none."""
-    # A run of 5 seconds is over after 4.999 by the program's own clock.
+    """Bytes per second in each whole second of a run of `seconds`; None below one second."""
+    # By the program's own clock, a run of 5 seconds may end after 4.999.
     whole = math.floor(seconds + 0.005)
     if whole < 1:
         return None
@@ -42,7 +50,7 @@ def _spread(values: list[float], piece: Moved) -> None:
 
 
 def longest_gap(moved: Iterable[Moved], seconds: float) -> float:
-    """The longest time within a run of `seconds` that no piece with bytes in it covers."""
+    """The longest time within a run of `seconds` without a completion."""
     longest, until = 0.0, 0.0
     for piece in sorted(moved, key=lambda each: each.begin):
         if piece.size > 0:
@@ -62,7 +70,7 @@ _DIRECTIONS = (Direction.READ, Direction.WRITE, Direction.TRIM)
 
 @dataclass(frozen=True, slots=True)
 class BandwidthLog:
-    """How a run went, second by second."""
+    """Bandwidth over time from a log, with the worst second and the longest stall."""
 
     series: tuple[Series, ...]
     samples: tuple[Sample, ...]
@@ -70,8 +78,8 @@ class BandwidthLog:
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
-    """What fio says of the run: windows of the log and the run itself in seconds, the bytes of
-    each direction, and the longest time, in seconds, that any request took."""
+    """What fio reports of a run: the window of its log and the run itself in seconds, the bytes
+    of each direction, and the latency of the slowest request in seconds."""
 
     window: float
     seconds: float
@@ -80,10 +88,10 @@ class LoggedRun:
 
 
 def read_log(text: str, run: LoggedRun) -> BandwidthLog:
-    """How the run went, by its log.
+    """The bandwidth over time of a run.
 
-    Windows without a line are a stall only if a request took as long: else fio's helper was
-    late, or the job itself rested. Raises WorkloadError for a line of another form.
+    Windows without a line are a stall only if a request took as long; otherwise fio's helper
+    thread was late, or the job paused. Raises WorkloadError for a line of another form.
     """
     moved: dict[Direction, list[Moved]] = {}
     for direction, piece in _pieces(text, run):
@@ -104,22 +112,22 @@ def read_log(text: str, run: LoggedRun) -> BandwidthLog:
 
 
 def lines_of_log(text: str) -> tuple[str, ...]:
-    """The log among other things that fio said, as one text; nothing if there is none."""
+    """The log lines in fio's standard error, as one text; empty if there are none."""
     found = _LINES.findall(text)
     return ("\n".join(found),) if found else ()
 
 
 def _is_stall(gap: float, run: LoggedRun) -> bool:
-    """True for a time without a line in which a request waited: it was begun at most two windows
-    after the time began, or ended as much before its end."""
+    """True if a request waited during a gap in the log: it started at most two windows after the
+    gap began, or ended at most two windows before the gap's end."""
     return gap >= 2 * run.window and run.longest >= gap - 2 * run.window
 
 
 def _completed(pieces: Sequence[Moved], run: LoggedRun, total: int) -> list[Moved]:
-    """The pieces with the unfinished windows at the end, so that they add up to `total` bytes.
+    """The pieces with the unlogged end of the run, so that they add up to `total` bytes.
 
-    What the log lacks was moved there. It may lack nothing, because a window that was cut short
-    is logged with its rate: then the end, unless it is a stall, went on like the rest.
+    The bytes that the log lacks were transferred at the end. It may lack none, because a shortened
+    window is logged with its full rate: then the end, unless it is a stall, has the mean rate.
     """
     every = list(pieces)
     last = max(piece.end for piece in every)

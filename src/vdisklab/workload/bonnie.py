@@ -26,11 +26,11 @@ from vdisklab.workload.program import (
 
 _TIMEOUT = 6 * 3600.0
 
-# Small files, each synced, pile up changes that btrfs has to have room for in its metadata. Where
-# it runs out, the transaction ends with ENOSPC and the file system turns read-only. So it went with
-# a file of 384 MiB on a guest's disk of 515 MiB. More room is no promise: Linux 6.18 ended so with
-# 16 * 1024 files after 384 MiB on 640 and 900 MiB, and after 256 MiB on 512 and 1024 MiB. Then
-# bonnie++ says so and the cell fails.
+# Small synced files make btrfs reserve metadata space. If that runs out, the transaction ends with
+# ENOSPC and the file system becomes read-only, as with a file of 384 MiB on a guest's disk of
+# 515 MiB. More space guarantees nothing: Linux 6.18 failed with 16 * 1024 files after 384 MiB on
+# 640 and 900 MiB, and after 256 MiB on 512 and 1024 MiB. Then bonnie++ reports it and the cell
+# fails.
 _BTRFS_METADATA = 256 * MIB
 
 # The tests in the order in which every version lists them, each followed by its %CPU. Rates of
@@ -49,9 +49,9 @@ _SMALL_TESTS: tuple[tuple[str, Direction, int], ...] = tuple(
     for test in ("create", "stat", "delete")
 )
 
-# Fields before the first test, and before the first test of small files, by format. So wrote the
-# DoReportIO and DoReportFile of bon_time.cpp; lines that users published of 1.93c, 1.96 and 1.97
-# have these 48 fields. 1.98 (of bonnie++ 1.98 and 2.00) added the number of seeks and of seekers.
+# Fields before the first test, and before the first test of small files, by format: DoReportIO and
+# DoReportFile in bon_time.cpp; published lines of 1.93c, 1.96 and 1.97 have these 48 fields. 1.98
+# (of bonnie++ 1.98 and 2.00) added the number of seeks and of seekers.
 _BEFORE_1_98 = (7, 24)
 _NEW_LAYOUTS = (
     (re.compile(r"1\.9[3-7][a-z]?"), _BEFORE_1_98),
@@ -70,8 +70,8 @@ _OLD_FIELDS = 27
 class BonnieSettings(Settings):
     """Settings of a bonnie++ measurement.
 
-    `size` is that of its large file: twice the memory, if it is not given, so that the guest's
-    page cache cannot hold it. `files` are its small files in units of 1024. `fsync` is -b,
+    `size` is that of its large file; the default is twice the memory, so that the guest's page
+    cache cannot hold it. `files` is the number of small files in units of 1024. `fsync` is -b,
     `fast` is -f: no tests by single characters.
     """
 
@@ -83,7 +83,7 @@ class BonnieSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of bonnie++'s CSV: whose machine it names, and the version that wrote it."""
+    """One line of bonnie++'s CSV: the machine's name, and the version that wrote it."""
 
     name: str
     version: str
@@ -97,7 +97,7 @@ class Bonnie:
     needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
-        """-q leaves the CSV alone on standard output; -r tells it the memory we go by."""
+        """-q leaves only the CSV on standard output; -r is the memory to assume."""
         settings = read_settings(plan, BonnieSettings)
         size = file_size(plan, settings, subject.memory)
         less = ", or a smaller --guest-memory" if settings.size is None else ", or a smaller file"
@@ -115,7 +115,7 @@ class Bonnie:
         return Script(("bonnie++", *options, *user, *flags), 0.0, _TIMEOUT)
 
     def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
-        """The numbers of its one line; none of a test that was too short for bonnie++ itself."""
+        """The numbers of its one line, without tests that were too short for bonnie++."""
         del plan
         lines = parse_csv(output.stdout)
         if len(lines) != 1:
@@ -124,7 +124,7 @@ class Bonnie:
 
 
 def file_size(plan: MeasurementPlan, settings: BonnieSettings, memory: int | None) -> int:
-    """Bytes of the large file. Raises PlanError when it is smaller than bonnie++ could trust."""
+    """Bytes of the large file. Raises PlanError if the page cache could hold it."""
     if settings.size is not None:
         size = parse_size(settings.size)
     elif memory is not None:
@@ -151,7 +151,7 @@ def parse_csv(text: str) -> tuple[Line, ...]:
     ]
     found = [each for each in lines if tuple(each[1][:2]) not in _HEADINGS]
     if not found:
-        raise WorkloadError("no line of bonnie++'s CSV (27 fields or more) is there")
+        raise WorkloadError("there is no line of bonnie++'s CSV (27 fields or more)")
     return tuple(_line(fields, number) for number, fields in found)
 
 
@@ -161,8 +161,8 @@ def _line(fields: Sequence[str], number: int) -> Line:
         return Line(fields[0], "1.03", _samples(fields, _OLD_LAYOUT, number))
     if layout is None:
         raise WorkloadError(
-            f"line {number}: {len(fields)} fields and {fields[0][:20]!r} in the first are no CSV "
-            "of bonnie++ 1.03 or of format 1.93 to 1.98"
+            f"line {number}: {len(fields)} fields and {fields[0][:20]!r} in the first are not "
+            "the CSV of bonnie++ 1.03 or of format 1.93 to 1.98"
         )
     if _is_shifted(fields, layout):
         fields = [*fields[:_SIZE], "", *fields[_SIZE:]]
@@ -171,7 +171,7 @@ def _line(fields: Sequence[str], number: int) -> Line:
 
 
 def _is_shifted(fields: Sequence[str], layout: tuple[int, int]) -> bool:
-    """True for a line without tests of the large file by a version before 1.98."""
+    """True for a line of a version before 1.98 without tests of the large file."""
     before = fields[_SIZE:_SHIFTED_FILES]
     return (
         layout == _BEFORE_1_98
@@ -182,15 +182,15 @@ def _is_shifted(fields: Sequence[str], layout: tuple[int, int]) -> bool:
 
 
 def _require_whole(fields: Sequence[str], rates: int, number: int) -> None:
-    """Raises WorkloadError for a line that does not end with the latency of each test done.
+    """Raises WorkloadError for a line that does not end with the latencies of its tests.
 
-    They are not read, but a line without them was cut off, and so may be the number before.
+    They are not used, but a line without them was cut off, perhaps in the middle of a number.
     """
     latencies = len(_FILE_TESTS) + len(_SMALL_TESTS)
     if len(fields) != rates + latencies:
         raise WorkloadError(
             f"line {number} of bonnie++'s CSV has {len(fields)} fields instead of "
-            f"{rates + latencies}: it is damaged, or was cut off"
+            f"{rates + latencies}: it is damaged or was cut off"
         )
     done, latency = fields[rates - 2].strip(), fields[-1].strip()
     if _LATENCY.fullmatch(latency) is None if done else latency:
@@ -216,14 +216,14 @@ def _samples(fields: Sequence[str], layout: tuple[int, int], number: int) -> tup
 
 
 def cpu_samples(metric: str, direction: Direction, percent: str) -> list[Sample]:
-    """The %CP beside a rate as a ratio; none for `+++` and for anything that is no number."""
+    """The %CP beside a rate, as a ratio; none for `+++` and other text."""
     if re.fullmatch(r"[0-9]{1,4}", percent) is None:
         return []
     return [Sample(f"{metric}_cpu", direction, int(percent) / 100)]
 
 
 def _rate(field: str, number: int, at: int) -> float | None:
-    """None for `+++++` (the test took less than half a second) and for a test left out."""
+    """None for `+++++` (the test took less than half a second) and for a skipped test."""
     if not field or not field.strip("+"):
         return None
     if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", field) is None:

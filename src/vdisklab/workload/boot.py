@@ -1,4 +1,4 @@
-"""Boot and shutdown of a guest from the measured disk: done by the campaign, not in a guest."""
+"""Boot and shutdown of a guest from the measured disk, timed by the campaign from outside."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from vdisklab.workload.program import (
 )
 
 ROOM = 256 * MIB
-"""What the system on the disk needs, its file system's own room included."""
+"""Bytes that the system on the disk needs, including its file system's own."""
 
 MEMORY = 192 * MIB
 
-# What it takes under emulation; the deadlines are the guest's own.
+# Seconds under emulation; the guest has its own deadlines.
 _EXPECTED = 6.0
 _TIMEOUT = 300.0
 
 
 class BootSettings(Settings):
-    """A boot has no settings: what is booted is the micro guest's own system."""
+    """A boot has no settings: it always boots the micro guest's own system."""
 
 
 class Boot:
-    """QEMU itself, with the system on the measured disk."""
+    """QEMU with the system on the measured disk."""
 
     needs_directory = False
     needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
-        """No program runs in the guest; this says what it takes and whether it can be."""
+        """Checks that the disk and memory are large enough; no program runs in the guest."""
         del timing
         read_settings(plan, BootSettings)
         if plan.filesystem is not None:
@@ -52,14 +52,14 @@ class Boot:
         return Script(("qemu-system-x86_64",), _EXPECTED, _TIMEOUT)
 
     def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
-        """No program prints anything. Always raises WorkloadError."""
+        """Always raises WorkloadError: there is no output."""
         del output
         raise WorkloadError(f"measurement {plan.name!r} boots a guest and has no output")
 
 
 def boot_samples(booted: float, ended: float) -> tuple[Sample, ...]:
-    """Seconds from the start of QEMU to the agent's first answer, and from the order to shut
-    down to the end of QEMU."""
+    """Seconds from the start of QEMU to the agent's first answer, and from the shutdown command
+    to the end of QEMU."""
     return (
         Sample("boot_time", Direction.NONE, booted),
         Sample("shutdown_time", Direction.NONE, ended),

@@ -1,4 +1,4 @@
-"""dd: one file written or read from end to end, with the real program."""
+"""dd: writes or reads one file from end to end, with the real program."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _RECORDS = re.compile(r"^([0-9]+)\+([0-9]+) records out$", re.MULTILINE)
 
 
 class DdSettings(Settings):
-    """Settings of a dd measurement: dd's own words, and which way."""
+    """Settings of a dd measurement: dd's own operands, and the direction."""
 
     direction: Literal["write", "read"] = "write"
     bs: str
@@ -53,7 +53,7 @@ class DdSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What dd says at its end; `records` are the full and partial blocks that it wrote."""
+    """What dd prints at its end; `records` is the number of full and partial blocks written."""
 
     size: int
     seconds: float
@@ -67,7 +67,7 @@ class Dd:
     needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
-        """A new file written from zeroes, or a written one read."""
+        """Writes a new file of zeroes, or reads a file that was written before."""
         settings = read_settings(plan, DdSettings)
         count = max(1, round(settings.count * timing.scale))
         size = parse_size(settings.bs) * count
@@ -86,7 +86,7 @@ class Dd:
         return Script((*writing, *flags, "status=progress"), 0.0, _TIMEOUT, conclude=(remove,))
 
     def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
-        """Bandwidth, operations per second, and the course from dd's progress."""
+        """Bandwidth, operations per second, and bandwidth over time from dd's progress."""
         settings = read_settings(plan, DdSettings)
         direction = Direction(settings.direction)
         copied = parse_line(output.stderr)
@@ -108,23 +108,22 @@ class Dd:
 
 
 def parse_line(text: str) -> Copied:
-    """What dd printed last.
-
-    Raises WorkloadError for a text without its line, and for a line that contradicts itself.
-    """
+    """dd's last line. Raises WorkloadError if it is missing or contradicts itself."""
     found = list(_LINE.finditer(text))
     if not found:
         said = (text.strip().splitlines() or ["nothing"])[-1]
         raise WorkloadError(
-            f"dd's line `N bytes … copied, S s` is missing; it said: {said[:120]!r}"
+            f"dd's line `N bytes … copied, S s` is missing; it printed {said[:120]!r}"
         )
     if len(found) > 1 and " records out" not in text:
-        raise WorkloadError("dd's lines are those of its progress, without its end: `records out`")
+        raise WorkloadError(
+            "dd's output ends with a progress line: the line `records out` is missing"
+        )
     size, seconds = int(found[-1][1]), _decimal(found[-1][3])
     if size == 0:
         raise WorkloadError("dd copied nothing")
     if seconds <= 0:
-        raise WorkloadError("dd took 0 s, as its line says, so its speed is not known")
+        raise WorkloadError("dd printed 0 s, so its speed is unknown")
     if not (_size_fits(size, found[-1][2] or "") and _rate_fits(size, found[-1])):
         raise WorkloadError(f"dd's line contradicts itself: {found[-1][0][:120]!r}")
     records = _RECORDS.findall(text)
@@ -133,9 +132,9 @@ def parse_line(text: str) -> Copied:
 
 
 def _rate_fits(size: int, line: re.Match[str]) -> bool:
-    """True if bytes and seconds may give the printed rate, by all that rounding can hide.
+    """True if the printed rate fits bytes and seconds within rounding.
 
-    dd takes the rate of the exact time, also where it prints whole seconds.
+    dd computes the rate from the exact time, even if it prints whole seconds.
     """
     if line[4] is None:
         return line[6] is None
@@ -148,7 +147,7 @@ def _rate_fits(size: int, line: re.Match[str]) -> bool:
 
 
 def _size_fits(size: int, shown: str) -> bool:
-    """True if rounding may make what stands in brackets of the bytes."""
+    """True if the sizes in brackets fit the number of bytes within rounding."""
     return all(
         abs(_decimal(number) * unit - size) <= _last_digit(number) * unit
         for number, prefix, binary in _SIZE.findall(shown)
@@ -161,14 +160,14 @@ def _decimal(text: str) -> float:
 
 
 def _last_digit(text: str) -> float:
-    """What one of the last digit printed is worth: 0.001 of `0.503`."""
+    """The value of the last printed digit: 0.001 for `0.503`."""
     digits, _, exponent = text.partition("e")
     places = len(digits.replace(",", ".").partition(".")[2])
     return float(f"1e{int(exponent or 0) - places}")
 
 
 def samples_of(direction: Direction, copied: Copied) -> Iterator[Sample]:
-    """Bandwidth, duration, and operations per second where dd counted them."""
+    """Bandwidth, duration, and operations per second if dd counted them."""
     yield Sample("bandwidth", direction, copied.size / copied.seconds)
     yield Sample("duration", direction, copied.seconds)
     if copied.records is not None:
@@ -178,10 +177,13 @@ def samples_of(direction: Direction, copied: Copied) -> Iterator[Sample]:
 def _course(
     direction: Direction, text: str, copied: Copied
 ) -> tuple[tuple[Series, ...], tuple[Sample, ...]]:
-    """dd shows its progress after the first write of each second, in whole seconds; a second that
-    it leaves out was one long write."""
+    """Bandwidth over time from dd's progress lines.
+
+    dd prints one after the first write of each second, in whole seconds; a missing second was
+    spent in one long write.
+    """
     shown = [(int(m[1]), _decimal(m[3])) for m in _LINE.finditer(text)]
-    # After a stall several lines have the same whole second: the last of them has it all.
+    # After a stall several lines have the same second; the last one has all its bytes.
     seconds = {at: size for size, at in shown[:-1] if at == int(at)}
     ticks = [(0, 0.0), *((size, at) for at, size in seconds.items()), shown[-1]]
     moved = [

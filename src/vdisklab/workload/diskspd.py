@@ -1,7 +1,7 @@
-"""DISKSPD in a Windows guest, told what a fio measurement asks for.
+"""DISKSPD in a Windows guest, as close to a fio measurement as it can.
 
 Options by Microsoft's wiki of DISKSPD ("Command line and parameters", "Customizing tests").
-Nobody here could run it.
+It was never run on Windows here; the XML follows the names of its XmlResultParser.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Diskspd:
     needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
-        """The nearest that DISKSPD has to a fio measurement; times in whole seconds, rounded up.
+        """The DISKSPD command nearest to a fio measurement; times are rounded up to seconds.
 
-        -Su is direct I/O as fio's: no cache of the system, and no write-through. Raises PlanError
-        for settings that it lacks.
+        -Su is direct I/O like fio's: no system cache, no write-through. Raises PlanError for
+        settings that DISKSPD lacks.
         """
         settings = read_fio_settings(plan)
         _require_expressible(plan, settings)
@@ -66,7 +66,7 @@ class Diskspd:
         return Script(command, expected, expected + _SLACK_SECONDS)
 
     def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
-        """Its XML. Raises WorkloadError for anything else."""
+        """The numbers in its XML. Raises WorkloadError for anything else."""
         found = parse_diskspd(output.stdout.lstrip("\ufeff \r\n")).found
         if len(found) != 1:
             raise WorkloadError(f"DISKSPD reports {len(found)} time spans of {plan.name}, not one")
@@ -74,7 +74,7 @@ class Diskspd:
 
 
 def _order(settings: FioSettings, block: int) -> tuple[str, ...]:
-    """Random blocks, or one after the other, taken by all threads together."""
+    """Options for random blocks, or for sequential blocks shared by all threads."""
     if (settings.rw or "").startswith("rand"):
         return (f"-r{block}",)
     return ("-si",) if settings.numjobs > 1 else ()
@@ -93,7 +93,7 @@ def _require_expressible(plan: MeasurementPlan, settings: FioSettings) -> None:
     for name, asked in lacking.items():
         if asked:
             raise PlanError(
-                f"measurement {plan.name!r} asks for {name}, which DISKSPD does not have",
+                f"measurement {plan.name!r} uses {name}, which DISKSPD does not have",
                 hint="leave it out of the profile for a Windows guest",
             )
 
@@ -105,7 +105,7 @@ _SIDES = ((Direction.READ, "Read"), (Direction.WRITE, "Write"))
 
 
 def parse_diskspd(text: str) -> Report:
-    """Each time span as a measurement. Raises WorkloadError for what is no such XML."""
+    """Each time span as a measurement. Raises WorkloadError for anything but DISKSPD's XML."""
     try:
         root: Element = fromstring(text, forbid_dtd=True)
     except DefusedXmlException as error:
@@ -151,7 +151,7 @@ def _outcome(span: Element, number: int) -> Outcome:
 
 
 def _latencies(span: Element, side: str, direction: Direction, where: str) -> Iterator[Sample]:
-    """Milliseconds, where DISKSPD was told to measure them (-L)."""
+    """Latencies, if DISKSPD was run with -L."""
     latency = span.find("Latency")
     if latency is None:
         return
@@ -169,7 +169,7 @@ def _latencies(span: Element, side: str, direction: Direction, where: str) -> It
 
 
 def _series(span: Element, used: set[Direction], where: str) -> Iterator[Series]:
-    """Operations in each second, where DISKSPD was told to count them (-D1000)."""
+    """Operations in each second, if DISKSPD was run with -D1000."""
     buckets = span.findall("Iops/Bucket")
     times = [_value(each.get("SampleMillisecond"), "SampleMillisecond", where) for each in buckets]
     if not times or times != [1000.0 * number for number in range(1, len(times) + 1)]:
@@ -185,10 +185,10 @@ def _number(parent: Element, name: str, where: str) -> float:
 
 
 def _value(text: str | None, name: str, where: str) -> float:
-    # Python's own reader would take 1_0, and the digits of every script.
+    # float() would also accept 1_0 and digits of other scripts.
     value = float(text) if text and _NUMBER.fullmatch(text) else math.nan
     if not 0 <= value < 1e18:
         raise WorkloadError(
-            f"{where} of DISKSPD: {name} is {(text or 'missing')[:30]!r}, no number"
+            f"{where} of DISKSPD: {name} is {(text or 'missing')[:30]!r}, not a number"
         )
     return value

@@ -1,4 +1,4 @@
-"""fio: JSON+ in, samples out; the same job in the guest and on the host."""
+"""fio: builds its command, in the guest and on the host alike, and parses its JSON+."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from vdisklab.workload.program import (
 )
 
 _NANOSECOND = 1e-9
-# What a guest's kernel and its RAM file system leave of less is not enough for fio itself.
+# With less memory, the guest's kernel and RAM file system do not leave enough for fio.
 _SYSTEM_MEMORY = 96 * MIB
 _SLACK_SECONDS = 120.0
 _JOB_SLACK_SECONDS = 3600.0
 
-# Percentiles of the whole latency, from submission on. fio's default are those of completion
-# alone (clat): where a request is done before io_submit(2) returns they tell of next to nothing.
-# On tmpfs with aio=native a guest's median was 8 us of clat, at 158 us a request.
+# Percentiles of the whole latency, from submission to completion. fio's default is completion
+# latency (clat), which is close to zero if a request completes before io_submit(2) returns: on
+# tmpfs with aio=native a guest's median was 8 us of clat, at 158 us a request.
 _OUTPUT = (
     "--output-format=json+", "--eta=never", "--lat_percentiles=1", "--clat_percentiles=0",
 )  # fmt: skip
@@ -50,9 +50,9 @@ _PERCENTILES = {
 class FioSettings(Settings):
     """Settings of a fio measurement in a profile, in fio's own words.
 
-    `size` is what each job works on, of the whole subject if it is not given; with it a job is
-    over when it has done as much, unless `time_based`. `job` is the text of a job file that is
-    run as it is, on the subject; then nothing else is set.
+    `size` is the number of bytes that each job works on; the default is the whole subject. A job
+    ends when it has done its size, unless `time_based`. `job` is the text of a job file that runs
+    unchanged on the subject; then nothing else is set.
     """
 
     rw: Literal["read", "write", "randread", "randwrite", "rw", "randrw"] | None = None
@@ -71,17 +71,17 @@ class FioSettings(Settings):
     sections: tuple[str, ...] = ()
 
 
-# Python's JSON reader takes NaN and Infinity, which are no measurement. Nor is a text or `true`.
+# Python's JSON reader accepts NaN and Infinity, which are no measurements, nor are texts or true.
 _Number = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 _Count = Annotated[int, Field(ge=0, strict=True)]
 
-# fio itself takes 4096 at most (REAL_MAX_JOBS in fio.h). Each wrong job of a hostile report would
-# cost pydantic a kilobyte of error: 5 million of them took 8 GB.
+# fio's own limit (REAL_MAX_JOBS in fio.h). In a hostile report pydantic would need a kilobyte of
+# error for each wrong job: 5 million of them took 8 GB.
 _MOST_JOBS = 4096
 
 
 def _wanted(percentiles: object) -> object:
-    """Those percentiles that are read; fio gives as many as it is asked for."""
+    """The percentiles that are used; a report may have any number of others."""
     if not isinstance(percentiles, dict):
         return percentiles
     return {key: percentiles[key] for key in _PERCENTILES.values() if key in percentiles}
@@ -143,8 +143,8 @@ class Fio:
     needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
-        """A job over the whole subject with direct I/O, so that no cache but the host's page
-        cache, where the cache mode uses it, stands between fio and the disk."""
+        """A job over the whole subject with direct I/O: no cache but the host's page cache, if the
+        cache mode uses it, stands between fio and the disk."""
         settings = read_fio_settings(plan)
         if settings.job is not None:
             return _job_script(plan, settings, subject, timing)
@@ -178,10 +178,10 @@ class Fio:
         return Script(command, expected, timed + _SLACK_SECONDS, collect=logs)
 
     def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
-        """Samples of each direction in which operations were done, and how the run went.
+        """Samples of each direction in which operations were done, and bandwidth over time.
 
-        Bandwidth and IOPS are fio's means over the run; latency is from submission to
-        completion (`lat`), its percentiles too.
+        Bandwidth and IOPS are fio's means over the run; latency and its percentiles are from
+        submission to completion (`lat`).
         """
         report = _read_report(output.stdout)
         counted, seconds = _counted(report), _measured_seconds(report)
@@ -195,10 +195,10 @@ class Fio:
 
 
 def parse_report(text: str) -> list[tuple[str, Outcome]]:
-    """The jobs of a report that anyone made, by name, without knowing its command.
+    """The jobs of a foreign report, by name: JSON or JSON+ of fio 3.
 
-    Takes the JSON and JSON+ of fio 3. Percentiles are of completion alone (`clat`), fio's
-    default, unless it was told `lat_percentiles`. Raises WorkloadError.
+    Percentiles are of completion latency (`clat`), fio's default, unless the job set
+    `lat_percentiles`. Raises WorkloadError.
     """
     found: list[tuple[str, Outcome]] = []
     for job in _read_report(text).jobs:
@@ -214,12 +214,12 @@ def _block_size(settings: FioSettings) -> str:
         return f"--bs={parse_size(settings.bs)}"
     low, dash, high = (settings.bsrange or "").partition("-")
     if not dash:
-        raise PlanError(f"bsrange {settings.bsrange!r} is no range", hint="write it like 512-1M")
+        raise PlanError(f"bsrange {settings.bsrange!r} is not a range", hint="write it like 512-1M")
     return f"--bsrange={parse_size(low)}-{parse_size(high)}"
 
 
 def _buffers(settings: FioSettings) -> int:
-    """Bytes that all jobs have under way at most: each request has a buffer of the largest size."""
+    """Bytes of buffers of all jobs: each request in flight has one of the largest block size."""
     largest = settings.bs or (settings.bsrange or "").partition("-")[2]
     return settings.numjobs * settings.iodepth * parse_size(largest)
 
@@ -227,10 +227,10 @@ def _buffers(settings: FioSettings) -> int:
 def _place(
     plan: MeasurementPlan, settings: FioSettings, subject: Subject, timing: Timing
 ) -> tuple[str, ...]:
-    """Where the jobs work: on one device or file, or each on a file of its own in a directory."""
+    """What the jobs work on: one device or file, or one file for each job in a directory."""
     jobs = settings.numjobs
     if settings.size is None:
-        # A file system needs room of its own.
+        # The file system itself needs space.
         size = subject.size if not subject.is_directory else subject.size // 2 // jobs
         size -= size % 4096
     else:
@@ -244,7 +244,7 @@ def _place(
 
 
 def _pace(settings: FioSettings, timing: Timing) -> tuple[str, ...]:
-    """When a job ends: by the clock, or when it has done its size."""
+    """Options that decide when a job ends: by the clock, or when its size is done."""
     norandommap = () if settings.every_block_once else ("--norandommap=1",)
     if not settings.time_based:
         return norandommap
@@ -254,23 +254,23 @@ def _pace(settings: FioSettings, timing: Timing) -> tuple[str, ...]:
 def _log(
     plan: MeasurementPlan, subject: Subject, timing: Timing
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The file of bandwidth over time that has to be read back, if any, and the options for it.
+    """The bandwidth log that has to be read back, if any, and the options for it.
 
-    Where it can it comes on standard error: to read a file back takes an emulated guest 7 ms, as
-    its agent writes down the number of each file that it opens (qga/main.c, ga_get_fd_handle).
+    If possible it goes to standard error: reading a file back takes 7 ms in an emulated guest, as
+    its agent stores the number of each file that it opens (qga/main.c, ga_get_fd_handle).
     """
     prefix = subject.stderr_log or f"{subject.scratch}/{plan.name}{subject.mark}"
-    # fio keeps the log in memory until it ends: a thousand windows of each job at most
+    # fio keeps the log in memory until it ends: at most a thousand windows for each job
     window = max(100, round(timing.runtime))
     options = (f"--write_bw_log={prefix}", f"--log_avg_msec={window}", "--per_job_logs=0")
     return () if subject.stderr_log else (f"{prefix}_bw.log",), options
 
 
 def _window(report: str, plan: MeasurementPlan) -> float:
-    """Seconds of a window of the log, as fio repeats it among its options."""
+    """Seconds of the log's window, which fio's report repeats among the options."""
     found = re.search(r'"log_avg_msec"\s*:\s*"([0-9]+)"', report)
     if found is None:
-        raise WorkloadError(f"fio does not say how it kept the log of {plan.name}")
+        raise WorkloadError(f"fio's report on {plan.name} lacks the option log_avg_msec")
     return int(found[1]) / 1000
 
 
@@ -278,7 +278,7 @@ def _check_job(settings: FioSettings, name: str) -> None:
     found = groups(settings.job or "", f"the job file of {name!r}")
     if not settings.sections and len(found) > 1:
         raise PlanError(
-            f"the job file of {name!r} holds groups of jobs that run one after the other",
+            f"the job file of {name!r} has groups of jobs that run one after another",
             hint="give the file itself to --profile: each group becomes a measurement",
         )
 
@@ -286,21 +286,21 @@ def _check_job(settings: FioSettings, name: str) -> None:
 def _job_script(
     plan: MeasurementPlan, settings: FioSettings, subject: Subject, timing: Timing
 ) -> Script:
-    """A user's own job file, handed to fio as it is on standard input; its own runtime counts."""
+    """Runs the user's own job file, unchanged, from standard input; its own runtime applies."""
     job = settings.job or ""
     asked = job_options(job)
     if "filename" in asked and not subject.is_directory:
         raise PlanError(
-            f"the job file of {plan.name!r} names the file {asked['filename']}, which would lie "
-            "outside the disk",
-            hint='leave filename out, or say filesystem = "ext4" in a profile in TOML',
+            f"the job file of {plan.name!r} names the file {asked['filename']}, which is not on "
+            "the measured disk",
+            hint='leave filename out, or set filesystem = "ext4" in a TOML profile',
         )
     place = f"--directory={subject.path}" if subject.is_directory else f"--filename={subject.path}"
     makes = max(1, makers(job, settings.sections))
     usual = subject.size // 2 // makes if subject.is_directory else subject.size
     _require_reach(plan, settings, subject, usual)
-    # Options before a job file are defaults of its sections (tried with fio 3.33). A job that
-    # verifies would leave its state in a file in the current directory.
+    # Options before a job file are defaults for its sections (tried with fio 3.33). A job that
+    # verifies would write its state to a file in the current directory.
     size = ("--verify_state_save=0", *(() if "size" in asked else (f"--size={usual}",)))
     sections = tuple(f"--section={name}" for name in settings.sections)
     logs, log_options = _log(plan, subject, timing)
@@ -312,14 +312,14 @@ def _job_script(
 def _require_reach(
     plan: MeasurementPlan, settings: FioSettings, subject: Subject, usual: int
 ) -> None:
-    """Raises PlanError for jobs that go beyond the end: fio would make a host's file larger."""
+    """Raises PlanError for jobs beyond the end of the subject: fio would enlarge a file."""
     room = subject.size * 9 // 10 if subject.is_directory else subject.size
     job, wanted, inside = settings.job or "", settings.sections, subject.is_directory
     end = reach(job, wanted, subject.size, usual, in_directory=inside)
     if end > room:
         raise PlanError(
-            f"the job file of {plan.name!r} reaches to {-(-end // MIB)} MiB, and the disk gives "
-            f"{room // MIB} MiB",
+            f"the job file of {plan.name!r} needs {-(-end // MIB)} MiB, and the disk has "
+            f"room for {room // MIB} MiB",
             hint="choose a larger --size, or less size, offset or numjobs in the job file",
         )
 
@@ -329,11 +329,11 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _read_report(output: str) -> _Report:
-    """fio prints notes before its JSON; everything from the first brace on is the report."""
+    """The report: everything from the first brace on, as fio prints notes before its JSON."""
     start = output.find("{")
     if start < 0:
         said = output.strip().splitlines()[-1:] or ["nothing"]
-        raise WorkloadError(f"fio gave no JSON; it said: {said[0][:200]}")
+        raise WorkloadError(f"fio printed no JSON but: {said[0][:200]}")
     try:
         value, _ = json.JSONDecoder().raw_decode(output[start:])
         _require_few(value)
@@ -351,22 +351,20 @@ def _read_report(output: str) -> _Report:
             f"fio's report is not as expected at {where[:120]!r}: {first['msg'][:120]}"
         ) from error
     except (RecursionError, ValueError) as error:
-        # Brackets within brackets without end, or a whole number of thousands of digits.
+        # Endlessly nested brackets, or a number of thousands of digits.
         raise WorkloadError(
-            "this JSON is none of fio's: it is too deep, or a number too long"
+            "this JSON is not from fio: it is nested too deep, or has a number that is too long"
         ) from error
     if not report.jobs:
-        raise WorkloadError("fio's report holds no job")
+        raise WorkloadError("fio's report has no job")
     return report
 
 
 def _require_few(value: object) -> None:
-    """Raises WorkloadError for a report of more jobs than fio runs."""
+    """Raises WorkloadError for a report with more jobs than fio can run."""
     jobs = value.get("jobs") if isinstance(value, dict) else None
     if isinstance(jobs, list) and len(jobs) > _MOST_JOBS:
-        raise WorkloadError(
-            f"this report holds {len(jobs)} jobs, and fio runs {_MOST_JOBS} at most"
-        )
+        raise WorkloadError(f"this report has {len(jobs)} jobs, and fio runs at most {_MOST_JOBS}")
 
 
 def _all_samples(report: _Report) -> tuple[Sample, ...]:
@@ -378,7 +376,9 @@ def _all_samples(report: _Report) -> tuple[Sample, ...]:
             samples += _samples(direction, side)
         samples += _sync_samples(job.sync)
     if not samples:
-        raise WorkloadError("fio did not complete a single operation", hint="give it more time")
+        raise WorkloadError(
+            "fio did not complete a single operation", hint="choose a longer --runtime"
+        )
     return tuple(samples)
 
 
@@ -399,7 +399,7 @@ def _samples(direction: Direction, side: _Side) -> list[Sample]:
 
 
 def _sync_samples(sync: _Sync) -> list[Sample]:
-    """How long fsync and fdatasync took, which fio counts apart from the writes."""
+    """The latency of fsync and fdatasync, which fio counts separately from writes."""
     if sync.total_ios == 0 or sync.lat_ns is None:
         return []
     latency = sync.lat_ns

@@ -1,9 +1,9 @@
-"""A user's own fio job files: what they ask for, and that they stay on what is measured.
+"""The user's own fio job files: their options, the check that they are safe, and their profile.
 
-fio can run programs, and write to any file that a job names. So only options are let through
-that are known to do neither; the subject is named by us. It also makes a file as large as a job
-says: `size=150%` of one of 64 MiB wrote until the disk was full (fio 3.33). So what the jobs ask
-for is summed up before.
+fio can run programs and write to any file that a job names. Only options that are known to do
+neither are accepted, and vdisklab names the file. fio also makes a file as large as the job says:
+`size=150%` of a file of 64 MiB wrote until the disk was full (fio 3.33). So the size that the jobs
+need is computed first.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ _HARMLESS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One job of a file, its own options only; `after_all` when it waits for those before."""
+    """One job of a file with its own options only."""
 
     name: str
     options: Mapping[str, str]
 
     @property
     def after_all(self) -> bool:
-        """It begins when all jobs before it have ended."""
+        """True if it starts after all jobs before it have ended."""
         return "stonewall" in self.options
 
 
 def groups(job: str, origin: str) -> tuple[tuple[Section, ...], ...]:
-    """The jobs of a file that run at the same time, in the file's order.
+    """The groups of jobs that run at the same time, in the file's order.
 
-    Raises PlanError for a file that is none, or that could reach outside what is measured.
+    Raises PlanError for a file that is no job file, or that could touch other files.
     """
     found: list[list[Section]] = []
     sections = _sections(job, origin)
@@ -79,7 +79,7 @@ def groups(job: str, origin: str) -> tuple[tuple[Section, ...], ...]:
 
 
 def job_options(job: str) -> dict[str, str]:
-    """All options that occur in a file, with their last value."""
+    """All options in a file, each with its last value."""
     return {
         key: value
         for section in _sections(job, "the job file")
@@ -88,9 +88,9 @@ def job_options(job: str) -> dict[str, str]:
 
 
 def job_seconds(job: str) -> float:
-    """How long the file's jobs take at most by their own `runtime` and `ramp_time`, in seconds.
+    """Seconds of the longest job by its `runtime`, `ramp_time` and `startdelay`.
 
-    0.0 where none is given; such jobs end when they have done their size.
+    0.0 if no job has any of them: then jobs end when their size is done.
     """
     longest = 0.0
     for section in _sections(job, "the job file"):
@@ -100,20 +100,20 @@ def job_seconds(job: str) -> float:
 
 
 def makers(job: str, wanted: Collection[str]) -> int:
-    """How many jobs there are, each of which makes files of its own in a directory."""
+    """Number of jobs that create their own files in a directory."""
     return sum(1 if "filename" in options else _jobs(options) for options in _merged(job, wanted))
 
 
 def reach(job: str, wanted: Collection[str], whole: int, usual: int, *, in_directory: bool) -> int:
-    """The bytes that the jobs' files take in a directory, or how far the jobs go on a file or a
-    disk of `whole` bytes; `usual` is the size of a job that gives none.
+    """The bytes that the jobs' files take in a directory, or the end of the last job on a file or
+    a disk of `whole` bytes; `usual` is the size of a job without one.
 
-    `wanted` are the names of the jobs, of all if it is empty. Raises PlanError for a size that is
-    not understood.
+    `wanted` are the names of the jobs; empty means all. Raises PlanError for a size that cannot be
+    parsed.
     """
     ends: dict[str, int] = {}
     for number, options in enumerate(_merged(job, wanted)):
-        # Jobs that name the same file share it; so do all on the disk.
+        # Jobs with the same file name share the file; on a disk all jobs share it.
         file = options.get("filename", f"of job {number}") if in_directory else ""
         end = _end(options, whole, usual, in_directory)
         ends[file] = max(end, ends.get(file, 0))
@@ -126,7 +126,9 @@ def _end(options: Mapping[str, str], whole: int, usual: int, in_directory: bool)
     size += _size(options, "offset", whole, 0)
     others = _jobs(options) - 1
     further = _size(options, "offset_increment", whole, 0)
-    if in_directory and "filename" not in options:  # each job has a file, one later than the other
+    if (
+        in_directory and "filename" not in options
+    ):  # each job has its own file, each with a larger offset
         return size * (others + 1) + further * others * (others + 1) // 2
     return size + others * further
 
@@ -149,13 +151,13 @@ def _number(options: Mapping[str, str], key: str) -> int:
     text = options.get(key, "1")
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise PlanError(
-            f"the job file's {key}={text[:40]} is not understood", hint="write a whole number"
+            f"the job file's {key}={text[:40]} is not a number", hint="write a whole number"
         )
     return max(1, int(text))
 
 
 def _size(options: Mapping[str, str], key: str, whole: int, otherwise: int) -> int:
-    """Bytes; of a range its end. A share is one of `whole`."""
+    """Bytes; the end of a range. A percentage is of `whole`."""
     text = options.get(key)
     if text is None:
         return otherwise
@@ -165,7 +167,7 @@ def _size(options: Mapping[str, str], key: str, whole: int, otherwise: int) -> i
         return -(-whole * int(share[1]) // 100) if share is not None else parse_size(last)
     except PlanError:
         raise PlanError(
-            f"the job file's {key}={text[:40]} is not understood",
+            f"the job file's {key}={text[:40]} is not a size",
             hint="write it like 4096, 64k, 512M, 2G or 50%",
         ) from None
 
@@ -175,7 +177,7 @@ def _seconds(span: str) -> float:
         return parse_duration(span)
     except PlanError:
         raise PlanError(
-            f"the job file's time {span!r} is not understood", hint="write seconds, or 500ms, 5m"
+            f"the job file's {span!r} is not a time", hint="write seconds, or 500ms, 5m"
         ) from None
 
 
@@ -214,27 +216,31 @@ def _check(section: Section, origin: str) -> None:
     for key, value in section.options.items():
         if key not in _HARMLESS:
             raise PlanError(
-                f"{where}: option {key!r} is not let through: it is unknown here, or can reach "
-                "outside what is measured",
+                f"{where}: option {key!r} is not allowed: it is unknown, or could touch "
+                "other files",
                 hint="leave it out; files and logs are named by vdisklab",
             )
         if "${" in value or "`" in value or "$(" in value:
-            raise PlanError(f"{where}: {key} takes its value from outside", hint="write it out")
+            raise PlanError(
+                f"{where}: {key} takes its value from the environment or a command",
+                hint="write the value",
+            )
     engine = section.options.get("ioengine", "libaio")
     if engine not in _ENGINES:
         raise PlanError(f"{where}: ioengine {engine!r}", hint=f"known: {', '.join(_ENGINES)}")
     file = section.options.get("filename")
     if file is not None and (not _NAME.fullmatch(file) or ".." in file):
         raise PlanError(
-            f"{where}: filename={file} is outside what is measured",
+            f"{where}: filename={file} is not on the measured disk",
             hint="leave filename out: vdisklab names the disk, or the directory on it",
         )
 
 
 def job_profile(job: str, origin: str) -> Profile:
-    """The profile of a job file, named after the file; each measurement after its first job.
+    """The profile of a job file, named after the file. Jobs that run together are one measurement,
+    named after the first.
 
-    Raises PlanError for a file that is none, or that reaches outside what is measured.
+    Raises PlanError for a file that is no job file, or that could touch other files.
     """
     measurements: list[MeasurementPlan] = []
     for group in groups(job, origin):
@@ -255,6 +261,6 @@ def _free_name(wanted: str, taken: list[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Small letters, digits, dots and dashes, as names in profiles are."""
+    """The text as a name in a profile: lower-case letters, digits, dots and dashes."""
     kept = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")
     return kept[:60] or "job"

@@ -1,4 +1,4 @@
-"""An operating system's installation onto an empty file system, by its real package manager."""
+"""Installs an operating system onto an empty file system with its real package manager."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PROGRAM = "dpkg"
 
 _TIMEOUT = 4 * 3600.0
 
-# A mount namespace and a process namespace of its own: whatever a maintainer's script leaves
-# running or mounted on the host ends with the program.
+# In its own mount and process namespaces, whatever a maintainer's script leaves running or mounted
+# on the host ends with the program.
 _ALONE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private")
 
 _OBSERVED = ("allocated", "mapped", "flushes")
@@ -53,19 +53,19 @@ class Install:
     """dpkg, with the packages' own scripts, in a chroot."""
 
     needs_directory = True
-    # An emulated guest that installs a second time unpacks at a fifth of the speed: QEMU's TCG
-    # looks through all code that it ever translated from a page of the guest's memory whenever
-    # something is written there (accel/tcg/translate-all.c, page_collection_lock), and memory that
-    # held programs holds files of the next. The packages would lie in its page cache, too.
+    # A second installation in an emulated guest unpacks at a fifth of the speed: on each write to a
+    # page of guest memory QEMU's TCG searches all code that was ever translated from that page
+    # (accel/tcg/translate-all.c, page_collection_lock), and pages that held programs are reused for
+    # files. The packages would also be in the page cache.
     needs_fresh_guest = True
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
-        """The script comes on standard input; the target and the packages are its arguments."""
-        del timing  # an installation ends with its work, and half of one is none
+        """Runs a script from standard input; the target and the packages are its arguments."""
+        del timing  # an installation has no duration to choose, and cannot be scaled
         system = system_of(plan)
         if not subject.as_root:
             raise PlanError(
-                f"measurement {plan.name!r} installs an operating system, which takes root",
+                f"measurement {plan.name!r} installs an operating system, which needs root",
                 hint="run vdisklab as root, or leave the host's path out: --baseline none",
             )
         require_room(plan, system.room, subject.size, or_less="")
@@ -77,13 +77,13 @@ class Install:
         return Script(command, 0.0, _TIMEOUT, stdin=_script(), collect=(log,), observe=_OBSERVED)
 
     def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
-        """Seconds; how much the image grew and how often it was flushed is counted outside."""
+        """The duration; growth and flushes of the image are counted outside."""
         del plan
         facts = {name: int(value) for name, value in _FACT.findall(output.stdout)}
         wanted = ("total_hundredths", "packages", "files")
         if any(not facts.get(name) for name in wanted):
             said = (output.stderr.strip() or output.stdout.strip() or "nothing").splitlines()[-1]
-            raise WorkloadError(f"the installation did not come to its end; it said: {said[:200]}")
+            raise WorkloadError(f"the installation did not finish; its last line was: {said[:200]}")
         seconds = facts["total_hundredths"] / 100
         return Outcome((Sample("duration", Direction.WRITE, seconds),), None, seconds)
 

@@ -1,4 +1,4 @@
-"""What every measuring program is: a pure maker of commands and a pure reader of answers."""
+"""What every measuring program provides: it builds a command and parses the output. No I/O."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _IN_DIRECTORY = ("sh", "-c", 'cd "$0" && exec "$@"')
 
 
 def in_directory(directory: str, command: tuple[str, ...]) -> tuple[str, ...]:
-    """What starts a program in a directory, for programs that work where they are started."""
+    """The command that runs another one in a directory, for programs that use the current one."""
     return (*_IN_DIRECTORY, directory, *command)
 
 
 def program_of(command: tuple[str, ...]) -> str:
-    """The program that does the work of a command, not the shell that leads it to its directory."""
+    """The program that a command runs, not the shell of `in_directory`."""
     led = command[: len(_IN_DIRECTORY)] == _IN_DIRECTORY
     return command[len(_IN_DIRECTORY) + 1] if led else command[0]
 
@@ -30,14 +30,13 @@ def program_of(command: tuple[str, ...]) -> str:
 class Subject:
     """What is measured: a device, a file, or (`is_directory`) a directory on a file system.
 
-    `size` is the bytes that may be used of it. `scratch` is a directory away from the subject
-    where a program may leave what it found out; `mark` makes the names of its files there its
-    own, since fio appends to a log that it finds. `memory` is that of the machine that runs the
-    program, in bytes, None where it is not known; `as_root` says whether root runs it.
-    `stderr_log` is a prefix of names that lead to the program's standard error, where there is one:
-    a log under such a name needs not be read back by itself.
-    `packages` are the places of systems' packages by the system's name: a directory; for a
-    system that is not in it, the disk with its serial number.
+    `size` is the number of bytes of it that may be used. `scratch` is a directory outside of the
+    subject for logs; `mark` makes their names unique, since fio appends to a log that exists.
+    `memory` is the bytes of RAM of the machine that runs the program, None if unknown; `as_root`
+    says whether root runs it. `stderr_log` is a prefix of file names that lead to the program's
+    standard error, if there is one: a log of such a name need not be read back.
+    `packages` has the directory of a system's packages by the system's name; a system that is not
+    in it has a disk with its serial number instead.
     """
 
     path: str
@@ -56,7 +55,7 @@ class Subject:
 class Timing:
     """Seconds that a timed program runs, and seconds before that which do not count.
 
-    `scale` is the share of its totals that a program which is not timed works through.
+    `scale` is the share of its work that a program does which is not timed.
     """
 
     runtime: float
@@ -75,12 +74,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The program to run; `expected` is how many seconds it takes at least, when that is known.
+    """The program to run; `expected` is the number of seconds it takes at least, 0 if unknown.
 
-    `prepare` comes before it and is not measured; what it wrote is not in the cache of the
-    machine that runs it when the measurement begins. `conclude` comes after it whatever
-    happened. `collect` names files that the program writes, which are read back. `observe` names
-    metrics that the program cannot know and that are counted from outside: `allocated`, `mapped`
+    `prepare` runs before it, unmeasured, and the page cache is dropped in between. `conclude` runs
+    after it, even if it failed. `collect` names files that the program writes, to be read back.
+    `observe` names metrics that must be counted outside of the program: `allocated`, `mapped`
     (bytes by which the image grew) and `flushes`.
     """
 
@@ -96,7 +94,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a program said: on its two outputs, and in the files that its script collects."""
+    """What a program printed, and the files that its script collects."""
 
     stdout: str
     stderr: str = ""
@@ -104,7 +102,7 @@ class Output:
 
     @property
     def text(self) -> str:
-        """All of it as one text; each part after the first has a heading, as `head` writes it."""
+        """All of it as one text; each part after the first has a heading like those of `head`."""
         parts = {"standard error": self.stderr, **self.files}
         told = [f"\n==> {name} <==\n{content}" for name, content in parts.items() if content]
         return "".join([self.stdout, *told])
@@ -112,9 +110,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a program's answer means.
+    """The meaning of a program's output.
 
-    `counted` is what the program itself says it moved; `measured_seconds` how long it measured.
+    `counted` is what the program itself reports to have transferred, `measured_seconds` for how
+    long it measured.
     """
 
     samples: tuple[Sample, ...]
@@ -128,23 +127,23 @@ class Workload(Protocol):
 
     @property
     def needs_directory(self) -> bool:
-        """It works on files in a directory and on nothing else."""
+        """True if it works on files in a directory only."""
 
     @property
     def needs_fresh_guest(self) -> bool:
-        """What ran in a guest before would change it: what lies in its page cache, and the code
-        that an emulator has translated. Such a guest is booted for it alone."""
+        """True if an earlier program in the same guest would change its result, by the guest's
+        page cache or by code that QEMU has translated; then it gets a guest of its own."""
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
-        """What to run. Raises PlanError for settings that the program does not have, and for a
-        subject or a memory that is too small for them."""
+        """What to run. Raises PlanError for settings that the program does not have, and if the
+        subject or the memory is too small for them."""
 
     def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
-        """What it said. Raises WorkloadError for an answer of unknown form."""
+        """The numbers in its output. Raises WorkloadError for output of an unknown form."""
 
 
 class Settings(BaseModel):
-    """Settings of one program: types are not converted, unknown keys are errors."""
+    """Settings of one program. Types are not converted, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -169,21 +168,21 @@ def read_settings(plan: MeasurementPlan, model: type[Model]) -> Model:
 def require_room(
     plan: MeasurementPlan, needed: int, given: int, *, or_less: str = ", or a smaller --scale"
 ) -> None:
-    """Raises PlanError when a measurement needs more bytes than it is given.
+    """Raises PlanError if a measurement needs more bytes than the disk has.
 
-    `or_less` is what makes it need less; empty where nothing does.
+    `or_less` completes the hint with what makes it need less.
     """
     if needed > given:
         raise PlanError(
-            f"measurement {plan.name!r} needs {_mebibytes(needed)} of room and the disk "
-            f"gives {_mebibytes(given)}",
+            f"measurement {plan.name!r} needs {_mebibytes(needed)} and the disk has "
+            f"room for {_mebibytes(given)}",
             hint=f"choose a larger --size{or_less}",
         )
 
 
 def require_memory(plan: MeasurementPlan, needed: int, given: int | None) -> None:
-    """Raises PlanError when a measurement needs more bytes of memory than its machine has; None
-    where that is not known."""
+    """Raises PlanError if a measurement needs more bytes of memory than are `given`; None is
+    unknown, and enough."""
     if given is not None and needed > given:
         whole = -(-needed // (1 << 20))
         raise PlanError(
@@ -199,7 +198,7 @@ def _mebibytes(size: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One measurement of a file: what it is called there, or would be in a profile of ours."""
+    """One measurement in a result file, with its name there or in our profiles."""
 
     name: str
     outcome: Outcome
@@ -207,7 +206,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one machine or configuration reached; `label` is the file's name for it, if any."""
+    """The results of one machine or configuration; `label` is its name in the file, if any."""
 
     program: str
     version: str | None
@@ -216,9 +215,9 @@ class Report:
 
 
 def printable(text: str) -> str:
-    """A name from outside, with `?` for what no terminal shows and no database holds.
+    """A foreign name with `?` for each character that cannot be shown or stored.
 
-    Such are control characters, marks that turn the direction of writing, and halves of
-    characters, which JSON can spell and names of files can hold.
+    These are control characters, marks that change the writing direction, and surrogates, which
+    JSON and file names can hold.
     """
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -1,4 +1,4 @@
-"""Which program a measurement names, and the profiles that come with vdisklab: one line each."""
+"""The programs that a measurement can name, and the built-in profiles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WORKLOADS: Mapping[str, Workload] = {
 
 
 OURS_ALONE = frozenset({BOOT, INSTALL})
-"""Programs that need the micro guest's own system or the programs in it."""
+"""Programs that need the system of the micro guest, or programs in it."""
 
 
 def workload_for(plan: MeasurementPlan) -> Workload:
@@ -49,10 +49,10 @@ def workload_for(plan: MeasurementPlan) -> Workload:
 
 
 def workload_on_windows(plan: MeasurementPlan) -> Workload:
-    """DISKSPD in the place of fio. Raises PlanError for a program that Windows does not have."""
+    """DISKSPD instead of fio. Raises PlanError for any other program."""
     if plan.program != "fio":
         raise PlanError(
-            f"measurement {plan.name!r} is {plan.program}'s, which is not run in a Windows guest",
+            f"measurement {plan.name!r} needs {plan.program}, which does not run on Windows",
             hint="choose a profile of fio measurements, such as quick or crystaldiskmark",
         )
     return Diskspd()
@@ -89,7 +89,7 @@ _ONE_WAY = {
 
 
 def directions_of(measurement: MeasurementPlan) -> tuple[Direction, ...] | None:
-    """The only directions that fio or dd will report; None where the settings do not tell."""
+    """The directions that a measurement reports; None if its settings do not tell."""
     match measurement.program:
         case "fio":
             said = measurement.settings.get("rw")

@@ -1,4 +1,4 @@
-"""SQLite: small transactions, each of which must be safe before the next begins."""
+"""SQLite: small transactions, each committed to disk before the next one begins."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TIMER = re.compile(r"^Run Time: real ([0-9]{1,9}\.[0-9]{1,9}) ", re.MULTILINE)
 
 
 class SqliteSettings(Settings):
-    """Settings of a SQLite measurement: its journal, and how many transactions of one row."""
+    """Settings of a SQLite measurement: its journal mode and its transactions, of one row each."""
 
     journal: Literal["wal", "delete", "truncate", "persist"]
     transactions: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
@@ -47,7 +47,7 @@ class Sqlite:
     needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
-        """One INSERT per transaction, with synchronous=FULL: SQLite syncs before each answer."""
+        """One INSERT per transaction with synchronous=FULL: SQLite syncs at each commit."""
         settings = read_settings(plan, SqliteSettings)
         count = max(1, round(settings.transactions * timing.scale))
         require_room(plan, 4 * count * (settings.row_bytes + 4096) + 16 * MIB, subject.size)
@@ -78,14 +78,14 @@ class Sqlite:
             name: (float(at), int(rows)) for name, at, rows in _MOMENT.findall(output.stdout)
         }
         if set(moments) != {"begin", "end"}:
-            raise WorkloadError("sqlite3 did not come to its end")
+            raise WorkloadError("sqlite3 ended early: its first or last line is missing")
         seconds = moments["end"][0] - moments["begin"][0]
         rows = moments["end"][1] - moments["begin"][1]
         taken = sorted(float(real) for real in _TIMER.findall(output.stdout))
         if rows < 1 or len(taken) != rows:
             raise WorkloadError(f"sqlite3 stored {rows} rows and timed {len(taken)} transactions")
         if seconds <= 0:
-            raise WorkloadError("sqlite3 was done within a millisecond", hint="ask for more")
+            raise WorkloadError("sqlite3 took less than a millisecond", hint="raise `transactions`")
         samples = [
             Sample("transactions", Direction.WRITE, rows / seconds),
             Sample("latency_mean", Direction.WRITE, seconds / rows),
@@ -98,8 +98,8 @@ def _statements(settings: SqliteSettings, count: int) -> str:
     insert = f"INSERT INTO entry (value) VALUES (randomblob({settings.row_bytes}));\n"  # noqa: S608
     return "".join(
         (
-            # A connection sets `synchronous` for itself; the journal's mode is the file's (WAL)
-            # or the connection's (the others), so it is set again and read back.
+            # `synchronous` belongs to the connection; the journal mode to the file (WAL) or to the
+            # connection (the others). Both are set here and read back.
             f"PRAGMA journal_mode={settings.journal};\nPRAGMA synchronous=FULL;\n"
             "SELECT 'synchronous', synchronous FROM pragma_synchronous;\n",
             f"SELECT 'begin', {_NOW}, count(*) FROM entry;\n.timer on\n",  # noqa: S608
@@ -119,14 +119,14 @@ def _confirm(settings: SqliteSettings, output: Output) -> None:
 
 
 def _percentiles(taken: Sequence[float]) -> list[Sample]:
-    """Percentiles by nearest rank, of transactions that were timed in ascending order.
+    """Percentiles by nearest rank of times in ascending order.
 
-    Of fewer than a thousand the 99.9th is the longest, which is told as such.
+    With fewer than a thousand the 99.9th would be the maximum, and is left out.
     """
     wanted = {"latency_p50": 0.5, "latency_p99": 0.99, "latency_max": 1.0, "longest_stall": 1.0}
     if len(taken) >= 1000:
         wanted["latency_p99.9"] = 0.999
-    # A product that is whole may come out a trifle more.
+    # Floating point may make a whole product slightly larger.
     ranks = {name: max(1, math.ceil(len(taken) * at - 1e-9)) for name, at in wanted.items()}
     found = {name: taken[rank - 1] for name, rank in ranks.items()}
     return [Sample(name, Direction.WRITE, value) for name, value in found.items() if value > 0]

@@ -57,9 +57,9 @@ _PERCENTILES = {"latency_p50": 0.5, "latency_p99": 0.99, "latency_p99.9": 0.999}
 
 
 class SysbenchSettings(Settings):
-    """Settings of a sysbench measurement, in its own words; the defaults are sysbench's.
+    """Settings of a sysbench measurement, named like its options, with sysbench's defaults.
 
-    `size` is the total of all files, half the disk if it is not given.
+    `size` is the total of all files; the default is half of the disk.
     """
 
     mode: Literal["rndrd", "rndwr", "rndrw", "seqrd", "seqwr", "seqrewr"]
@@ -80,7 +80,7 @@ class Sysbench:
     needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
-        """Files are made first; every fsync setting stands in the command, as it decides."""
+        """Creates the files first; all fsync options are spelled out, as they decide the result."""
         settings = read_settings(plan, SysbenchSettings)
         total = subject.size // 2 if settings.size is None else parse_size(settings.size)
         total = max(MIB, round(total * timing.scale) // MIB * MIB)
@@ -105,7 +105,7 @@ class Sysbench:
         )
 
     def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
-        """What `parse_text` reads, and the course from sysbench's own report of each second."""
+        """The summary, and bandwidth over time from sysbench's report of each second."""
         del plan
         outcome = parse_text(output.stdout)
         series = _series(output.stdout, {sample.direction for sample in outcome.samples})
@@ -116,7 +116,7 @@ class Sysbench:
 
 
 def fsync_options(settings: SysbenchSettings) -> tuple[str, ...]:
-    """When sysbench syncs, in its own words: this decides what a write costs."""
+    """The options for fsync, which decide what a write costs."""
     return (
         f"--file-fsync-freq={settings.fsync_freq}",
         f"--file-fsync-all={_switch(settings.fsync_all)}",
@@ -157,7 +157,7 @@ def _new(text: str) -> list[Sample]:
 
 
 def _old(text: str) -> tuple[list[Sample], float, Counted]:
-    """0.4 and 0.5 count in units of 1024 (their sb_print_value_size), spelled `Mb` or `Mib`."""
+    """Versions 0.4 and 0.5 count in units of 1024 (sb_print_value_size), named `Mb` or `Mib`."""
     operations, moved = _OLD_OPERATIONS.search(text), _OLD_BYTES.search(text)
     if operations is None or moved is None:
         raise WorkloadError("sysbench's line `Read … Written … Total transferred` is missing")
@@ -182,9 +182,9 @@ def _bytes(number: str, unit: str) -> float:
 
 
 def _latency(text: str, samples: list[Sample]) -> Iterator[Sample]:
-    """What is shown as 0.00 is smaller than what sysbench can show, and is left out.
+    """The latencies. A value of 0.00 is below sysbench's resolution and left out.
 
-    Latencies count fsyncs among the operations, so they belong to a direction only in name.
+    sysbench counts fsyncs among the operations, so a direction holds for them in name only.
     """
     directions = {sample.direction for sample in samples}
     direction = directions.pop() if len(directions) == 1 else Direction.NONE
@@ -195,7 +195,7 @@ def _latency(text: str, samples: list[Sample]) -> Iterator[Sample]:
             values[f"p{percentile}" if percentile else name] = _float(number) / 1000
     events = _EVENTS.search(text)
     if values.get("sum") and events is not None and int(events[1]) > 0:
-        values["avg"] = values["sum"] / int(events[1])  # `avg` itself has two digits only
+        values["avg"] = values["sum"] / int(events[1])  # `avg` itself has only two digits
     names = {
         "avg": "latency_mean",
         "max": "latency_max",
@@ -208,9 +208,9 @@ def _latency(text: str, samples: list[Sample]) -> Iterator[Sample]:
 
 
 def _percentiles(text: str) -> dict[str, float]:
-    """Of sysbench's histogram, which shows them to 1 us and more of them than its summary.
+    """Percentiles from sysbench's histogram, with a resolution of 1 us.
 
-    By nearest rank, as sysbench's own (sb_histogram.c). Raises WorkloadError for a histogram that
+    By nearest rank, as sysbench does it (sb_histogram.c). Raises WorkloadError if the histogram
     does not hold all events.
     """
     rows = [(float(value) / 1000, int(count)) for value, count in _HISTOGRAM.findall(text)]
@@ -246,7 +246,7 @@ def _series(text: str, directions: set[Direction]) -> tuple[Series, ...]:
 def _number(pattern: re.Pattern[str], text: str, what: str) -> float:
     found = pattern.search(text)
     if found is None:
-        raise WorkloadError(f"sysbench's {what!r} is missing in what it printed")
+        raise WorkloadError(f"sysbench's output lacks {what!r}")
     return _float(found[1])
 
 
@@ -254,4 +254,4 @@ def _float(text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise WorkloadError(f"sysbench printed {text!r} where a number belongs") from error
+        raise WorkloadError(f"sysbench printed {text!r} instead of a number") from error

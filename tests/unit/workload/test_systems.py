@@ -58,9 +58,9 @@ class TestInstall:
     @pytest.mark.parametrize(
         ("place", "reason"),
         [
-            (replace(PLACE, size=64 * MIB), "needs 192 MiB of room"),
+            (replace(PLACE, size=64 * MIB), "needs 192 MiB and"),
             (replace(PLACE, memory=128 * MIB), "needs 256 MiB of memory and the guest has 128 MiB"),
-            (replace(PLACE, as_root=False), "takes root"),
+            (replace(PLACE, as_root=False), "needs root"),
         ],
     )
     def test_what_is_too_small(self, place: Subject, reason: str) -> None:
@@ -83,7 +83,7 @@ class TestInstall:
         "said", ["", "total_hundredths=871\n", "total_hundredths=0\npackages=1\nfiles=1\n"]
     )
     def test_half_an_installation_is_none(self, said: str) -> None:
-        with pytest.raises(WorkloadError, match="did not come to its end"):
+        with pytest.raises(WorkloadError, match="did not finish"):
             workload_for(SHORT).parse(SHORT, Output(said, "no room"))
 
     def test_each_system_of_a_profile_once(self) -> None:
@@ -101,7 +101,7 @@ class TestBoot:
     @pytest.mark.parametrize(
         ("plan", "place", "reason"),
         [
-            (PLAN, replace(DISK, size=100 * MIB), "needs 256 MiB of room"),
+            (PLAN, replace(DISK, size=100 * MIB), "needs 256 MiB and"),
             (PLAN, replace(DISK, memory=128 * MIB), "needs 192 MiB of memory"),
             (replace(PLAN, filesystem="ext4"), DISK, "makes no file system"),
             (replace(PLAN, settings={"system": "short"}), DISK, "'system'"),

@@ -44,7 +44,8 @@ def parse_crystaldiskmark(text: str) -> Report:
     for number, name, samples in _results(text):
         if name in found:
             raise WorkloadError(
-                f"line {number}: a second result of {name}", hint="put each report into a file"
+                f"line {number}: a second result of {name}",
+                hint="put each report into a file of its own",
             )
         if samples:
             found[name] = Found(name, Outcome(samples, None, None))
@@ -70,7 +71,7 @@ def _results(text: str) -> Iterator[tuple[int, str, tuple[Sample, ...]]]:
             yield number, *_old(old)
         elif _RESULT.fullmatch(line) is not None:
             raise WorkloadError(
-                f"line {number}: {line.strip()[:70]!r} is no result of CrystalDiskMark "
+                f"line {number}: {line.strip()[:70]!r} is not a result of CrystalDiskMark "
                 "(`…: 897.182 MB/s [ 855.6 IOPS]`)"
             )
 

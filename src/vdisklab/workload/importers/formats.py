@@ -1,4 +1,4 @@
-"""Which program wrote a file, and what it says: one line for each program."""
+"""Recognises the program that wrote a result file, and parses it; one row for each program."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from vdisklab.workload.importers.crystaldiskmark import parse_crystaldiskmark
 from vdisklab.workload.program import Found, Outcome, Report, printable
 from vdisklab.workload.sysbench import parse_text
 
-# A file can name its machine or its test by a megabyte; no table could show that.
+# A hostile file may have names of a megabyte.
 _LONGEST_NAME = 200
 
-# Python reads whole numbers without bounds; a database holds 64 bits, and no program says more.
+# Python's integers are unbounded; a database holds 64 bits, and no program prints more.
 _ENDLESS = re.compile(r"[0-9]{31}")
 _BOUND = 1 << 63
-_OUT_OF_BOUNDS = "a number in it is larger than anything that can be measured"
+_OUT_OF_BOUNDS = "the file has a number that is larger than anything that can be measured"
 
 _OLD_FIO = re.compile(r'"fio version"\s*:\s*"(fio-[0-2]\.[0-9.]{1,12})')
 _SYSBENCH = re.compile(r"^sysbench ([0-9][0-9.a-z]*)", re.MULTILINE)
@@ -40,11 +40,11 @@ class _Format:
     is_it: Callable[[str], bool]
     parse: Callable[[str], tuple[Report, ...]]
     is_lines: bool = False
-    """True for what a script may write one after the other into a file."""
+    """True for line-based results, which a script may append to one file."""
 
 
 def recognise(text: str) -> tuple[Report, ...]:
-    """All that a file's text holds. Raises WorkloadError for what no program of ours writes."""
+    """The reports in a file's text. Raises WorkloadError if no known program wrote it."""
     if not text.strip():
         raise WorkloadError("the file is empty")
     if _ENDLESS.search(text):
@@ -58,13 +58,13 @@ def recognise(text: str) -> tuple[Report, ...]:
 
 
 def _require_alone(form: _Format, text: str) -> None:
-    """Raises WorkloadError where another program wrote into the same file, as a script does: its
-    result would be left out in silence."""
+    """Raises WorkloadError if another program wrote to the same file: its results would be
+    silently ignored."""
     others = [each.name for each in _FORMATS if each is not form and each.is_it(text)]
     if form.is_lines and others:
         raise WorkloadError(
             f"the file holds results of several programs: {form.name}, {', '.join(others)}",
-            hint="put those of each program into a file",
+            hint="put the results of each program into a file of their own",
         )
 
 
@@ -74,19 +74,19 @@ def _within_bounds(form: _Format, text: str) -> tuple[Report, ...]:
     except OverflowError as error:
         raise WorkloadError(_OUT_OF_BOUNDS) from error
     outcomes = [found.outcome for report in reports for found in report.found]
-    # Written so that a NaN, which is not less than anything, is refused as well.
+    # `not all(<)` refuses NaN, too.
     if not all(number < _BOUND for outcome in outcomes for number in _numbers(outcome)):
         raise WorkloadError(_OUT_OF_BOUNDS)
     return tuple(_fit(report) for report in reports)
 
 
 def _fit(report: Report) -> Report:
-    """The report with names that can be shown. Raises WorkloadError for endless ones."""
+    """The report with printable names. Raises WorkloadError for endless ones."""
     named = [each.name for each in report.found]
     for name in (report.version or "", report.label or "", *named):
         if len(name) > _LONGEST_NAME:
             raise WorkloadError(
-                f"a name in it has {len(name)} characters, more than {_LONGEST_NAME}: "
+                f"the file has a name of {len(name)} characters, more than {_LONGEST_NAME}: "
                 f"{name[:40]!r}…"
             )
     return replace(
@@ -106,9 +106,11 @@ def _numbers(outcome: Outcome) -> Iterator[float]:
 
 
 def _require_one(count: int, what: str) -> None:
-    """Raises WorkloadError for a file of several results, of which the first would be read."""
+    """Raises WorkloadError for a file of several results: all but one would be ignored."""
     if count > 1:
-        raise WorkloadError(f"the file holds {count} {what}", hint="put each into a file")
+        raise WorkloadError(
+            f"the file holds {count} {what}", hint="put each into a file of its own"
+        )
 
 
 def _fio(text: str) -> tuple[Report, ...]:
@@ -116,14 +118,14 @@ def _fio(text: str) -> tuple[Report, ...]:
     before = _OLD_FIO.search(text)
     if before is not None:
         raise WorkloadError(
-            f"{before[1]} wrote the report, and JSON is read from version 3 on",
-            hint="its units are others: measure again with a newer fio",
+            f"the report is from {before[1]}; only fio 3 and newer are supported",
+            hint="fio 2 reports other units: measure again with a newer fio",
         )
     jobs = [(printable(name), outcome) for name, outcome in parse_report(text)]
     names = [name for name, _ in jobs]
     if len(set(names)) != len(names):
         raise WorkloadError(
-            "fio's report has several jobs of one name", hint="run fio with --group_reporting"
+            "fio's report has several jobs of the same name", hint="run fio with --group_reporting"
         )
     start = text.find("{")
     version = json.JSONDecoder().raw_decode(text[start:])[0].get("fio version")
@@ -134,7 +136,7 @@ def _fio(text: str) -> tuple[Report, ...]:
 
 
 def _sysbench(text: str) -> tuple[Report, ...]:
-    """Each run of a file as a measurement; preparing and cleaning up are none."""
+    """Each run in a file as a measurement, without `prepare` and `cleanup`."""
     starts = [each.start() for each in _SYSBENCH.finditer(text)]
     parts = [text[begin:end] for begin, end in pairwise([*starts, len(text)])]
     runs = [part for part in parts if _SYSBENCH_OTHER.search(part) is None] or parts
@@ -153,12 +155,12 @@ def _sysbench_run(text: str) -> Found:
     what = {"read": "rd", "write": "wr", "write (creation)": "wr", "rewrite": "rewr",
             "r/w": "rw"}.get(mode[2])  # fmt: skip
     if what is None:
-        raise WorkloadError(f"sysbench did a {mode[0][6:66]!r}, which is not known")
+        raise WorkloadError(f"unknown sysbench test {mode[0][6:66]!r}")
     return Found(f"sysbench-{kind}{what}", parse_text(text))
 
 
 def _bonnie(text: str) -> tuple[Report, ...]:
-    """The CSV where there is one: the text above it rounds."""
+    """The CSV if there is one: the text above it is rounded."""
     if _has_bonnie_csv(text):
         lines = parse_csv(text)
         if not all(each.samples for each in lines):
@@ -176,7 +178,7 @@ def _has_bonnie_csv(text: str) -> bool:
 
 
 def _dd(text: str) -> tuple[Report, ...]:
-    """dd does not say which way it copied, so the direction stays unknown."""
+    """dd does not print the direction, so it stays unknown."""
     _require_one(text.count(" records out"), "results of dd")
     copied = parse_line(text)
     outcome = Outcome(tuple(samples_of(Direction.NONE, copied)), None, copied.seconds)
