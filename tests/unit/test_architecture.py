@@ -110,6 +110,18 @@ def test_every_module_has_a_subject(path: Path) -> None:
     assert not NO_SUBJECT & set(name_of(path).split(".")), "name it by its subject"
 
 
+VERBS = {name for name in imports_of(SOURCE / "cli" / "main.py") if name.startswith("cli.")}
+VERB_MODULES = sorted({name.rpartition(".")[0] for name in VERBS})
+
+
+@pytest.mark.parametrize("module", VERB_MODULES)
+def test_no_verb_imports_a_verb(module: str) -> None:
+    path = SOURCE / f"{module.replace('.', '/')}.py"
+    imported = {name.rpartition(".")[0] for name in imports_of(path)}
+    verbs = imported & set(VERB_MODULES)
+    assert not verbs, f"move what {module} needs of {', '.join(verbs)} to services or cli.output"
+
+
 def test_every_directory_is_a_package() -> None:
     bare = {path.parent for path in MODULES} - {path.parent for path in SOURCE.rglob("__init__.py")}
     assert not bare
