@@ -1,1 +1,1 @@
-"""The pure core that every room may import: disk paths, what cannot exist, what a path promises."""
+"""Disk paths: what they mean, which cannot exist, what they promise. Pure; all packages use it."""

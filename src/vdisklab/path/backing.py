@@ -1,4 +1,4 @@
-"""What the host's stacks stand on: slices of the work directory, or whole disks of the user's."""
+"""What host stacks stand on: slices of the work directory, or whole devices of the user."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SPREADING = frozenset(
 class BackingDevices:
     """The bottom of all stacks of a campaign.
 
-    `devices` are whole block devices that are given away instead of slices of the work
-    directory, `destroy` those of them whose contents may be lost. `disks` is how many slices
-    (None: as few as the layer needs) or devices (None: all of them) a layer gets that can take
-    several. `arc_bytes` limits ZFS's cache while stacks are up; None leaves it alone.
+    `devices` are whole block devices that are used instead of slices of the work directory;
+    `destroy` are those whose contents may be lost. `disks` is the number of slices (None: as few
+    as the layer needs) or devices (None: all) for a layer that can use several. `arc_bytes` limits
+    ZFS's cache while stacks are up; None leaves it alone.
     """
 
     devices: tuple[Path, ...] = ()
@@ -38,7 +38,7 @@ class BackingDevices:
         return bool(self.devices) and not in_memory(layers)
 
     def disks_for(self, layers: tuple[Layer, ...]) -> int:
-        """How many disks the lowest layer gets: one for layers that take no more."""
+        """The number of disks for the lowest layer; one if it cannot use more."""
         if not layers or layers[0].kind not in _SPREADING:
             return 1
         if self.disks is not None:
@@ -46,13 +46,13 @@ class BackingDevices:
         return max(fewest_disks(layers[0]), len(self.devices))
 
     def is_block(self, layers: tuple[Layer, ...]) -> bool:
-        """True when the top of a stack is a block device and no directory."""
+        """True when the top of a stack is a block device, False for a directory."""
         if not layers:
             return bool(self.devices)
         return not layers[-1].kind.is_directory
 
     def as_json(self) -> dict[str, Any]:
-        """What of it decides numbers, as plain JSON values."""
+        """The parts that influence measurements, as plain JSON values."""
         return {
             "devices": [str(device) for device in self.devices],
             "disks": self.disks,
@@ -65,12 +65,12 @@ WORK_DIRECTORY = BackingDevices()
 
 
 def in_memory(layers: tuple[Layer, ...]) -> bool:
-    """True for a stack on tmpfs, which needs no device and loses all in a power cut."""
+    """True for a stack on tmpfs: it needs no device, and a power cut takes everything."""
     return bool(layers) and layers[0].kind is LayerKind.TMPFS
 
 
 def fewest_disks(layer: Layer) -> int:
-    """How many disks a layer needs at least."""
+    """The least number of disks that a layer needs."""
     fewest: Mapping[str, int]
     match layer.kind:
         case LayerKind.MD:

@@ -1,4 +1,4 @@
-"""A cell: what is measured once in each block."""
+"""A cell: a disk path and a state of the page cache, measured once in each block."""
 
 from __future__ import annotations
 
@@ -108,10 +108,10 @@ class PageCacheChoice(StrEnum):
 
 
 def page_cache_states(path: DiskPath, *, on_tmpfs: bool = False) -> tuple[PageCache, ...]:
-    """The states that make sense for a path: cold and warm where QEMU uses the page cache.
+    """The states to measure a path in: cold and warm if QEMU uses the page cache.
 
-    Files on tmpfs live in the page cache, which therefore cannot be emptied of them; `on_tmpfs`
-    says that the work directory is on one.
+    Files on tmpfs live in the page cache and are always warm; `on_tmpfs` is True when the work
+    directory is on one.
     """
     if path.needs_direct_io or not path.has_storage:
         return (PageCache.BYPASSED,)

@@ -37,7 +37,7 @@ Options = tuple[tuple[str, OptionValue], ...]
 
 
 class PathSyntaxError(PlanError):
-    """A disk path that cannot be read; `position` counts characters from 1."""
+    """A text that is not a disk path; `position` counts characters from 1."""
 
     def __init__(self, text: str, position: int, problem: str, expected: str) -> None:
         self.text = text
@@ -45,8 +45,8 @@ class PathSyntaxError(PlanError):
         super().__init__(f"{problem} at character {position} of {text!r}", hint=expected)
 
 
-def _kept(options: Options, schema: Schema) -> Options:
-    """The options that say something: sorted, without those that repeat their default."""
+def _normalized(options: Options, schema: Schema) -> Options:
+    """The options without those that repeat their default, sorted."""
     return tuple(sorted((key, value) for key, value in options if value != schema[key].default))
 
 
@@ -58,10 +58,10 @@ class Layer:
     options: Options = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "options", _kept(self.options, LAYER_OPTIONS[self.kind]))
+        object.__setattr__(self, "options", _normalized(self.options, LAYER_OPTIONS[self.kind]))
 
     def option(self, name: str) -> OptionValue | None:
-        """The value asked for, or the option's default."""
+        """The requested value, or the option's default."""
         return _lookup(self.options, LAYER_OPTIONS[self.kind], name)
 
     def __str__(self) -> str:
@@ -76,17 +76,17 @@ class Image:
     options: Options = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "options", _kept(self.options, FORMAT_OPTIONS[self.format]))
+        object.__setattr__(self, "options", _normalized(self.options, FORMAT_OPTIONS[self.format]))
 
     def option(self, name: str) -> OptionValue | None:
-        """The value asked for, or the option's default; None for one that the format lacks."""
+        """The requested value, or the default; None for an option that the format lacks."""
         return _lookup(self.options, FORMAT_OPTIONS[self.format], name)
 
     @property
     def is_thin(self) -> bool:
-        """True when a measurement changes what is allocated, so each run needs a new image.
+        """True when a measurement allocates space in the image, so each run needs a new one.
 
-        The formats without a preallocation option are made as qemu-img makes them: growing.
+        qemu-img creates formats without a preallocation option as thin images.
         """
         return self.format.is_file and self.option("preallocation") != "full"
 
@@ -102,10 +102,10 @@ class Attachment:
     options: Options = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "options", _kept(self.options, BUS_OPTIONS[self.bus]))
+        object.__setattr__(self, "options", _normalized(self.options, BUS_OPTIONS[self.bus]))
 
     def option(self, name: str) -> OptionValue | None:
-        """The value asked for, or the option's default; None for one that the bus lacks."""
+        """The requested value, or the default; None for an option that the bus lacks."""
         return _lookup(self.options, BUS_OPTIONS[self.bus], name)
 
     @property
@@ -115,17 +115,17 @@ class Attachment:
 
     @property
     def write_cache(self) -> WriteCache:
-        """What the device's write-cache property is told."""
+        """The option of the device's write cache."""
         return WriteCache(str(self.option("write_cache")))
 
     @property
     def iothread(self) -> bool:
-        """The device's requests are handled by a thread of their own."""
+        """True when the device has its own thread for requests."""
         return bool(self.option("iothread"))
 
     @property
     def qemu(self) -> str | None:
-        """The name of the QEMU that gives the disk, or None for the installed one."""
+        """The name of the QEMU to run, or None for the installed one."""
         value = self.option("qemu")
         return None if value is None else str(value)
 
@@ -177,12 +177,12 @@ class DiskPath:
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that stand for the canonical spelling in joins and file names."""
+        """16 hexadecimal digits that identify the path in joins and file names."""
         return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
 
     @property
     def has_storage(self) -> bool:
-        """False for the null device, which stands on nothing of the host's."""
+        """False for the null device, which uses no storage of the host."""
         return self.image is None or self.image.format is not ImageFormat.NULL
 
     @property
@@ -218,7 +218,7 @@ class DiskPath:
 
     @property
     def stack(self) -> str:
-        """The host layers alone, canonically; empty for the work directory as it is."""
+        """The canonical host layers; empty for the work directory itself."""
         return "/".join(str(layer) for layer in self.layers)
 
     def __str__(self) -> str:
@@ -249,7 +249,7 @@ _MAY_FOLLOW: Mapping[_Kind | None, tuple[_Kind, ...]] = {
     _Kind.BUS: (),
     _Kind.HOST: (),
 }
-"""What may stand after each kind of segment; None is the beginning."""
+"""The kinds that may follow each kind of segment; None is the beginning."""
 
 
 def _vocabulary() -> dict[str, tuple[_Kind, Schema]]:
@@ -276,7 +276,7 @@ class _Token:
 def parse_path(text: str) -> DiskPath:
     """The disk path that `text` spells. Raises PathSyntaxError with position and expectation."""
     if not text.strip():
-        raise PathSyntaxError(text, 1, "nothing is written", "write a path such as ext4/qcow2/none")
+        raise PathSyntaxError(text, 1, "the path is empty", "write a path such as ext4/qcow2/none")
     tokens: list[_Token] = []
     position = 1
     for part in text.split("/"):
@@ -344,11 +344,11 @@ def _possible_options(segment: str, option: str, schema: Schema) -> str:
 
 
 def _unknown_name(name: str, before: _Token | None) -> tuple[str, str]:
-    """The problem and the way out for a name that is none; nearest names that may stand here."""
+    """Problem and hint for an unknown name, with the nearest names that may stand here."""
     kinds = _MAY_FOLLOW[None if before is None else before.kind]
     problem = f"unknown segment {name!r}"
     if "{" in name or "}" in name:
-        # The braces that are in order are expanded by now.
+        # Complete braces are expanded by now.
         return problem, "a brace has no partner, or no comma: write {raw,qcow2}, in quotes"
     if before is not None and not kinds:
         return problem, f"nothing follows {_described(before.kind, before.name)}: end the path here"

@@ -22,7 +22,7 @@ def _stacking(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
     for below, above in zip(path.layers, path.layers[1:], strict=False):
         if above.kind is LayerKind.TMPFS:
             return Impossible(
-                "tmpfs lives in memory and stands on nothing", "put tmpfs first, or leave it out"
+                "tmpfs lives in memory, not on another layer", "put tmpfs first, or leave it out"
             )
         if below.kind.is_directory:
             return Impossible(
@@ -37,11 +37,11 @@ def _something_to_give(path: DiskPath, backing: BackingDevices) -> Impossible | 
         return None
     if not path.layers:
         return Impossible(
-            "the work directory is not a block device, so there is nothing to give to the guest",
+            "the work directory is not a block device that a guest could use",
             f"add a format: {replace(path, image=Image(ImageFormat.RAW))}",
         )
     return Impossible(
-        f"{path.layers[-1].kind} holds files, and no image format says which to give to the guest",
+        f"{path.layers[-1].kind} holds files, and the path names no image format",
         f"add a format: {replace(path, image=Image(ImageFormat.RAW))}",
     )
 
@@ -63,11 +63,11 @@ def _null_stands_alone(path: DiskPath, _backing: BackingDevices) -> Impossible |
         return None
     if path.layers or path.cache is not CacheMode.DEFAULT:
         return Impossible(
-            "null is no storage at all: it has no layers below and no cache mode",
+            "null stores nothing: it has no layers below and no cache mode",
             f"write {replace(path, layers=(), cache=CacheMode.DEFAULT)}",
         )
     if path.attachment.aio is not Aio.THREADS:
-        return Impossible("null does no I/O that aio could change", "leave the aio option out")
+        return Impossible("null does no I/O, so aio changes nothing", "leave the aio option out")
     return None
 
 
@@ -101,7 +101,7 @@ def _reserved_in_files(path: DiskPath, backing: BackingDevices) -> Impossible | 
         return None
     if image.option("preallocation") == "falloc":
         return Impossible(
-            "preallocation=falloc reserves blocks of a file system, and a block device has its own",
+            "preallocation=falloc reserves file-system blocks, and this image is on a block device",
             "choose preallocation=metadata, or leave it out",
         )
     return None
@@ -124,21 +124,21 @@ def _enough_disks(path: DiskPath, backing: BackingDevices) -> Impossible | None:
             wanted = backing.disks_for(path.layers)
             if wanted > len(backing.devices):
                 return Impossible(
-                    f"{layer} needs {wanted} disks, and {len(backing.devices)} were given",
+                    f"{layer} needs {wanted} disks, and --on names {len(backing.devices)}",
                     "name more with --on",
                 )
     return None
 
 
 def _usb_keeps_its_write_cache(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
-    """usb-storage takes write-cache=off and shows a write cache all the same.
+    """usb-storage accepts write-cache=off and keeps its write cache.
 
-    Seen in the guest and in query-block of QEMU 7.2: usb_msd_storage_realize() makes its SCSI
-    disk without handing the property on (hw/usb/dev-storage-classic.c).
+    Seen in the guest and in query-block of QEMU 7.2: usb_msd_storage_realize() does not pass the
+    property on to its SCSI disk (hw/usb/dev-storage-classic.c).
     """
     if path.attachment.bus is Bus.USB and not path.offers_write_cache:
         return Impossible(
-            "QEMU's usb-storage cannot do without its write cache",
+            "QEMU's usb-storage always has a write cache",
             "choose none, writeback or unsafe, or another bus",
         )
     return None
@@ -165,7 +165,7 @@ _RULES: tuple[Callable[[DiskPath, BackingDevices], Impossible | None], ...] = (
 
 
 def impossible(path: DiskPath, backing: BackingDevices = WORK_DIRECTORY) -> Impossible | None:
-    """The first reason why no host at all could build this path, or None."""
+    """The first reason why no host could build this path, or None."""
     for rule in _RULES:
         verdict = rule(path, backing)
         if verdict is not None:

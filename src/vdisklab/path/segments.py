@@ -27,13 +27,8 @@ class LayerKind(StrEnum):
 
     @property
     def is_directory(self) -> bool:
-        """True for layers that hold files, False for those that are a block device."""
+        """True for a layer that holds files, False for a block device."""
         return self in _DIRECTORIES
-
-    @property
-    def needs_block_below(self) -> bool:
-        """False only for tmpfs, which lives in memory."""
-        return self is not LayerKind.TMPFS
 
 
 _DIRECTORIES = frozenset(
@@ -42,7 +37,7 @@ _DIRECTORIES = frozenset(
 
 
 class ImageFormat(StrEnum):
-    """Image formats; `null` is QEMU's null-co driver, a disk that does nothing, as a ceiling."""
+    """Image formats; `null` is QEMU's null-co driver, a disk that stores nothing, as a ceiling."""
 
     RAW = "raw"
     QCOW2 = "qcow2"
@@ -54,15 +49,15 @@ class ImageFormat(StrEnum):
 
     @property
     def is_file(self) -> bool:
-        """True when an image file is made for it."""
+        """True when an image file has to be created."""
         return self is not ImageFormat.NULL
 
 
 class CacheMode(StrEnum):
-    """QEMU's cache modes, and `default`: QEMU is told nothing.
+    """QEMU's cache modes, and `default`, which leaves the choice to QEMU.
 
-    The table is that of qemu(1), `-drive cache=`: each mode stands for cache.writeback,
-    cache.direct and cache.no-flush. With -blockdev, writeback is the device's `write-cache`.
+    By qemu(1), `-drive cache=`, each mode stands for cache.writeback, cache.direct and
+    cache.no-flush. With -blockdev, cache.writeback is the device's `write-cache`.
     """
 
     DEFAULT = "default"
@@ -105,7 +100,7 @@ class Bus(StrEnum):
 
     @property
     def hot_pluggable(self) -> bool:
-        """False where QEMU wants a fresh boot for each disk."""
+        """False where each disk needs a fresh boot of QEMU."""
         return self not in (Bus.IDE, Bus.SATA)
 
     @property
@@ -147,7 +142,7 @@ class WriteCache(StrEnum):
 
 
 class PageCache(StrEnum):
-    """The host's page cache for the image just before each measurement."""
+    """How much of the image the host's page cache holds before each measurement: all or nothing."""
 
     COLD = "cold"
     WARM = "warm"
@@ -155,7 +150,7 @@ class PageCache(StrEnum):
 
 
 HOST = "host"
-"""The terminal segment that means: no guest, the same workload on the host."""
+"""The last segment of a path without a guest: the workload runs on the host."""
 
 
 OptionValue = str | int | bool

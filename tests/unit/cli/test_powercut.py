@@ -32,7 +32,7 @@ from vdisklab.services.powercut import PowerCutAnswer, PowerCutRequest, plan_que
         ((), "no path is named", "vdisklab powercut ext4"),
         (("raw/none",), "no host layer to put a logged disk under", "ext4/raw/none"),
         (("ext4/host",), "no guest disk", "format"),
-        (("ext4/none",), "no image format says which", "ext4/raw/none"),
+        (("ext4/none",), "names no image format", "ext4/raw/none"),
         (("tmpfs/raw/none",), "nothing is left after a power cut", "ext4, xfs, btrfs, zfs"),
         (("zvol/ext4/raw/none",), "finds zvol again after a power cut", "ext4, xfs, btrfs, zfs"),
         (("md:level=1/xfs/raw/none",), "finds md again after", "only host layer"),

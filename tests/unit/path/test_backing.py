@@ -33,7 +33,7 @@ def test_raw_on_a_device_is_the_device() -> None:
             BackingDevices(disks=2),
             "md:level=5 needs 3 disks, and --disks is 2",
         ),
-        ("zfs:raid=raidz1/raw", ONE, "zfs:raid=raidz1 needs 3 disks, and 1 were given"),
+        ("zfs:raid=raidz1/raw", ONE, "zfs:raid=raidz1 needs 3 disks, and --on names 1"),
         ("lvm/md/none", WORK_DIRECTORY, "md needs 2 disks, and lvm below is one"),
     ],
 )

@@ -98,7 +98,7 @@ def test_canonical_spelling(text: str, canonical: str) -> None:
 @pytest.mark.parametrize(
     ("text", "position", "problem", "hint"),
     [
-        ("", 1, "nothing is written", "ext4/qcow2/none"),
+        ("", 1, "the path is empty", "ext4/qcow2/none"),
         ("ext5/raw", 1, "unknown segment 'ext5'", "did you mean ext4?"),
         ("ext4/QCOW2", 6, "unknown segment 'QCOW2'", "did you mean qcow2?"),
         ("raw/none/virti", 10, "unknown segment", "did you mean virtio?"),

@@ -81,7 +81,7 @@ def test_baseline(
         ("zfs/host", HostError, "zfs/host cannot be measured"),
         ("{raw,qcow2}/none", PlanError, "stands for 2 paths"),
         ("ext9/host", PlanError, "unknown segment"),
-        ("", PlanError, "nothing is written"),
+        ("", PlanError, "the path is empty"),
     ],
 )
 def test_wrong_baseline(asked: str, error: type[VdisklabError], message: str) -> None:
