@@ -49,7 +49,7 @@ def test_few_power_cuts_tell_nothing_unless_they_lose_or_are_all() -> None:
     few = durability(path, {path.canonical: PathVerdict("raw/none", Cuts(3))})
     assert "tested in 3 power cuts, which is too few" in durability_sentence("raw/none", few)
     enough = durability(path, {path.canonical: PathVerdict("raw/none", Cuts(60))})
-    assert "at most 5.0% of all lose, 95 %" in durability_sentence("raw/none", enough)
+    assert "at most 5.0% of all lose data, 95 %" in durability_sentence("raw/none", enough)
 
 
 def test_a_sum_of_cuts_is_whole_when_its_parts_are() -> None:
