@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vdisklab.errors import HostError, PowercutError
@@ -41,6 +41,7 @@ from vdisklab.powercut.recording.recordings import (
     open_recording,
 )
 from vdisklab.powercut.recording.write_log import read_log
+from vdisklab.results.powercut import ReplayedState
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
 from vdisklab.units import GIB, format_bytes
@@ -176,23 +177,6 @@ def _memory_bytes() -> int:
     return size
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedState:
-    """A rebuilt state. `mountpoint` is None when it does not recover."""
-
-    judged: JudgedState
-    recording: Recording
-    device: str
-    mountpoint: Path | None
-
-    @property
-    def image(self) -> Path | None:
-        """The disk image after the cut."""
-        if self.mountpoint is None:
-            return None
-        return self.mountpoint / self.recording.trace.image
-
-
 def split_case(case: str) -> tuple[str, Cut]:
     """The verdict's id and the cut of a case such as `3f2a9c01/12-3f`. Raises PowercutError."""
     name, slash, cut = case.partition("/")
@@ -220,13 +204,17 @@ def replayed(
         restarting_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}") as daemon,
         open_examiner(site, recording, daemon) as examiner,
     ):
-        judged = examiner.judge(cut)
+        judged, trace = examiner.judge(cut), recording.trace
         state = examiner.rebuilder.build(examiner.epoch(cut), cut)
         device = attach_loop(state)  # in the ledger by the examiner
+        replayed_state = ReplayedState(
+            trace.path, trace.client, trace.client.promise, judged.outcome, judged.detail, device
+        )
         if examiner.recovery.recover(device) is not None:
-            yield ReplayedState(judged, recording, device, None)
+            yield replayed_state
             return
+        mountpoint = examiner.recovery.files()
         try:
-            yield ReplayedState(judged, recording, device, examiner.recovery.files())
+            yield replace(replayed_state, mountpoint=mountpoint, image=mountpoint / trace.image)
         finally:
             examiner.recovery.release()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from vdisklab.results.model import HostFacts
@@ -79,3 +80,17 @@ class PowerCut:
         return (mine.machine_id, mine.kernel, mine.qemu) == (
             host.machine_id, host.kernel, host.qemu,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedState:
+    """A rebuilt state; `mountpoint` and `image` are None when it does not recover."""
+
+    path: str
+    client: str
+    promise: str
+    outcome: str
+    detail: str
+    device: str
+    mountpoint: Path | None = None
+    image: Path | None = None

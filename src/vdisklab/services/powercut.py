@@ -28,7 +28,7 @@ from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.session import PowerCutSession, open_session, replayed
 from vdisklab.progress import Note, Progress
 from vdisklab.results.model import HostFacts
-from vdisklab.results.powercut import ControlResult, PowerCut
+from vdisklab.results.powercut import ControlResult, PowerCut, ReplayedState
 from vdisklab.results.store import Store, open_store
 from vdisklab.storage.zfs import require_zfs
 
@@ -254,21 +254,8 @@ def kept_recordings() -> Path:
     return state_directory() / "powercut"
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedCase:
-    """A rebuilt state that is mounted; `mountpoint` and `image` are None if it does not recover."""
-
-    path: str
-    client: ClientKind
-    outcome: str
-    detail: str
-    device: str
-    mountpoint: Path | None
-    image: Path | None
-
-
 @contextmanager
-def replay_case(work: Path, case: str) -> Iterator[ReplayedCase]:
+def replay_case(work: Path, case: str) -> Iterator[ReplayedState]:
     """Rebuilds the state of a case, and mounts it while the context is open.
 
     Raises PowercutError for an unknown case.
@@ -277,8 +264,4 @@ def replay_case(work: Path, case: str) -> Iterator[ReplayedCase]:
         open_ledger() as ledger,
         replayed(LocalHost(), ledger, work, kept_recordings(), case) as state,
     ):
-        trace, judged = state.recording.trace, state.judged
-        yield ReplayedCase(
-            trace.path, trace.client, judged.outcome.value, judged.detail,
-            state.device, state.mountpoint, state.image,
-        )  # fmt: skip
+        yield state

@@ -16,9 +16,9 @@ from vdisklab.render.documents.records import (
     VerdictRow,
 )
 from vdisklab.render.tables.layout import Column, Table
-from vdisklab.results.powercut import DISK_LOG, PowerCut
+from vdisklab.results.powercut import DISK_LOG, PowerCut, ReplayedState
 from vdisklab.services.answers import judged_without_its_device
-from vdisklab.services.powercut import PowerCutAnswer, ReplayedCase
+from vdisklab.services.powercut import PowerCutAnswer
 
 
 def verdict_word(cut: PowerCut) -> str:
@@ -84,10 +84,10 @@ def power_cut_document(answer: PowerCutAnswer) -> PowerCutDocument:
     )
 
 
-def replay_lines(replayed: ReplayedCase) -> Iterator[str]:
+def replay_lines(replayed: ReplayedState) -> Iterator[str]:
     """A replayed state, one property on each line."""
     yield f"path      {replayed.path}"
-    yield f"client    {replayed.client}: {replayed.client.promise}"
+    yield f"client    {replayed.client}: {replayed.promise}"
     yield f"verdict   {replayed.outcome}"
     if replayed.detail:
         yield f"found     {replayed.detail}"
