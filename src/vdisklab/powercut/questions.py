@@ -36,7 +36,7 @@ from vdisklab.results.model import HostFacts
 from vdisklab.results.powercut import Counterexample, PowerCut
 
 _MOST_RECORDINGS = 3
-"""A run is recorded at most so often until no other program flushes the disk meanwhile."""
+"""A run is recorded at most this often, until no other program flushes the disk during it."""
 
 _FATAL = (DirtyHostError, FutureVersionError, ControlError)
 

@@ -177,7 +177,7 @@ def _still_mounted(marker: str) -> HostError:
     if not holders:
         return HostError("the logged disk did not end when it was unmounted")
     return HostError(
-        "the logged disk is still mounted in another mount namespace, which was made meanwhile, by "
+        "the logged disk is still mounted in another mount namespace, created after the disk, by "
         f"{', '.join(holders)}",
         hint="while vdisklab runs, start no container and nothing with `unshare --mount`; then run "
         "the same command again",

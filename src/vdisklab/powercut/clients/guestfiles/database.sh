@@ -1,5 +1,5 @@
-# sh -c SCRIPT database PORT FILE: sqlite3 on a database, its words and answers over a port of
-# virtio-serial. The port is opened once, for both ways: a second open is refused.
+# sh -c SCRIPT database PORT FILE: runs sqlite3 on a database, with its input and output on a
+# virtio-serial port. The port is opened once, for both directions: a second open is refused.
 port=
 turns=0
 while [ -z "$port" ]; do

@@ -1,4 +1,4 @@
-# Sets what a guest can do to its disk's write cache, and prints what it then reads, as key=value.
+# Sets a disk's write cache from within the guest, then prints the state that it reads as key=value.
 #
 #   perl -e SCRIPT DEVICE SETTING
 #
@@ -11,10 +11,10 @@ my ($SET_FEATURES, $NO_WRITE_CACHE, $WRITE_CACHE_ENABLED) = (0xef, 0x82, 1 << 5)
 
 sub content {
     open(my $file, "<", $_[0]) or return undef;
-    my $said = <$file>;
-    return undef if !defined $said;
-    chomp $said;
-    return $said;
+    my $line = <$file>;
+    return undef if !defined $line;
+    chomp $line;
+    return $line;
 }
 
 sub put {
@@ -24,10 +24,10 @@ sub put {
 }
 
 sub cache_type {
-    my $own = "/sys/block/$disk/cache_type";
-    return $own if -e $own;
-    opendir(my $found, "/sys/block/$disk/device/scsi_disk") or return undef;
-    my ($name) = grep { !/^\./ } readdir $found;
+    my $virtio = "/sys/block/$disk/cache_type";
+    return $virtio if -e $virtio;
+    opendir(my $directory, "/sys/block/$disk/device/scsi_disk") or return undef;
+    my ($name) = grep { !/^\./ } readdir $directory;
     return "/sys/block/$disk/device/scsi_disk/$name/cache_type";
 }
 
@@ -43,8 +43,8 @@ if ($setting eq "queue") {
     ioctl($drive, $HDIO_DRIVE_CMD, $command) or die "SET FEATURES 82h to $disk: $!\n";
 }
 for my $name ("write_cache", "fua") {
-    my $said = content("/sys/block/$disk/queue/$name");
-    print "guest.queue.$name=$said\n" if defined $said;
+    my $line = content("/sys/block/$disk/queue/$name");
+    print "guest.queue.$name=$line\n" if defined $line;
 }
 print "guest.cache_type=", content($type), "\n" if defined $type && -r $type;
 my $identity = "\0" x 512;

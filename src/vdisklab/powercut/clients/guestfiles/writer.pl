@@ -1,17 +1,17 @@
-# Writes to a disk what the host tells it to, through a port of virtio-serial; no modules, so that
-# one file of the distribution (perl-base) is all it takes.
+# Writes to a disk as the host requests over a virtio-serial port. Uses no modules, so the package
+# perl-base is enough.
 #
 #   perl -e SCRIPT PORT DEVICE WORKERS
 #
 # PORT is the name of a port, or the path of a character device.
-# The host sends 24 bytes (number, kind, count of sectors, nothing, first sector; little-endian),
-# and for a write a record of 32 bytes for each sector, which fills it. Request k goes to process
-# k mod WORKERS, so several are in flight. The answer is the number and errno, sent when the
-# system call has returned. Number 0 is the hello; kind 0 ends it all.
+# The host sends 24 bytes (number, kind, count of sectors, unused, first sector; little-endian), and
+# for a write a record of 32 bytes for each sector, which fills it. Request k goes to process k mod
+# WORKERS, so several are in flight. The answer is the number and errno, sent when the system call
+# has returned. Number 0 is the greeting; kind 0 ends the program.
 #
-# A write with FUA is O_DSYNC, which Linux makes a write and a flush of. Where the kernel says that
-# the disk knows FUA (NVMe), it is one command with that bit and no flush, as a file system's
-# journal sends it; O_DSYNC on a block device would send a flush behind it (blkdev_write_iter).
+# A write with FUA is O_DSYNC, which Linux turns into a write and a flush. If the kernel says that the
+# disk supports FUA (NVMe), it is one command with that bit and no flush, as a file system's journal
+# sends it; O_DSYNC on a block device would add a flush (blkdev_write_iter).
 my ($name, $device, $workers) = @ARGV;
 my ($QUIT, $WRITE, $WRITE_FUA, $FLUSH) = (0, 1, 2, 3);
 my ($O_WRONLY, $O_RDWR, $O_DSYNC, $O_DIRECT) = (1, 2, 0x1000, 0x4000);
@@ -25,8 +25,8 @@ sub port_device {
         if (opendir(my $ports, "/sys/class/virtio-ports")) {
             for my $port (readdir $ports) {
                 open(my $file, "<", "/sys/class/virtio-ports/$port/name") or next;
-                my $said = <$file>;
-                return "/dev/$port" if defined $said && $said =~ /^\Q$name\E$/;
+                my $line = <$file>;
+                return "/dev/$port" if defined $line && $line =~ /^\Q$name\E$/;
             }
         }
         select(undef, undef, undef, 0.01);
@@ -54,7 +54,7 @@ sub write_all {
     }
 }
 
-sub knows_fua {
+sub supports_fua {
     my ($disk) = $device =~ m{/(nvme[^/]+)$};
     return 0 if !defined $disk;
     open(my $file, "<", "/sys/block/$disk/queue/fua") or return 0;
@@ -75,10 +75,10 @@ sub work {
     sysopen(my $plain, $device, $O_WRONLY | $O_DIRECT) or die "$device: $!\n";
     sysopen(my $dsync, $device, $O_WRONLY | $O_DIRECT | $O_DSYNC) or die "$device: $!\n";
     my $room = "\0" x ($LARGEST + $ALIGNED);
-    substr($room, 0, 1) = "\0";    # from now on it is ours and stays where it is
-    my $begin = -unpack("J", pack("p", $room)) & ($ALIGNED - 1);    # O_DIRECT wants it aligned
+    substr($room, 0, 1) = "\0";    # forces a private copy, whose address stays
+    my $begin = -unpack("J", pack("p", $room)) & ($ALIGNED - 1);    # O_DIRECT needs alignment
     my $address = unpack("J", pack("p", $room)) + $begin;
-    my $one_command = knows_fua();
+    my $one_command = supports_fua();
     while (defined(my $head = read_all($requests, $HEAD))) {
         my ($number, $kind, $count, undef, $first) = unpack("VVVVQ<", $head);
         my $errno = 0;
