@@ -1,4 +1,4 @@
-"""`vdisklab compare`: two paths, measure by measure."""
+"""`vdisklab compare`: two paths in every measure."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ def compare(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Instead of A and B: an article's numbers, such as debatty-2024, by their shape.",
+            help="Instead of A and B: compare the ratios in an article's numbers, such as "
+            "debatty-2024, with yours.",
         ),
     ] = None,
     campaign: CampaignOption = None,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Compare two paths block by block: how many times better, and whether that is shown.
+    """Compare two paths block by block: the ratio in each measure, and whether it is significant.
 
-    A path stands for all its page-cache states; the same states are compared with each other.
-    qemu=NAME stands for all cells measured with that QEMU.
+    A path means all its page-cache states; equal states are compared with each other. qemu=NAME
+    means all cells measured with that QEMU.
 
     Examples:
 
@@ -55,7 +56,7 @@ def compare(
     """
     if published is not None:
         if a is not None:
-            raise PlanError("--published stands instead of A and B", hint="leave the paths out")
+            raise PlanError("--published takes no paths", hint="leave A and B out")
         with open_results(db) as results:
             answer = answer_published(results, published, builtin_publications(), campaign)
         emit(form, [published_table(answer)], lambda: published_document(answer))

@@ -1,4 +1,4 @@
-"""`vdisklab import`: results that others measured, in the same tables."""
+"""`vdisklab import`: results from other programs and other machines."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def import_files(
         typer.Option(
             "--as",
             metavar="NAME",
-            help="What was measured, such as `scaleway block storage` or a disk path. Several "
-            "files then are repetitions of it.",
+            help="A name for what was measured, such as `scaleway block storage` or a disk path. "
+            "Several files then count as repetitions.",
             show_default="each file's own name",
         ),
     ] = None,
@@ -58,7 +58,7 @@ def import_files(
     ] = None,
     db: DbOption = None,
 ) -> None:
-    """Import results that were measured elsewhere, or by hand, into the same tables.
+    """Import results that were measured elsewhere or by hand.
 
     All files are read before anything is stored, so a damaged one changes nothing. What a file
     does not say stays unknown.

@@ -33,7 +33,7 @@ def method(
     ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Say how each shown number is computed: what it is, what it assumes, and its source.
+    """Explain how each shown number is computed: what it is, what it assumes, and its source.
 
     Examples:
 
@@ -49,7 +49,7 @@ def method(
     found = explanations_about(about)
     if not found:
         titles = "; ".join(each.title for each in EXPLANATIONS)
-        raise PlanError(f"no shown number is called {about!r}", hint=f"known: {titles}")
+        raise PlanError(f"there is no number called {about!r}", hint=f"known: {titles}")
     emit(form, [method_table(found)], lambda: method_document(found))
 
 

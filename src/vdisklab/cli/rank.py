@@ -1,4 +1,4 @@
-"""`vdisklab rank`: which path is best, and how sure that is."""
+"""`vdisklab rank`: which path is best, and how certain that is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rank(
         str | None,
         typer.Option(
             metavar="PATH",
-            help="The path that scores and ratios relate to.",
+            help="The path that scores and ratios are relative to.",
             show_default="the campaign's",
         ),
     ] = None,
@@ -35,10 +35,10 @@ def rank(
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Rank what was measured, with ties where nothing is shown to differ.
+    """Rank what was measured, with ties for cells that are not shown to differ.
 
-    A rank such as 1–3 says: one of the first three, and more blocks are needed to tell which.
-    Cells with fewer than three blocks are listed without a rank.
+    A rank such as 1–3 means: one of the first three; more blocks are needed to tell which. Cells
+    with fewer than three blocks have no rank.
 
     Examples:
 

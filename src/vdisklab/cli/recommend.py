@@ -26,7 +26,7 @@ WeightsOption = Annotated[
     typer.Option(
         "--weights",
         metavar="MEASURE=W,…",
-        help="What counts how much: read and write (the scores), or measures such as "
+        help="The weights to decide by: of read and write (the scores), or of measures such as "
         "randread-4k-q1/read/iops.",
         show_default="the overall score",
     ),

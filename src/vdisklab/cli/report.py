@@ -1,4 +1,4 @@
-"""`vdisklab report`: one file that people look at."""
+"""`vdisklab report`: the results as a file to read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ import typer
 from vdisklab.cli.options import CampaignOption, DbOption
 from vdisklab.errors import HostError, PlanError
 from vdisklab.render.charts.svg import drawing_aside
+from vdisklab.render.page.contents import ReportFormat
 from vdisklab.services.answers import open_results
 from vdisklab.services.report_contents import gather
 
@@ -23,38 +23,26 @@ if TYPE_CHECKING:
     from vdisklab.render.page.files import Files
 
 
-class Written(StrEnum):
-    """The formats of `report.files`, named here so that other verbs need not load its charts."""
-
-    HTML = "html"
-    PNG = "png"
-    SVG = "svg"
-    CSV = "csv"
-    JSON = "json"
-    PARQUET = "parquet"
-    MARKDOWN = "md"
-
-
 def report(
     form: Annotated[
-        Written, typer.Option("--format", help="How to write it; png and svg are directories.")
-    ] = Written.HTML,
+        ReportFormat, typer.Option("--format", help="The format; png and svg are directories.")
+    ] = ReportFormat.HTML,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
             metavar="PATH",
-            help="Where to write it.",
+            help="The file or directory to write.",
             show_default="report.FORMAT in the current directory",
         ),
     ] = None,
     campaign: CampaignOption = None,
     db: DbOption = None,
 ) -> None:
-    """Write a report: the answer, the figures, all cells, and what is doubtful.
+    """Write a report: the recommendation, charts, all cells, and doubts about the numbers.
 
-    The HTML file needs no network and nothing beside it.
+    The HTML file needs no network and no other file.
 
     Examples:
 
@@ -64,24 +52,24 @@ def report(
 
       vdisklab report --format parquet -o numbers.parquet
     """  # fmt: skip
-    with _everything_kept(), drawing_aside() as draw, open_results(db) as results:
+    with _without_garbage_collection(), drawing_aside() as draw, open_results(db) as results:
         contents = gather(results, campaign)
-        from vdisklab.render.page.files import ReportFormat, build  # noqa: PLC0415 - half a second
+        from vdisklab.render.page.files import build  # noqa: PLC0415 - takes half a second
 
-        chosen = ReportFormat(form.value)
-        files = build(contents, chosen, draw)
+        files = build(contents, form, draw)
     if not files:
-        raise PlanError("nothing was measured that could be drawn", hint="vdisklab run PATHS… host")
-    place = output or Path(f"report-{chosen}" if chosen.is_directory else f"report.{chosen}")
-    for written in write(files, place, directory=chosen.is_directory):
+        raise PlanError("no measurement can be drawn as a chart", hint="vdisklab run PATHS… host")
+    place = output or Path(f"report-{form}" if form.is_directory else f"report.{form}")
+    for written in write(files, place, directory=form.is_directory):
         print(written)
 
 
 @contextmanager
-def _everything_kept() -> Iterator[None]:
-    """Without looking for garbage: a report makes a million objects and keeps nearly all.
+def _without_garbage_collection() -> Iterator[None]:
+    """Disables the garbage collector while the context is open.
 
-    To look through them again and again takes a fifth of the time.
+    A report creates a million objects and keeps nearly all of them: collecting would take a fifth
+    of the time.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -93,7 +81,7 @@ def _everything_kept() -> Iterator[None]:
 
 
 def write(files: Files, place: Path, *, directory: bool) -> list[Path]:
-    """Writes each file whole or not at all; returns where. Raises HostError."""
+    """Writes each file atomically; returns the paths. Raises HostError."""
     try:
         if directory:
             place.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`vdisklab runs`: what the database holds."""
+"""`vdisklab runs`: the campaigns and runs in the database."""
 
 from __future__ import annotations
 

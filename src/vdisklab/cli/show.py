@@ -1,4 +1,4 @@
-"""`vdisklab show`: everything that is known of one run."""
+"""`vdisklab show`: everything that is stored of one run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from vdisklab.services.answers import open_results
 def show(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id or its first letters.")],
     raw: Annotated[
-        bool, typer.Option("--raw", help="Add what the programs printed, as it was.")
+        bool, typer.Option("--raw", help="Add the unchanged output of the programs.")
     ] = False,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Show one run: states asked and seen, numbers, evidence, and the exact commands.
+    """Show one run: requested and observed states, numbers, evidence, and the exact commands.
 
-    With --format csv: all its samples, one in a line. `vdisklab runs CAMPAIGN` lists the ids.
+    With --format csv: one sample per line. `vdisklab runs CAMPAIGN` lists the ids.
 
     Examples:
 
@@ -33,9 +33,9 @@ def show(
       vdisklab show 3f2a --raw --format json
     """
     with open_results(db) as results:
-        found = results.run(run)
-    tables = [samples_table(found)] if form is Format.CSV else list(run_tables(found))
-    emit(form, tables, lambda: run_document(found, raw=raw))
+        stored = results.run(run)
+    tables = [samples_table(stored)] if form is Format.CSV else list(run_tables(stored))
+    emit(form, tables, lambda: run_document(stored, raw=raw))
     if raw and form is Format.TABLE:
-        for measurement in found.measurements:
+        for measurement in stored.measurements:
             sys.stdout.write(f"\n# {sanitise(measurement.name)}\n{sanitise(measurement.raw)}\n")

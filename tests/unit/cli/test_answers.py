@@ -117,7 +117,7 @@ def test_published_numbers_stand_beside_ours(database: Database) -> None:
     assert ("raw/none", "differs") in shapes
     assert ("raw/unsafe", "not-measured") in shapes
     assert found["command"].startswith("vdisklab run host raw/default")
-    with pytest.raises(PlanError, match="instead of A and B"):
+    with pytest.raises(PlanError, match="--published takes no paths"):
         call("compare", "raw/none", "host", "--published", "debatty-2024")
     with pytest.raises(PlanError, match="compare takes exactly two paths"):
         call("compare", "raw/none")

@@ -26,7 +26,7 @@ def said(*arguments: str) -> str:
 def test_one_number_or_all() -> None:
     assert "Hettmansperger" not in said("score")
     assert len(document(said("--format", "json"), "method")["numbers"]) == len(EXPLANATIONS)
-    with pytest.raises(PlanError, match="no shown number is called 'joy'"):
+    with pytest.raises(PlanError, match="no number called 'joy'"):
         said("joy")
 
 

@@ -25,11 +25,12 @@ from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import CSS, for_page
 from vdisklab.render.charts.vega import to_svg
 from vdisklab.render.page.contents import (
+    ReportFormat,
     answer_sentences,
     doubt_sentences,
     doubts_by_cell,
 )
-from vdisklab.render.page.files import ReportFormat, build
+from vdisklab.render.page.files import build
 from vdisklab.render.page.html import render_page
 from vdisklab.results.model import Direction
 from vdisklab.results.powercut import PowerCut

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any
 
 from vdisklab.analysis.claims import ClaimStatus
@@ -26,6 +27,23 @@ from vdisklab.services.report_contents import FEATURED, Contents
 
 SAID_OF_A_KIND = 6
 """So many findings of one kind are told one by one; the rest is counted."""
+
+
+class ReportFormat(StrEnum):
+    """The formats of a report."""
+
+    HTML = "html"
+    PNG = "png"
+    SVG = "svg"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+    MARKDOWN = "md"
+
+    @property
+    def is_directory(self) -> bool:
+        """True for the formats that have one file for each chart."""
+        return self in (ReportFormat.PNG, ReportFormat.SVG)
 
 
 def caution_of(contents: Contents) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 
 from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import LIGHT, Draw, draw_here
@@ -18,6 +17,7 @@ from vdisklab.render.documents.conversion import (
     to_json,
 )
 from vdisklab.render.page.contents import (
+    ReportFormat,
     answer_sentences,
     doubt_sentences,
     headline,
@@ -33,23 +33,6 @@ from vdisklab.services.report_contents import Contents
 
 Files = Mapping[str, bytes]
 """Names and contents; one file, or one for each figure."""
-
-
-class ReportFormat(StrEnum):
-    """How a report is written."""
-
-    HTML = "html"
-    PNG = "png"
-    SVG = "svg"
-    CSV = "csv"
-    JSON = "json"
-    PARQUET = "parquet"
-    MARKDOWN = "md"
-
-    @property
-    def is_directory(self) -> bool:
-        """True for the formats that have one file for each figure."""
-        return self in (ReportFormat.PNG, ReportFormat.SVG)
 
 
 def build(contents: Contents, form: ReportFormat, draw: Draw = draw_here) -> Files:
