@@ -58,7 +58,7 @@ def check_state(
 
 def _check_fact(seen: GuestDisk, name: str, fact: str, requested: str | None) -> tuple[Check, ...]:
     """A fact of the disk; nothing where this kind of guest cannot know it."""
-    if fact in seen.untold:
+    if fact in seen.hidden:
         return ()
     return (Check(name, requested, seen.facts.get(fact, "unknown")),)
 

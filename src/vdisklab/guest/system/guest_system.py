@@ -31,12 +31,12 @@ class Family(StrEnum):
 class GuestDisk:
     """The disk as the guest's kernel sees it: `/dev/vda` and the facts of its queue.
 
-    This kind of guest shows the facts named in `untold` of no disk.
+    This kind of guest shows the facts named in `hidden` of no disk.
     """
 
     device: str
     facts: Mapping[str, str]
-    untold: frozenset[str] = field(default_factory=frozenset)
+    hidden: frozenset[str] = field(default_factory=frozenset)
 
 
 class UnfitGuestError(GuestError):
@@ -117,7 +117,7 @@ def find_by_script(
 
 
 def disk_found(
-    status: int, stdout: str, stderr: str, serial: str, untold: frozenset[str] = frozenset()
+    status: int, stdout: str, stderr: str, serial: str, hidden: frozenset[str] = frozenset()
 ) -> GuestDisk:
     """The disk that `key=value` lines describe. Raises GuestError when there is none."""
     facts = dict(line.strip().split("=", 1) for line in stdout.splitlines() if "=" in line)
@@ -128,4 +128,4 @@ def disk_found(
             hint="its kernel may lack the bus's driver: choose another bus, or another kernel "
             "with `guest.kernel` in a plan file",
         )
-    return GuestDisk(facts["device"], facts, untold)
+    return GuestDisk(facts["device"], facts, hidden)

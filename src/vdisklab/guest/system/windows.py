@@ -57,7 +57,7 @@ if ($disk.IsBoot -or $disk.IsSystem -or $disk.NumberOfPartitions -ne 0) {
 "bus=$($disk.BusType)"
 """
 
-_UNTOLD = frozenset({"write_cache", "nr_hw_queues"})
+_HIDDEN = frozenset({"write_cache", "nr_hw_queues"})
 """Get-Disk shows neither, so they are not read back."""
 
 
@@ -103,7 +103,7 @@ class WindowsGuest:
             timeout=seconds + _STARTING_SECONDS,
             allowed=range(-64, 256),
         )
-        return disk_found(ended.status, ended.stdout, ended.stderr, serial, _UNTOLD)
+        return disk_found(ended.status, ended.stdout, ended.stderr, serial, _HIDDEN)
 
     def facts(self, agent: Agent) -> tuple[Check, ...]:
         """System and agent."""

@@ -73,7 +73,7 @@ class TestLinux:
             disk = detect_os(agent, None).find_disk(agent, "vdl1234")
         assert disk.device == "/dev/vdb"
         assert disk.facts["write_cache"] == "write back"
-        assert not disk.untold
+        assert not disk.hidden
         assert fake.ran[-1][:3] == ("sh", "-s", "vdl1234")
 
     def test_a_missing_program_is_one_sentence(self) -> None:
@@ -152,7 +152,7 @@ class TestWindows:
             disk = detect_os(agent, None).find_disk(agent, "vdl1234")
         assert disk.device == "#1"
         assert disk.facts["size_bytes"] == "33554432"
-        assert disk.untold == {"write_cache", "nr_hw_queues"}
+        assert disk.hidden == {"write_cache", "nr_hw_queues"}
         script = script_of(fake.ran[-1])
         assert "-eq 'vdl1234'" in script
         assert "Set-Disk -Number $disk.Number -IsReadOnly $false" in script
