@@ -12,7 +12,16 @@ PACKAGE = "vdisklab"
 SOURCE = Path(__file__).parents[2] / "src" / PACKAGE
 
 # Who may import whom. Whatever is not named here may not be imported; a stage may import itself.
-VOCABULARY = {"errors", "units", "progress", "path", "plan", "results.model", "results.powercut"}
+VOCABULARY = {
+    "errors",
+    "units",
+    "progress",
+    "path",
+    "plan",
+    "results.model",
+    "results.outlines",
+    "results.powercut",
+}
 ALLOWED = {
     "errors":   set(),
     "units":    {"errors"},
@@ -26,7 +35,8 @@ ALLOWED = {
     "campaign": VOCABULARY | {"host", "storage", "guest", "workload"},
     "lab":      VOCABULARY | {"host", "storage", "guest"},
     "powercut": VOCABULARY | {"host", "storage", "guest", "workload"},
-    "results":  VOCABULARY,  # a store of what was seen; it knows neither host nor campaign
+    # A store of what was seen; it knows neither host nor campaign.
+    "results":  VOCABULARY | {"analysis.observations"},
     # Paths to configuration and back, both pure; the disk in QEMU's own words is the guest's.
     "export":   VOCABULARY | {"guest.qemu.block_nodes", "storage.image"},
     "audit":    VOCABULARY | {"export", "guest.qemu.block_nodes"},
@@ -42,7 +52,11 @@ ALLOWED = {
 }  # fmt: skip
 
 # The vocabulary of results imports the pure core alone, so that all may import it.
-ALLOWED_IN_MODULE = {"results.model": {"path"}, "results.powercut": {"results.model"}}
+ALLOWED_IN_MODULE = {
+    "results.model": {"path"},
+    "results.outlines": {"path", "results.model"},
+    "results.powercut": {"results.model"},
+}
 
 # Names that say nothing about their subject.
 NO_SUBJECT = {"util", "utils", "common", "helper", "helpers", "misc"}

@@ -16,7 +16,6 @@ import numpy as np
 
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.analysis.compare import PRECISION, blocks_needed, holm
-from vdisklab.analysis.diagnostics.findings import Outline
 from vdisklab.analysis.distributions import t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import (
@@ -28,6 +27,7 @@ from vdisklab.analysis.observations import (
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.plan.guest import Accelerator
 from vdisklab.results.model import Origin
+from vdisklab.results.outlines import RunOutline
 
 
 class ClaimVerdict(StrEnum):
@@ -84,7 +84,7 @@ class ClaimAnswer:
 def answer_claims(
     claims: Sequence[Claim],
     observations: Observations,
-    runs: Sequence[Outline],
+    runs: Sequence[RunOutline],
     alpha: float = 0.05,
 ) -> tuple[ClaimAnswer, ...]:
     """An answer to each claim, in their order, corrected for the number that can be answered."""
@@ -240,7 +240,7 @@ def _decided(
     return replace(answer, p_adjusted=adjusted, more_blocks=more)
 
 
-def _voids(runs: Sequence[Outline]) -> dict[MeasuredCell, Void]:
+def _voids(runs: Sequence[RunOutline]) -> dict[MeasuredCell, Void]:
     """By cell: whether any of its measured runs was emulated or ran in a lab."""
     found: dict[MeasuredCell, Void] = {}
     for run in runs:
@@ -260,7 +260,7 @@ def _void(claim: Claim, voids: Mapping[MeasuredCell, Void]) -> Void | None:
     return (Void.LAB if Void.LAB in found else found[0]) if found else None
 
 
-def _failures(runs: Sequence[Outline]) -> dict[MeasuredCell, str]:
+def _failures(runs: Sequence[RunOutline]) -> dict[MeasuredCell, str]:
     """By cell: why its last failed run failed."""
     ordered = sorted(runs, key=lambda run: (run.started, run.id))
     return {

@@ -4,34 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Direction, Series
+from vdisklab.results.model import Direction
+from vdisklab.results.outlines import RunCourse
 
 STALL_BELOW = 0.1
 """A second is a stall when less than this share of its run's median second was moved in it."""
-
-
-class Seen(Protocol):
-    """What a store says of one run's measurement over time."""
-
-    @property
-    def campaign(self) -> str: ...  # noqa: D102
-
-    @property
-    def cell(self) -> str: ...  # noqa: D102
-
-    @property
-    def block(self) -> int: ...  # noqa: D102
-
-    @property
-    def measurement(self) -> str: ...  # noqa: D102
-
-    @property
-    def series(self) -> Series: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +51,7 @@ class Course:
 
 
 def courses(
-    seen: Iterable[Seen], cells: Mapping[str, MeasuredCell], measurements: Collection[str]
+    seen: Iterable[RunCourse], cells: Mapping[str, MeasuredCell], measurements: Collection[str]
 ) -> tuple[Course, ...]:
     """The courses of some measurements ; `cells` are by fingerprint."""
     return tuple(

@@ -4,37 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from vdisklab.path.cell import MeasuredCell
-
-
-class Tally(Protocol):
-    """Sums over a cell's runs of one measurement; None where nobody could count."""
-
-    @property
-    def cell(self) -> str: ...  # noqa: D102
-
-    @property
-    def measurement(self) -> str: ...  # noqa: D102
-
-    @property
-    def operations(self) -> int | None: ...  # noqa: D102
-
-    @property
-    def flushes(self) -> int | None: ...  # noqa: D102
-
-    @property
-    def device_flushes(self) -> int | None: ...  # noqa: D102
-
-    @property
-    def asked_bytes(self) -> int | None: ...  # noqa: D102
-
-    @property
-    def device_bytes(self) -> int | None: ...  # noqa: D102
-
-    @property
-    def cpu_seconds(self) -> float | None: ...  # noqa: D102
+from vdisklab.results.outlines import CellTally
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +26,16 @@ class Workings:
 
 
 def workings(
-    tallies: Iterable[Tally], cells: Mapping[str, MeasuredCell]
+    tallies: Iterable[CellTally], cells: Mapping[str, MeasuredCell]
 ) -> dict[MeasuredCell, Workings]:
     """For each cell what its measurements add up to; `cells` are by fingerprint."""
-    groups: dict[MeasuredCell, list[Tally]] = {}
+    groups: dict[MeasuredCell, list[CellTally]] = {}
     for tally in tallies:
         groups.setdefault(cells[tally.cell], []).append(tally)
     return {cell: _workings(cell, group) for cell, group in groups.items()}
 
 
-def _workings(cell: MeasuredCell, group: list[Tally]) -> Workings:
+def _workings(cell: MeasuredCell, group: list[CellTally]) -> Workings:
     operations = [tally.operations for tally in group]
     return Workings(
         cell,

@@ -15,15 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from vdisklab.analysis.observations import Observations, collect
 from vdisklab.results import rows, schema
 from vdisklab.results.model import Direction, Run, Witnessed
-from vdisklab.results.observations import (
+from vdisklab.results.outlines import (
     CellTally,
     Example,
-    Observations,
     RunCourse,
     RunOutline,
-    collect,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -86,11 +85,10 @@ def observations(connection: sa.Connection, keys: Sequence[int]) -> Observations
     runs = connection.execute(
         sa.select(
             run.c.key,
-            run.c.id,
             schema.campaign.c.id,
-            run.c.cell,
+            run.c.path,
+            run.c.page_cache,
             run.c.block,
-            run.c.position,
         )
         .select_from(run.join(schema.campaign))
         .where(wanted)
@@ -99,7 +97,7 @@ def observations(connection: sa.Connection, keys: Sequence[int]) -> Observations
     mine = sa.select(measurement.c.key).join(run).where(wanted)
     names, measurements = _measurements(connection, measurement.c.key.in_(mine))
     quantities, samples = _samples(connection, sample.c.measurement.in_(mine))
-    return collect(runs, names, measurements, quantities, samples)
+    return collect([tuple(row) for row in runs], names, measurements, quantities, samples)
 
 
 def measured_keys(connection: sa.Connection, keys: Sequence[int]) -> Sequence[int]:

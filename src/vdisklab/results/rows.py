@@ -30,7 +30,7 @@ from vdisklab.results.model import (
     Series,
     Witnessed,
 )
-from vdisklab.results.observations import RunOutline
+from vdisklab.results.outlines import RunOutline
 from vdisklab.results.powercut import Counterexample, PowerCut
 
 Row = sa.RowMapping

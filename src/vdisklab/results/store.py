@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from vdisklab.analysis.observations import Observations
 from vdisklab.errors import DatabaseError
 from vdisklab.results import queries, rows, schema
 from vdisklab.results.address import default_url, parse_address
@@ -21,10 +22,9 @@ from vdisklab.results.model import (
     Run,
     Witnessed,
 )
-from vdisklab.results.observations import (
+from vdisklab.results.outlines import (
     CellTally,
     Example,
-    Observations,
     RunCourse,
     RunOutline,
 )

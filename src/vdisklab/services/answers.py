@@ -14,7 +14,6 @@ from vdisklab.analysis.diagnostics.witness import evidence_findings
 from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,
-    from_columns,
     from_numbers,
 )
 from vdisklab.errors import DatabaseError, PlanError
@@ -29,7 +28,7 @@ from vdisklab.powercut.questions import AccessKind
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.results.address import default_url
 from vdisklab.results.model import Campaign, HostFacts
-from vdisklab.results.observations import RunOutline
+from vdisklab.results.outlines import RunOutline
 from vdisklab.results.powercut import PowerCut
 from vdisklab.results.store import Store, open_store
 
@@ -71,12 +70,7 @@ class Loaded:
     @property
     def cells(self) -> dict[str, MeasuredCell]:
         """The cells by their fingerprints."""
-        return cells_of(self.outlines)
-
-
-def cells_of(outlines: Iterable[RunOutline]) -> dict[str, MeasuredCell]:
-    """The cells of some runs by their fingerprints."""
-    return {run.cell: run.measured_cell for run in outlines}
+        return {run.cell: run.measured_cell for run in self.outlines}
 
 
 NOTHING = Loaded((), (), from_numbers({}))
@@ -92,8 +86,7 @@ def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
     """The numbers of campaigns that were checked to be joinable."""
     ids = [campaign.id for campaign in campaigns]
     outlines = tuple(results.outlines(ids))
-    columns = results.observations(ids)
-    return Loaded(campaigns, outlines, from_columns(columns, cells_of(outlines)))
+    return Loaded(campaigns, outlines, results.observations(ids))
 
 
 def choose_campaigns(results: Store, names: Sequence[str] | None) -> tuple[Campaign, ...]:

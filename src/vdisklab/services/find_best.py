@@ -16,7 +16,6 @@ from vdisklab.analysis.observations import (
     Floats,
     MeasureKey,
     Observations,
-    from_columns,
 )
 from vdisklab.analysis.score import ROLE_SETS, add_scores
 from vdisklab.analysis.search import Ended, Outcome, Rules, goodness, next_cells, standing
@@ -35,7 +34,7 @@ from vdisklab.progress import DurablePaths, Progress
 from vdisklab.results.model import METRICS, Campaign, Direction
 from vdisklab.results.store import Store
 from vdisklab.services.advice import DEFAULT_METRIC, SCORES
-from vdisklab.services.answers import cells_of, find_measure
+from vdisklab.services.answers import find_measure
 from vdisklab.units import counted, format_duration, parse_duration
 from vdisklab.workload.registry import directions_of
 
@@ -193,8 +192,7 @@ class BestSearch:
         self, results: Store, campaign: str, block: int | None
     ) -> tuple[tuple[MeasuredCell, ...], Floats]:
         """The guests' cells and their goodness in the blocks before `block`; None: in all."""
-        outlines = results.outlines([campaign])
-        observations = from_columns(results.observations([campaign]), cells_of(outlines))
+        observations = results.observations([campaign])
         scored, key = self._ranked_by(observations, results.campaign(campaign))
         logs = goodness(scored, key)
         rows = [row for row, cell in enumerate(scored.cells) if not cell.on_host]

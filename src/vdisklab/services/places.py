@@ -9,7 +9,7 @@ from typing import Any
 from vdisklab.analysis.diagnostics.findings import Caveats, caveats_of
 from vdisklab.analysis.score import role_set
 from vdisklab.results.model import Campaign, Origin
-from vdisklab.results.observations import RunOutline
+from vdisklab.results.outlines import RunOutline
 from vdisklab.results.store import Store
 from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer, ranking_of
 from vdisklab.services.answers import (

@@ -22,7 +22,7 @@ from vdisklab.analysis.diagnostics.findings import (
     ranking_findings,
 )
 from vdisklab.analysis.diagnostics.witness import FROM_CACHE_BELOW
-from vdisklab.analysis.evidence import Tally, Workings, workings
+from vdisklab.analysis.evidence import Workings, workings
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.published import builtin_publications
@@ -35,7 +35,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Verdicts
 from vdisklab.path.needs import Need, NeedKind
 from vdisklab.results.model import Campaign
-from vdisklab.results.observations import Example
+from vdisklab.results.outlines import CellTally, Example
 from vdisklab.results.store import Store
 from vdisklab.services.advice import (
     RecommendationAnswer,
@@ -181,7 +181,7 @@ def gather(results: Store, names: list[str] | None) -> Contents:
 
 
 def from_page_cache(
-    tallies: Iterable[Tally], cells: Mapping[str, MeasuredCell]
+    tallies: Iterable[CellTally], cells: Mapping[str, MeasuredCell]
 ) -> dict[MeasuredCell, tuple[str, ...]]:
     """By cell, the measurements of which most bytes, over all blocks, missed the device."""
     cached: dict[MeasuredCell, list[str]] = {}

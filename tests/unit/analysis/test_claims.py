@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +12,9 @@ from vdisklab.analysis.claimfile import Claim, builtin_claims, parse_claims
 from vdisklab.analysis.claims import ClaimAnswer, ClaimVerdict, Void, answer_claims
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.errors import PlanError
-from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Direction, Failure, FailureKind, Origin
+from vdisklab.results.outlines import RunOutline
 from vdisklab.workload.registry import builtin_profiles
 
 FILE = """
@@ -40,21 +40,10 @@ def claim(**over: str) -> Claim:
     return parse_claims(text(**over), "mine.toml").claims[0]
 
 
-@dataclass
-class Seen:
-    path: str = "raw/none"
-    page_cache: PageCache = PageCache.BYPASSED
-    accelerator: str | None = "kvm"
-    origin: Origin = Origin.GUEST
-    failure: Failure | None = None
-    id: str = "1"
-    campaign: str = "c"
-    block: int = 1
-    started: datetime = START
-
-    @property
-    def measured_cell(self) -> MeasuredCell:
-        return MeasuredCell(self.path, self.page_cache)
+def outline(path: str = "raw/none", **changes: Any) -> RunOutline:  # noqa: ANN401 - any field
+    plain = RunOutline("1", "c", path, path, PageCache.BYPASSED, 1, 1, Origin.GUEST, START, "kvm",
+                       "disk", None, 1.0)  # fmt: skip
+    return replace(plain, **changes)
 
 
 def measured(**cells: Floats) -> Observations:
@@ -69,8 +58,8 @@ def measured(**cells: Floats) -> Observations:
     )
 
 
-def answered(one: Claim, observations: Observations, *runs: Seen) -> ClaimAnswer:
-    return answer_claims([one], observations, runs or [Seen()])[0]
+def answered(one: Claim, observations: Observations, *runs: RunOutline) -> ClaimAnswer:
+    return answer_claims([one], observations, runs or [outline()])[0]
 
 
 def test_the_articles_claims_are_read_and_each_can_be_measured_by_a_profile_that_exists() -> None:
@@ -124,7 +113,7 @@ def test_two_blocks_are_inconclusive_and_one_more_is_asked_for() -> None:
     ],
 )
 def test_what_lacks_a_side_is_not_measured_and_names_both_cells(observations: Observations) -> None:
-    failed = Seen(failure=Failure(FailureKind.STATE, "no O_DIRECT"))
+    failed = outline(failure=Failure(FailureKind.STATE, "no O_DIRECT"))
     found = answered(claim(), observations, failed)
     assert found.verdict is ClaimVerdict.NOT_MEASURED
     assert [cell.label for cell in found.missing] == ["raw/none", "qcow2/none"]
@@ -134,12 +123,12 @@ def test_what_lacks_a_side_is_not_measured_and_names_both_cells(observations: Ob
 def test_guest_against_host_is_void_under_emulation_and_in_a_lab() -> None:
     one = claim(right="host", rest="high = 1.0")  # nobody has to say that it is absolute
     numbers = measured(raw=np.array([0.5, 0.51, 0.52]), host=np.ones(3))
-    host = Seen("host", accelerator=None, origin=Origin.HOST)
-    assert answered(one, numbers, Seen(), host).void is None
-    assert answered(one, numbers, Seen(accelerator="tcg"), host).void is Void.EMULATION
-    assert answered(one, numbers, Seen(origin=Origin.LAB), host).void is Void.LAB
+    host = outline("host", accelerator=None, origin=Origin.HOST)
+    assert answered(one, numbers, outline(), host).void is None
+    assert answered(one, numbers, outline(accelerator="tcg"), host).void is Void.EMULATION
+    assert answered(one, numbers, outline(origin=Origin.LAB), host).void is Void.LAB
     relative = claim(right="host", rest="high = 1.0\nabsolute = false")
-    assert answered(relative, numbers, Seen(accelerator="tcg"), host).void is None
+    assert answered(relative, numbers, outline(accelerator="tcg"), host).void is None
 
 
 def test_sides_that_share_a_cell_count_each_block_once() -> None:
@@ -235,6 +224,6 @@ def test_claims_that_are_just_true_rarely_fail_in_a_family_of_twenty() -> None:
             for path in ("raw/none", "qcow2/none")
             for block in range(5)
         }
-        found = answer_claims(claims, labelled(numbers), [Seen()])
+        found = answer_claims(claims, labelled(numbers), [outline()])
         wrong += any(each.verdict is ClaimVerdict.FAILS for each in found)
     assert wrong / 150 <= 0.05 + 2 * (0.05 * 0.95 / 150) ** 0.5

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from tests.unit.analysis.made import cell
+from tests.unit.analysis.made import START, cell
 from vdisklab.analysis.diagnostics.direct import SERVED_FROM_CACHE, direct_findings
 from vdisklab.analysis.diagnostics.doubt import NotDirect
 from vdisklab.render.wording import sentence
+from vdisklab.results.outlines import Example
 from vdisklab.storage.direct import directness
 
 CELLS = {
@@ -18,21 +19,19 @@ CELLS = {
 }
 
 
-@dataclass(frozen=True)
-class Seen:
-    cell: str
-    checks: tuple[tuple[str, str | None, str], ...]
+def example(fingerprint: str, checks: Sequence[tuple[str, str | None, str]]) -> Example:
+    return Example(fingerprint, "1", 1, START, "kvm", None, (), tuple(checks), ())
 
 
-def seen(fingerprint: str, o_direct: str, version: str | None = "2.1.11") -> Seen:
+def seen(fingerprint: str, o_direct: str, version: str | None = "2.1.11") -> Example:
     checks: list[tuple[str, str | None, str]] = [("host.zfs.o_direct", None, o_direct)]
     if version is not None:
         checks.append(("host.zfs.version", None, version))
-    return Seen(fingerprint, tuple(checks))
+    return example(fingerprint, checks)
 
 
 def test_only_what_was_to_bypass_the_cache_and_did_not() -> None:
-    runs = [seen("a", SERVED_FROM_CACHE), seen("b", SERVED_FROM_CACHE), Seen("c", ())]
+    runs = [seen("a", SERVED_FROM_CACHE), seen("b", SERVED_FROM_CACHE), example("c", ())]
     (found,) = direct_findings(runs, CELLS)
     assert found == NotDirect((cell("zfs/raw/none"),), "2.1.11")
     assert "ZFS 2.1.11 accepts O_DIRECT and serves it from its cache" in sentence(found)

@@ -12,7 +12,7 @@ from tests.unit.analysis.made import IOPS, campaign_runs, cell, observed
 from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,
-    from_columns,
+    collect,
     logarithms,
     observe,
 )
@@ -92,18 +92,15 @@ def test_columns_must_be_equally_long() -> None:
 
 
 def test_blocks_of_two_campaigns_are_two_blocks() -> None:
-    @dataclasses.dataclass(frozen=True)
-    class Stored:
-        campaigns: tuple[str, ...] = ("z", "y")
-        cells: tuple[str, ...] = ("f2", "f1")
-        measures: tuple[str, ...] = ("m/read/iops",)
-        campaign = np.array([0, 1, 0, 1], dtype=np.int32)
-        cell = np.array([0, 0, 1, 1], dtype=np.int32)
-        block = np.array([1, 1, 1, 2], dtype=np.int32)
-        measure = np.zeros(4, dtype=np.int32)
-        value = np.array([1.0, 2.0, 3.0, np.inf])
-
-    data = from_columns(Stored(), {"f1": cell("a"), "f2": cell("b")})
+    runs = [
+        (1, "z", "b", "bypassed", 1),
+        (2, "y", "b", "bypassed", 1),
+        (3, "z", "a", "bypassed", 1),
+        (4, "y", "a", "bypassed", 2),
+    ]
+    measurements = np.array([[key, 0, key] for key in range(1, 5)], np.float64)
+    samples = np.array([[1, 0, 1.0], [2, 0, 2.0], [3, 0, 3.0], [4, 0, np.inf]])
+    data = collect(runs, ["m"], measurements, [("read", "iops")], samples)
     assert data.cells == (cell("a"), cell("b"))
     assert sorted(data.blocks) == ["y/0001", "y/0002", "z/0001"]
     grid = data.grid(MeasureKey.parse("m/read/iops"))

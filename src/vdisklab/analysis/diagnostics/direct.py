@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 from vdisklab.analysis.diagnostics.doubt import NotDirect
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
+from vdisklab.results.outlines import Example
 
 SERVED_FROM_CACHE = "accepted, served from a cache"
 """What `storage.direct` reads back of such a file system."""
@@ -15,20 +15,8 @@ SERVED_FROM_CACHE = "accepted, served from a cache"
 _UNKNOWN = "of an unknown version"
 
 
-class Checked(Protocol):
-    """A run of a cell, with the states that were read back: (name, asked, seen)."""
-
-    @property
-    def cell(self) -> str:
-        """The cell's fingerprint."""
-
-    @property
-    def checks(self) -> tuple[tuple[str, str | None, str], ...]:
-        """What was read back."""
-
-
 def direct_findings(
-    runs: Iterable[Checked], cells: Mapping[str, MeasuredCell]
+    runs: Iterable[Example], cells: Mapping[str, MeasuredCell]
 ) -> tuple[NotDirect, ...]:
     """The cells that were to bypass caches, and stood on a ZFS that does not, by its version."""
     found: dict[str, list[MeasuredCell]] = {}

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
 
 from vdisklab.analysis.diagnostics.doubt import Doubt
 from vdisklab.analysis.rank import Ranking, Unranked
 from vdisklab.analysis.score import NoScore
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import Accelerator
-from vdisklab.results.model import Failure, Origin
+from vdisklab.results.model import Origin
+from vdisklab.results.outlines import AnyRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,40 +89,6 @@ Finding = (
 )
 
 
-class Outline(Protocol):
-    """What is asked of a run that is listed without its numbers; every Run is one."""
-
-    @property
-    def id(self) -> str: ...  # noqa: D102
-
-    @property
-    def campaign(self) -> str: ...  # noqa: D102
-
-    @property
-    def path(self) -> str: ...  # noqa: D102
-
-    @property
-    def page_cache(self) -> PageCache: ...  # noqa: D102
-
-    @property
-    def measured_cell(self) -> MeasuredCell: ...  # noqa: D102
-
-    @property
-    def block(self) -> int: ...  # noqa: D102
-
-    @property
-    def origin(self) -> Origin: ...  # noqa: D102
-
-    @property
-    def started(self) -> datetime: ...  # noqa: D102
-
-    @property
-    def accelerator(self) -> str | None: ...  # noqa: D102
-
-    @property
-    def failure(self) -> Failure | None: ...  # noqa: D102
-
-
 @dataclass(frozen=True, slots=True)
 class Caveats:
     """What keeps numbers from being a measure of this machine.
@@ -143,13 +107,13 @@ class Caveats:
         return (Emulated(),) if self.emulated else ()
 
 
-def caveats_of(runs: Iterable[Outline]) -> Caveats:
+def caveats_of(runs: Iterable[AnyRun]) -> Caveats:
     """The caveats that hold for any of these runs."""
     seen = {(run.accelerator == Accelerator.TCG, run.origin == Origin.LAB) for run in runs}
     return Caveats(any(emulated for emulated, _ in seen), any(lab for _, lab in seen))
 
 
-def failed_cells(runs: Iterable[Outline]) -> tuple[FailedCell, ...]:
+def failed_cells(runs: Iterable[AnyRun]) -> tuple[FailedCell, ...]:
     """The cells with failed blocks that were not measured later, by label."""
     ordered = sorted(runs, key=lambda run: (run.started, run.id))
     measured = {

@@ -42,7 +42,7 @@ from vdisklab.render.page.contents import (
     unmeasured_claims,
 )
 from vdisklab.render.tables.layout import sanitise
-from vdisklab.results.observations import Example
+from vdisklab.results.outlines import Example
 from vdisklab.services.report_contents import Contents
 
 FIRST_PAGE = 50

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from vdisklab.analysis.diagnostics.findings import Finding, Outline, caveats_of
+from vdisklab.analysis.diagnostics.findings import Finding, caveats_of
 from vdisklab.analysis.diagnostics.witness import evidence_findings, witnessed
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import copy_fields, diagnostic_entries
@@ -35,11 +35,12 @@ from vdisklab.results.model import (
     Run,
     Sample,
 )
+from vdisklab.results.outlines import AnyRun, RunOutline
 from vdisklab.units import format_bytes, format_duration
 
 
 def campaigns_table(
-    campaigns: Sequence[Campaign], outlines: Iterable[Outline]
+    campaigns: Sequence[Campaign], outlines: Iterable[RunOutline]
 ) -> Table[CampaignRow]:
     """One row per campaign, in the order given."""
     runs = tuple(outlines)
@@ -79,27 +80,29 @@ def campaigns_document(table: Table[CampaignRow]) -> CampaignsDocument:
     return CampaignsDocument(campaigns=tuple(table.rows))
 
 
-def runs_table(campaign: Campaign, outlines: Iterable[Outline]) -> Table[Outline]:
+def runs_table(campaign: Campaign, outlines: Iterable[RunOutline]) -> Table[RunOutline]:
     """One row per run, in the order in which they were measured."""
     columns = (
-        Column[Outline]("run", lambda run: run.id),
-        Column[Outline]("cell", _cell, folds=True),
-        Column[Outline]("block", lambda run: str(run.block), right=True),
-        Column[Outline]("started", lambda run: f"{run.started:%Y-%m-%d %H:%M:%S}", only_wide=True),
-        Column[Outline]("by", _accelerator),
-        Column[Outline]("outcome", _outcome, folds=True),
+        Column[RunOutline]("run", lambda run: run.id),
+        Column[RunOutline]("cell", _cell, folds=True),
+        Column[RunOutline]("block", lambda run: str(run.block), right=True),
+        Column[RunOutline](
+            "started", lambda run: f"{run.started:%Y-%m-%d %H:%M:%S}", only_wide=True
+        ),
+        Column[RunOutline]("by", _accelerator),
+        Column[RunOutline]("outcome", _outcome, folds=True),
     )
     rows = sorted(outlines, key=lambda run: (run.started, run.id))
     title = f"Runs of campaign {campaign.id} {campaign.label}".strip()
     return Table(title, columns, rows, kind=RunRow, record=_run_row)
 
 
-def runs_document(table: Table[Outline]) -> RunsDocument:
+def runs_document(table: Table[RunOutline]) -> RunsDocument:
     """The JSON form."""
     return RunsDocument(runs=tuple(map(_run_row, table.rows)))
 
 
-def _run_row(run: Outline) -> RunRow:
+def _run_row(run: RunOutline) -> RunRow:
     return RunRow(
         run=run.id,
         cell=_cell(run),
@@ -112,17 +115,17 @@ def _run_row(run: Outline) -> RunRow:
     )
 
 
-def _cell(run: Outline) -> str:
+def _cell(run: AnyRun) -> str:
     return run.measured_cell.label
 
 
-def _accelerator(run: Outline) -> str:
+def _accelerator(run: RunOutline) -> str:
     """The accelerator; `in the lab` where no number is a speed."""
     words = (run.accelerator or "", "in the lab" if run.origin is Origin.LAB else "")
     return ", ".join(word for word in words if word)
 
 
-def _outcome(run: Outline) -> str:
+def _outcome(run: RunOutline) -> str:
     return f"failed: {run.failure.sentence}" if run.failure else "measured"
 
 

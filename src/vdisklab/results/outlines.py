@@ -1,0 +1,84 @@
+"""What the database tells of many runs at once: outlines, sums, examples, series over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
+from vdisklab.results.model import Failure, Origin, Run, Series
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutline:
+    """A measured or failed run without its numbers: cheap to load for a whole campaign.
+
+    `cell` is the fingerprint.
+    """
+
+    id: str
+    campaign: str
+    cell: str
+    path: str
+    page_cache: PageCache
+    block: int
+    position: int
+    origin: Origin
+    started: datetime
+    accelerator: str | None
+    medium: str | None
+    failure: Failure | None
+    wall_seconds: float | None
+
+    @property
+    def measured_cell(self) -> MeasuredCell:
+        """Path and page-cache state as one value."""
+        return MeasuredCell(self.path, self.page_cache)
+
+
+AnyRun = Run | RunOutline
+
+
+@dataclass(frozen=True, slots=True)
+class CellTally:
+    """Counts summed over all runs of a cell in one measurement; None if nothing counted them.
+
+    `cell` is the fingerprint. `operations`, `flushes` and `asked_bytes` are QEMU's counts, or the
+    program's own where there was no guest; `device_*` are the host device's.
+    """
+
+    cell: str
+    measurement: str
+    operations: int | None
+    flushes: int | None
+    device_flushes: int | None
+    asked_bytes: int | None
+    device_bytes: int | None
+    cpu_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """The newest measured run of a cell (a fingerprint), with its commands and checked states."""
+
+    cell: str
+    run: str
+    block: int
+    started: datetime
+    accelerator: str | None
+    medium: str | None
+    commands: tuple[str, ...]
+    checks: tuple[tuple[str, str | None, str], ...]
+    measurements: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCourse:
+    """The bandwidth over time of one measurement of one run; `cell` is the fingerprint."""
+
+    campaign: str
+    cell: str
+    block: int
+    measurement: str
+    series: Series
