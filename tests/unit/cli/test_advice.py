@@ -1,13 +1,11 @@
-"""`recommend` and `audit`: answers, their reasons, and sentences for what cannot be answered."""
+"""`recommend`: answers, their reasons, and sentences for what cannot be answered."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,17 +14,13 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN, START, _run, campaign_runs
 from tests.unit.stored import Database
 from vdisklab.cli.main import main
-from vdisklab.errors import HostError, PlanError
-from vdisklab.export.configuration import ExportRequest
-from vdisklab.export.platforms import EXPORTERS, Platform
+from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Cuts, Keeping, PathVerdict, durability
-from vdisklab.path.needs import meets, parse_need
 from vdisklab.render.tables.power_cuts import power_cut_fields, power_cut_word
 from vdisklab.render.tables.ranking import bar
 from vdisklab.results.model import Run
 from vdisklab.results.powercut import PowerCut
-from vdisklab.results.store import open_store
 from vdisklab.services.answers import stored_verdicts, verdicts_of
 
 SPEEDS = {
@@ -183,80 +177,6 @@ def test_mixed_hosts_are_refused(database: Database, capsys: pytest.CaptureFixtu
     assert "two machines" in capsys.readouterr().err
 
 
-def test_a_verdict_of_power_cuts_counts() -> None:
-    path = parse_path("ext4/raw/none")
-    lost = {path.canonical: PathVerdict(path.canonical, Cuts(100, 3))}
-    kept = {path.canonical: PathVerdict(path.canonical, Cuts(100, 0))}
-    assert durability(path, {}).keeping is Keeping.NOT_TESTED
-    assert durability(path, lost).keeping is Keeping.LOST_IN_TEST
-    assert durability(path, kept).keeping is Keeping.KEPT_IN_TEST
-    assert not meets(path, parse_need("durable"), lost)
-
-
-@pytest.mark.parametrize(
-    "text", ["tmpfs/raw/none", "ext4:barrier=off/raw/none", "zfs:sync=disabled/raw/none",
-             "raw/unsafe"]
-)  # fmt: skip
-def test_what_drops_flushes_is_known_without_a_test(text: str) -> None:
-    found = durability(parse_path(text), {})
-    assert found.keeping is Keeping.LOST_BY_CONSTRUCTION
-    assert found.reason
-
-
-def exported(tmp_path: Path, text: str) -> str:
-    file = tmp_path / f"{text.replace('/', '_')}.xml"
-    file.write_text(
-        EXPORTERS[Platform.LIBVIRT](ExportRequest(parse_path(text), "/srv/none.img", "web")).text
-    )
-    return str(file)
-
-
-def test_an_audited_disk_has_its_standing(
-    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    files = [exported(tmp_path, text) for text in ("raw/default", "qcow2/none/ide")]
-    first, second = answer(capsys, "audit", *files)["disks"]
-    assert first["path"] == "raw/default"
-    assert first["standing"]["exact"] is True
-    assert first["standing"]["better"] == "raw/none"
-    assert first["standing"]["gain"] == pytest.approx(1.6, rel=0.05)
-    assert second["standing"] is None
-    assert [risk["kind"] for risk in second["risks"]] == ["hangs-on-guest-flushes", "slow-bus"]
-    assert main(["audit", *files]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "not measured here: `vdisklab run qcow2/none/ide`" in out
-
-
-def test_an_audit_needs_no_database(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    found = answer(capsys, "audit", exported(tmp_path, "raw/unsafe"))
-    assert "Measure first" in str(found["why_no_speed"])
-
-
-def test_an_audit_does_with_a_database_that_holds_nothing(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    database = tmp_path / "empty.sqlite"
-    with open_store(str(database)):
-        pass
-    found = answer(capsys, "audit", exported(tmp_path, "raw/unsafe"), "--db", str(database))
-    assert found["why_no_speed"].startswith("No speeds: the database holds no campaign.")
-
-
-@pytest.mark.parametrize("content", ["", "<domain/>", "\x00", "<a/>"])
-def test_a_damaged_domain_ends_in_a_sentence(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str
-) -> None:
-    file = tmp_path / "x.xml"
-    file.write_text(content)
-    assert main(["audit", str(file)]) == PlanError.exit_code
-    assert "hint: " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [[], ["/nonexistent.xml"]])
-def test_nothing_to_audit_is_said(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
-    assert main(["audit", *words]) == PlanError.exit_code
-
-
 CUT_KEPT = PowerCut(
     id="aa", fingerprint="f", path="raw/none", client="flushes", access="nbd", host=CAMPAIGN.host,
     started=START, wall_seconds=1.0, survives=True, claim="…", states=100, possible=100.0,
@@ -278,11 +198,6 @@ def test_power_cuts_of_this_machine_decide(
     found = answer(capsys, "recommend", "--need", "durable")
     assert found["path"] == "qcow2/none"
     assert found["excluded"] == {"durable": 2}
-
-
-AUDITED = """<domain type="kvm"><name>web</name><devices><disk type="file" device="disk">
-<driver name="qemu" type="raw" cache="none"/><source file="/nonexistent/web.img"/>
-<target dev="vda" bus="virtio"/></disk></devices></domain>"""
 
 
 def test_a_client_that_never_flushes_counts_where_none_is_needed() -> None:
@@ -357,20 +272,6 @@ def test_every_verdict_has_its_word(flushed: Cuts, unflushed: Cuts, word: str) -
     assert power_cut_word(fields["power_cut"], fields["power_cut_states"]) == word
 
 
-def test_the_audit_reads_the_verdicts(
-    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    file = tmp_path / "web.xml"
-    file.write_text(AUDITED)
-    (disk,) = answer(capsys, "audit", str(file))["disks"]
-    assert disk["power_cut"] is None
-    store.add_power_cuts([replace(CUT_LOST, path=disk["path"])])
-    (disk,) = answer(capsys, "audit", str(file))["disks"]
-    assert disk["power_cut"]["keeping"] == "lost-in-test"
-    assert main(["audit", str(file)]) == 0
-    assert "lost promised data in 10 of 100" in " ".join(capsys.readouterr().out.split())
-
-
 def test_what_decides_durability_is_said(
     store: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -419,19 +320,6 @@ def test_the_only_one_with_blocks_enough_is_recommended(
     assert found["path"] == "qcow2/none"
 
 
-def test_a_libvirt_that_does_not_answer_ends_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    virsh = tmp_path / "virsh"
-    virsh.write_text("#!/bin/sh\necho 'error: failed to connect to the hypervisor' >&2\nexit 1\n")
-    virsh.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert main(["audit", "--libvirt", "qemu:///system"]) == HostError.exit_code
-    said = capsys.readouterr().err
-    assert "libvirt at qemu:///system does not answer" in said
-    assert "hint: see that `virsh -c qemu:///system list --all` works" in said
-
-
 def test_numbers_of_the_page_cache_are_called_so(
     store: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -440,17 +328,3 @@ def test_numbers_of_the_page_cache_are_called_so(
     )
     said = " ".join(answer(capsys, "recommend")["sentences"])
     assert "mostly show the host's page cache" in said
-
-
-def test_no_command_is_advised_that_cannot_measure(
-    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    conflict = Path(exported(tmp_path, "qcow2/none/virtio:aio=native"))
-    conflict.write_text(re.sub("cache=.none.", "cache='writeback'", conflict.read_text()))
-    bare = Path(exported(tmp_path, "raw/none"))
-    volume = re.sub("type=.file.", "type='block'", bare.read_text())
-    bare.write_text(re.sub("file=.[^ ]*img.", "dev='/dev/vg/lv'", volume))
-    assert main(["audit", str(conflict), str(bare)]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "not measured here, and cannot be." in out
-    assert "`vdisklab run none --on DEVICE`" in out

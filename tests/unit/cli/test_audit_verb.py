@@ -1,8 +1,9 @@
-"""`vdisklab audit --need` at the edge: which need each disk lacks, why, and what to use instead."""
+"""`vdisklab audit` at the edge: standings, risks, needs, and sentences for what cannot be read."""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
+from tests.unit.cli.test_advice import CUT_LOST, answer, runs
 from tests.unit.results.test_power_cuts import LOST
+from tests.unit.stored import Database
 from vdisklab.cli.main import main
-from vdisklab.errors import PlanError
+from vdisklab.errors import HostError, PlanError
 from vdisklab.export.configuration import ExportRequest
 from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.path.disk_path import parse_path
@@ -92,3 +95,109 @@ def test_needs_that_exclude_one_another_are_named(
     assert "No path meets all these needs." in " ".join(capsys.readouterr().out.split())
     assert main(["audit", *domains, "--need", "fast"]) == PlanError.exit_code
     assert "unknown need 'fast'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def store(database: Database) -> Database:
+    database.write(runs())
+    return database
+
+
+def exported(tmp_path: Path, text: str) -> str:
+    file = tmp_path / f"{text.replace('/', '_')}.xml"
+    file.write_text(
+        EXPORTERS[Platform.LIBVIRT](ExportRequest(parse_path(text), "/srv/none.img", "web")).text
+    )
+    return str(file)
+
+
+def test_an_audited_disk_has_its_standing(
+    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    files = [exported(tmp_path, text) for text in ("raw/default", "qcow2/none/ide")]
+    first, second = answer(capsys, "audit", *files)["disks"]
+    assert first["path"] == "raw/default"
+    assert first["standing"]["exact"] is True
+    assert first["standing"]["better"] == "raw/none"
+    assert first["standing"]["gain"] == pytest.approx(1.6, rel=0.05)
+    assert second["standing"] is None
+    assert [risk["kind"] for risk in second["risks"]] == ["hangs-on-guest-flushes", "slow-bus"]
+    assert main(["audit", *files]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "not measured here: `vdisklab run qcow2/none/ide`" in out
+
+
+def test_an_audit_needs_no_database(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = answer(capsys, "audit", exported(tmp_path, "raw/unsafe"))
+    assert "Measure first" in str(found["why_no_speed"])
+
+
+def test_an_audit_does_with_a_database_that_holds_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    database = tmp_path / "empty.sqlite"
+    with open_store(str(database)):
+        pass
+    found = answer(capsys, "audit", exported(tmp_path, "raw/unsafe"), "--db", str(database))
+    assert found["why_no_speed"].startswith("No speeds: the database holds no campaign.")
+
+
+@pytest.mark.parametrize("content", ["", "<domain/>", "\x00", "<a/>"])
+def test_a_damaged_domain_ends_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str
+) -> None:
+    file = tmp_path / "x.xml"
+    file.write_text(content)
+    assert main(["audit", str(file)]) == PlanError.exit_code
+    assert "hint: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["/nonexistent.xml"]])
+def test_nothing_to_audit_is_said(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert main(["audit", *words]) == PlanError.exit_code
+
+
+AUDITED = """<domain type="kvm"><name>web</name><devices><disk type="file" device="disk">
+<driver name="qemu" type="raw" cache="none"/><source file="/nonexistent/web.img"/>
+<target dev="vda" bus="virtio"/></disk></devices></domain>"""
+
+
+def test_the_audit_reads_the_verdicts(
+    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "web.xml"
+    file.write_text(AUDITED)
+    (disk,) = answer(capsys, "audit", str(file))["disks"]
+    assert disk["power_cut"] is None
+    store.add_power_cuts([replace(CUT_LOST, path=disk["path"])])
+    (disk,) = answer(capsys, "audit", str(file))["disks"]
+    assert disk["power_cut"]["keeping"] == "lost-in-test"
+    assert main(["audit", str(file)]) == 0
+    assert "lost promised data in 10 of 100" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_libvirt_that_does_not_answer_ends_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    virsh = tmp_path / "virsh"
+    virsh.write_text("#!/bin/sh\necho 'error: failed to connect to the hypervisor' >&2\nexit 1\n")
+    virsh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert main(["audit", "--libvirt", "qemu:///system"]) == HostError.exit_code
+    said = capsys.readouterr().err
+    assert "libvirt at qemu:///system does not answer" in said
+    assert "hint: see that `virsh -c qemu:///system list --all` works" in said
+
+
+def test_no_command_is_advised_that_cannot_measure(
+    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    conflict = Path(exported(tmp_path, "qcow2/none/virtio:aio=native"))
+    conflict.write_text(re.sub("cache=.none.", "cache='writeback'", conflict.read_text()))
+    bare = Path(exported(tmp_path, "raw/none"))
+    volume = re.sub("type=.file.", "type='block'", bare.read_text())
+    bare.write_text(re.sub("file=.[^ ]*img.", "dev='/dev/vg/lv'", volume))
+    assert main(["audit", str(conflict), str(bare)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "not measured here, and cannot be." in out
+    assert "`vdisklab run none --on DEVICE`" in out

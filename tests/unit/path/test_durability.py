@@ -6,7 +6,7 @@ import pytest
 
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Cuts, Keeping, PathVerdict, durability, forgets_fua
-from vdisklab.path.needs import Need, NeedKind, meets
+from vdisklab.path.needs import Need, NeedKind, meets, parse_need
 from vdisklab.render.tables.power_cuts import durability_sentence
 
 
@@ -58,3 +58,23 @@ def test_a_sum_of_cuts_is_whole_when_its_parts_are() -> None:
     assert (every + every).all_judged
     assert not (every + some).all_judged
     assert (every.most_losing, some.most_losing, Cuts().most_losing) == (0.0, 0.6, 1.0)
+
+
+def test_a_verdict_of_power_cuts_counts() -> None:
+    path = parse_path("ext4/raw/none")
+    lost = {path.canonical: PathVerdict(path.canonical, Cuts(100, 3))}
+    kept = {path.canonical: PathVerdict(path.canonical, Cuts(100, 0))}
+    assert durability(path, {}).keeping is Keeping.NOT_TESTED
+    assert durability(path, lost).keeping is Keeping.LOST_IN_TEST
+    assert durability(path, kept).keeping is Keeping.KEPT_IN_TEST
+    assert not meets(path, parse_need("durable"), lost)
+
+
+@pytest.mark.parametrize(
+    "text", ["tmpfs/raw/none", "ext4:barrier=off/raw/none", "zfs:sync=disabled/raw/none",
+             "raw/unsafe"]
+)  # fmt: skip
+def test_what_drops_flushes_is_known_without_a_test(text: str) -> None:
+    found = durability(parse_path(text), {})
+    assert found.keeping is Keeping.LOST_BY_CONSTRUCTION
+    assert found.reason
