@@ -26,7 +26,7 @@ from vdisklab.progress import MeasurementStarted, Progress
 from vdisklab.results.model import Check, Counted, Measurement
 from vdisklab.storage.image import ImageFile
 from vdisklab.workload.boot import boot_samples
-from vdisklab.workload.program import Outcome
+from vdisklab.workload.program import ProgramResult
 
 _SHUTDOWN_SECONDS = 120.0
 
@@ -79,7 +79,7 @@ def _measure(
         machine.shut_down(_SHUTDOWN_SECONDS)
         ended = time.monotonic() - order
     samples = boot_samples(booted, ended)
-    outcome = with_time_series(Outcome(samples, None, booted + ended), course)
+    outcome = with_time_series(ProgramResult(samples, None, booted + ended), course)
     measurement = Measurement(
         name=plan.name,
         program=plan.program,

@@ -18,7 +18,7 @@ from vdisklab.guest.system.guest_system import Family
 from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
 from vdisklab.storage.site import Site
-from vdisklab.workload.program import Output, Script, Step, Subject, program_of
+from vdisklab.workload.program import Output, Script, SideCommand, Subject, program_of
 
 _LARGEST_FILE = 64 << 20
 
@@ -38,7 +38,7 @@ class Place(Protocol):
     def workspace(self, filesystem: str | None) -> AbstractContextManager[Workspace]:
         """The disk itself, or a directory on a file system of that kind, for one measurement."""
 
-    def step(self, step: Step) -> None:
+    def step(self, step: SideCommand) -> None:
         """Runs a preparing or concluding program to its end."""
 
     def run(self, script: Script, watch: Watch) -> Output:
@@ -110,7 +110,7 @@ class GuestPlace:
             )
             yield Workspace(subject, mounted.empty_cache)
 
-    def step(self, step: Step) -> None:
+    def step(self, step: SideCommand) -> None:
         """Through the guest agent."""
         self.machine.agent.run(step.command, timeout=step.timeout, stdin=step.stdin)
 
@@ -155,7 +155,7 @@ class HostPlace:
             subject = replace(self.disk, path=str(directory), is_device=False, is_directory=True)
             yield Workspace(subject, lambda: _evict_all(directory))
 
-    def step(self, step: Step) -> None:
+    def step(self, step: SideCommand) -> None:
         """As a program of the host."""
         _require(self.site, step.command)
         self.site.host.run(*step.command, timeout=step.timeout, stdin=step.stdin)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from vdisklab.results.model import Direction, Sample, Series
 from vdisklab.workload.bandwidth_series import Moved, series_of
-from vdisklab.workload.program import Outcome
+from vdisklab.workload.program import ProgramResult
 
 SHORTEST_STALL = 0.5
 """Seconds; in a guest the counters are read no more often while a timed program runs."""
@@ -55,7 +55,7 @@ class Watch(Protocol):
         """The series since `begin`."""
 
 
-def with_time_series(outcome: Outcome, seen: TimeSeries) -> Outcome:
+def with_time_series(outcome: ProgramResult, seen: TimeSeries) -> ProgramResult:
     """The outcome, with the samples and the series that its program did not report."""
     known = {sample.metric for sample in outcome.samples}
     short = outcome.measured_seconds is not None and outcome.measured_seconds <= _ONE_SECOND
@@ -67,7 +67,7 @@ def with_time_series(outcome: Outcome, seen: TimeSeries) -> Outcome:
     return replace(outcome, samples=(*outcome.samples, *added), series=shown)
 
 
-def _bandwidths(outcome: Outcome) -> tuple[Sample, ...]:
+def _bandwidths(outcome: ProgramResult) -> tuple[Sample, ...]:
     """The worst second of a program that ran for no longer than a second: its bandwidth."""
     return tuple(
         replace(sample, metric="worst_second")

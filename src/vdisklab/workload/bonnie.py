@@ -14,8 +14,8 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import KIB, MIB, format_bytes, parse_size
 from vdisklab.workload.program import (
-    Outcome,
     Output,
+    ProgramResult,
     Script,
     Settings,
     Subject,
@@ -114,13 +114,13 @@ class Bonnie:
         flags = (*(("-b",) if settings.fsync else ()), *(("-f",) if settings.fast else ()))
         return Script(("bonnie++", *options, *user, *flags), 0.0, _TIMEOUT)
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
         """The numbers of its one line, without tests that were too short for bonnie++."""
         del plan
         lines = parse_csv(output.stdout)
         if len(lines) != 1:
             raise WorkloadError(f"bonnie++ printed {len(lines)} lines of results instead of one")
-        return Outcome(lines[0].samples, None, None)
+        return ProgramResult(lines[0].samples, None, None)
 
 
 def file_size(plan: MeasurementPlan, settings: BonnieSettings, memory: int | None) -> int:

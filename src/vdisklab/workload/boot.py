@@ -7,8 +7,8 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import MIB
 from vdisklab.workload.program import (
-    Outcome,
     Output,
+    ProgramResult,
     Script,
     Settings,
     Subject,
@@ -51,7 +51,7 @@ class Boot:
         require_memory(plan, MEMORY, subject.memory)
         return Script(("qemu-system-x86_64",), _EXPECTED, _TIMEOUT)
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
         """Always raises WorkloadError: there is no output."""
         del output
         raise WorkloadError(f"measurement {plan.name!r} boots a guest and has no output")

@@ -17,11 +17,11 @@ from vdisklab.results.model import Counted, Direction, Sample, Series
 from vdisklab.units import parse_size
 from vdisklab.workload.bandwidth_series import Moved, series_of, worst_second
 from vdisklab.workload.program import (
-    Outcome,
     Output,
+    ProgramResult,
     Script,
     Settings,
-    Step,
+    SideCommand,
     Subject,
     Timing,
     read_settings,
@@ -75,17 +75,17 @@ class Dd:
         file = f"{subject.path}/{plan.name}.dd"
         writing = ("dd", "if=/dev/zero", f"of={file}", f"bs={settings.bs}", f"count={count}")
         reading = ("dd", f"if={file}", "of=/dev/null", f"bs={settings.bs}", f"count={count}")
-        remove = Step(("rm", "-f", file), 300)
+        remove = SideCommand(("rm", "-f", file), 300)
         if settings.direction == "read":
             blocks = -(-size // (1 << 20))
             fill = ("dd", "if=/dev/zero", f"of={file}", "bs=1M", f"count={blocks}", "conv=fsync")
             flags = ("iflag=direct",) if settings.direct else ()
             command = (*reading, *flags, "status=progress")
-            return Script(command, 0.0, _TIMEOUT, None, (Step(fill, _TIMEOUT),), (remove,))
+            return Script(command, 0.0, _TIMEOUT, None, (SideCommand(fill, _TIMEOUT),), (remove,))
         flags = ("oflag=direct",) if settings.direct else ()
         return Script((*writing, *flags, "status=progress"), 0.0, _TIMEOUT, conclude=(remove,))
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
         """Bandwidth, operations per second, and bandwidth over time from dd's progress."""
         settings = read_settings(plan, DdSettings)
         direction = Direction(settings.direction)
@@ -99,7 +99,7 @@ class Dd:
             0 if writing else records,
             records if writing else 0,
         )
-        return Outcome(
+        return ProgramResult(
             (*samples_of(direction, copied), *course),
             counted if copied.records is not None else None,
             copied.seconds,

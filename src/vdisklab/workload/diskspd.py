@@ -19,7 +19,7 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Counted, Direction, Sample, Series
 from vdisklab.units import parse_size
 from vdisklab.workload.fio import FioSettings, read_fio_settings
-from vdisklab.workload.program import Found, Outcome, Output, Report, Script, Subject, Timing
+from vdisklab.workload.program import Found, Output, ProgramResult, Report, Script, Subject, Timing
 
 PROGRAM = "vdisklab-diskspd.exe"
 
@@ -65,7 +65,7 @@ class Diskspd:
         expected = float(seconds + warm_up)
         return Script(command, expected, expected + _SLACK_SECONDS)
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
         """The numbers in its XML. Raises WorkloadError for anything else."""
         found = parse_diskspd(output.stdout.lstrip("\ufeff \r\n")).found
         if len(found) != 1:
@@ -127,7 +127,7 @@ def parse_diskspd(text: str) -> Report:
     return Report("diskspd", root.findtext("System/Tool/Version"), computer or None, found)
 
 
-def _outcome(span: Element, number: int) -> Outcome:
+def _outcome(span: Element, number: int) -> ProgramResult:
     where = f"time span {number}"
     seconds = _number(span, "TestTimeSeconds", where)
     targets = span.findall("Thread/Target")
@@ -147,7 +147,7 @@ def _outcome(span: Element, number: int) -> Outcome:
         raise WorkloadError(f"{where} of DISKSPD did not complete a single operation")
     counted = Counted(*(int(counts[name]) for name in counts))
     used = {sample.direction for sample in samples}
-    return Outcome(tuple(samples), counted, seconds, tuple(_series(span, used, where)))
+    return ProgramResult(tuple(samples), counted, seconds, tuple(_series(span, used, where)))
 
 
 def _latencies(span: Element, side: str, direction: Direction, where: str) -> Iterator[Sample]:

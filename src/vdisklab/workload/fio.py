@@ -15,8 +15,8 @@ from vdisklab.units import MIB, parse_size
 from vdisklab.workload.bandwidth_series import BandwidthLog, LoggedRun, lines_of_log, read_log
 from vdisklab.workload.fiojob import groups, job_options, job_seconds, makers, reach
 from vdisklab.workload.program import (
-    Outcome,
     Output,
+    ProgramResult,
     Script,
     Settings,
     Subject,
@@ -177,7 +177,7 @@ class Fio:
         command = ("fio", *options, *log_options)
         return Script(command, expected, timed + _SLACK_SECONDS, collect=logs)
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
         """Samples of each direction in which operations were done, and bandwidth over time.
 
         Bandwidth and IOPS are fio's means over the run; latency and its percentiles are from
@@ -191,20 +191,20 @@ class Fio:
             run = LoggedRun(_window(output.stdout, plan), seconds, totals, _longest(report))
             course = read_log(text, run)
         samples = (*_all_samples(report), *course.samples)
-        return Outcome(samples, counted, seconds, course.series)
+        return ProgramResult(samples, counted, seconds, course.series)
 
 
-def parse_report(text: str) -> list[tuple[str, Outcome]]:
+def parse_report(text: str) -> list[tuple[str, ProgramResult]]:
     """The jobs of a foreign report, by name: JSON or JSON+ of fio 3.
 
     Percentiles are of completion latency (`clat`), fio's default, unless the job set
     `lat_percentiles`. Raises WorkloadError.
     """
-    found: list[tuple[str, Outcome]] = []
+    found: list[tuple[str, ProgramResult]] = []
     for job in _read_report(text).jobs:
         one = _Report(jobs=[job])
         found.append(
-            (job.jobname, Outcome(_all_samples(one), _counted(one), _measured_seconds(one)))
+            (job.jobname, ProgramResult(_all_samples(one), _counted(one), _measured_seconds(one)))
         )
     return found
 

@@ -13,8 +13,8 @@ from vdisklab.plan.guest import SYSTEMS, System
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.results.model import Direction, Sample
 from vdisklab.workload.program import (
-    Outcome,
     Output,
+    ProgramResult,
     Script,
     Settings,
     Subject,
@@ -76,7 +76,7 @@ class Install:
         command = (*_ALONE, *shell) if packages.startswith("/") else shell
         return Script(command, 0.0, _TIMEOUT, stdin=_script(), collect=(log,), observe=_OBSERVED)
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
         """The duration; growth and flushes of the image are counted outside."""
         del plan
         facts = {name: int(value) for name, value in _FACT.findall(output.stdout)}
@@ -85,7 +85,7 @@ class Install:
             said = (output.stderr.strip() or output.stdout.strip() or "nothing").splitlines()[-1]
             raise WorkloadError(f"the installation did not finish; its last line was: {said[:200]}")
         seconds = facts["total_hundredths"] / 100
-        return Outcome((Sample("duration", Direction.WRITE, seconds),), None, seconds)
+        return ProgramResult((Sample("duration", Direction.WRITE, seconds),), None, seconds)
 
 
 def system_of(plan: MeasurementPlan) -> System:

@@ -64,8 +64,8 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A program run before or after the measured one."""
+class SideCommand:
+    """A command that runs before or after the measured one."""
 
     command: tuple[str, ...]
     timeout: float
@@ -86,8 +86,8 @@ class Script:
     expected: float
     timeout: float
     stdin: str | None = None
-    prepare: tuple[Step, ...] = ()
-    conclude: tuple[Step, ...] = ()
+    prepare: tuple[SideCommand, ...] = ()
+    conclude: tuple[SideCommand, ...] = ()
     collect: tuple[str, ...] = ()
     observe: tuple[str, ...] = ()
 
@@ -109,7 +109,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProgramResult:
     """The meaning of a program's output.
 
     `counted` is what the program itself reports to have transferred, `measured_seconds` for how
@@ -138,7 +138,7 @@ class Workload(Protocol):
         """What to run. Raises PlanError for settings that the program does not have, and if the
         subject or the memory is too small for them."""
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
         """The numbers in its output. Raises WorkloadError for output of an unknown form."""
 
 
@@ -201,7 +201,7 @@ class Found:
     """One measurement in a result file, with its name there or in our profiles."""
 
     name: str
-    outcome: Outcome
+    outcome: ProgramResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import MIB
 from vdisklab.workload.program import (
-    Outcome,
     Output,
+    ProgramResult,
     Script,
     Settings,
-    Step,
+    SideCommand,
     Subject,
     Timing,
     read_settings,
@@ -57,17 +57,19 @@ class Sqlite:
             "CREATE TABLE entry (key INTEGER PRIMARY KEY, value BLOB);\n"
         )
         command = ("sqlite3", "-batch", file)
-        remove = Step(("rm", "-f", file, f"{file}-wal", f"{file}-shm", f"{file}-journal"), 60)
+        remove = SideCommand(
+            ("rm", "-f", file, f"{file}-wal", f"{file}-shm", f"{file}-journal"), 60
+        )
         return Script(
             command,
             0.0,
             _TIMEOUT,
             stdin=_statements(settings, count),
-            prepare=(Step(command, 60, make),),
+            prepare=(SideCommand(command, 60, make),),
             conclude=(remove,),
         )
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
         """Transactions per second, and the latencies that sqlite3's timer shows.
 
         The timer has a resolution of 1 ms: a percentile below it has no sample.
@@ -91,7 +93,7 @@ class Sqlite:
             Sample("latency_mean", Direction.WRITE, seconds / rows),
             *_percentiles(taken),
         ]
-        return Outcome(tuple(samples), None, seconds)
+        return ProgramResult(tuple(samples), None, seconds)
 
 
 def _statements(settings: SqliteSettings, count: int) -> str:

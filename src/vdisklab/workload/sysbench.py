@@ -16,11 +16,11 @@ from vdisklab.results.model import Counted, Direction, Sample, Series
 from vdisklab.units import MIB, parse_size
 from vdisklab.workload.bandwidth_series import worst_second
 from vdisklab.workload.program import (
-    Outcome,
     Output,
+    ProgramResult,
     Script,
     Settings,
-    Step,
+    SideCommand,
     Subject,
     Timing,
     in_directory,
@@ -100,17 +100,17 @@ class Sysbench:
             (*sysbench, *options, "run"),
             timing.runtime,
             timing.runtime + _SLACK_SECONDS,
-            prepare=(Step((*sysbench, "prepare"), _PREPARE_SECONDS),),
-            conclude=(Step((*sysbench, "cleanup"), 600),),
+            prepare=(SideCommand((*sysbench, "prepare"), _PREPARE_SECONDS),),
+            conclude=(SideCommand((*sysbench, "cleanup"), 600),),
         )
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> Outcome:
+    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
         """The summary, and bandwidth over time from sysbench's report of each second."""
         del plan
         outcome = parse_text(output.stdout)
         series = _series(output.stdout, {sample.direction for sample in outcome.samples})
         worst = tuple(worst_second(each) for each in series)
-        return Outcome(
+        return ProgramResult(
             (*outcome.samples, *worst), outcome.counted, outcome.measured_seconds, series
         )
 
@@ -128,7 +128,7 @@ def _switch(value: bool) -> str:
     return "on" if value else "off"
 
 
-def parse_text(text: str) -> Outcome:
+def parse_text(text: str) -> ProgramResult:
     """The summary of sysbench 0.4 to 1.0. Raises WorkloadError for another text."""
     if "Operations performed:" in text:
         samples, seconds, counted = _old(text)
@@ -136,7 +136,7 @@ def parse_text(text: str) -> Outcome:
         samples, seconds, counted = _new(text), _number(_TIME, text, "total time"), None
     if not samples:
         raise WorkloadError("sysbench did not complete a single request")
-    return Outcome((*samples, *_latency(text, samples)), counted, seconds)
+    return ProgramResult((*samples, *_latency(text, samples)), counted, seconds)
 
 
 def _new(text: str) -> list[Sample]:

@@ -29,7 +29,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.storage.site import Site, open_site
-from vdisklab.workload.program import Output, Script, Step, Subject, Timing, in_directory
+from vdisklab.workload.program import Output, Script, SideCommand, Subject, Timing, in_directory
 from vdisklab.workload.registry import workload_on_windows
 
 DISK = Subject("/dev/vdb", 1 << 30, is_device=True)
@@ -51,8 +51,8 @@ class Unwatched:
         return TimeSeries((), (), None)
 
 
-def step(*words: str) -> Step:
-    return Step(words, 5)
+def step(*words: str) -> SideCommand:
+    return SideCommand(words, 5)
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Scripted:
         del filesystem
         yield Workspace(DISK, lambda: None)
 
-    def step(self, step: Step) -> None:
+    def step(self, step: SideCommand) -> None:
         self.asked.append(step.command[0])
         if step.command[0] == self.fails:
             raise WorkloadError("no space left")
@@ -104,7 +104,7 @@ def test_what_follows_is_done_whatever_fails() -> None:
 
 def test_the_first_error_is_told_and_not_its_echo() -> None:
     class Lost(Scripted):
-        def step(self, step: Step) -> None:
+        def step(self, step: SideCommand) -> None:
             self.asked.append(step.command[0])
             if step.command[0] in "yz":
                 raise GuestError("the connection was lost")
@@ -134,7 +134,7 @@ def test_a_directory_of_the_stack_stands_for_the_guests_file_system(site: Site) 
         directory = Path(space.subject.path)
         assert space.subject.is_directory
         assert directory.is_dir()
-        place.step(Step(("sh", "-c", f"echo x > {directory}/file"), 5))
+        place.step(SideCommand(("sh", "-c", f"echo x > {directory}/file"), 5))
         space.empty_cache()
         script = Script(("sh", "-c", "cat; echo e >&2"), 0, 5, stdin="in")
         watch = Unwatched()
@@ -151,10 +151,10 @@ def test_a_program_that_a_shell_would_start_is_missed_by_name(site: Site) -> Non
     place = HostPlace(site, subject, site.directory)
     command = in_directory(str(site.directory), ("no-such-bench", "prepare"))
     with pytest.raises(HostError, match=r"^no-such-bench is not installed"):
-        place.step(Step(command, 5))
+        place.step(SideCommand(command, 5))
     with pytest.raises(HostError, match=r"^no-such-bench is not installed"):
         place.run(Script(command, 0, 5), Unwatched())
-    place.step(Step(in_directory(str(site.directory), ("true",)), 5))
+    place.step(SideCommand(in_directory(str(site.directory), ("true",)), 5))
 
 
 def test_a_device_has_no_directory(site: Site) -> None:

@@ -15,7 +15,7 @@ from vdisklab.campaign.time_series import (
     worst_second_of,
 )
 from vdisklab.results.model import Direction, Sample
-from vdisklab.workload.program import Outcome
+from vdisklab.workload.program import ProgramResult
 
 
 def steady(seconds: float, *, rate: int = 1000, begin: float = 10.0) -> TimeSeries:
@@ -35,7 +35,7 @@ NOTHING = TimeSeries((), (), None)
 
 
 def test_what_the_program_says_itself_stays() -> None:
-    own = Outcome((Sample("worst_second", Direction.WRITE, 7.0),), None, None)
+    own = ProgramResult((Sample("worst_second", Direction.WRITE, 7.0),), None, None)
     outcome = with_time_series(own, steady(3))
     assert [(s.metric, s.value) for s in outcome.samples] == [
         ("worst_second", 7.0), ("longest_stall", 0.0),
@@ -47,11 +47,11 @@ def test_what_the_program_says_itself_stays() -> None:
 def test_a_program_that_is_done_within_a_second_has_its_bandwidth() -> None:
     """Seen from outside it took longer: it had to be started, and its end to be seen."""
     moves = (Sample("bandwidth", Direction.READ, 5e6), Sample("bandwidth", Direction.WRITE, 4e6))
-    outcome = with_time_series(Outcome(moves, None, 0.4), steady(0.7))
+    outcome = with_time_series(ProgramResult(moves, None, 0.4), steady(0.7))
     assert [(s.direction, s.value) for s in outcome.samples if s.metric == "worst_second"] == [
         (Direction.READ, 5e6), (Direction.WRITE, 4e6),
     ]  # fmt: skip
-    longer = with_time_series(Outcome(moves, None, 1.4), steady(1.7))
+    longer = with_time_series(ProgramResult(moves, None, 1.4), steady(1.7))
     assert [s.value for s in longer.samples if s.metric == "worst_second"] == [pytest.approx(1000)]
 
 
@@ -71,7 +71,7 @@ def test_a_second_is_not_made_of_less() -> None:
 def test_a_run_of_one_second_is_one_of_a_second() -> None:
     """sysbench says 1.0004 s, and reports no second of so short a run."""
     moves = (Sample("bandwidth", Direction.READ, 4e9),)
-    outcome = with_time_series(Outcome(moves, None, 1.0004), steady(1.3))
+    outcome = with_time_series(ProgramResult(moves, None, 1.0004), steady(1.3))
     assert [s.value for s in outcome.samples if s.metric == "worst_second"] == [4e9]
     assert outcome.series == (), "no whole second of it was seen from outside"
 

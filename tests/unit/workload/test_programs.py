@@ -15,7 +15,7 @@ from vdisklab.results.model import METRICS, Counted, Direction
 from vdisklab.units import GIB, MIB
 from vdisklab.workload.bonnie import parse_csv
 from vdisklab.workload.dd import parse_line
-from vdisklab.workload.program import Outcome, Output, Script, Subject, Timing
+from vdisklab.workload.program import Output, ProgramResult, Script, Subject, Timing
 from vdisklab.workload.registry import WORKLOADS, workload_for
 from vdisklab.workload.sysbench import parse_text
 
@@ -31,7 +31,7 @@ def script(measurement: MeasurementPlan, scale: float = 1.0, place: Subject = PL
     return workload_for(measurement).script(measurement, place, Timing(5, 0.5, scale))
 
 
-def values(outcome: Outcome) -> dict[tuple[str, Direction], float]:
+def values(outcome: ProgramResult) -> dict[tuple[str, Direction], float]:
     found = {(sample.metric, sample.direction): sample.value for sample in outcome.samples}
     assert len(found) == len(outcome.samples), "one number for each metric and direction"
     assert all(metric in METRICS for metric, _ in found)

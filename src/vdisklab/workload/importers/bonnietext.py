@@ -11,7 +11,7 @@ from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import KIB
 from vdisklab.workload.bonnie import cpu_samples
-from vdisklab.workload.program import Found, Outcome, Report
+from vdisklab.workload.program import Found, ProgramResult, Report
 
 HEADING = re.compile(r"\s*Version\s+([0-9][0-9.a-z]*)\s+-+Sequential (?:Output|Create)-+ .*")
 _SMALL_HEADING = re.compile(r".*-Sequential Create-+\s+-+Random Create-.*")
@@ -70,7 +70,7 @@ class _Tables:
     small: list[list[Sample]] = field(default_factory=list)
 
 
-class _Part(Enum):
+class _Lines(Enum):
     """Which lines are being read."""
 
     NONE = 0
@@ -79,33 +79,33 @@ class _Part(Enum):
 
 
 def _read_tables(text: str) -> _Tables:
-    tables, part = _Tables(), _Part.NONE
+    tables, part = _Tables(), _Lines.NONE
     for number, line in enumerate(text.splitlines(), 1):
         heading = HEADING.fullmatch(line)
         if heading is not None:
             tables.version = heading[1]
         if _SMALL_HEADING.fullmatch(line):
-            tables.has_small, part = True, _Part.NONE
+            tables.has_small, part = True, _Lines.NONE
             tables.trusted = heading is None or not _WRONG_SMALL_RATES.fullmatch(heading[1])
         elif heading is not None:
-            part = _Part.NONE
+            part = _Lines.NONE
         elif _UNITS.fullmatch(line):
             # 1.x gives the unit in the heading, 2.x with each number.
             tables.unit = KIB if "K/sec" in line else 1
-            part = _Part.FILES
+            part = _Lines.FILES
         elif _SMALL_UNITS.fullmatch(line):
-            part = _Part.SMALL
-        elif part is _Part.NONE and (named := _NAMED.fullmatch(line)) is not None:
+            part = _Lines.SMALL
+        elif part is _Lines.NONE and (named := _NAMED.fullmatch(line)) is not None:
             tables.name = named[1].strip()
         elif line.strip() and not line.startswith("Latency"):
             _read_line(tables, part, line, number)
     return tables
 
 
-def _read_line(tables: _Tables, part: _Part, line: str, number: int) -> None:
-    if part is _Part.FILES:
+def _read_line(tables: _Tables, part: _Lines, line: str, number: int) -> None:
+    if part is _Lines.FILES:
         tables.rows.append(_file_row(line, tables.unit, number))
-    elif part is _Part.SMALL:
+    elif part is _Lines.SMALL:
         found = _small_row(line, number)
         if found is not None:
             tables.small.append(found if tables.trusted else [])
@@ -122,7 +122,7 @@ def _reports(tables: _Tables) -> Iterator[Report]:
                 else f"bonnie++ {tables.version} shows the number of files in place of their rate",
                 hint=None if tables.trusted else "import the line of CSV that it prints below",
             )
-        measured = (Found("bonnie", Outcome(every, None, None)),)
+        measured = (Found("bonnie", ProgramResult(every, None, None)),)
         yield Report("bonnie++", tables.version, name or None, measured)
 
 

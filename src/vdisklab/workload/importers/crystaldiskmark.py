@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, Sample
-from vdisklab.workload.program import Found, Outcome, Report
+from vdisklab.workload.program import Found, ProgramResult, Report
 
 _TITLE = re.compile(r"CrystalDiskMark ([0-9]+)\.([0-9.]+)")
 # Every version states it: 1,000,000 byte/s (3), bytes/s (4 and later).
@@ -48,7 +48,7 @@ def parse_crystaldiskmark(text: str) -> Report:
                 hint="put each report into a file of its own",
             )
         if samples:
-            found[name] = Found(name, Outcome(samples, None, None))
+            found[name] = Found(name, ProgramResult(samples, None, None))
     if not found:
         raise WorkloadError("no test of CrystalDiskMark has a result")
     version = f"{title[1]}.{title[2].rstrip('.')}"

@@ -17,7 +17,7 @@ from vdisklab.workload.diskspd import parse_diskspd
 from vdisklab.workload.fio import parse_report
 from vdisklab.workload.importers.bonnietext import HEADING, parse_bonnie_text
 from vdisklab.workload.importers.crystaldiskmark import parse_crystaldiskmark
-from vdisklab.workload.program import Found, Outcome, Report, printable
+from vdisklab.workload.program import Found, ProgramResult, Report, printable
 from vdisklab.workload.sysbench import parse_text
 
 # A hostile file may have names of a megabyte.
@@ -97,7 +97,7 @@ def _fit(report: Report) -> Report:
     )
 
 
-def _numbers(outcome: Outcome) -> Iterator[float]:
+def _numbers(outcome: ProgramResult) -> Iterator[float]:
     yield from (sample.value for sample in outcome.samples)
     yield from (value for each in outcome.series for value in each.values)
     yield outcome.measured_seconds or 0
@@ -167,7 +167,7 @@ def _bonnie(text: str) -> tuple[Report, ...]:
             raise WorkloadError("every test of bonnie++ was too short to be measured")
         return tuple(
             Report("bonnie++", each.version, each.name or None,
-                   (Found("bonnie", Outcome(each.samples, None, None)),))
+                   (Found("bonnie", ProgramResult(each.samples, None, None)),))
             for each in lines
         )  # fmt: skip
     return parse_bonnie_text(text)
@@ -181,7 +181,7 @@ def _dd(text: str) -> tuple[Report, ...]:
     """dd does not print the direction, so it stays unknown."""
     _require_one(text.count(" records out"), "results of dd")
     copied = parse_line(text)
-    outcome = Outcome(tuple(samples_of(Direction.NONE, copied)), None, copied.seconds)
+    outcome = ProgramResult(tuple(samples_of(Direction.NONE, copied)), None, copied.seconds)
     return (Report("dd", None, None, (Found("dd", outcome),)),)
 
 
