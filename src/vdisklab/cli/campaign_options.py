@@ -77,8 +77,9 @@ def takes_settings(
 
 def _panel_position(parameter: inspect.Parameter) -> int:
     """Options without a panel first: typer lists panels in the order in which it meets them."""
-    panel = parameter.annotation.__metadata__[0].rich_help_panel
-    return list(Panel).index(panel) if panel in list(Panel) else -1
+    (option, *_) = getattr(parameter.annotation, "__metadata__", (None,))
+    panel = getattr(option, "rich_help_panel", None)
+    return list(Panel).index(panel) if isinstance(panel, Panel) else -1
 
 
 def _parameters(rows: list[SettingRow], *, whole: bool) -> Iterator[inspect.Parameter]:

@@ -55,13 +55,15 @@ def draft_plan(
     PlanError for values that no campaign can be run with, PathSyntaxError for unreadable paths.
     """
     usual = profile.usual
-    settings = merge(
-        Request(
-            blocks=usual.blocks, runtime=usual.runtime, ramp=usual.ramp, size_bytes=usual.size_bytes
-        ),
-        request,
+    by_profile = replace(
+        defaults(type(request)),
+        **{
+            name: value
+            for name in ("blocks", "runtime", "ramp", "size_bytes")
+            if (value := getattr(usual, name)) is not None
+        },
     )
-    settings = merge(defaults(type(request)), settings)
+    settings = merge(by_profile, request)
     check(settings)
     if settings.guest_image is not None and settings.guest_kernel is not None:
         raise PlanError(

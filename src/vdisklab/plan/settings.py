@@ -155,7 +155,8 @@ class Limits:
     def sentence(self, kind: Kind) -> str:
         """What to write instead, such as `write a whole number from 1 to 100`."""
         low = f"{'above' if self.above else 'from'} {kind.spell(self.low)}{kind.unit}"
-        high = "" if self.high is None else f" to {kind.spell(self.high)}{kind.unit}"
+        upto = ", at most" if self.above else " to"
+        high = "" if self.high is None else f"{upto} {kind.spell(self.high)}{kind.unit}"
         step = f", a multiple of {format_size(self.multiple_of)}" if self.multiple_of > 1 else ""
         return f"write {kind.noun} {low}{high}{step}"
 
