@@ -1,4 +1,4 @@
-"""The edge of the program: verbs, signals, errors, exit status."""
+"""The command line: verbs, signals, error messages, exit status."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = typer.main.get_command(build_app())
         status: object = command.main(args=arguments, prog_name="vdisklab", standalone_mode=False)
     except VdisklabError as error:
-        _tell(error)
+        _print_error(error)
         return error.exit_code
     except typer.TyperException as error:
         message = _plain(error.format_message())
@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plain(message: str) -> str:
-    """A message of typer's without the words of pydantic, which checks its values."""
+    """A message of typer without the wording of pydantic, which checks its values."""
     for theirs, ours in (
         ("Value error, ", ""),
         ("Input should be less than or equal to ", "at most "),
@@ -136,18 +136,18 @@ def _plain(message: str) -> str:
     return message
 
 
-def _tell(error: VdisklabError) -> None:
-    """Sanitised: it may repeat what a guest printed or a file of another's holds."""
-    said = [f"error: {error}", *([f"hint: {error.hint}"] if error.hint else [])]
-    for text in (*said, *getattr(error, "__notes__", ())):
+def _print_error(error: VdisklabError) -> None:
+    """Prints an error, sanitised: it may repeat what a guest printed or a file holds."""
+    lines = [f"error: {error}", *([f"hint: {error.hint}"] if error.hint else [])]
+    for text in (*lines, *getattr(error, "__notes__", ())):
         print(sanitise(text), file=sys.stderr)
 
 
 def _turn_signals_into_interrupts() -> None:
-    """SIGTERM and SIGHUP unwind like Ctrl-C, so that every context manager takes down its part.
+    """Makes SIGTERM and SIGHUP unwind like Ctrl-C, so that every context manager cleans up.
 
-    Only the first one does: a second Ctrl-C in the middle of the way down would leave the rest
-    mounted and attached.
+    Only the first signal does: a second one during the cleanup would leave the rest mounted and
+    attached.
     """
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -157,7 +157,7 @@ def _turn_signals_into_interrupts() -> None:
         raise KeyboardInterrupt
 
     def wait(_signal: int, _frame: FrameType | None) -> None:
-        os.write(2, b"still taking down what was built; a moment\n")
+        os.write(2, b"still cleaning up; please wait\n")
 
     for number in INTERRUPTS:
         # nohup leaves SIGHUP ignored, so that a campaign outlives the terminal.

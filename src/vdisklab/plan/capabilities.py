@@ -1,4 +1,4 @@
-"""What the host at hand can build, as found out by the host side; here it only judges paths."""
+"""What this host can build and serve, as its survey found; judges paths by it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vdisklab.path.segments import Aio, Bus, ImageFormat, LayerKind
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why something cannot be had on this host, and what a user does to mend it."""
+    """Why this host lacks something, and what the user can do about it."""
 
     reason: str
     mend: str
@@ -20,7 +20,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class QemuCapabilities:
-    """What one of several QEMUs cannot do; `guest` is set when it cannot run ours at all."""
+    """What one QEMU cannot do; `guest` is set if it cannot run a guest at all."""
 
     buses: Mapping[Bus, Missing] = field(default_factory=dict)
     aio: Mapping[Aio, Missing] = field(default_factory=dict)
@@ -29,15 +29,14 @@ class QemuCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What cannot be had on this host; what is not named can be had, as far as is known.
+    """What this host lacks; everything else is taken to work.
 
-    `guest` is set when no guest at all can be run (no QEMU, no kernel to boot). `direct_io` says
-    for a stack (`DiskPath.stack`, "" for the work directory) whether O_DIRECT works on top of it;
-    it is found by trying. None, or no entry, means that nobody has tried. `stacks` are those that
-    could not be built, by the same name: one that fails says nothing of others with a layer in it.
-    `qemus` are those that paths may name by `qemu=`; `buses` and `guest` are then of paths that
-    name none, `aio` is the kernel's for all.
-    `on_tmpfs` says that the work directory itself lies in memory.
+    `guest` is set if no guest can be run at all (no QEMU, no kernel to boot). `direct_io` tells
+    for a stack (`DiskPath.stack`, "" for the work directory) whether O_DIRECT works on it; None
+    or no entry means untried. `stacks` holds the stacks that could not be built, by the same name;
+    their layers may work in other stacks. `qemus` are the QEMUs that paths may name by `qemu=`:
+    `buses` and `guest` apply to paths that name none, `aio` is the kernel's and applies to all.
+    `on_tmpfs` is true if the work directory lies in memory.
     """
 
     layers: Mapping[LayerKind, Missing] = field(default_factory=dict)
@@ -51,7 +50,10 @@ class Capabilities:
     qemus: Mapping[str, QemuCapabilities] = field(default_factory=dict)
 
     def of(self, qemu: str | None) -> QemuCapabilities | None:
-        """What the QEMU of that name (None: the installed one) cannot do; None for no such name."""
+        """What the QEMU of that name cannot do; None for an unknown name.
+
+        Without a name it is the installed one.
+        """
         if qemu is None:
             return QemuCapabilities(self.buses, self.aio, self.guest)
         named = self.qemus.get(qemu)
@@ -59,7 +61,7 @@ class Capabilities:
 
 
 def infeasible(path: DiskPath, capabilities: Capabilities) -> Impossible | None:
-    """The first reason why this host cannot build a path that others could, or None."""
+    """The first reason why this host cannot build or serve a path, or None."""
     for layer in path.layers:
         if layer.kind in capabilities.layers:
             return _lacking(f"host layer {layer.kind}", capabilities.layers[layer.kind])
@@ -74,7 +76,7 @@ def _infeasible_for_guest(path: DiskPath, capabilities: Capabilities) -> Impossi
     qemu = path.attachment.qemu
     able = capabilities.of(qemu)
     if able is None:
-        return Impossible(f"no QEMU is called {qemu}", f"say which one it is: --qemu {qemu}=BIN")
+        return Impossible(f"no QEMU is called {qemu}", f"name its program: --qemu {qemu}=BIN")
     if able.guest is not None:
         return _lacking("a guest", able.guest)
     if path.image is not None and path.image.format in capabilities.formats:
@@ -104,4 +106,4 @@ def _without_direct_io(path: DiskPath, capabilities: Capabilities) -> Impossible
 
 
 def _lacking(what: str, missing: Missing) -> Impossible:
-    return Impossible(f"{what} cannot be had on this host: {missing.reason}", missing.mend)
+    return Impossible(f"{what} is not available on this host: {missing.reason}", missing.mend)

@@ -1,4 +1,4 @@
-"""TOML text into a checked model; whatever is wrong with it becomes one sentence."""
+"""Reads TOML into a checked model, and explains in one sentence what is wrong with it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_toml(text: str, origin: str, model: type[Model]) -> Model:
 
 
 def _explain(error: ValidationError, origin: str, model: type[Table]) -> tuple[str, str | None]:
-    """The first thing that is wrong, and the way out."""
+    """What is wrong first, and a hint."""
     details = error.errors(include_url=False)
     # An unknown key explains a missing one, so it is named first.
     first = min(details, key=lambda detail: detail["type"] != "extra_forbidden")
@@ -64,7 +64,7 @@ def _explain(error: ValidationError, origin: str, model: type[Table]) -> tuple[s
             return f"{where} {wanted}, not {shown}", _description(model, location)
 
 
-# What pydantic says of Python's types, in the words of TOML.
+# Messages in the words of TOML, not of Python.
 _WANTED: Mapping[str, str] = {
     "int_type": "should be a whole number",
     "float_type": "should be a number",
@@ -72,7 +72,7 @@ _WANTED: Mapping[str, str] = {
     "string_type": "should be a text in quotes",
     "list_type": "should be a list",
     "model_type": "should be a table",
-    "string_too_short": "should say something",
+    "string_too_short": "should hold a text",
     "too_short": "should list something",
     "greater_than_equal": "should be larger",
     "string_pattern_mismatch": "should be small letters, digits, dots, dashes and underscores",
@@ -109,13 +109,13 @@ def _keys_at(model: type[Table], location: Location) -> list[str]:
 
 
 def _description(model: type[Table], location: Location) -> str | None:
-    """What the documentation says of the innermost key that has any."""
+    """The description of the innermost key that has one."""
     described = [field.description for field in _fields_along(model, location)]
     return next((text for text in reversed(described) if text), None)
 
 
 def _fields_along(model: type[Table], location: Location) -> Iterator[FieldInfo]:
-    """The fields that lead to `location`, outermost first; free keys of a table have none."""
+    """The fields on the way to `location`, outermost first, as far as they are declared."""
     table: type[Table] | None = model
     for step in location:
         if isinstance(step, int):

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.campaign.estimate import device_bytes_needed, planned_script
-from vdisklab.campaign.guests import requested_guest
+from vdisklab.campaign.context import guest_buses, require_space
+from vdisklab.campaign.estimate import (
+    build_seconds,
+    builds,
+    campaign_seconds,
+    device_bytes_needed,
+    plan_warnings,
+    planned_script,
+    room_needed,
+    run_seconds,
+)
+from vdisklab.campaign.guests import boot_from, requested_guest, system_to_boot
+from vdisklab.campaign.host_stacks import takes_turns
+from vdisklab.campaign.preview import CellCommands, preview_cell
+from vdisklab.campaign.schedule import block_order, schedule
 from vdisklab.campaign.survey import find_qemus, survey
 from vdisklab.errors import HostError, PlanError
+from vdisklab.guest.factory import boot_files
 from vdisklab.host.command import Host
-from vdisklab.host.ledger import Ledger
-from vdisklab.plan.build import backing_of, draft_plan
+from vdisklab.host.facts import memory_bytes
+from vdisklab.host.ledger import Ledger, cache_directory
+from vdisklab.path.cell import Cell
+from vdisklab.plan.build import backing_of, build_plan, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.plan_file import parse_plan_file
 from vdisklab.plan.profile import Profile, parse_profile
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, defaults
@@ -20,6 +39,9 @@ from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.workload.fiojob import job_profile
 from vdisklab.workload.registry import OURS_ALONE, builtin_profile_text, workload_for
+
+EXAMPLE_PATH = "raw/none"
+"""A path whose image bypasses the page cache, for the cost of a profile."""
 
 _A_TEXT_FILE = "name a file that can be read, in UTF-8"
 
@@ -106,3 +128,77 @@ def check_measurements(plan: CampaignPlan) -> None:
                 hint='say on which file system: filesystem = "ext4"',
             )
         planned_script(plan, measurement)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDescription:
+    """What `run` would do with a plan, and what it would cost; times are in seconds.
+
+    `positions` are the cells' places in block 1. `builds` and `build_seconds` count the stacks
+    that are built on the user's devices, `refusals` say why `run` would refuse to begin.
+    """
+
+    plan: CampaignPlan
+    seconds: float
+    room_bytes: int
+    run_seconds: Mapping[Cell, float]
+    positions: Mapping[Cell, int]
+    order: tuple[tuple[str, ...], ...]
+    builds: int
+    build_seconds: float
+    takes_turns: bool
+    warnings: tuple[str, ...]
+    refusals: tuple[str, ...]
+    commands: Mapping[Cell, CellCommands]
+
+
+def describe_plan(plan: CampaignPlan, commands: Mapping[Cell, CellCommands]) -> PlanDescription:
+    """The order, the time and the room of a plan; `commands` are those to show, if any."""
+    slots = tuple(schedule(plan))
+    return PlanDescription(
+        plan=plan,
+        seconds=campaign_seconds(plan, slots),
+        room_bytes=room_needed(plan),
+        run_seconds={cell: run_seconds(plan, cell) for cell in plan.cells},
+        positions={slot.cell: slot.position for slot in reversed(slots) if slot.block == 1},
+        order=tuple(
+            tuple(cell.label for cell in block_order(plan, block))
+            for block in range(1, plan.blocks + 1)
+        ),
+        builds=builds(plan, slots),
+        build_seconds=build_seconds(plan, slots),
+        takes_turns=takes_turns(plan),
+        warnings=tuple(plan_warnings(plan, memory_bytes())),
+        refusals=_refusals(plan),
+        commands=commands,
+    )
+
+
+def describe_profile(profile: Profile) -> PlanDescription:
+    """The smallest campaign of a profile that compares anything: one path and its baseline."""
+    request = Request(paths=(EXAMPLE_PATH,), directory=Path("/"))
+    return describe_plan(build_plan(request, Capabilities(), profile), {})
+
+
+def _refusals(plan: CampaignPlan) -> tuple[str, ...]:
+    """Why `run` would refuse: the work directory or the memory is too small."""
+    try:
+        require_space(plan)
+    except HostError as error:
+        return (f"{error}; {error.hint}",)
+    return ()
+
+
+def cell_commands(host: Host, plan: CampaignPlan) -> dict[Cell, CellCommands]:
+    """The exact commands of each cell; KVM is assumed unless the plan names an accelerator."""
+    buses = guest_buses(plan)
+    boot = None
+    if buses and plan.guest.user is None:
+        cache, kernel = cache_directory(), plan.guest.kernel
+        if plan.profile.boots:
+            system, files = system_to_boot(host, cache, buses, kernel)
+            boot = boot_from(files, system, "vdlRUN")
+        else:
+            boot = boot_files(host, cache, buses, kernel)
+    accelerator = plan.guest.accelerator or Accelerator.KVM
+    return {cell: preview_cell(host, plan, cell, boot, accelerator) for cell in plan.cells}

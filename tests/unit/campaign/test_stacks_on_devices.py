@@ -86,6 +86,6 @@ def test_a_stack_that_fails_says_nothing_of_others() -> None:
     here = Capabilities(stacks={"md:level=5/xfs": Missing("no md", "modprobe raid456")})
     verdict = infeasible(parse_path("md:level=5/xfs/raw"), here)
     assert verdict is not None
-    assert verdict.reason == "the stack md:level=5/xfs cannot be had on this host: no md"
+    assert verdict.reason == "the stack md:level=5/xfs is not available on this host: no md"
     assert infeasible(parse_path("xfs/raw"), here) is None
     assert infeasible(parse_path("md/xfs/raw"), here) is None

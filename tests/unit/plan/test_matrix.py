@@ -8,8 +8,11 @@ from vdisklab.errors import HostError, PlanError, VdisklabError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
 from vdisklab.path.segments import Aio, Bus, ImageFormat, LayerKind
+from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities, Missing, infeasible
 from vdisklab.plan.matrix import Matrix, expand_matrix
+from vdisklab.plan.profile import MeasurementPlan, Profile
+from vdisklab.plan.settings import Request
 
 
 def labels(matrix: Matrix) -> list[str]:
@@ -96,7 +99,7 @@ CAPABILITIES = Capabilities(
 @pytest.mark.parametrize(
     ("text", "reason", "instead"),
     [
-        ("zfs/raw/none", "host layer zfs cannot be had on this host: the kernel", "zfs-dkms"),
+        ("zfs/raw/none", "host layer zfs is not available on this host: the kernel", "zfs-dkms"),
         ("zfs/host", "host layer zfs", "zfs-dkms"),
         ("ext4/qed/none", "image format qed", "install a QEMU"),
         ("ext4/raw/none/nvme", "bus nvme", "qemu-system-x86"),
@@ -150,3 +153,56 @@ def test_files_on_tmpfs_are_always_cached() -> None:
     assert [c.label for c in expand_matrix(["tmpfs/raw/writeback"]).cells] == [
         "tmpfs/raw/writeback (warm)"
     ]
+
+
+# A work directory on tmpfs cannot be taken out of the page cache.
+
+IN_MEMORY = Capabilities(on_tmpfs=True)
+
+
+def test_its_files_are_warm_and_those_of_a_loop_device_may_be_cold() -> None:
+    paths = ("raw/{writeback,none}", "tmpfs/raw/writeback", "ext4/raw/writeback")
+    cells = expand_matrix(paths, capabilities=IN_MEMORY).cells
+    assert [cell.label for cell in cells] == [
+        "raw/writeback (warm)",
+        "raw/none",
+        "tmpfs/raw/writeback (warm)",
+        "ext4/raw/writeback (cold)",
+        "ext4/raw/writeback (warm)",
+    ]
+
+
+def test_cold_is_refused_with_a_way_out() -> None:
+    with pytest.raises(HostError, match=r"a work directory in memory .* cannot be cold") as told:
+        expand_matrix(("raw/writeback",), PageCacheChoice.COLD, IN_MEMORY)
+    assert told.value.hint == "leave --page-cache out, or choose a --dir on a disk"
+
+
+# Profiles that boot guests from the measured disk.
+
+BOOT = Profile("b", "", (MeasurementPlan("boot", "boot", {}),))
+FIO = MeasurementPlan("read", "fio", {"rw": "read", "bs": "4k"})
+
+
+def test_the_host_is_no_baseline() -> None:
+    plan = build_plan(Request(paths=("raw/none",)), Capabilities(), BOOT)
+    assert [cell.path.canonical for cell in plan.cells] == ["raw/none"]
+
+
+def test_what_no_guest_can_boot_from_is_dropped() -> None:
+    plan = build_plan(Request(paths=("raw/none", "host", "null")), Capabilities(), BOOT)
+    assert [cell.path.canonical for cell in plan.cells] == ["raw/none"]
+    assert {(one.path, one.reason) for one in plan.dropped} == {
+        ("host", "a boot needs a guest"), ("null/default", "there is no disk to boot from"),
+    }  # fmt: skip
+
+
+def test_nothing_is_left() -> None:
+    with pytest.raises(PlanError, match="host cannot be measured: a boot needs"):
+        build_plan(Request(paths=("host",)), Capabilities(), BOOT)
+
+
+def test_a_boot_stands_alone() -> None:
+    mixed = Profile("m", "", (*BOOT.measurements, FIO))
+    with pytest.raises(PlanError, match="'read' would overwrite"):
+        build_plan(Request(paths=("raw/none",)), Capabilities(), mixed)

@@ -1,0 +1,103 @@
+"""The answer of `vdisklab plan`: a table of cells, and a JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vdisklab.render.documents.conversion import copy_fields
+from vdisklab.render.documents.records import (
+    CommandsEntry,
+    PlanDocument,
+    PlannedCell,
+    PlannedCellRow,
+)
+from vdisklab.render.tables.layout import Column, Table
+from vdisklab.services.planning import PlanDescription
+from vdisklab.units import counted, format_bytes, format_duration
+
+
+def plan_document(description: PlanDescription) -> PlanDocument:
+    """The plan as JSON; see docs/json.md."""
+    plan = description.plan
+    on_devices = bool(plan.backing.devices)
+    return PlanDocument(
+        plan=plan.as_json() | {"blocks": plan.blocks, "label": plan.label},
+        fingerprint=plan.fingerprint,
+        seconds_estimated=description.seconds,
+        bytes_needed=description.room_bytes,
+        builds=description.builds if on_devices else None,
+        build_seconds=description.build_seconds if on_devices else None,
+        cells=tuple(
+            PlannedCell(
+                path=cell.path.canonical,
+                page_cache=cell.page_cache,
+                fingerprint=cell.fingerprint,
+                seconds_estimated=description.run_seconds[cell],
+                commands=copy_fields(CommandsEntry, description.commands[cell])
+                if cell in description.commands
+                else None,
+            )
+            for cell in plan.cells
+        ),
+        dropped=plan.dropped,
+        warnings=description.warnings,
+        refusals=description.refusals,
+        order=description.order,
+    )
+
+
+def plan_table(description: PlanDescription) -> Table[PlannedCellRow]:
+    """One row for each cell."""
+    plan = description.plan
+    rows = [
+        PlannedCellRow(
+            number=number,
+            path=cell.path.canonical,
+            page_cache=cell.page_cache,
+            position=description.positions[cell],
+            seconds=description.run_seconds[cell],
+        )
+        for number, cell in enumerate(plan.cells, 1)
+    ]
+    return Table(
+        title=f"{counted(len(plan.cells), 'cell')} × {counted(plan.blocks, 'block')}, "
+        f"about {format_duration(description.seconds)}, "
+        f"{format_bytes(description.room_bytes)} in {plan.directory}",
+        columns=(
+            Column[PlannedCellRow]("#", lambda row: str(row.number), right=True),
+            Column[PlannedCellRow]("disk path", lambda row: row.path, folds=True),
+            Column[PlannedCellRow]("page cache", lambda row: row.page_cache.value),
+            Column[PlannedCellRow]("place in block 1", lambda row: str(row.position), right=True),
+            Column[PlannedCellRow]("per run", lambda row: format_duration(row.seconds), right=True),
+        ),
+        rows=rows,
+        kind=PlannedCellRow,
+        notes=tuple(_notes(description)),
+    )
+
+
+def _notes(description: PlanDescription) -> Iterator[str]:
+    plan = description.plan
+    names = ", ".join(measurement.name for measurement in plan.profile.measurements)
+    yield f"profile {plan.profile.name}: {names}"
+    if plan.backing.devices:
+        yield _builds(description)
+    yield from (f"`run` will refuse: {reason}" for reason in description.refusals)
+    yield (
+        f"{plan.runtime:g} s each after {plan.ramp:g} s of ramp, "
+        f"disks of {format_bytes(plan.size_bytes)}, seed {plan.seed}"
+    )
+
+
+def _builds(description: PlanDescription) -> str:
+    """What it costs that only one stack at a time fits on the user's devices."""
+    names = ", ".join(map(str, description.plan.backing.devices))
+    if not description.builds:
+        return f"no path stands on {names}: nothing is built there"
+    if not description.takes_turns:
+        return f"one stack on {names}: built once"
+    seconds = format_duration(description.build_seconds)
+    return (
+        f"the stacks take turns on {names}: {description.builds} builds, about {seconds} of "
+        "the time; cells of one stack follow each other within a block"
+    )

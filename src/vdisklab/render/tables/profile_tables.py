@@ -1,0 +1,83 @@
+"""The tables of `vdisklab profiles`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vdisklab.plan.profile import Profile
+from vdisklab.render.documents.records import ProfileMeasurement, ProfileRow
+from vdisklab.render.tables.layout import Column, Table
+from vdisklab.services.planning import EXAMPLE_PATH, PlanDescription
+from vdisklab.units import format_bytes, format_duration
+
+
+def profiles_table(plans: Sequence[PlanDescription]) -> Table[ProfileRow]:
+    """One row for each profile."""
+    profiles = [description.plan.profile for description in plans]
+    untimed = {profile.name for profile in profiles if _has_untimed(profile)}
+
+    def duration(row: ProfileRow) -> str:
+        return f"{'> ' if row.profile in untimed else ''}{format_duration(row.seconds)}"
+
+    columns = (
+        Column[ProfileRow]("profile", lambda row: row.profile),
+        Column[ProfileRow]("what it measures", lambda row: row.title, folds=True),
+        Column[ProfileRow]("programs", lambda row: row.programs),
+        Column[ProfileRow](
+            "measurements", lambda row: str(row.measurements), right=True, only_wide=True
+        ),
+        Column[ProfileRow]("blocks", lambda row: str(row.blocks), right=True),
+        Column[ProfileRow]("time", duration, right=True),
+        Column[ProfileRow]("disk", lambda row: format_bytes(row.disk_bytes), right=True),
+        Column[ProfileRow]("room", lambda row: format_bytes(row.room_bytes), right=True),
+    )
+    notes = (
+        f"time and room for {EXAMPLE_PATH} and the host as its baseline, at the profile's own size "
+        "and blocks",
+        "> : programs that are not timed take as long as the disk needs; --scale makes them less",
+    )
+    return Table("Profiles", columns, tuple(map(_profile_row, plans)), notes, kind=ProfileRow)
+
+
+def _profile_row(description: PlanDescription) -> ProfileRow:
+    plan = description.plan
+    return ProfileRow(
+        profile=plan.profile.name,
+        title=plan.profile.title,
+        programs=", ".join(dict.fromkeys(each.program for each in plan.profile.measurements)),
+        measurements=len(plan.profile.measurements),
+        blocks=plan.blocks,
+        seconds=description.seconds,
+        disk_bytes=plan.size_bytes,
+        room_bytes=description.room_bytes,
+    )
+
+
+def measurements_table(profile: Profile) -> Table[ProfileMeasurement]:
+    """One row for each measurement of a profile, with its settings."""
+    columns = (
+        Column[ProfileMeasurement]("measurement", lambda row: row.name),
+        Column[ProfileMeasurement]("program", lambda row: row.program),
+        Column[ProfileMeasurement]("on", lambda row: row.filesystem or "the disk itself"),
+        Column[ProfileMeasurement]("settings", lambda row: row.settings, folds=True),
+    )
+    rows = [
+        ProfileMeasurement(
+            name=each.name,
+            program=each.program,
+            filesystem=each.filesystem,
+            settings=", ".join(f"{key}={value}" for key, value in each.settings.items()),
+        )
+        for each in profile.measurements
+    ]
+    notes = (" ".join(profile.description.split()),) if profile.description else ()
+    return Table(f"{profile.name}: {profile.title}", columns, rows, notes, kind=ProfileMeasurement)
+
+
+def _has_untimed(profile: Profile) -> bool:
+    """True when a program of the profile ends with its work, not with the clock."""
+    return any(
+        each.program in ("dd", "bonnie++", "sqlite", "dpkg")
+        or each.settings.get("time_based") is False
+        for each in profile.measurements
+    )
