@@ -1,4 +1,4 @@
-"""Numbers as people read them: three digits that count, a unit, an interval."""
+"""Numbers for people: three significant digits, a unit, an interval."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 MISSING = "–"
-"""What stands for a number that does not exist. It is never a zero."""
+"""Shown for a missing number, which is never a zero."""
 
 _UP = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _DOWN = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))

@@ -1,4 +1,4 @@
-"""Findings as sentences: what is the matter, and what to do about it."""
+"""Diagnostics as sentences: what limits a number, and what to do about it."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ EMULATION = "under emulation (TCG): good for comparing host-side choices, no mea
 IN_LAB = "in the lab, a host in a virtual machine: proof that a stack works, worthless as a speed"
 
 SHOWN_NAMES = 3
-"""So many cells are named in a sentence; the rest is counted."""
+"""Cells named in a sentence, at most; the others are counted."""
 
 
 def caution(caveats: Caveats) -> str | None:
-    """The words that have to stand at every number; None where there is nothing to beware of."""
+    """The warning that must stand at every number; None where nothing limits them."""
     if caveats.lab:
         return IN_LAB
     return EMULATION if caveats.emulated else None
@@ -62,29 +62,29 @@ def measure_name(measure: MeasureKey) -> str:
 
 
 def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind
-    """One finding in one or two sentences."""
+    """One diagnostic in one or two sentences."""
     match finding:
         case TooFewBlocks(cells, have, want):
             return (
-                f"{_names(cells)}: {counted(have, 'block')} of {want} that a rank needs; "
-                f"no ranking is made from them. Continue with --blocks {want} or more."
+                f"{_names(cells)}: measured in {counted(have, 'block')}; a rank needs {want}. "
+                f"Continue with --blocks {want} or more."
             )
         case NoCommonBlock(cells):
             return (
                 f"{_names(cells)}: never measured in the same block as the others, so drift "
-                "cannot be told from the difference. Measure them in one campaign."
+                "and difference cannot be separated. Measure them in one campaign."
             )
         case NothingToCompare(cell):
-            return f"{cell} is alone: a rank needs a second path. Measure it in the same campaign."
+            return f"{cell} is the only cell; a rank needs two. Measure another path with it."
         case Inconclusive(cells):
             return (
                 f"Inconclusive: none of the {cells} cells is shown to differ from another. "
-                "More blocks (--blocks) or longer measurements (--runtime) may tell."
+                "More blocks (--blocks) or longer measurements (--runtime) may decide it."
             )
         case Emulated():
-            return f"Measured {EMULATION}. `vdisklab doctor` says what KVM lacks here."
+            return f"Measured {EMULATION}. `vdisklab doctor` says what KVM needs here."
         case InLab():
-            return f"Measured {IN_LAB}. Measure on the machine that it is to be true of."
+            return f"Measured {IN_LAB}. Measure on the machine that the numbers are for."
         case FailedCell(cell, blocks, kind, reason):
             return f"{cell}: failed in {counted(blocks, 'block')} ({kind}): {reason}"
         case NoBaseline(baseline):
@@ -99,7 +99,7 @@ def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind
 
 
 def _doubt(doubt: Doubt) -> str:  # noqa: PLR0911 - one case per kind
-    """What is the matter with the numbers, and what to do."""
+    """What limits the numbers, and what to do."""
     match doubt:
         case FromPageCache(cell, measurement, direction, share):
             return _from_page_cache(cell, measurement, direction, share)
@@ -120,7 +120,7 @@ def _doubt(doubt: Doubt) -> str:  # noqa: PLR0911 - one case per kind
             return (
                 f"{_names(cells)}: the image grew while it was measured (by {format_bytes(grown)} "
                 "in one run): these are first writes, slower than later ones. Compare with an "
-                "allocated image, as without :preallocation=off."
+                "allocated image, without :preallocation=off."
             )
         case GuestCeiling(cells, measure, ceiling, share):
             return (
@@ -131,7 +131,7 @@ def _doubt(doubt: Doubt) -> str:  # noqa: PLR0911 - one case per kind
         case DeviceCeiling(cells, measure, ceiling, share):
             return (
                 f"{_names(cells)}, {measure}: up to {share:.0%} of {ceiling}: the device is the "
-                "limit, and better paths cannot show. Tell them apart by latency or CPU time."
+                "limit and hides faster paths. Compare latency or CPU time instead."
             )
         case _:
             return _unsteady(doubt)
@@ -146,25 +146,25 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
     | NoisyNeighbour
     | HostChanged,
 ) -> str:
-    """What made numbers of the same thing differ."""
+    """Why repeated measurements of the same cell differ."""
     match doubt:
         case Drift(measure, _, blocks, change, _):
             way = "rose" if change > 0 else "fell"
             return (
-                f"{measure} {way} by {abs(change):.0%} over {blocks} blocks, all cells together. "
-                "Ranks and ratios are taken within blocks and do not mind; medians do. Compare by "
-                "ratio, and let the disk rest or fill its cache before measuring (--ramp)."
+                f"{measure} {way} by {abs(change):.0%} over {blocks} blocks in all cells. Ranks "
+                "and ratios are taken within blocks and are not affected; medians are. Compare "
+                "ratios, and let the disk rest or fill its cache before measuring (--ramp)."
             )
         case SlowFirstBlock(measure, _, factor):
             return (
                 f"{measure}: the first block is only {factor:.0%} as good as the others. Ratios "
-                "within it count like any; measure more blocks, or a longer --ramp."
+                "within it are as valid as others; measure more blocks, or a longer --ramp."
             )
         case Bimodal(cell, measure, low, high, share):
             return (
-                f"{cell}, {measure}: two kinds of blocks, ×{high / low:.2g} apart ({share:.0%} in "
-                "the upper): its median may be of either. Look at its runs "
-                "(`vdisklab runs`, `vdisklab show`) for what differs."
+                f"{cell}, {measure}: two groups of blocks, ×{high / low:.2g} apart ({share:.0%} in "
+                "the upper one): the median may belong to either. Compare its runs "
+                "(`vdisklab runs`, `vdisklab show`) to find the cause."
             )
         case ClockTrouble(cell, measurement, seconds, passed):
             return (
@@ -186,7 +186,7 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
         case HostChanged(fact, values):
             return (
                 f"The joined campaigns differ in {fact}: {', '.join(values)}. Differences between "
-                "them may be its doing; name one --campaign."
+                "them may come from that; name one --campaign."
             )
         case _:
             assert_never(doubt)
@@ -236,7 +236,7 @@ def _no_score(finding: NoScore) -> str:
         )
     if finding.lacking:
         return f"{finding.cell}: no {name}, as it lacks {', '.join(finding.lacking)}."
-    return f"{finding.cell}: no {name}, as no block holds all of it and of the baseline."
+    return f"{finding.cell}: no {name}, as no block holds all its measures and the baseline's."
 
 
 def _names(cells: Sequence[MeasuredCell]) -> str:
@@ -246,7 +246,7 @@ def _names(cells: Sequence[MeasuredCell]) -> str:
 
 
 def search_sentence(found: Outcome) -> str:
-    """What a search for the best found, and why it ended."""
+    """The result of a search for the best path, and why it ended."""
     head = f"Best: {found.best}, after {counted(found.blocks, 'block')}."
     if not found.others:
         return f"{head} No other path has numbers to compare it with."
@@ -269,7 +269,7 @@ def search_sentence(found: Outcome) -> str:
 
 
 def search_effort(runs: int, cells: int, blocks: int) -> str:
-    """How much a search measured of what it could have."""
+    """How many runs a search made, and how many all cells would have taken."""
     return (
         f"Measured in {counted(runs, 'run')}; each of {counted(cells, 'cell')} in each of "
         f"{counted(blocks, 'block')} would have been {cells * blocks}."

@@ -125,7 +125,7 @@ def test_published_numbers_stand_beside_ours(database: Database) -> None:
 
 def test_too_few_blocks_make_no_ranking(database: Database) -> None:
     database.write(campaign_runs(blocks=2))
-    assert "no ranking is made" in call("rank")
+    assert "a rank needs 3" in call("rank")
     found = document(call("rank", "--format", "json"), "rank")
     assert {cell["unranked"] for cell in found["cells"]} == {"too-few-blocks"}
     assert all(cell["rank"] is None for cell in found["cells"])

@@ -27,8 +27,8 @@ from vdisklab.render.charts.vega import to_svg
 from vdisklab.render.page.contents import (
     ReportFormat,
     answer_sentences,
-    doubt_sentences,
-    doubts_by_cell,
+    diagnostic_sentences,
+    diagnostics_by_cell,
 )
 from vdisklab.render.page.files import build
 from vdisklab.render.page.html import render_page
@@ -95,7 +95,7 @@ def test_rest_seen_from_outside_is_not_called_a_stall(contents: Contents) -> Non
     assert '"stalled": true' not in json.dumps(figure.spec)
     assert "stalled" not in figure.alt
     assert "worst" not in figure.alt
-    assert "none is marked" in (figure.note or "")
+    assert "has no marks" in (figure.note or "")
 
 
 def test_without_series_the_figure_says_what_to_do(contents: Contents) -> None:
@@ -107,7 +107,7 @@ def test_without_series_the_figure_says_what_to_do(contents: Contents) -> None:
 
 def test_claims_and_published_numbers_stand_in_the_page(contents: Contents) -> None:
     page = render_page(contents)
-    assert "held against your numbers" in page
+    assert "checked with your numbers" in page
     assert "verdict-inconclusive" in page or "verdict-holds" in page or "verdict-fails" in page
     assert "Other hardware" in page
     assert 'id="figure-published"' in page
@@ -123,12 +123,12 @@ def test_doubts_stand_where_their_numbers_are() -> None:
     assert any(isinstance(each, NoScore) for each in found.findings)
     page = render_page(found)
     assert "qcow2/unsafe (cold): no weighted overall, as it lacks" in html.unescape(page)
-    assert doubts_by_cell(found)["qcow2/unsafe (cold)"]
+    assert diagnostics_by_cell(found)["qcow2/unsafe (cold)"]
 
 
 def test_very_many_findings_of_a_kind_are_counted(contents: Contents) -> None:
     many = tuple(FailedCell(cell(f"raw/none/{n}"), 1, "guest", "it failed") for n in range(1000))
-    said = doubt_sentences(replace(contents, failed=many))
+    said = diagnostic_sentences(replace(contents, failed=many))
     assert len([each for each in said if "it failed" in each]) < 10
     assert any("994 more" in each for each in said)
 

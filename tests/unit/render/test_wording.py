@@ -23,13 +23,13 @@ from vdisklab.render.wording import sentence, verdict
 from vdisklab.results.model import Direction
 
 WORDED: list[tuple[Finding, str]] = [
-    (TooFewBlocks((cell("a"),), 1, 3), "a: 1 block of 3 that a rank needs; no ranking is made"),
+    (TooFewBlocks((cell("a"),), 1, 3), "a: measured in 1 block; a rank needs 3."),
     (
         TooFewBlocks((cell("a"), cell("b"), cell("c"), cell("d"), cell("e")), 2, 3),
-        "a, b, c and 2 more: 2 blocks of 3",
+        "a, b, c and 2 more: measured in 2 blocks",
     ),
     (NoCommonBlock((cell("a"),)), "a: never measured in the same block"),
-    (NothingToCompare(cell("a")), "a is alone"),
+    (NothingToCompare(cell("a")), "a is the only cell"),
     (Inconclusive(4), "none of the 4 cells is shown to differ"),
     (
         Emulated(),
@@ -50,7 +50,7 @@ WORDED: list[tuple[Finding, str]] = [
         NoScore(cell("a"), Score.READ, (), (Role.RANDOM_READ,)),
         "as the baseline lacks 4 KiB random read",
     ),
-    (NoScore(cell("a"), Score.READ, (), ()), "as no block holds all of it"),
+    (NoScore(cell("a"), Score.READ, (), ()), "as no block holds all its measures"),
 ]
 
 

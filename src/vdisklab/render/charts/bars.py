@@ -37,7 +37,7 @@ class Bar:
 def bars(
     rows: Sequence[Bar], unit: str, palette: Palette, *, caution: str | None, shared: bool = True
 ) -> Spec:
-    """Horizontal bars from zero, with intervals as lines; several groups stand below another.
+    """Horizontal bars from zero, with intervals as lines; groups are drawn below each other.
 
     `shared` is False where groups are different quantities: then each has an axis of its own.
     """
@@ -75,11 +75,11 @@ def bars(
 
 
 MOST_BARS = 14
-"""A figure shows the best so many; the table has them all."""
+"""Bars in a figure, at most: the best ones; the table has them all."""
 
 
 MOST_GROUPS = 4
-"""So many groups of bars stand below one another."""
+"""Groups of bars in a figure, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,12 @@ def _bar_figure(recipe: _Recipe, contents: Contents, palette: Palette) -> Figure
         return Figure(recipe.key, recipe.title, "", missing=recipe.missing)
     spec = bars(rows, unit, palette, caution=caution_of(contents), shared=recipe.shared)
     return Figure(
-        recipe.key, recipe.title, _told(recipe.title, rows, unit, contents), spec,
+        recipe.key, recipe.title, _described(recipe.title, rows, unit, contents), spec,
         cells=recipe.cells(rows, contents),
     )  # fmt: skip
 
 
-def _told(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -> str:
+def _described(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -> str:
     shown = "; ".join(
         f"{f'{row.group}, ' if row.group else ''}{row.label}: {numbers.digits(row.value)}"
         + (f" ({numbers.digits(row.low)} to {numbers.digits(row.high)})"
@@ -157,7 +157,7 @@ def answer_cell(contents: Contents) -> MeasuredCell | None:
 
 
 def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
-    """What the host itself does: each measurement's bandwidth."""
+    """The baseline's bandwidth in each measurement."""
     found = {
         key.name: contents.summaries[key][contents.baseline]
         for key in contents.summaries
@@ -169,7 +169,7 @@ def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
 
 
 def _alike(contents: Contents, key: Callable[[DiskPath], object]) -> list[MeasuredCell]:
-    """The largest group of usable cells that differ in nothing but what `key` leaves out."""
+    """The largest group of usable cells that share a `key`, which leaves out what differs."""
     groups: dict[object, list[MeasuredCell]] = {}
     for cell, path in candidates(contents.of(contents.measure)).items():
         groups.setdefault(key(path), []).append(cell)

@@ -12,7 +12,7 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Keeping, PathVerdict, durability
 from vdisklab.render import numbers
 from vdisklab.render.charts.bars import bar_figures
-from vdisklab.render.charts.lines import course_figure, latency_figure
+from vdisklab.render.charts.lines import latency_figure, time_series_figure
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels, panel_rows
 from vdisklab.render.page.contents import caution_of
@@ -22,15 +22,15 @@ from vdisklab.services.claim_answers import PublishedAnswer
 from vdisklab.services.report_contents import Contents
 
 MOST_POINTS = 300
-"""More points cover one another; those of the front always stay."""
+"""Points drawn, at most; those on the front are always drawn."""
 
 
 def figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
-    """All figures in the order of the articles; what was not measured says so."""
+    """All figures in the order of the articles; one without numbers names the command for them."""
     return (
         *bar_figures(contents, palette),
         _safety(contents, palette),
-        course_figure(contents, palette),
+        time_series_figure(contents, palette),
         latency_figure(contents, palette),
         published_figure(contents, palette),
     )
@@ -43,25 +43,25 @@ _SAFETIES = (_KEPT_ALL, _KEPT_FLUSHED, _SAFE_ALL, _SAFE_FLUSHED, _LOSES, _LOST)
 
 
 def _safety_of(path: DiskPath, contents: Contents) -> str:
-    """By the verdict of power cuts where there is one, else by rule: which of both is said."""
-    found = durability(path, contents.verdicts)
-    tested = found.tested or PathVerdict("")
+    """The safety of a cell: by power cuts where they were judged, else by rule."""
+    verdict = durability(path, contents.verdicts)
+    tested = verdict.tested or PathVerdict("")
     flushed, unflushed = tested.flushed.kept, tested.unflushed.kept
-    if flushed is False or found.keeping is Keeping.LOST_IN_TEST:
+    if flushed is False or verdict.keeping is Keeping.LOST_IN_TEST:
         return _LOST
-    if not found.keeping.acceptable:
+    if not verdict.keeping.acceptable:
         return _LOSES
     if flushed and unflushed:
         return _KEPT_ALL
     if flushed:
         return _KEPT_FLUSHED
-    return _SAFE_ALL if found.flush_free else _SAFE_FLUSHED
+    return _SAFE_ALL if verdict.flush_free else _SAFE_FLUSHED
 
 
 def _safety(contents: Contents, palette: Palette) -> Figure:
-    """A path is on the front when none is at least as safe and faster by the medians.
+    """Speed by safety class. A path is on the front if no path that is as safe has a higher median.
 
-    The answer stands with them: it goes by differences within blocks, and may tie with one of them.
+    The answer is added to the front: it is chosen by differences within blocks, and may tie.
     """
     title = "Speed against safety"
     overall = contents.of(contents.measure)
@@ -93,14 +93,14 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
     spec = plane(points, order, unit, palette, caution=caution_of(contents))
     what = "The answer, and what nothing beats in both"
     alt = f"Chart of speed in {unit} against safety. {what}: {told}."
-    note = "Orange and named: the answer, and what no other path beats in both (by medians)."
+    note = "Orange with a name: the answer, and paths that no other beats in both (by medians)."
     cells = tuple(sorted(cell.label for cell in front))
     return Figure("safety", title, alt, spec, note=note, cells=cells)
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A cell in the plane of safety and speed; the front is what nothing beats in both."""
+    """A cell in the plane of safety and speed; nothing beats the front in both."""
 
     label: str
     safety: str
@@ -112,7 +112,7 @@ def plane(
     points: Sequence[Point], order: Sequence[str], unit: str, palette: Palette, *,
     caution: str | None,
 ) -> Spec:  # fmt: skip
-    """Speed against safety; only the front is labelled, as the rest would hide it."""
+    """Speed against safety; only the front is labelled, because more labels would hide it."""
     values = [
         {
             "label": point.label if point.front else "", "safety": point.safety,
@@ -182,7 +182,7 @@ def beside(rows: Sequence[Beside], palette: Palette, *, caution: str | None) -> 
 
 
 MOST_ROWS = 12
-"""So many numbers of a series are drawn; its table has them all."""
+"""Numbers drawn of a series, at most; its table has them all."""
 
 
 def published_figure(contents: Contents, palette: Palette) -> Figure:

@@ -19,52 +19,55 @@ from vdisklab.results.model import Direction
 from vdisklab.services.report_contents import Contents
 
 MOST_MOMENTS = 90
-"""So many points make a line; longer runs are drawn by means of several seconds."""
+"""Points in a line, at most; longer runs are drawn as means over several seconds."""
 
 MOST_RUNS = 5
-"""So many runs of a cell are drawn, the newest."""
+"""Runs drawn of a cell, at most: the newest."""
 
 RUN_COMMAND = "vdisklab run PATHS… host"
 
 
-def course_figure(contents: Contents, palette: Palette) -> Figure:
-    """Bandwidth of the answer and what stands beside it, run by run, with stalls as crosses."""
+def time_series_figure(contents: Contents, palette: Palette) -> Figure:
+    """Bandwidth of the featured cells, run by run, with stalls as crosses."""
     title = "Bandwidth over time, with stalls"
-    found = _newest(contents.courses)
-    if not found:
+    courses = _newest(contents.courses)
+    if not courses:
         return Figure("over-time", title, "", missing=f"{RUN_COMMAND} --runtime 10")
-    # One unit for all panels: that of the slowest, as no number of the others is lost by it.
-    tops = [max(each.values) for each in found if max(each.values) > 0]
+    # One unit for all panels: that of the slowest, which suits the faster ones, too.
+    tops = [max(course.values) for course in courses if max(course.values) > 0]
     scale = numbers.scale(min(tops, default=0.0), "B/s")
-    rows = [moment for each in found for moment in _moments(each, scale)]
+    rows = [moment for course in courses for moment in _moments(course, scale)]
     unit = scale.suffix.strip()
     spec = over_time(rows, unit, palette, caution=caution_of(contents))
     caution = f" {caution_of(contents)}." if caution_of(contents) else ""
-    alt = f"Line charts of bandwidth in {unit} by the second: {'; '.join(_told(found))}.{caution}"
+    values = "; ".join(_described(courses))
+    alt = f"Line charts of bandwidth in {unit} by the second: {values}.{caution}"
     note = (
-        "Each line is one run. A cross marks a stall: a second in which less than "
-        f"{STALL_BELOW:.0%} of the run's median second was moved."
+        "Each line is one run. A cross marks a stall: a second with less than "
+        f"{STALL_BELOW:.0%} of the run's median bandwidth."
     )
-    if not all(each.knows_stalls for each in found):
+    if not all(course.knows_stalls for course in courses):
         note += (
-            " Where reads and writes are one line, seen from outside, none is marked: the program "
-            "may have asked for nothing."
+            " A line of reads and writes together comes from counters outside the program and has "
+            "no marks: the program itself may have paused."
         )
-    if any(len(each.values) > MOST_MOMENTS for each in found):
-        note += " Long runs are drawn by the mean of several seconds; stalls are by the second."
-    cells = tuple(dict.fromkeys(each.cell for each in found))
+    if any(len(course.values) > MOST_MOMENTS for course in courses):
+        note += (
+            " Long runs are drawn as means over several seconds; stalls are found by the second."
+        )
+    cells = tuple(dict.fromkeys(course.cell for course in courses))
     return Figure("over-time", title, alt, spec, note=f"{note} {_longest(contents, cells)}".strip(),
                   cells=tuple(cell.label for cell in cells))  # fmt: skip
 
 
-def _newest(found: Sequence[Course]) -> list[Course]:
+def _newest(courses: Sequence[Course]) -> list[Course]:
     """The last runs of each cell, and no others."""
-    kept: list[Course] = []
-    for cell in dict.fromkeys(each.cell for each in found):
-        mine = [each for each in found if each.cell == cell]
-        runs = list(dict.fromkeys(each.run for each in mine))[-MOST_RUNS:]
-        kept += [each for each in mine if each.run in runs]
-    return kept
+    newest: list[Course] = []
+    for cell in dict.fromkeys(course.cell for course in courses):
+        chosen = [course for course in courses if course.cell == cell]
+        runs = list(dict.fromkeys(course.run for course in chosen))[-MOST_RUNS:]
+        newest += [course for course in chosen if course.run in runs]
+    return newest
 
 
 def _panel(course: Course) -> str:
@@ -83,15 +86,17 @@ def _moments(course: Course, scale: numbers.Scale) -> Iterable[Moment]:
                      value / scale.factor, place in stalled)  # fmt: skip
 
 
-def _told(found: Sequence[Course]) -> Iterable[str]:
-    for panel in dict.fromkeys(map(_panel, found)):
-        for cell in dict.fromkeys(each.cell for each in found):
-            mine = [each for each in found if each.cell == cell and _panel(each) == panel]
-            if mine:
-                every = [value for each in mine for value in each.values]
+def _described(courses: Sequence[Course]) -> Iterable[str]:
+    for panel in dict.fromkeys(map(_panel, courses)):
+        for cell in dict.fromkeys(course.cell for course in courses):
+            chosen = [
+                course for course in courses if course.cell == cell and _panel(course) == panel
+            ]
+            if chosen:
+                every = [value for course in chosen for value in course.values]
                 middle = numbers.value(float(np.median(every)), "B/s")
-                runs = f"{len(mine)} run{'' if len(mine) == 1 else 's'}"
-                yield f"{panel}, {cell}: median {middle}{_bad_seconds(mine, every)} in {runs}"
+                runs = f"{len(chosen)} run{'' if len(chosen) == 1 else 's'}"
+                yield f"{panel}, {cell}: median {middle}{_bad_seconds(chosen, every)} in {runs}"
 
 
 def _bad_seconds(mine: Sequence[Course], every: Sequence[float]) -> str:
@@ -140,14 +145,14 @@ def latency_figure(contents: Contents, palette: Palette) -> Figure:
     caution = f" {caution_of(contents)}." if caution_of(contents) else ""
     return Figure(
         "latency", f"{title} ({name})", f"Line chart in microseconds: {told}.{caution}", spec,
-        note="Percentiles are of each run; drawn is their median over the runs.",
+        note="The median over the runs of each run's percentile.",
         cells=tuple(dict.fromkeys(row.label for row in rows)),
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One interval of one run, at its middle in seconds; `width` seconds long."""
+    """One interval of one run, at its middle in seconds from the start."""
 
     panel: str
     label: str
@@ -158,7 +163,7 @@ class Moment:
 
 
 def over_time(rows: Sequence[Moment], unit: str, palette: Palette, *, caution: str | None) -> Spec:
-    """Panels below one another: a line for each run, in its cell's colour; crosses are stalls."""
+    """A panel for each measurement: a line for each run, coloured by cell; stalls are crosses."""
     values = [
         {
             "panel": row.panel, "label": row.label, "run": row.run, "second": row.second,

@@ -1,7 +1,7 @@
-"""Charts drawn in a process of their own, while the numbers are still being read.
+"""Charts as SVG: drawn in a separate process, and cleaned for the page.
 
-vl-convert takes most of a second until it can draw its first chart, and lets nothing else in its
-process run meanwhile.
+vl-convert needs most of a second before it can draw its first chart, and blocks its process during
+that time; so a helper process starts while the numbers are still being read.
 """
 
 from __future__ import annotations
@@ -26,44 +26,44 @@ from vdisklab.errors import HostError
 Spec = dict[str, Any]
 
 Draw = Callable[[Sequence[Spec]], Callable[[], list[str]]]
-"""Begins to draw charts as SVG; what it returns waits for them."""
+"""Starts drawing charts as SVG; the returned function waits for them."""
 
 _SMALLEST: Spec = {"data": {"values": [{}]}, "mark": "point"}
 
 
 def draw_here(specs: Sequence[Spec]) -> Callable[[], list[str]]:
-    """Draws in this process, when the drawings are asked for."""
+    """Draws in this process, when the result is requested."""
     return lambda: [vl_convert.vegalite_to_svg(spec) for spec in specs]
 
 
 @dataclass(frozen=True, slots=True)
 class _Helper:
-    """The process, and the thread that talks to it; it draws what it is given, and ends."""
+    """The process that draws one batch of charts and ends, and the thread that talks to it."""
 
     process: subprocess.Popen[str]
     talking: ThreadPoolExecutor
 
     def draw(self, specs: Sequence[Spec]) -> Callable[[], list[str]]:
-        asked = "".join(f"{json.dumps(spec)}\n" for spec in specs)
-        answer: Future[tuple[str, str]] = self.talking.submit(self.process.communicate, asked)
+        request = "".join(f"{json.dumps(spec)}\n" for spec in specs)
+        answer: Future[tuple[str, str]] = self.talking.submit(self.process.communicate, request)
 
         def drawn() -> list[str]:
-            found = [json.loads(line) for line in answer.result()[0].splitlines()]
-            if self.process.returncode or len(found) != len(specs):
+            charts = [json.loads(line) for line in answer.result()[0].splitlines()]
+            if self.process.returncode or len(charts) != len(specs):
                 raise HostError(
                     f"drawing the charts ended with {self.process.returncode}",
                     hint="run `vdisklab report` again, or --format csv, which draws nothing",
                 )
-            return found
+            return charts
 
         return drawn
 
 
 @contextmanager
 def drawing_aside() -> Iterator[Draw]:
-    """Something that draws charts once, in a process that makes itself ready at once.
+    """Gives a function that draws charts once, in a process that starts immediately.
 
-    Raises HostError when the charts are asked for and the process has failed.
+    The function that waits for the charts raises HostError if the process has failed.
     """
     argv = (sys.executable, "-m", __name__)
     with (
@@ -73,12 +73,12 @@ def drawing_aside() -> Iterator[Draw]:
         try:
             yield _Helper(process, talking).draw
         finally:
-            process.kill()  # of one that has drawn and ended nothing is left to kill
+            process.kill()  # no effect if it has already ended
 
 
 def main() -> None:
-    """Draws each line's chart on a line; ends when there are no more, or nobody listens."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is our parent's, which ends us
+    """Reads one chart per line and prints its SVG as one line of JSON, until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends this process
     draw_here([_SMALLEST])()
     for line in sys.stdin:
         (drawn,) = draw_here([json.loads(line)])()
@@ -121,8 +121,8 @@ _REFERENCE = re.compile(r"url\((?!#)|javascript:|data:", re.IGNORECASE)
 def for_page(svg: str, name: str, description: str) -> str:
     """A drawn chart for a page: only drawing elements, colours of the style sheet, a description.
 
-    Labels come from other people's names, so what the renderer made of them is not trusted: any
-    element that does not draw, any handler and any reference to elsewhere is left out.
+    Labels hold names from outside, so the renderer's output is not trusted: elements that do not
+    draw, event handlers and references to other documents are removed.
     """
     root: Element = fromstring(svg)
     _keep_drawing(root)

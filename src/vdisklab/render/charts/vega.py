@@ -25,7 +25,7 @@ def labels() -> alt.Axis:
 
 def finished(chart: Any, palette: Palette, caution: str | None) -> Spec:  # noqa: ANN401
     """The specification as JSON, with the palette and the caution applied."""
-    # Fonts differ from screen to screen: labels get room for a wider one than was measured with.
+    # The reader's font may be wider than the one that text was measured with: leave room.
     room = {"left": 44, "right": 16, "top": 4, "bottom": 4}
     title = alt.Title(
         caution or "", anchor="start", fontSize=11, fontWeight="normal", color=palette.highlight
@@ -47,10 +47,11 @@ def finished(chart: Any, palette: Palette, caution: str | None) -> Spec:  # noqa
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure. Without a `spec` it is not drawn, and `missing` says which command would do.
+    """One figure. Without a `spec` it is not drawn, and `missing` is the command that would
+    measure it.
 
-    `alt` tells its content to who cannot see it, `note` how to read what its axes do not say.
-    `cells` are those that are drawn: findings on them stand below it.
+    `alt` describes its content for people who cannot see it, `note` explains what its axes do
+    not. `cells` are the drawn cells: their diagnostics stand below the figure.
     """
 
     key: str
@@ -77,14 +78,14 @@ def to_svg(spec: Spec) -> str:
 
 
 def to_png(spec: Spec, scale: float = 2.0) -> bytes:
-    """The chart as a PNG image; `scale` 2 is for screens of today."""
+    """The chart as a PNG image; `scale` 2 suits high-resolution screens."""
     return vl_convert.vegalite_to_png(harmless(spec), scale=scale)
 
 
 def harmless(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     """The specification with control characters made visible: XML cannot hold them.
 
-    vl-convert 1.9 ends the whole process when one is in a label.
+    vl-convert 1.9 aborts the whole process when a label has one.
     """
     if isinstance(value, str):
         return sanitise_line(value)

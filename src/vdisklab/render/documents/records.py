@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import Dropped
-from vdisklab.render.documents.answers import Emulation, Number
 from vdisklab.render.documents.conversion import DiagnosticEntry, Key, Limit
+from vdisklab.render.documents.rankings import Emulation, Number
 from vdisklab.results.model import Counted, Direction, Failure, HostFacts, Origin
 from vdisklab.results.powercut import Counterexample
 

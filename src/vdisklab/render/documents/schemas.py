@@ -11,27 +11,27 @@ from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.render.documents import answers, records
+from vdisklab.render.documents import rankings, records, reports
 from vdisklab.render.documents.conversion import Key, Limit, keys_of
 
 DOCUMENTS: Mapping[str, type] = {
-    "audit": answers.AuditDocument,
+    "audit": reports.AuditDocument,
     "campaigns": records.CampaignsDocument,
-    "claims": answers.ClaimsDocument,
-    "compare": answers.ComparisonDocument,
+    "claims": rankings.ClaimsDocument,
+    "compare": rankings.ComparisonDocument,
     "doctor": records.DoctorDocument,
-    "method": answers.MethodDocument,
+    "method": reports.MethodDocument,
     "plan": records.PlanDocument,
     "powercut": records.PowerCutDocument,
     "profile": records.ProfileDocument,
     "profiles": records.ProfilesDocument,
-    "published": answers.PublishedDocument,
-    "rank": answers.RankDocument,
-    "recommend": answers.RecommendDocument,
-    "report": answers.ReportDocument,
+    "published": rankings.PublishedDocument,
+    "rank": rankings.RankDocument,
+    "recommend": reports.RecommendDocument,
+    "report": reports.ReportDocument,
     "run": records.RunDocument,
     "runs": records.RunsDocument,
-    "table": answers.TableDocument,
+    "table": reports.TableDocument,
 }
 """Every document by the NAME in its `format`, `vdisklab.NAME/VERSION`."""
 

@@ -1,4 +1,4 @@
-"""What a report is made of, whatever its format; and its numbers as one long table."""
+"""What every format of a report shows: answer, diagnostics, claims, and all medians as rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
-from vdisklab.render.documents.answers import ReportValue
+from vdisklab.render.documents.reports import ReportValue
 from vdisklab.render.tables.claim_results import (
     claims_counts,
     stated,
@@ -24,9 +24,10 @@ from vdisklab.render.tables.recommendation import sentences
 from vdisklab.render.wording import caution, sentence
 from vdisklab.services.claim_answers import status
 from vdisklab.services.report_contents import FEATURED, Contents
+from vdisklab.units import counted
 
-SAID_OF_A_KIND = 6
-"""So many findings of one kind are told one by one; the rest is counted."""
+SHOWN_OF_A_KIND = 6
+"""Diagnostics of one kind that are listed, at most; the others are counted."""
 
 
 class ReportFormat(StrEnum):
@@ -59,41 +60,40 @@ def headline(contents: Contents) -> str:
 
 
 def answer_sentences(contents: Contents) -> tuple[str, ...]:
-    """The answer, the runner-up, how sure it is, what is lost in a power cut, what is gained."""
+    """The answer, the runner-up, how certain it is, durability, and the gain over the default."""
     if contents.recommendation is None:
         return (contents.why_none,)
     return tuple(sentences(contents.recommendation))
 
 
-def doubt_sentences(contents: Contents) -> tuple[str, ...]:
-    """All findings in words; of very many of one kind the first."""
+def diagnostic_sentences(contents: Contents) -> tuple[str, ...]:
+    """All diagnostics in words; of very many of one kind the first."""
     groups: dict[type, list[Finding]] = {}
     for finding in (*contents.findings, *contents.failed):
         groups.setdefault(type(finding), []).append(finding)
-    found = []
+    lines = []
     for group in groups.values():
-        found += [sentence(finding) for finding in group[:SAID_OF_A_KIND]]
-        if len(group) > SAID_OF_A_KIND:
-            found.append(f"… and {len(group) - SAID_OF_A_KIND} more like it.")
+        lines += [sentence(finding) for finding in group[:SHOWN_OF_A_KIND]]
+        if len(group) > SHOWN_OF_A_KIND:
+            lines.append(f"… and {len(group) - SHOWN_OF_A_KIND} more like it.")
     if contents.cached:
-        count = len(contents.cached)
-        found.append(
-            f"In {count} cell{'' if count == 1 else 's'} less than half of the bytes reached the "
-            "device in some measurement: such a number is the host's page cache's (RAM)."
+        lines.append(
+            f"In {counted(len(contents.cached), 'cell')} less than half of the bytes reached the "
+            "device in some measurement: such a number shows the host's page cache (RAM)."
         )
-    return tuple(found)
+    return tuple(lines)
 
 
-def doubts_by_cell(contents: Contents) -> dict[str, tuple[str, ...]]:
-    """What is doubtful of each cell, by its label, for where its numbers stand."""
-    found: dict[str, list[str]] = {}
+def diagnostics_by_cell(contents: Contents) -> dict[str, tuple[str, ...]]:
+    """The diagnostics of each cell in words, by its label."""
+    by_cell: dict[str, list[str]] = {}
     for finding in (*contents.findings, *contents.failed):
         for cell in _cells_of(finding):
-            found.setdefault(cell.label, []).append(sentence(finding))
+            by_cell.setdefault(cell.label, []).append(sentence(finding))
     for cell, names in contents.cached.items():
-        said = f"{cell}: from the host's page cache in {names_of(names)}."
-        found.setdefault(cell.label, []).append(said)
-    return {cell: tuple(said) for cell, said in found.items()}
+        line = f"{cell}: from the host's page cache in {names_of(names)}."
+        by_cell.setdefault(cell.label, []).append(line)
+    return {label: tuple(lines) for label, lines in by_cell.items()}
 
 
 def names_of(names: Sequence[str]) -> str:
@@ -104,7 +104,7 @@ def names_of(names: Sequence[str]) -> str:
 
 
 def _cells_of(finding: Finding) -> tuple[MeasuredCell, ...]:
-    """The cells that a finding names; none for one on the machine or the campaign."""
+    """The cells that a diagnostic names; none for one about the machine or the campaign."""
     several = getattr(finding, "cells", ())
     one = getattr(finding, "cell", None)
     cells = several if isinstance(several, tuple) else ()
@@ -146,13 +146,13 @@ def score_keys(contents: Contents) -> tuple[MeasureKey, ...]:
 
 
 def claims_title(contents: Contents) -> str:
-    """How many claims ended how."""
+    """How many claims have which status."""
     found = contents.claims
     return "" if found is None else f"{claims_counts(found)}."
 
 
 def claim_rows(contents: Contents) -> list[dict[str, str]]:
-    """The claims that could be answered; those that were not measured are only counted."""
+    """The measured claims as texts; the others are only counted."""
     found = contents.claims
     if found is None:
         return []
@@ -174,19 +174,19 @@ def claim_rows(contents: Contents) -> list[dict[str, str]]:
 
 
 def unmeasured_claims(contents: Contents) -> str:
-    """What was not measured, and what would."""
+    """How many claims were not measured, and the command that measures them."""
     found = contents.claims
     count = 0 if found is None else found.counts.get(ClaimStatus.NOT_MEASURED, 0)
     if not count:
         return ""
     return (
-        f"{count} claim{'' if count == 1 else 's'} could not be answered from these campaigns: "
-        "`vdisklab claims` names what is missing, `vdisklab claims --run` measures it."
+        f"{counted(count, 'claim')} could not be answered from these campaigns: `vdisklab claims` "
+        "lists what is missing, `vdisklab claims --run` measures it."
     )
 
 
 def published_parts(contents: Contents) -> list[dict[str, Any]]:
-    """One part for each series with a counterpart here."""
+    """Each published series with a counterpart here, as texts."""
     parts = []
     for answer in contents.published:
         first, rows = answer.comparison.tables[0], compared_rows(answer)

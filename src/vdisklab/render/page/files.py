@@ -9,17 +9,17 @@ from collections.abc import Callable, Mapping
 from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import LIGHT, Draw, draw_here
 from vdisklab.render.charts.vega import to_png, to_svg
-from vdisklab.render.documents.answers import FigureEntry, ReportDocument
 from vdisklab.render.documents.conversion import (
     campaign_entries,
     copy_fields,
     diagnostic_entries,
     to_json,
 )
+from vdisklab.render.documents.reports import FigureEntry, ReportDocument
 from vdisklab.render.page.contents import (
     ReportFormat,
     answer_sentences,
-    doubt_sentences,
+    diagnostic_sentences,
     headline,
     long_table,
 )
@@ -77,7 +77,7 @@ def report_document(contents: Contents) -> ReportDocument:
         headline=headline(contents),
         answer=answer_sentences(contents),
         recommendation=None if recommendation is None else recommendation_document(recommendation),
-        doubts=doubt_sentences(contents),
+        doubts=diagnostic_sentences(contents),
         findings=diagnostic_entries((*contents.findings, *contents.failed)),
         values=tuple(long_table(contents).rows),
         claims=None if claims is None else claims_document(claims),

@@ -35,8 +35,8 @@ from vdisklab.render.page.contents import (
     caution_of,
     claim_rows,
     claims_title,
-    doubt_sentences,
-    doubts_by_cell,
+    diagnostic_sentences,
+    diagnostics_by_cell,
     headline,
     published_parts,
     unmeasured_claims,
@@ -48,7 +48,7 @@ from vdisklab.services.report_contents import Contents
 FIRST_PAGE = 50
 """Rows that stand in the HTML itself, so that a table is there before any script has run."""
 
-DOUBTS_AT_FIGURE = 4
+SHOWN_AT_FIGURE = 4
 """So many findings stand at one figure."""
 
 _UNIT_NAMES = {"1/s": "IOPS", "1": "times the baseline"}
@@ -71,7 +71,7 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         headline=headline(contents),
         caution=caution_of(contents),
         answer=answer_sentences(contents),
-        doubts=doubt_sentences(contents),
+        doubts=diagnostic_sentences(contents),
         claims=claim_rows(contents),
         claims_title=claims_title(contents),
         unmeasured=unmeasured_claims(contents),
@@ -143,14 +143,14 @@ def _packed(content: bytes) -> str:
 def _figures(
     contents: Contents, shown: Sequence[Figure], drawn: Sequence[str]
 ) -> list[dict[str, Any]]:
-    doubts, charts = doubts_by_cell(contents), iter(drawn)
+    doubts, charts = diagnostics_by_cell(contents), iter(drawn)
     return [
         {
             "key": figure.key,
             "title": figure.title,
             "missing": figure.missing,
             "note": figure.note,
-            "doubts": _doubts_at(figure.cells, doubts),
+            "doubts": _diagnostics_at(figure.cells, doubts),
             "svg": None
             if figure.spec is None
             else Markup(for_page(next(charts), figure.key, figure.alt)),  # noqa: S704 - drawing elements only
@@ -159,11 +159,11 @@ def _figures(
     ]
 
 
-def _doubts_at(cells: Iterable[str], doubts: Mapping[str, tuple[str, ...]]) -> list[str]:
+def _diagnostics_at(cells: Iterable[str], doubts: Mapping[str, tuple[str, ...]]) -> list[str]:
     """What is doubtful of the cells that a figure draws; of very much the first."""
     found = list(dict.fromkeys(each for cell in cells for each in doubts.get(cell, ())))
-    more = len(found) - DOUBTS_AT_FIGURE
-    return [*found[:DOUBTS_AT_FIGURE], *([f"… and {more} more, in the table"] if more > 0 else [])]
+    more = len(found) - SHOWN_AT_FIGURE
+    return [*found[:SHOWN_AT_FIGURE], *([f"… and {more} more, in the table"] if more > 0 else [])]
 
 
 def _measure(key: MeasureKey) -> dict[str, str]:
@@ -256,7 +256,7 @@ def _more(contents: Contents) -> bytes:
 
 def _details(contents: Contents) -> dict[str, Any]:
     """One run of each cell, with its counters in words."""
-    doubts = doubts_by_cell(contents)
+    doubts = diagnostics_by_cell(contents)
     return {
         cell.label: {
             "doubts": list(map(sanitise, doubts.get(cell.label, ()))),

@@ -11,7 +11,7 @@ from vdisklab.render.page.contents import (
     caution_of,
     claim_rows,
     claims_title,
-    doubt_sentences,
+    diagnostic_sentences,
     headline,
     score_keys,
 )
@@ -27,7 +27,7 @@ def escape(text: str) -> str:
 
 
 def to_markdown(contents: Contents) -> str:
-    """Answer, all cells by score, doubts and machine."""
+    """Answer, all cells by score, diagnostics and machine."""
     return "\n".join(_lines(contents)) + "\n"
 
 
@@ -57,8 +57,8 @@ def _lines(contents: Contents) -> Iterator[str]:
         columns = (place, escape(cell.name), cell.page_cache, *values, ram, str(blocks))
         yield f"| {' | '.join(columns)} |"
     yield from _claims(contents)
-    yield "\n## Doubts\n"
-    yield from (f"* {escape(each)}" for each in doubt_sentences(contents) or ("None was found.",))
+    yield "\n## Diagnostics\n"
+    yield from (f"* {escape(each)}" for each in diagnostic_sentences(contents) or ("None.",))
     yield "\n## Machine\n"
     for campaign in contents.campaigns:
         host = campaign.host

@@ -24,7 +24,8 @@ from vdisklab.path.durability import Durability
 from vdisklab.path.needs import Need
 from vdisklab.path.rules import Impossible
 from vdisklab.render import numbers
-from vdisklab.render.documents.answers import (
+from vdisklab.render.documents.conversion import diagnostic_entries, kind_of, to_json
+from vdisklab.render.documents.reports import (
     AuditDocument,
     AuditedDiskEntry,
     AuditRow,
@@ -33,7 +34,6 @@ from vdisklab.render.documents.answers import (
     RiskEntry,
     StandingEntry,
 )
-from vdisklab.render.documents.conversion import diagnostic_entries, kind_of, to_json
 from vdisklab.render.tables.layout import Column, Table
 from vdisklab.render.tables.power_cuts import (
     durability_sentence,

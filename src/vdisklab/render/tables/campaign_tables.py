@@ -8,7 +8,7 @@ from typing import Any
 
 from vdisklab import __version__
 from vdisklab.errors import PlanError
-from vdisklab.render.documents.answers import GridRow, TableDocument
+from vdisklab.render.documents.reports import GridRow, TableDocument
 from vdisklab.render.tables.layout import Table
 from vdisklab.render.tables.medians import (
     Medians,

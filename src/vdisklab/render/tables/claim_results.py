@@ -9,12 +9,12 @@ from xml.etree import ElementTree as Xml
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.analysis.claims import ClaimAnswer, ClaimStatus, ClaimVerdict, Void
 from vdisklab.render import numbers
-from vdisklab.render.documents.answers import ClaimEntry, ClaimRow, ClaimsDocument
 from vdisklab.render.documents.conversion import (
     campaign_entries,
     copy_fields,
     diagnostic_entries,
 )
+from vdisklab.render.documents.rankings import ClaimEntry, ClaimRow, ClaimsDocument
 from vdisklab.render.tables.layout import Column, Table, sanitise_line
 from vdisklab.render.wording import caution, sentence
 from vdisklab.services.claim_answers import ClaimsAnswer, status

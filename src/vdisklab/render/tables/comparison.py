@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from vdisklab.analysis.compare import Comparison, Verdict
 from vdisklab.analysis.published import Shape, ShapeRow
 from vdisklab.render import numbers
-from vdisklab.render.documents.answers import (
+from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
+from vdisklab.render.documents.rankings import (
     ComparedMeasure,
     ComparedPair,
     ComparisonDocument,
     PublishedDocument,
     PublishedRow,
 )
-from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
 from vdisklab.render.tables.layout import Column, Table
 from vdisklab.render.wording import caution, sentence, verdict
 from vdisklab.services.advice import ComparisonAnswer

@@ -10,7 +10,7 @@ from vdisklab.analysis import search
 from vdisklab.analysis.compare import MOST_BLOCKS
 from vdisklab.analysis.diagnostics import ceilings, stability, witness
 from vdisklab.analysis.intervals import MIN_BLOCKS, ORDER_STATISTICS_FROM
-from vdisklab.render.documents.answers import Explanation, ExplanationRow, MethodDocument
+from vdisklab.render.documents.reports import Explanation, ExplanationRow, MethodDocument
 from vdisklab.render.tables.layout import Column, Table
 
 

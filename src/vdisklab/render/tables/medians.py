@@ -12,7 +12,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Image
 from vdisklab.path.segments import ImageFormat
 from vdisklab.render import numbers
-from vdisklab.render.documents.answers import BootRow, GridRow, GrowthRow, MeasurementRow
+from vdisklab.render.documents.reports import BootRow, GridRow, GrowthRow, MeasurementRow
 from vdisklab.render.tables.layout import Column, Table
 from vdisklab.results.model import METRICS, Direction
 from vdisklab.units import MIB

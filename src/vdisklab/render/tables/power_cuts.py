@@ -7,8 +7,8 @@ from typing import Any, assert_never
 
 from vdisklab.analysis.recommend import Recommendation
 from vdisklab.path.durability import Cuts, Durability, Keeping, PathVerdict
-from vdisklab.render.documents.answers import PowerCutOutcome
 from vdisklab.render.documents.conversion import copy_fields
+from vdisklab.render.documents.rankings import PowerCutOutcome
 from vdisklab.render.documents.records import (
     ControlEntry,
     PowerCutDocument,

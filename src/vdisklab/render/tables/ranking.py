@@ -16,8 +16,8 @@ from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
-from vdisklab.render.documents.answers import BarRow, RankDocument, RankedCell
 from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
+from vdisklab.render.documents.rankings import BarRow, RankDocument, RankedCell
 from vdisklab.render.tables.layout import Column, Table
 from vdisklab.render.tables.power_cuts import power_cut_fields, power_cut_word
 from vdisklab.render.wording import caution, measure_name, sentence

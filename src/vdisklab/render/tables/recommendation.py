@@ -13,13 +13,13 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.recommend import Price, Recommendation
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
-from vdisklab.render.documents.answers import (
+from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
+from vdisklab.render.documents.reports import (
     Alternative,
     AlternativeRow,
     PriceEntry,
     RecommendDocument,
 )
-from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
 from vdisklab.render.tables.layout import Column, Table
 from vdisklab.render.tables.power_cuts import basis_sentence, durability_sentence, keeping_word
 from vdisklab.render.wording import caution, measure_name, sentence

@@ -162,7 +162,7 @@
     if (found.doubts.length) {
       const doubts = element("ul");
       for (const doubt of found.doubts) doubts.append(element("li", doubt));
-      parts.push(element("h3", "Doubts about this cell"), doubts);
+      parts.push(element("h3", "Diagnostics of this cell"), doubts);
     }
     if (found.checks.length) {
       parts.push(element("h3", "States that were read back"));

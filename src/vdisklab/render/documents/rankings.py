@@ -1,0 +1,260 @@
+"""The documents of rankings, comparisons and claims.
+
+A key may be added without a new version; a key that goes or changes its meaning raises it. Rows of
+tables are dataclasses here, too: CSV has the same keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from vdisklab.analysis.claims import ClaimStatus, Void
+from vdisklab.analysis.compare import Verdict
+from vdisklab.analysis.published import Shape
+from vdisklab.analysis.rank import Unranked
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
+from vdisklab.render.documents.conversion import CampaignEntry, DiagnosticEntry, Key, Limit
+from vdisklab.results.model import Better
+
+Number = float | None
+Count = Annotated[int, Limit("minimum", 0)]
+Positive = Annotated[Number, Limit("exclusiveMinimum", 0)]
+Probability = Annotated[Number, Limit("minimum", 0), Limit("maximum", 1)]
+Emulation = Annotated[
+    bool,
+    "true when a guest ran under TCG: good for comparing host-side choices, no measure of a KVM "
+    "guest",
+]
+Lab = Annotated[
+    bool, "true when a run was made by `vdisklab lab run`: proof that a stack works, not a speed"
+]
+
+Ratio = Annotated[Number, "A / B within blocks"]
+
+
+class PowerCutOutcome(StrEnum):
+    """What power cuts of one path showed, of clients that flush and of those that never do."""
+
+    KEPT_ALL = "kept-all"
+    KEPT_FLUSHED = "kept-flushed"
+    KEPT_FLUSHED_ONLY = "kept-flushed-only"
+    KEPT_UNFLUSHED = "kept-unflushed"
+    LOST_UNFLUSHED = "lost-unflushed"
+    LOST_FLUSHED = "lost-flushed"
+
+
+PowerCutAnswer = Annotated[
+    PowerCutOutcome | None,
+    "what `vdisklab powercut` found on this host: `kept-flushed`: clients that never flush were "
+    "not tested; `kept-flushed-only`: unflushed data were lost; `kept-unflushed`, "
+    "`lost-unflushed`: flushing clients were not tested; null: not tested, or fewer than 20 "
+    "states without judging all",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedCell:
+    """One cell of a ranking."""
+
+    rank: Annotated[str | None, '`"1"` or `"3–4"`; null without a rank']
+    path: Annotated[str, "disk path"]
+    page_cache: PageCache
+    metrics: Annotated[
+        Mapping[str, float | str | None],
+        "METRIC: the median over blocks (scores: `weighted_read`, `weighted_write`, "
+        "`weighted_overall`; else the metric's name). METRIC_low, METRIC_high: its 95 % interval. "
+        "METRIC_interval_method: `log-t` or `order-statistics`",
+        Key.INLINE,
+    ]
+    ratio: Annotated[Number, "to the baseline, within blocks; the baseline itself is 1"]
+    ratio_low: Number
+    ratio_high: Number
+    from_page_cache: Annotated[
+        Literal["read", "write", "read+write"] | None,
+        "directions in which less than half of the bytes reached the device",
+    ]
+    power_cut: PowerCutAnswer
+    power_cut_states: Annotated[int | None, "judged states; null: not tested"]
+    power_cut_broken: Annotated[int | None, "judged states that broke a promise"]
+    blocks: Annotated[int, "blocks in which the cell has the ranked measure"]
+    rank_best: int | None
+    rank_worst: int | None
+    unranked: Annotated[Unranked | None, "why there is no rank"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankDocument:
+    """`vdisklab rank`: all cells, best first, then those without a rank."""
+
+    format: Literal["vdisklab.rank/1"] = "vdisklab.rank/1"
+    campaigns: Annotated[tuple[CampaignEntry, ...], "what was ranked"]
+    emulation: Emulation
+    lab: Lab
+    measure: Annotated[str, "what is ranked, as MEASUREMENT/DIRECTION/METRIC"]
+    unit: str
+    better: Better
+    baseline: Annotated[MeasuredCell, "the cell that scores and ratios relate to"]
+    roles: Annotated[Mapping[str, str], "for scores: which measure played which role"]
+    alpha: Annotated[float, "family-wise error"]
+    comparisons: Annotated[int, "pairs of cells"]
+    separated: Annotated[int, "pairs shown to differ"]
+    inconclusive: Annotated[bool, "true when cells were ranked and no pair is shown to differ"]
+    cells: tuple[RankedCell, ...]
+    findings: Annotated[
+        tuple[DiagnosticEntry, ...], "failed cells, page cache, missing scores, and so on"
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BarRow:
+    """One bar of `rank --bars`, in CSV."""
+
+    rank: str | None
+    cell: MeasuredCell
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedMeasure:
+    """One measure of two cells."""
+
+    a: MeasuredCell
+    b: MeasuredCell
+    measure: str
+    unit: str
+    a_median: float
+    a_low: Number
+    a_high: Number
+    b_median: float
+    b_low: Number
+    b_high: Number
+    ratio: Ratio
+    ratio_low: Annotated[Number, "null with fewer than three pairs"]
+    ratio_high: Number
+    p_adjusted: Annotated[
+        Number, "corrected for the number of rows (Holm); null with fewer than three pairs"
+    ]
+    pairs: Annotated[int, "blocks that hold both cells"]
+    blocks_needed: Annotated[
+        int | None,
+        "blocks that would show a difference of this size with 80 % power; null above 1,000",
+    ]
+    verdict: Annotated[Verdict, "better in the metric's good direction"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedPair:
+    """Two cells and all measures that both have."""
+
+    a: MeasuredCell
+    b: MeasuredCell
+    measures: tuple[ComparedMeasure, ...]
+    findings: tuple[DiagnosticEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonDocument:
+    """`vdisklab compare`: one entry for each pair of cells."""
+
+    format: Literal["vdisklab.compare/1"] = "vdisklab.compare/1"
+    campaigns: tuple[CampaignEntry, ...]
+    emulation: Emulation
+    lab: Lab
+    pairs: tuple[ComparedPair, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRow:
+    """One published number and its counterpart here."""
+
+    path: str
+    page_cache: PageCache
+    measure: str
+    published: Annotated[Number, "the article's number in `unit`"]
+    published_ratio: Annotated[float, "to the article's own baseline", Limit("exclusiveMinimum", 0)]
+    ratio: Annotated[Number, "the same ratio as measured here"]
+    ratio_low: Number
+    ratio_high: Number
+    p_adjusted: Number
+    pairs: Count
+    shape: Annotated[Shape, "`agrees`: no difference is shown"]
+    factor: Annotated[Number, "published ratio over the ratio here"]
+    unit: str
+    article: Annotated[str, "with `table`, `row`, `column`: where the number is printed"]
+    table: str
+    row: str
+    column: str
+    printed: Annotated[str, "the number as it is printed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedDocument:
+    """`vdisklab compare --published`: an article's series beside the numbers measured here."""
+
+    format: Literal["vdisklab.published/1"] = "vdisklab.published/1"
+    campaigns: tuple[CampaignEntry, ...]
+    emulation: Emulation
+    lab: Lab
+    article: str
+    title: str
+    series: str
+    machine: Annotated[str, "the article's"]
+    program: str
+    statistic: str
+    baseline: str
+    numbers: tuple[PublishedRow, ...]
+    missing: Annotated[tuple[str, ...], "cells that were not measured here"]
+    command: Annotated[str | None, "measures what is missing"]
+    findings: tuple[DiagnosticEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRow:
+    """The verdict on one claim, as in CSV."""
+
+    article: str
+    claim: str
+    sentence: str
+    status: ClaimStatus
+    verdict: Annotated[str, "the status in words"]
+    ratio: Annotated[Positive, "left/right within blocks"]
+    ratio_low: Positive
+    ratio_high: Positive
+    stated_low: Annotated[Positive, "the claimed range; null for an open end"]
+    stated_high: Positive
+    p: Annotated[Probability, "for this claim alone"]
+    p_adjusted: Annotated[Probability, "corrected for all claims (Holm); this one decides"]
+    blocks: Annotated[Count, "blocks that hold all of the claim"]
+    more_blocks: Annotated[int | None, "how many more would decide", Limit("minimum", 1)]
+    void: Annotated[Void | None, "why the claim says nothing about this machine"]
+    command: Annotated[str | None, "measures what is missing; null unless not measured"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimEntry(ClaimRow):
+    """The verdict on one claim with what it compares."""
+
+    pairs: Annotated[tuple[tuple[str, str], ...], "the compared cells"]
+    measures: tuple[str, ...]
+    absolute: bool
+    missing: Annotated[tuple[str, ...], "cells to measure"]
+    failures: Annotated[tuple[str, ...], "what went wrong when it was tried"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsDocument:
+    """`vdisklab claims`: a verdict on each claim of the articles."""
+
+    format: Literal["vdisklab.claims/1"] = "vdisklab.claims/1"
+    campaigns: tuple[CampaignEntry, ...]
+    emulation: Emulation
+    lab: Lab
+    articles: Annotated[Mapping[str, str], "name: title"]
+    counts: Annotated[Mapping[ClaimStatus, int], "claims of each status"]
+    claims: tuple[ClaimEntry, ...]
+    left_out: Annotated[tuple[str, ...], "why other campaigns could not be joined"]
+    findings: tuple[DiagnosticEntry, ...]
