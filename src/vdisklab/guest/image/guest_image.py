@@ -64,7 +64,7 @@ APPEND = " ".join(
                 "load_system_certificate_list",
                 "crypto_kdf108_init",
                 # These parse the types of the whole kernel for BPF, and the last of them starts
-                # modprobe: together 0.3 s under emulation.
+                # modprobe: together 0.4 s under emulation.
                 "cubictcp_register",
                 "btf_module_init",
                 "bpf_rstat_kfunc_init",
