@@ -23,7 +23,7 @@ import numpy as np
 from vdisklab.analysis.claimfile import Claim, parse_claims
 from vdisklab.analysis.claims import answer_claims
 from vdisklab.analysis.compare import against_baseline
-from vdisklab.analysis.diagnostics.stability import (
+from vdisklab.analysis.diagnostics.values import (
     bimodal_findings,
     drift_findings,
     first_block_findings,

@@ -16,8 +16,7 @@ import numpy as np
 
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.analysis.compare import PRECISION, blocks_needed, holm
-from vdisklab.analysis.distributions import t_isf, t_sf
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf, t_sf
 from vdisklab.analysis.observations import (
     Floats,
     MeasureKey,

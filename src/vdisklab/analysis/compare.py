@@ -7,8 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from vdisklab.analysis.distributions import t_isf, t_sf
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf, t_sf
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
 from vdisklab.analysis.summary import Summary, known, summarise
 from vdisklab.path.cell import MeasuredCell

@@ -23,8 +23,7 @@ from pydantic import Field
 
 from vdisklab.analysis.claimfile import ClaimCache
 from vdisklab.analysis.compare import PRECISION, Ratio, holm, paired_ratios
-from vdisklab.analysis.distributions import t_sf
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_BLOCKS, t_sf
 from vdisklab.analysis.observations import MeasureKey, Observations, logarithms
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.additive import Fit, fit, usable
-from vdisklab.analysis.distributions import t_isf
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better

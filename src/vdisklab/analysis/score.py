@@ -19,9 +19,15 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.analysis.observations import SCORE_METRICS, Floats, MeasureKey, Observations
+from vdisklab.analysis.observations import (
+    SCORE_METRICS,
+    Floats,
+    MeasureKey,
+    Observations,
+    logarithms,
+)
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Direction
+from vdisklab.results.model import Better, Direction
 
 
 class Role(StrEnum):
@@ -206,3 +212,41 @@ def _missing(
 def _any(grid: Floats) -> npt.NDArray[np.bool_]:
     """For each cell: was it measured in any block?"""
     return np.asarray(np.isfinite(grid).any(axis=1))
+
+
+MIX = MeasureKey("score", Direction.NONE, "weighted_mix")
+
+
+def add_mix(
+    observations: Observations, baseline: MeasuredCell, weights: Mapping[MeasureKey, float]
+) -> Observations:
+    """Adds the user's own weighting as one more measure; a cell that lacks a part of it has none.
+
+        mix = product of (value / baseline in the same block) ** (weight / sum of weights)
+
+    The order of this weighted geometric mean of ratios depends neither on units nor on the
+    baseline (Fleming & Wallace, Communications of the ACM 29, 1986). Where less is better, the
+    ratio is inverted.
+
+    `baseline` has to be one of the cells, and the weights' sum more than zero.
+    """
+    row = observations.place[baseline]
+    total = sum(weights.values())
+    mixed = np.zeros((len(observations.cells), len(observations.blocks)))
+    for measure, weight in weights.items():
+        logs = logarithms(observations.grid(measure))
+        sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
+        mixed += sign * weight / total * (logs - logs[row])
+    rows, columns = np.nonzero(np.isfinite(mixed))
+    count = len(rows)
+    return Observations(
+        cell=np.concatenate([observations.cell, rows.astype(np.int32)]),
+        block=np.concatenate([observations.block, columns.astype(np.int32)]),
+        measure=np.concatenate(
+            [observations.measure, np.full(count, len(observations.measures), dtype=np.int32)]
+        ),
+        value=np.concatenate([observations.value, np.exp(mixed[rows, columns])]),
+        cells=observations.cells,
+        blocks=observations.blocks,
+        measures=(*observations.measures, MIX),
+    )

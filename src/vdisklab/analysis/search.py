@@ -24,8 +24,7 @@ from enum import StrEnum
 import numpy as np
 
 from vdisklab.analysis.additive import PRECISION, block_effects, moderate
-from vdisklab.analysis.distributions import t_isf
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better

@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.analysis.intervals import MIN_BLOCKS, ORDER_STATISTICS_FROM, median_interval
+from vdisklab.analysis.intervals import ORDER_STATISTICS_FROM, median_interval
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.path.cell import MeasuredCell
 
@@ -32,11 +32,6 @@ class Summary:
     low: float | None
     high: float | None
     method: IntervalMethod | None
-
-    @property
-    def too_few(self) -> bool:
-        """True when there are not enough blocks to state an interval."""
-        return self.blocks < MIN_BLOCKS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

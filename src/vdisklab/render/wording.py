@@ -7,32 +7,30 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from vdisklab.analysis.compare import Ratio, Verdict
-from vdisklab.analysis.diagnostics.doubt import (
+from vdisklab.analysis.diagnostics.findings import (
     Bimodal,
+    Caveats,
     ClockTrouble,
     DeviceCeiling,
     Doubt,
     Drift,
+    Emulated,
+    FailedCell,
+    Finding,
     FitsInMemory,
     FrequencyGovernor,
     FromPageCache,
     GuestCeiling,
     HostChanged,
-    NoisyNeighbour,
-    NotDirect,
-    SlowFirstBlock,
-    ThinImage,
-)
-from vdisklab.analysis.diagnostics.findings import (
-    Caveats,
-    Emulated,
-    FailedCell,
-    Finding,
     Inconclusive,
     InLab,
     NoBaseline,
     NoCommonBlock,
+    NoisyNeighbour,
+    NotDirect,
     NothingToCompare,
+    SlowFirstBlock,
+    ThinImage,
     TooFewBlocks,
 )
 from vdisklab.analysis.observations import MeasureKey

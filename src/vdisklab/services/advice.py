@@ -7,31 +7,30 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from vdisklab.analysis.compare import Comparison, Ratio, against_baseline, compare_cells
-from vdisklab.analysis.diagnostics.ceilings import ceiling_findings
-from vdisklab.analysis.diagnostics.circumstances import host_findings
-from vdisklab.analysis.diagnostics.doubt import FromPageCache
 from vdisklab.analysis.diagnostics.findings import (
     Caveats,
     FailedCell,
     Finding,
+    FromPageCache,
     caveats_of,
     failed_cells,
     ranking_findings,
 )
-from vdisklab.analysis.diagnostics.stability import (
+from vdisklab.analysis.diagnostics.recorded import host_findings
+from vdisklab.analysis.diagnostics.values import (
     bimodal_findings,
+    ceiling_findings,
     drift_findings,
     first_block_findings,
 )
 from vdisklab.analysis.evidence import Workings, workings
 from vdisklab.analysis.intervals import MIN_BLOCKS
-from vdisklab.analysis.mix import MIX, add_mix
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.rank import Ranking
 from vdisklab.analysis.rank import rank as rank_cells
 from vdisklab.analysis.recommend import Recommendation, candidates, ratio_of
 from vdisklab.analysis.recommend import recommend as recommend_cell
-from vdisklab.analysis.score import NoScore, RoleSet, Score, Scored, add_scores
+from vdisklab.analysis.score import MIX, NoScore, RoleSet, Score, Scored, add_mix, add_scores
 from vdisklab.analysis.summary import Summary, summarise
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell

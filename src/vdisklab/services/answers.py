@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from vdisklab.analysis.diagnostics.direct import direct_findings
-from vdisklab.analysis.diagnostics.doubt import Doubt, FromPageCache, NotDirect
-from vdisklab.analysis.diagnostics.findings import NoBaseline
-from vdisklab.analysis.diagnostics.witness import evidence_findings
+from vdisklab.analysis.diagnostics.findings import Doubt, FromPageCache, NoBaseline, NotDirect
+from vdisklab.analysis.diagnostics.recorded import direct_findings, evidence_findings
 from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,

@@ -10,8 +10,8 @@ from pathlib import Path
 from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
 from vdisklab.analysis.claims import ClaimAnswer, ClaimStatus, ClaimVerdict
 from vdisklab.analysis.claims import answer_claims as verdicts_on
-from vdisklab.analysis.diagnostics.circumstances import host_findings
 from vdisklab.analysis.diagnostics.findings import Caveats, Finding, caveats_of
+from vdisklab.analysis.diagnostics.recorded import host_findings
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.published import Publication, ShapeComparison, compare_shape, find_series
 from vdisklab.errors import PlanError

@@ -10,19 +10,17 @@ import numpy as np
 
 from vdisklab.analysis.claimfile import builtin_claims
 from vdisklab.analysis.compare import Ratio, against_baseline
-from vdisklab.analysis.courses import Course, courses
-from vdisklab.analysis.diagnostics.circumstances import host_findings
-from vdisklab.analysis.diagnostics.doubt import FromPageCache
 from vdisklab.analysis.diagnostics.findings import (
     Caveats,
     FailedCell,
     Finding,
+    FromPageCache,
     caveats_of,
     failed_cells,
     ranking_findings,
 )
-from vdisklab.analysis.diagnostics.witness import FROM_CACHE_BELOW
-from vdisklab.analysis.evidence import Workings, workings
+from vdisklab.analysis.diagnostics.recorded import FROM_CACHE_BELOW, host_findings
+from vdisklab.analysis.evidence import Course, Workings, courses, workings
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.published import builtin_publications

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Sequence
 
 from tests.unit.analysis.made import START, cell
-from vdisklab.analysis.diagnostics.direct import SERVED_FROM_CACHE, direct_findings
-from vdisklab.analysis.diagnostics.doubt import NotDirect
+from vdisklab.analysis.diagnostics.findings import NotDirect
+from vdisklab.analysis.diagnostics.recorded import SERVED_FROM_CACHE, direct_findings
 from vdisklab.render.wording import sentence
 from vdisklab.results.outlines import Example
 from vdisklab.storage.direct import directness

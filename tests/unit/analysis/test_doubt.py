@@ -16,9 +16,7 @@ from tests.unit.analysis.made import (
     labelled,
     observed,
 )
-from vdisklab.analysis.diagnostics.ceilings import ceiling_findings
-from vdisklab.analysis.diagnostics.circumstances import host_findings
-from vdisklab.analysis.diagnostics.doubt import (
+from vdisklab.analysis.diagnostics.findings import (
     Bimodal,
     ClockTrouble,
     DeviceCeiling,
@@ -33,12 +31,13 @@ from vdisklab.analysis.diagnostics.doubt import (
     SlowFirstBlock,
     ThinImage,
 )
-from vdisklab.analysis.diagnostics.stability import (
+from vdisklab.analysis.diagnostics.recorded import evidence_findings, host_findings, witnessed
+from vdisklab.analysis.diagnostics.values import (
     bimodal_findings,
+    ceiling_findings,
     drift_findings,
     first_block_findings,
 )
-from vdisklab.analysis.diagnostics.witness import evidence_findings, witnessed
 from vdisklab.analysis.observations import Floats, Observations
 from vdisklab.path.segments import PageCache
 from vdisklab.render.wording import sentence

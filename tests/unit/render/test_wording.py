@@ -6,11 +6,11 @@ import pytest
 
 from tests.unit.analysis.made import cell
 from vdisklab.analysis.compare import Ratio, Verdict
-from vdisklab.analysis.diagnostics.doubt import FromPageCache
 from vdisklab.analysis.diagnostics.findings import (
     Emulated,
     FailedCell,
     Finding,
+    FromPageCache,
     Inconclusive,
     NoBaseline,
     NoCommonBlock,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from vdisklab.analysis.diagnostics.witness import witnessed
+from vdisklab.analysis.diagnostics.recorded import witnessed
 from vdisklab.errors import DatabaseError
 from vdisklab.results.model import METRICS, Campaign, Direction, Run, Sample
 from vdisklab.results.store import Store, default_url, open_store

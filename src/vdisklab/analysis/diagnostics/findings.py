@@ -1,7 +1,6 @@
-"""What a reader must know beside the numbers: typed here, put into words by `report.wording`.
+"""Diagnostics: each kind of reason to distrust or qualify a number, as a type.
 
-A new kind of doubt is one more class in this file, one function that finds it, and one case in
-`wording`, which the type checker asks for.
+`render.wording` has a sentence for each kind; the type checker demands one for a new kind.
 """
 
 from __future__ import annotations
@@ -9,13 +8,149 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vdisklab.analysis.diagnostics.doubt import Doubt
 from vdisklab.analysis.rank import Ranking, Unranked
 from vdisklab.analysis.score import NoScore
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.guest import Accelerator
-from vdisklab.results.model import Origin
+from vdisklab.results.model import Direction, Origin
 from vdisklab.results.outlines import AnyRun
+
+
+@dataclass(frozen=True, slots=True)
+class FromPageCache:
+    """Few of the bytes that were read or written reached the device meanwhile (`share` 0 to 1)."""
+
+    cell: MeasuredCell
+    measurement: str
+    direction: Direction
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """All cells went one way from block to block: `change` is last over first, less one."""
+
+    measure: str
+    campaign: str
+    blocks: int
+    change: float
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlowFirstBlock:
+    """The first block of a campaign is `factor` (below 1) times as good as the others."""
+
+    measure: str
+    campaign: str
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bimodal:
+    """A cell's blocks fall into two groups, `low` and `high` apart by `high / low`."""
+
+    cell: MeasuredCell
+    measure: str
+    low: float
+    high: float
+    share_high: float
+
+
+@dataclass(frozen=True, slots=True)
+class FitsInMemory:
+    """The measured disk fits into the host's memory, and these cells use the page cache."""
+
+    cells: int
+    size_bytes: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GuestCeiling:
+    """Cells that reach `share` of what the guest does with no disk at all below it."""
+
+    cells: tuple[MeasuredCell, ...]
+    measure: str
+    ceiling: MeasuredCell
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCeiling:
+    """Cells as good as the same workload on the host: the device, not the path, is measured."""
+
+    cells: tuple[MeasuredCell, ...]
+    measure: str
+    ceiling: MeasuredCell
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ThinImage:
+    """Images that grew while they were measured; `bytes_grown` is the most of one run."""
+
+    cells: tuple[MeasuredCell, ...]
+    bytes_grown: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockTrouble:
+    """A program counted more seconds than passed on the host: the guest's clock runs fast."""
+
+    cell: MeasuredCell
+    measurement: str
+    counted_seconds: float
+    host_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FrequencyGovernor:
+    """The processor's clock was left to a governor that saves power."""
+
+    governor: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyNeighbour:
+    """A hypervisor below took CPU time: `share` of all CPUs' in the worst of `measurements`."""
+
+    measurements: int
+    share: float
+    cell: MeasuredCell
+
+
+@dataclass(frozen=True, slots=True)
+class NotDirect:
+    """O_DIRECT was accepted and served from ZFS's cache all the same; `version` is ZFS's."""
+
+    cells: tuple[MeasuredCell, ...]
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostChanged:
+    """Joined campaigns of one machine whose facts differ."""
+
+    fact: str
+    values: tuple[str, ...]
+
+
+Doubt = (
+    FromPageCache
+    | Drift
+    | SlowFirstBlock
+    | Bimodal
+    | FitsInMemory
+    | GuestCeiling
+    | DeviceCeiling
+    | ThinImage
+    | ClockTrouble
+    | FrequencyGovernor
+    | NoisyNeighbour
+    | HostChanged
+    | NotDirect
+)
 
 
 @dataclass(frozen=True, slots=True)

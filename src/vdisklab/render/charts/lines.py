@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import altair as alt
 import numpy as np
 
-from vdisklab.analysis.courses import STALL_BELOW, Course, coarser
+from vdisklab.analysis.evidence import STALL_BELOW, Course, coarser
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers

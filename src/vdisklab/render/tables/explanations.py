@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from vdisklab.analysis import search
 from vdisklab.analysis.compare import MOST_BLOCKS
-from vdisklab.analysis.diagnostics import ceilings, stability, witness
+from vdisklab.analysis.diagnostics import recorded, values
 from vdisklab.analysis.intervals import MIN_BLOCKS, ORDER_STATISTICS_FROM
 from vdisklab.render.documents.reports import Explanation, ExplanationRow, MethodDocument
 from vdisklab.render.tables.layout import Column, Table
@@ -116,9 +116,9 @@ EXPLANATIONS = (
         "RAM (from the page cache)",
         "rank, compare",
         "from_page_cache",
-        f"Less than {witness.FROM_CACHE_BELOW:.0%} of the bytes that QEMU (on the host: the "
+        f"Less than {recorded.FROM_CACHE_BELOW:.0%} of the bytes that QEMU (on the host: the "
         "program) read or wrote reached the device at the same time, over all blocks.",
-        "analysis/diagnostics/witness.py",
+        "analysis/diagnostics/recorded.py",
     ),
     _entry(
         "n",
@@ -132,8 +132,8 @@ EXPLANATIONS = (
         "rank",
         "change",
         "Kendall's test on what all cells of a block have in common, from "
-        f"{stability.TREND_FROM} blocks; the size is Theil's slope. Reported from "
-        f"{stability.SMALLEST_TREND:.0%}.",
+        f"{values.TREND_FROM} blocks; the size is Theil's slope. Reported from "
+        f"{values.SMALLEST_TREND:.0%}.",
         "Mann 1945; Kendall 1938; Theil 1950",
     ),
     _entry(
@@ -141,8 +141,8 @@ EXPLANATIONS = (
         "rank",
         "factor",
         "The first block lies below the 99 % prediction interval of the others, and is "
-        f"{1 - stability.SLOW_FIRST_BELOW:.0%} worse or more.",
-        "analysis/diagnostics/stability.py",
+        f"{1 - values.SLOW_FIRST_BELOW:.0%} worse or more.",
+        "analysis/diagnostics/values.py",
     ),
     _entry(
         "two modes",
@@ -150,26 +150,26 @@ EXPLANATIONS = (
         "low high share_high",
         "The distance between two groups' means, over the spread within them, is beyond its "
         "99.99 % quantile under one normal mode, and the groups are "
-        f"×{stability.SMALLEST_MODE_RATIO} apart; from 8 blocks.",
-        "analysis/diagnostics/stability.py",
+        f"×{values.SMALLEST_MODE_RATIO} apart; from 8 blocks.",
+        "analysis/diagnostics/values.py",
     ),
     _entry(
         "ceilings",
         "rank",
         "share",
-        f"A cell reaches {ceilings.GUEST_CEILING_SHARE:.0%} of the null device on its bus (the "
-        f"guest's CPU is the limit), or {ceilings.CEILING_SHARE:.0%} of the host on its stack (the "
+        f"A cell reaches {values.GUEST_CEILING_SHARE:.0%} of the null device on its bus (the "
+        f"guest's CPU is the limit), or {values.CEILING_SHARE:.0%} of the host on its stack (the "
         "device is the limit).",
-        "analysis/diagnostics/ceilings.py",
+        "analysis/diagnostics/values.py",
     ),
     _entry(
         "noisy neighbour, clock, growing image",
         "rank",
         "bytes_grown counted_seconds host_seconds",
-        f"Steal time above {witness.STOLEN_ABOVE:.0%} of all CPUs; a program that counts "
-        f"{witness.CLOCK_TOLERANCE - 1:.0%} more seconds than passed on the host; an image that "
+        f"Steal time above {recorded.STOLEN_ABOVE:.0%} of all CPUs; a program that counts "
+        f"{recorded.CLOCK_TOLERANCE - 1:.0%} more seconds than passed on the host; an image that "
         "occupies 1 MiB more after a measurement than before.",
-        "analysis/diagnostics/witness.py",
+        "analysis/diagnostics/recorded.py",
     ),
     _entry(
         "best (run --find best)",

@@ -8,8 +8,7 @@ from functools import partial
 from typing import Literal
 
 from vdisklab.analysis.compare import Ratio
-from vdisklab.analysis.diagnostics.doubt import FromPageCache
-from vdisklab.analysis.diagnostics.findings import Emulated, InLab
+from vdisklab.analysis.diagnostics.findings import Emulated, FromPageCache, InLab
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.rank import Ranked, WithoutRank
 from vdisklab.analysis.score import Score

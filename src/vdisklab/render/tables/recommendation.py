@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from vdisklab.analysis.compare import Ratio
-from vdisklab.analysis.diagnostics.witness import FROM_CACHE_BELOW
+from vdisklab.analysis.diagnostics.recorded import FROM_CACHE_BELOW
 from vdisklab.analysis.evidence import Workings
-from vdisklab.analysis.mix import MIX
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.recommend import Price, Recommendation
+from vdisklab.analysis.score import MIX
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries

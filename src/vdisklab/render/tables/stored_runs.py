@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from vdisklab.analysis.diagnostics.findings import Finding, caveats_of
-from vdisklab.analysis.diagnostics.witness import evidence_findings, witnessed
+from vdisklab.analysis.diagnostics.recorded import evidence_findings, witnessed
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import copy_fields, diagnostic_entries
 from vdisklab.render.documents.records import (

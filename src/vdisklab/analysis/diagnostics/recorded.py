@@ -1,18 +1,24 @@
-"""Doubts by the evidence beside each measurement, streamed and added up."""
+"""Diagnostics from what was recorded beside the numbers: counters, checks, plan and host."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from vdisklab.analysis.diagnostics.doubt import (
+from vdisklab.analysis.diagnostics.findings import (
     ClockTrouble,
     Doubt,
+    FitsInMemory,
+    FrequencyGovernor,
     FromPageCache,
+    HostChanged,
     NoisyNeighbour,
+    NotDirect,
     ThinImage,
 )
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Counted, Direction, Run, Witnessed
+from vdisklab.path.segments import PageCache
+from vdisklab.results.model import Campaign, Counted, Direction, Run, Witnessed
+from vdisklab.results.outlines import Example
 
 FROM_CACHE_BELOW = 0.5
 """When less than this share of the bytes reached the device, the number is the page cache's."""
@@ -116,3 +122,72 @@ def _side(counted: Counted, direction: Direction) -> int:
 def _growth(seen: Witnessed) -> int:
     before, after = seen.evidence.allocated_before, seen.evidence.allocated_after
     return 0 if before is None or after is None else after - before
+
+
+SERVED_FROM_CACHE = "accepted, served from a cache"
+"""What `storage.direct` reads back of such a file system."""
+
+_UNKNOWN = "of an unknown version"
+
+
+def direct_findings(
+    runs: Iterable[Example], cells: Mapping[str, MeasuredCell]
+) -> tuple[NotDirect, ...]:
+    """The cells that were to bypass caches, and stood on a ZFS that does not, by its version."""
+    found: dict[str, list[MeasuredCell]] = {}
+    for run in runs:
+        cell = cells[run.cell]
+        seen = {name: value for name, _, value in run.checks}
+        if cell.page_cache is not PageCache.BYPASSED:
+            continue
+        if seen.get("host.zfs.o_direct") == SERVED_FROM_CACHE:
+            found.setdefault(seen.get("host.zfs.version", _UNKNOWN), []).append(cell)
+    return tuple(NotDirect(tuple(sorted(group)), version) for version, group in found.items())
+
+
+FITS_BELOW = 0.8
+
+_SAVING = {"powersave", "ondemand", "conservative", "schedutil"}
+
+
+def host_findings(
+    campaigns: Sequence[Campaign], cells: Iterable[MeasuredCell]
+) -> tuple[FitsInMemory | FrequencyGovernor | HostChanged, ...]:
+    """What plan and host alone give away, of none to many campaigns of one machine.
+
+    `cells` are those that are shown.
+    """
+    found: list[FitsInMemory | FrequencyGovernor | HostChanged] = []
+    if not campaigns:
+        return ()
+    host = campaigns[0].host
+    size, memory = campaigns[0].plan.get("size_bytes"), host.memory_bytes
+    cached = sum(cell.page_cache is not PageCache.BYPASSED for cell in cells)
+    if isinstance(size, int) and memory and cached and size < FITS_BELOW * memory:
+        found.append(FitsInMemory(cached, size, memory))
+    governor = host.more.get("governor")
+    if governor in _SAVING:
+        found.append(FrequencyGovernor(governor))
+    facts = [_facts(campaign) for campaign in campaigns]
+    for name in dict.fromkeys(name for each in facts for name in each):
+        values = tuple(dict.fromkeys(each.get(name, "unknown") for each in facts))
+        if len(values) > 1:
+            found.append(HostChanged(name.replace("_", " "), values))
+    return tuple(found)
+
+
+def _facts(campaign: Campaign) -> dict[str, str]:
+    """The facts of a machine that decide its numbers and can change."""
+    host = campaign.host
+    named = {
+        "kernel": host.kernel,
+        "cpu": host.cpu,
+        "cpus": str(host.cpus),
+        "memory": str(host.memory_bytes),
+        "QEMU": host.qemu or "none",
+        "fio": host.fio or "none",
+    }
+    return {**named, **{name: value for name, value in host.more.items() if name in _DECIDING}}
+
+
+_DECIDING = ("governor", "mitigations", "smt", "microcode", "qemu_img", "virtualised")
