@@ -15,7 +15,7 @@ from vdisklab.cli.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, DirtyHostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind, leftovers, open_ledger
-from vdisklab.host.mounts import mounts_below
+from vdisklab.host.mounts import free_bytes, mounts_below
 from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut import session as session_module
 from vdisklab.powercut.controls import CONTROLS
@@ -29,7 +29,6 @@ from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.powercut.session import PowerCutSession, open_session, select_states
 from vdisklab.storage.filesystem import tmpfs
-from vdisklab.storage.room import free_bytes
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.undo import UNDO
 from vdisklab.units import MIB

@@ -1,19 +1,18 @@
-"""What this host can build and serve, found by trying each stack that was asked for."""
+"""What this host can build and serve, found by trying each requested stack."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, VdisklabError
-from vdisklab.guest.qemu.probe import probe_qemu
+from vdisklab.guest.qemu.probe import QemuFeatures, image_formats, probe_qemu
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.mounts import lies_in_memory
 from vdisklab.host.probes import try_io_uring
-from vdisklab.host.programs import QEMU
+from vdisklab.host.programs import QEMU, install_hint
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.rules import impossible
@@ -28,18 +27,8 @@ from vdisklab.storage.stack import build_stack
 from vdisklab.units import MIB
 
 _TRIAL_CAPACITY = 32 * MIB
-_DEVICES = {
-    Bus.VIRTIO: ("virtio-blk-pci",),
-    Bus.SCSI: ("virtio-scsi-pci", "scsi-hd"),
-    Bus.IDE: ("ide-hd",),
-    Bus.SATA: ("ide-hd", "ich9-ahci"),
-    Bus.NVME: ("nvme",),
-    Bus.USB: ("qemu-xhci", "usb-storage"),
-}
-_INSTALL_QEMU = "apt-get install qemu-system-x86 qemu-utils"
-
 NO_QEMUS: Mapping[str, QemuCapabilities] = {}
-"""Only the installed one."""
+"""No QEMUs besides the installed one."""
 
 
 def survey(
@@ -52,13 +41,12 @@ def survey(
     backing: BackingDevices = WORK_DIRECTORY,
     qemus: Mapping[str, QemuCapabilities] = NO_QEMUS,
 ) -> Capabilities:
-    """What of these paths cannot be had here. Each stack is built once, small and thin, on
-    slices of the work directory; the devices of `ground` are only looked at. `qemus` are those
-    that `find_qemus` found.
+    """What this host lacks for these paths. `qemus` are those of `find_qemus`.
 
-    Without root no layer can be built, and only the work directory itself is tried. Raises
-    HostError when the work directory cannot be used at all, DirtyHostError when a trial cannot be
-    taken down again.
+    Each stack is built once, small and thin, on image files in the work directory; devices in
+    `backing` are only looked at. Without root, only the work directory itself is tried. Raises
+    HostError when the work directory cannot be used at all, and DirtyHostError when a trial cannot
+    be removed.
     """
     wanted = tuple(paths)
     direct: dict[str, bool | None] = {}
@@ -76,9 +64,9 @@ def survey(
     installed = tuple(path for path in guests if path.attachment.qemu is None)
     return Capabilities(
         formats=_missing_formats(host, guests),
-        buses=_missing_buses(host, installed),
+        buses=_buses_of_installed(host, installed),
         aio=_missing_aio(guests),
-        guest=_missing_guest(host) if installed else None,
+        guest=_missing_program(host, QEMU, "qemu-img") if installed else None,
         direct_io=direct,
         stacks=stacks,
         qemus=qemus,
@@ -87,38 +75,30 @@ def survey(
 
 
 def find_qemus(
-    host: Host, asked: Sequence[RequestedQemu]
+    host: Host, requested: Sequence[RequestedQemu]
 ) -> tuple[tuple[Qemu, ...], Mapping[str, QemuCapabilities]]:
-    """The QEMUs that were asked for, under their names, and what each cannot do.
+    """The requested QEMUs with their names, and what each lacks.
 
     Raises HostError for a program that is no QEMU or too old, PlanError for two of one name.
     """
-    if not asked:
-        return (), NO_QEMUS
-    devices = tuple(dict.fromkeys(device for each in _DEVICES.values() for device in each))
     qemus: list[Qemu] = []
-    able: dict[str, QemuCapabilities] = {}
-    for each in asked:
-        found = probe_qemu(host, each.binary, devices)
-        binary = host.which(str(each.binary)) or each.binary
-        qemu = Qemu(each.name or found.number, binary.absolute(), found.version)
+    capabilities: dict[str, QemuCapabilities] = {}
+    for request in requested:
+        features = probe_qemu(host, request.binary)
+        binary = host.which(str(request.binary)) or request.binary
+        qemu = Qemu(request.name or features.number, binary.absolute(), features.version)
         qemus.append(qemu)
-        able[qemu.name] = QemuCapabilities(
-            buses={
-                bus: Missing(f"QEMU {qemu.name} has no device {device}", "choose another bus")
-                for bus, needed in _DEVICES.items()
-                for device in needed
-                if device in found.lacking
-            },
+        capabilities[qemu.name] = QemuCapabilities(
+            buses=_missing_buses(features, Bus, f"QEMU {qemu.name}", "choose another bus"),
             aio={
                 mode: Missing(f"QEMU {qemu.name} was built without it", "choose aio=threads")
                 for mode in Aio
-                if mode.value not in found.aio
+                if mode.value not in features.aio
             },
-            guest=_missing_images(host),
+            guest=_missing_program(host, "qemu-img"),
         )
     require_distinct(qemus)
-    return tuple(qemus), able
+    return tuple(qemus), capabilities
 
 
 def _try_stack(
@@ -130,11 +110,11 @@ def _try_stack(
 ) -> bool | None:
     spelled = "/".join(map(str, layers))
     if layers and os.geteuid() != 0:
-        missing[spelled] = Missing("it takes root to build it", "run vdisklab as root")
+        missing[spelled] = Missing("building it needs root", "run vdisklab as root")
         return None
     if not layers and backing.devices:
         return serves_direct_io(Target(backing.devices[0], is_block=True))
-    # on slices: the user's devices are not touched
+    # On image files: the user's devices are not touched.
     trial = BackingDevices(disks=backing.disks_for(layers), arc_bytes=backing.arc_bytes)
     try:
         with build_stack(
@@ -142,7 +122,7 @@ def _try_stack(
         ) as target:
             return serves_direct_io(target)
     except DirtyHostError:
-        raise  # not a stack that cannot be had: something of it is still there
+        raise  # not a missing stack: parts of it still exist
     except VdisklabError as error:
         if not layers:
             raise
@@ -150,45 +130,42 @@ def _try_stack(
         return None
 
 
-def _missing_guest(host: Host) -> Missing | None:
-    if host.which(QEMU) is None:
-        return Missing(f"{QEMU} is not installed", _INSTALL_QEMU)
-    return _missing_images(host)
-
-
-def _missing_images(host: Host) -> Missing | None:
-    if host.which("qemu-img") is None:
-        return Missing("qemu-img is not installed", _INSTALL_QEMU)
+def _missing_program(host: Host, *programs: str) -> Missing | None:
+    """The first program that is not installed, with the command that installs all of them."""
+    for program in programs:
+        if host.which(program) is None:
+            return Missing(f"{program} is not installed", install_hint([QEMU, "qemu-img"]))
     return None
 
 
 def _missing_formats(host: Host, paths: tuple[DiskPath, ...]) -> dict[ImageFormat, Missing]:
-    wanted = {path.image.format for path in paths if path.image is not None}
-    wanted.discard(ImageFormat.NULL)
-    if not wanted or host.which("qemu-img") is None:
+    formats = {path.image.format for path in paths if path.image is not None}
+    formats.discard(ImageFormat.NULL)
+    if not formats or host.which("qemu-img") is None:
         return {}
-    text = host.run("qemu-img", "--help", allowed=(0, 1)).stdout
-    listed = re.search(r"^Supported formats:(.*)$", text, re.MULTILINE)
-    known = set(listed[1].split()) if listed else set()
+    supported = image_formats(host)
     return {
         form: Missing(f"qemu-img does not make {form}", "choose raw or qcow2")
-        for form in wanted
-        if known and form.value not in known
+        for form in formats
+        if supported and form.value not in supported
     }
 
 
-def _missing_buses(host: Host, paths: tuple[DiskPath, ...]) -> dict[Bus, Missing]:
-    wanted = {path.attachment.bus for path in paths}
-    if not wanted or host.which(QEMU) is None:
-        return {}
-    text = host.run(QEMU, "-device", "help").stdout
-    known = set(re.findall(r'^name "([^"]+)"', text, re.MULTILINE))
+def _missing_buses(
+    features: QemuFeatures, buses: Iterable[Bus], qemu: str, mend: str
+) -> dict[Bus, Missing]:
     return {
-        bus: Missing(f"this QEMU has no device {device}", "install a QEMU that has it")
-        for bus in wanted
-        for device in _DEVICES[bus]
-        if device not in known
+        bus: Missing(f"{qemu} has no device {device}", mend)
+        for bus in buses
+        if (device := features.lacking(bus)) is not None
     }
+
+
+def _buses_of_installed(host: Host, paths: tuple[DiskPath, ...]) -> dict[Bus, Missing]:
+    buses = {path.attachment.bus for path in paths}
+    if not buses or host.which(QEMU) is None:
+        return {}
+    return _missing_buses(probe_qemu(host), buses, "this QEMU", "install a QEMU that has it")
 
 
 def _missing_aio(paths: tuple[DiskPath, ...]) -> dict[Aio, Missing]:

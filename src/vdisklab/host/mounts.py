@@ -47,13 +47,13 @@ def mount_of(path: Path, table: Path = _TABLE) -> Mount | None:
 
 
 def free_bytes(directory: Path) -> int:
-    """The room that we may fill in a directory's file system. Raises OSError.
+    """The room in a directory's file system, as df shows it. Raises OSError.
 
-    Root may use the blocks that the file system reserves for it (ext4: 5 %).
+    Blocks that the file system reserves for one user, mostly root, are not counted: that user may
+    be another one (ext4's resuid), and the reserve keeps a full host working.
     """
     room = os.statvfs(directory)
-    blocks = room.f_bfree if os.geteuid() == 0 else room.f_bavail
-    return blocks * room.f_frsize
+    return room.f_bavail * room.f_frsize
 
 
 def mounts_below(directory: Path) -> tuple[Mount, ...]:

@@ -70,6 +70,11 @@ PROGRAMS = _table(
 )
 
 
+def package_of(program: str) -> str:
+    """The Debian package of a program; for one outside the table, its own name."""
+    return PROGRAMS[program].package if program in PROGRAMS else program
+
+
 def install_command(*packages: str) -> str:
     """The command that installs Debian packages."""
     return f"apt-get install --no-install-recommends {' '.join(dict.fromkeys(packages))}"

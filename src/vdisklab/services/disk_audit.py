@@ -32,7 +32,7 @@ from vdisklab.audit.domain import LARGEST, read_domain
 from vdisklab.errors import CommandError, DatabaseError, HostError, PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
-from vdisklab.host.mounts import read_mounts
+from vdisklab.host.mounts import free_bytes, read_mounts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import Durability, Verdicts, durability
@@ -283,9 +283,8 @@ def disk_context(host: Host, disk: ConfiguredDisk) -> DiskContext:
     if not source.is_file():
         return UNKNOWN_CONTEXT
     allocated = os.stat(source).st_blocks * 512  # noqa: PTH116 - st_blocks
-    room = os.statvfs(source)
     size, image = _image(host, disk.path, source, allocated)
-    return DiskContext(_layers(source), image, size, allocated, room.f_bavail * room.f_frsize)
+    return DiskContext(_layers(source), image, size, allocated, free_bytes(source))
 
 
 def _layers(source: Path) -> tuple[Layer, ...] | None:

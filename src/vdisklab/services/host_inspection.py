@@ -1,27 +1,48 @@
-"""What this machine can measure: each piece looked for, or better tried, and what it costs."""
+"""What this machine can measure: each piece is looked at or tried, with the cost of its absence."""
 
 from __future__ import annotations
 
 import os
-import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.guest.accelerator import DEVICE, KvmTrial, device_refused
+from vdisklab.guest.accelerator import DEVICE, KvmTrial
+from vdisklab.guest.factory import GuestContext, try_kvm_without_download
+from vdisklab.guest.qemu.probe import (
+    AGENT_CHANNEL,
+    BUS_DEVICES,
+    QemuFeatures,
+    image_formats,
+    probe_qemu,
+)
 from vdisklab.host.blockdevice import device_of, medium_of
 from vdisklab.host.command import Host
-from vdisklab.host.facts import SYSTEM, available_memory, memory_bytes, program_version, virtualised
+from vdisklab.host.facts import (
+    SYSTEM,
+    available_memory,
+    memory_bytes,
+    program_version,
+    virtualised,
+)
+from vdisklab.host.ledger import cache_directory, open_ledger
+from vdisklab.host.mounts import free_bytes
 from vdisklab.host.probes import KernelParts, try_io_uring, try_o_direct
-from vdisklab.host.programs import QEMU
+from vdisklab.host.programs import PROGRAMS, QEMU, install_hint
+from vdisklab.path.segments import Bus, ImageFormat
+from vdisklab.progress import Progress
 from vdisklab.units import GIB, format_bytes
 
+_ROOM_WANTED = 4 * GIB
+_MEMORY_WANTED = 2 * GIB
+_OTHER_KERNEL = "boot a kernel of the distribution that has it"
 
-class State(StrEnum):
-    """How far a piece is there."""
+
+class Availability(StrEnum):
+    """Whether a piece is there."""
 
     OK = "ok"
     LIMITED = "limited"
@@ -29,275 +50,275 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One piece: what was seen, what its lack costs, and the command that mends it.
+class HostFinding:
+    """One piece: what was seen, what its absence costs, and what to do about it.
 
-    `essential` marks what the main job (a guest, a disk, a measurement) cannot do without.
+    Without an `essential` piece, no guest's disk can be measured.
     """
 
     topic: str
-    state: State
+    state: Availability
     seen: str
     costs: str | None = None
     mend: str | None = None
     essential: bool = False
 
 
-def untried(device: Path = DEVICE) -> KvmTrial:
-    """What can be said without booting a guest."""
-    return device_refused(device) or KvmTrial(
-        works=None,
-        tried=f"{device} opens; no guest was booted under it",
-        remedy="`vdisklab run` boots one and says whether it runs",
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """Where to look: the door to the host, the work directory, and the roots of fakes in tests."""
+    """What is inspected. `kvm` tries KVM; `root` has /proc, /sys and /dev."""
 
     host: Host
     directory: Path
+    kvm: Callable[[], KvmTrial]
     root: Path = SYSTEM
-    kvm: Callable[[], KvmTrial] = untried
-    euid: int | None = None
 
     @property
     def parts(self) -> KernelParts:
-        """What the kernel has."""
+        """The drivers of the kernel."""
         return KernelParts(self.root)
 
 
-def examine(inspection: Inspection) -> Iterator[Finding]:
-    """All findings, as they come; the slow ones (KVM) take seconds."""
+def inspect_host(host: Host, directory: Path, progress: Progress) -> tuple[HostFinding, ...]:
+    """All findings for a work directory. Boots a guest under KVM when a kernel is at hand."""
+    return tuple(examine(Inspection(host, directory, lambda: _try_kvm(host, progress))))
+
+
+def examine(inspection: Inspection) -> Iterator[HostFinding]:
+    """All findings in the order in which they are shown."""
     for probe in _PROBES:
         yield from probe(inspection)
 
 
-def can_do_main_job(findings: tuple[Finding, ...]) -> bool:
-    """True when nothing that the main job needs is missing."""
-    return not any(each.essential and each.state is State.MISSING for each in findings)
+def can_do_main_job(findings: Iterable[HostFinding]) -> bool:
+    """True when nothing is missing that measuring a guest's disk needs."""
+    return not any(f.essential and f.state is Availability.MISSING for f in findings)
 
 
-def _kvm(at: Inspection) -> Iterator[Finding]:
+def _ok(topic: str, seen: str, *, essential: bool = False) -> HostFinding:
+    return HostFinding(topic, Availability.OK, seen, essential=essential)
+
+
+def _limited(topic: str, seen: str, costs: str, mend: str | None) -> HostFinding:
+    return HostFinding(topic, Availability.LIMITED, seen, costs, mend)
+
+
+def _missing(
+    topic: str, seen: str, costs: str, mend: str | None, *, essential: bool = False
+) -> HostFinding:
+    return HostFinding(topic, Availability.MISSING, seen, costs, mend, essential)
+
+
+def _try_kvm(host: Host, progress: Progress) -> KvmTrial:
+    """The trial that a campaign makes; not made without a kernel or a writable state directory."""
+    try:
+        with open_ledger() as ledger:
+            return try_kvm_without_download(GuestContext(host, ledger, cache_directory(), progress))
+    except HostError as error:
+        remedy = f"{error}: {error.hint}" if error.hint else str(error)
+        return KvmTrial(None, f"{DEVICE} opens; no guest was booted under it", remedy)
+
+
+def _kvm(at: Inspection) -> Iterator[HostFinding]:
     trial = at.kvm()
     if trial.works:
-        yield Finding("KVM", State.OK, trial.tried)
-        return
-    if trial.works is None:
-        costs = "whether guests run under KVM or under emulation is not known yet"
-        yield Finding("KVM", State.LIMITED, trial.tried, costs, trial.remedy)
-        return
-    if virtualised(at.root):
-        mend = "enable nested virtualisation in the hypervisor that this machine runs under"
+        yield _ok("KVM", trial.tried)
+    elif trial.works is None:
+        costs = "it is unknown whether guests run under KVM or under emulation"
+        yield _limited("KVM", trial.tried, costs, trial.remedy)
     else:
-        mend = "modprobe -a kvm_intel kvm_amd; otherwise enable VT-x or AMD-V in the firmware"
-    yield Finding(
-        "KVM",
-        State.LIMITED,
-        trial.tried,
-        "guests run under emulation: good for comparing host-side choices, no measure of KVM",
-        trial.remedy or mend,
-    )
+        remedy = "modprobe -a kvm_intel kvm_amd; otherwise enable VT-x or AMD-V in the firmware"
+        if virtualised(at.root):
+            remedy = "enable nested virtualisation in the hypervisor that this machine runs under"
+        costs = "guests run under emulation: comparable with each other, no measure of KVM's speed"
+        yield _limited("KVM", trial.tried, costs, trial.remedy or remedy)
 
 
-def _qemu(at: Inspection) -> Iterator[Finding]:
-    version = program_version(at.host, QEMU, r"version (.+)")
-    if version is None:
-        yield _lacks("QEMU", f"{QEMU} is not installed", "any guest", "qemu-system-x86")
+def _qemu(at: Inspection) -> Iterator[HostFinding]:
+    features = _features(at.host)
+    if isinstance(features, HostFinding):
+        yield features
     else:
-        yield Finding("QEMU", State.OK, version, essential=True)
-        yield from _qemu_features(at.host)
+        yield _ok("QEMU", features.version, essential=True)
+        machines = {"pc": "bus ide", "q35": "all buses but ide"}
+        yield _listed("QEMU machines", machines, features.machines, QEMU, essential=True)
+        yield _listed("QEMU devices", _device_purposes(), features.devices, QEMU)
+        if features.lacking(Bus.VIRTIO):
+            costs = "cannot be measured: bus virtio, the default"
+            yield _missing(
+                "QEMU virtio-blk", "not in this QEMU", costs, install_hint([QEMU]), essential=True
+            )
+        if "io_uring" in features.aio:
+            yield _ok("QEMU io_uring", "QEMU was built with it")
+        else:
+            costs = "cannot be measured: aio=io_uring in guests"
+            yield _missing("QEMU io_uring", "not in this QEMU", costs, install_hint([QEMU]))
     version = program_version(at.host, "qemu-img", r"version (.+)")
     if version is None:
-        yield _lacks("qemu-img", "not installed", "every image that is made", "qemu-utils")
+        yield _no_program("qemu-img", essential=True)
         return
-    yield Finding("qemu-img", State.OK, version, essential=True)
-    yield from _image_formats(at.host)
+    yield _ok("qemu-img", version, essential=True)
+    formats = {form.value: f"format {form}" for form in ImageFormat if form is not ImageFormat.NULL}
+    formats["null-co"] = "format null"
+    yield _listed("image formats", formats, image_formats(at.host), "qemu-img")
 
 
-# What each list of QEMU's own help must name, and which part of a disk path needs it.
-_MACHINES = {"pc": "bus ide", "q35": "all buses but ide"}
-_DEVICES = {
-    "virtio-blk-pci": "bus virtio",
-    "virtio-scsi-pci": "bus scsi",
-    "scsi-hd": "bus scsi",
-    "ide-hd": "buses ide and sata",
-    "nvme": "bus nvme",
-    "qemu-xhci": "bus usb",
-    "usb-storage": "bus usb",
-    "virtio-serial-pci": "the guest agent's channel",
-}
-_FORMATS = ("raw", "qcow2", "vmdk", "vdi", "vhdx", "qed", "null-co")
+def _features(host: Host) -> QemuFeatures | HostFinding:
+    """What the installed QEMU has, or the finding that it does not run."""
+    if host.which(QEMU) is None:
+        return _no_program(QEMU, topic="QEMU", essential=True)
+    try:
+        return probe_qemu(host)
+    except HostError as error:
+        costs = f"cannot be done: {PROGRAMS[QEMU].purpose}"
+        return _missing("QEMU", str(error), costs, install_hint([QEMU]), essential=True)
 
 
-def _qemu_features(host: Host) -> Iterator[Finding]:
-    yield _names("QEMU machines", _said(host, QEMU, "-machine", "help"), _MACHINES, essential=True)
-    devices = _said(host, QEMU, "-device", "help")
-    yield _names("QEMU devices", devices, _DEVICES)
-    if "virtio-blk-pci" not in devices:
-        yield _lacks("QEMU virtio-blk", "not in this QEMU", "the usual bus", "qemu-system-x86")
+def _device_purposes() -> dict[str, str]:
+    """What each device of QEMU is for, such as `buses ide and sata`."""
+    buses: dict[str, list[str]] = {}
+    for bus, devices in BUS_DEVICES.items():
+        for device in devices:
+            buses.setdefault(device, []).append(bus.value)
+    purposes = {
+        device: f"{'bus' if len(names) == 1 else 'buses'} {' and '.join(names)}"
+        for device, names in buses.items()
+    }
+    return {**purposes, AGENT_CHANNEL: "the guest agent's channel"}
 
 
-def _image_formats(host: Host) -> Iterator[Finding]:
-    said = _said(host, "qemu-img", "--help")
-    supported = said.partition("Supported formats:")[2]
-    yield _names("image formats", supported, {name: f"format {name}" for name in _FORMATS})
-
-
-def _names(topic: str, text: str, wanted: dict[str, str], *, essential: bool = False) -> Finding:
-    """Which of `wanted` stand in `text` as whole words; what those that do not are for."""
-    listed = set(re.findall(r"[\w.+-]+", text))
-    lacking = [name for name in wanted if name not in listed]
+def _listed(
+    topic: str,
+    wanted: Mapping[str, str],
+    available: Collection[str],
+    program: str,
+    *,
+    essential: bool = False,
+) -> HostFinding:
+    """Which names in `wanted` (name: purpose) a program has."""
+    lacking = [name for name in wanted if name not in available]
     if not lacking:
-        return Finding(topic, State.OK, ", ".join(wanted), essential=essential)
-    lost = ", ".join(dict.fromkeys(wanted[name] for name in lacking))
-    return Finding(
-        topic,
-        State.LIMITED if len(lacking) < len(wanted) else State.MISSING,
-        f"lacks {', '.join(lacking)}",
-        f"cannot be measured: {lost}",
-        f"{_INSTALL} qemu-system-x86 qemu-utils qemu-block-extra",
-        essential,
-    )
+        return _ok(topic, ", ".join(wanted), essential=essential)
+    purposes = ", ".join(dict.fromkeys(wanted[name] for name in lacking))
+    state = Availability.LIMITED if len(lacking) < len(wanted) else Availability.MISSING
+    seen, costs = f"lacks {', '.join(lacking)}", f"cannot be measured: {purposes}"
+    return HostFinding(topic, state, seen, costs, install_hint([program]), essential)
 
 
-def _io_uring(at: Inspection) -> Iterator[Finding]:
-    refused = try_io_uring()
-    if refused is not None:
-        mend = "sysctl kernel.io_uring_disabled=0 (and allow it in the container's seccomp filter)"
-        yield Finding("io_uring", State.MISSING, refused, "cannot be measured: aio=io_uring", mend)
-        return
-    yield Finding("io_uring", State.OK, "a ring was set up")
-    if at.host.which("qemu-img") is not None:
-        yield _qemu_io_uring(at.host)
+def _no_program(program: str, *, topic: str | None = None, essential: bool = False) -> HostFinding:
+    costs = f"cannot be done: {PROGRAMS[program].purpose}"
+    seen = f"{program} is not installed"
+    return _missing(topic or program, seen, costs, install_hint([program]), essential=essential)
 
 
-def _qemu_io_uring(host: Host) -> Finding:
-    """Reads one block through QEMU's own io_uring code, which it may be built without."""
-    with tempfile.NamedTemporaryFile(prefix="vdisklab-") as file:
-        file.truncate(1 << 20)
-        argv = ("qemu-img", "bench", "-i", "io_uring", "-f", "raw", "-c", "1", "-t", "writeback")
-        try:
-            host.run(*argv, file.name, timeout=10)
-        except HostError as error:
-            costs = "cannot be measured: aio=io_uring in guests"
-            mend = f"{_INSTALL} qemu-system-x86 qemu-utils"
-            return Finding("QEMU io_uring", State.MISSING, str(error), costs, mend)
-    return Finding("QEMU io_uring", State.OK, "qemu-img read a block through it")
-
-
-def _fio(at: Inspection) -> Iterator[Finding]:
+def _fio(at: Inspection) -> Iterator[HostFinding]:
     version = program_version(at.host, "fio", r"fio-(\S+)")
     if version is None:
-        yield _lacks("fio", "not installed", "every number of the profile", "fio")
+        yield _no_program("fio", essential=True)
         return
-    yield Finding("fio", State.OK, version, essential=True)
+    yield _ok("fio", version, essential=True)
     engines = {"psync": "synchronous workloads", "libaio": "queue depths", "io_uring": "io_uring"}
-    yield _names("fio engines", _said(at.host, "fio", "--enghelp"), engines)
+    try:
+        listed = at.host.run("fio", "--enghelp", timeout=20).stdout.split()
+    except HostError:
+        listed = []
+    yield _listed("fio engines", engines, listed, "fio")
 
 
-# Programs beside QEMU and fio: the package that has them, and what they are for.
-_GUEST_PROGRAMS = {
-    "busybox": ("busybox-static", "the micro guest"),
-    "qemu-ga": ("qemu-guest-agent", "the micro guest"),
-    "mke2fs": ("e2fsprogs", "the micro guest"),
-}
-_MEASURING_PROGRAMS = {
-    "bonnie++": ("bonnie++", "bonnie++ workloads"),
-    "sysbench": ("sysbench", "sysbench workloads"),
-    "sqlite3": ("sqlite3", "database workloads"),
-}
-
-
-def _programs(at: Inspection) -> Iterator[Finding]:
-    yield _has_programs(at.host, "guest programs", _GUEST_PROGRAMS, essential=True)
-    yield _has_programs(at.host, "other measuring programs", _MEASURING_PROGRAMS)
+def _programs(at: Inspection) -> Iterator[HostFinding]:
+    guest, measuring = ("busybox", "qemu-ga", "mke2fs"), ("bonnie++", "sysbench", "sqlite3")
+    yield _has_programs(at.host, "guest programs", guest, essential=True)
+    yield _has_programs(at.host, "other measuring programs", measuring)
 
 
 def _has_programs(
-    host: Host, topic: str, wanted: dict[str, tuple[str, str]], *, essential: bool = False
-) -> Finding:
-    lacking = [program for program in wanted if host.which(program) is None]
+    host: Host, topic: str, programs: Sequence[str], *, essential: bool = False
+) -> HostFinding:
+    lacking = [program for program in programs if host.which(program) is None]
     if not lacking:
-        return Finding(topic, State.OK, ", ".join(wanted), essential=essential)
-    packages = " ".join(wanted[program][0] for program in lacking)
-    lost = ", ".join(dict.fromkeys(wanted[program][1] for program in lacking))
-    return Finding(
+        return _ok(topic, ", ".join(programs), essential=essential)
+    purposes = ", ".join(dict.fromkeys(PROGRAMS[program].purpose for program in lacking))
+    all_lacking = essential or len(lacking) == len(programs)
+    return HostFinding(
         topic,
-        State.MISSING if essential or len(lacking) == len(wanted) else State.LIMITED,
+        Availability.MISSING if all_lacking else Availability.LIMITED,
         f"not installed: {', '.join(lacking)}",
-        f"cannot be done: {lost}",
-        f"{_INSTALL} {packages}",
+        f"cannot be done: {purposes}",
+        install_hint(lacking),
         essential,
     )
+
+
+def _io_uring(at: Inspection) -> Iterator[HostFinding]:  # noqa: ARG001 - like the other probes
+    refused = try_io_uring()
+    if refused is None:
+        yield _ok("io_uring", "a ring was set up")
+    else:
+        mend = "sysctl kernel.io_uring_disabled=0, and allow it in the container's seccomp filter"
+        yield _missing("io_uring", refused, "cannot be measured: aio=io_uring", mend)
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A host layer: the kernel part (as file system or as driver and module), its programs."""
+    """A host layer: its programs, and its file system or its driver (name and module)."""
 
     name: str
     programs: tuple[str, ...]
-    package: str
     filesystem: str | None = None
-    driver: tuple[str, str] | None = None
-    kernel_mend: str = "boot a distribution's kernel that has it"
+    driver: tuple[str, str] = ("", "")
+    kernel_mend: str = _OTHER_KERNEL
+
+    def is_in(self, kernel: KernelParts) -> bool:
+        """Whether the kernel has it, or its module is installed."""
+        if self.filesystem is not None:
+            return kernel.has_filesystem(self.filesystem)
+        return kernel.has_driver(*self.driver)
 
 
 _LAYERS = (
-    _Layer("ext4", ("mkfs.ext4",), "e2fsprogs", filesystem="ext4"),
-    _Layer("xfs", ("mkfs.xfs",), "xfsprogs", filesystem="xfs"),
-    _Layer("btrfs", ("mkfs.btrfs",), "btrfs-progs", filesystem="btrfs"),
-    _Layer("tmpfs", ("mount",), "mount", filesystem="tmpfs"),
-    _Layer("loop", ("losetup",), "util-linux", driver=("loop", "loop")),
-    _Layer("lvm", ("lvm",), "lvm2", driver=("device-mapper", "dm_mod")),
-    _Layer("md", ("mdadm",), "mdadm", driver=("md", "md_mod")),
+    _Layer("ext4", ("mkfs.ext4",), filesystem="ext4"),
+    _Layer("xfs", ("mkfs.xfs",), filesystem="xfs"),
+    _Layer("btrfs", ("mkfs.btrfs",), filesystem="btrfs"),
+    _Layer("tmpfs", ("mount",), filesystem="tmpfs"),
+    _Layer("loop", ("losetup",), driver=("loop", "loop")),
+    _Layer("lvm", ("lvm",), driver=("device-mapper", "dm_mod")),
+    _Layer("md", ("mdadm",), driver=("md", "md_mod")),
     _Layer(
         "zfs",
         ("zpool", "zfs"),
-        "zfsutils-linux",
         filesystem="zfs",
         kernel_mend="build its module (apt-get install zfs-dkms, from Debian's contrib)",
     ),
 )
 
 
-def _layers(at: Inspection) -> Iterator[Finding]:
+def _layers(at: Inspection) -> Iterator[HostFinding]:
     for layer in _LAYERS:
         yield _layer(at, layer)
 
 
-def _layer(at: Inspection, layer: _Layer) -> Finding:
-    """A layer needs both its kernel part and its programs; each lack is mended otherwise."""
+def _layer(at: Inspection, layer: _Layer) -> HostFinding:
+    """A layer needs its part of the kernel and its programs."""
+    topic = f"layer {layer.name}"
     lacking = [program for program in layer.programs if at.host.which(program) is None]
-    if layer.filesystem is not None:
-        in_kernel = at.parts.has_filesystem(layer.filesystem)
-    else:
-        in_kernel = layer.driver is not None and at.parts.has_driver(*layer.driver)
+    in_kernel = layer.is_in(at.parts)
     if in_kernel and not lacking:
-        return Finding(f"layer {layer.name}", State.OK, "kernel and programs")
-    if layer.filesystem == "zfs" and not lacking and _pools_are_listed(at.host):
-        return Finding(
-            "layer zfs",
-            State.LIMITED,
-            "not in this kernel; zfs-fuse answers",
-            "cannot be measured: layer zvol; limits on ZFS's cache",
-            layer.kernel_mend,
-        )
-    seen = [] if in_kernel else ["not in this kernel"]
-    seen += [f"not installed: {', '.join(lacking)}"] if lacking else []
-    mend = f"{_INSTALL} {layer.package}" if lacking else None
-    if not in_kernel:
-        mend = ", then ".join(part for part in (layer.kernel_mend, mend) if part)
-    lost = "every file system of its own" if layer.name == "loop" else f"layer {layer.name}"
-    return Finding(
-        f"layer {layer.name}", State.MISSING, "; ".join(seen), f"cannot be measured: {lost}", mend
-    )
+        return _ok(topic, "kernel and programs")
+    if layer.filesystem == "zfs" and not lacking and _lists_pools(at.host):
+        seen = "not in this kernel; zfs-fuse answers"
+        costs = "cannot be measured: layer zvol; limits on ZFS's cache"
+        return _limited(topic, seen, costs, layer.kernel_mend)
+    reasons = [] if in_kernel else ["not in this kernel"]
+    mend = [] if in_kernel else [layer.kernel_mend]
+    if lacking:
+        reasons.append(f"not installed: {', '.join(lacking)}")
+        mend.append(install_hint(lacking))
+    lost = "every layer on an image file" if layer.name == "loop" else topic
+    return _missing(topic, "; ".join(reasons), f"cannot be measured: {lost}", ", then ".join(mend))
 
 
-def _pools_are_listed(host: Host) -> bool:
-    """Whether some ZFS answers; outside the kernel that is zfs-fuse."""
+def _lists_pools(host: Host) -> bool:
+    """Whether ZFS answers; when the kernel has none, that is zfs-fuse."""
     try:
         host.run("zpool", "list", "-H", "-o", "name", timeout=10)
     except HostError:
@@ -305,128 +326,91 @@ def _pools_are_listed(host: Host) -> bool:
     return True
 
 
-def _devices(at: Inspection) -> Iterator[Finding]:
-    wanted = {
-        "loop-control": ("loop devices", "file systems of its own", "modprobe loop"),
-        "fuse": ("FUSE", "the power cut's logged disk", "modprobe fuse"),
-    }
-    for name, (topic, lost, mend) in wanted.items():
+def _devices(at: Inspection) -> Iterator[HostFinding]:
+    for name, topic, lost in (
+        ("loop-control", "loop devices", "every layer on an image file"),
+        ("fuse", "FUSE", "the logged disk of power cuts"),
+    ):
         try:
             os.close(os.open(at.root / "dev" / name, os.O_RDWR | os.O_CLOEXEC))
         except OSError as error:
-            # a driver that is there needs no loading, only a right
-            remedy = "sudo vdisklab …" if isinstance(error, PermissionError) else mend
+            # A missing permission is not mended by loading a driver.
+            denied = isinstance(error, PermissionError)
+            mend = "sudo vdisklab …" if denied else f"modprobe {name.removesuffix('-control')}"
             seen = f"/dev/{name}: {error.strerror}"
-            yield Finding(topic, State.MISSING, seen, f"cannot be measured: {lost}", remedy)
+            yield _missing(topic, seen, f"cannot be measured: {lost}", mend)
         else:
-            yield Finding(topic, State.OK, f"/dev/{name} opens")
+            yield _ok(topic, f"/dev/{name} opens")
 
 
-def _power_cut(at: Inspection) -> Iterator[Finding]:
-    """The programs of the power cut, and device-mapper's own log of writes, by choice."""
-    lost = "cannot be judged: power cuts (`vdisklab powercut`)"
+def _power_cut(at: Inspection) -> Iterator[HostFinding]:
     daemon = "qemu-storage-daemon"
     version = program_version(at.host, daemon, r"version (.+)")
-    if version is None:
-        seen = "not installed"
-        yield Finding(daemon, State.MISSING, seen, lost, f"{_INSTALL} qemu-system-common")
-    else:
-        yield Finding(daemon, State.OK, version)
+    yield _no_program(daemon) if version is None else _ok(daemon, version)
     if at.parts.has_module("dm_log_writes"):
-        yield Finding("dm log-writes", State.OK, "powercut --logged-by dm-log-writes")
+        yield _ok("dm log-writes", "powercut --logged-by dm-log-writes")
     else:
-        yield Finding(
-            "dm log-writes",
-            State.LIMITED,
-            "not in this kernel",
-            "cannot be chosen: powercut --logged-by dm-log-writes; FUSE does the same",
-            "boot a distribution's kernel that has it",
-        )
+        costs = "cannot be chosen: powercut --logged-by dm-log-writes; FUSE does the same"
+        yield _limited("dm log-writes", "not in this kernel", costs, _OTHER_KERNEL)
 
 
-def _directory(at: Inspection) -> Iterator[Finding]:
-    """The work directory: written to, written to directly, its room and what is below it."""
+def _directory(at: Inspection) -> Iterator[HostFinding]:
+    """The work directory: whether it is writable, O_DIRECT, free space and the device below."""
+    topic = "work directory"
     try:
         with tempfile.NamedTemporaryFile(dir=at.directory, prefix=".vdisklab-"):
-            room = os.statvfs(at.directory)
+            free = free_bytes(at.directory)
     except OSError as error:
-        seen = f"{at.directory}: {error.strerror}"
-        mend = "name a directory that can be written with --dir"
-        yield Finding("work directory", State.MISSING, seen, "everything", mend, essential=True)
+        seen, mend = f"{at.directory}: {error.strerror}", "name a writable directory with --dir"
+        yield _missing(topic, seen, "everything", mend, essential=True)
         return
-    yield Finding("work directory", State.OK, f"{at.directory} can be written", essential=True)
-    yield _o_direct(at.directory)
-    yield _room(room.f_bavail * room.f_frsize)
+    yield _ok(topic, f"{at.directory} can be written", essential=True)
+    refused = try_o_direct(at.directory)
+    if refused is None:
+        yield _ok("O_DIRECT", "a block was written and read back")
+    else:
+        costs = "cannot be measured here: cache none and directsync, aio=native"
+        yield _missing("O_DIRECT", refused, costs, "name another directory with --dir")
+    seen = f"{format_bytes(free)} free"
+    if free >= _ROOM_WANTED:
+        yield _ok("free space", seen)
+    else:
+        costs = f"images must stay smaller than {format_bytes(free)}"
+        mend = "choose --size accordingly, or another directory with --dir"
+        yield _limited("free space", seen, costs, mend)
     yield _medium(at)
 
 
-def _o_direct(directory: Path) -> Finding:
-    refused = try_o_direct(directory)
-    if refused is None:
-        return Finding("O_DIRECT", State.OK, "a block was written and read back")
-    costs = "cannot be measured here: cache none and directsync, aio=native"
-    return Finding("O_DIRECT", State.MISSING, refused, costs, "name another directory with --dir")
-
-
-_ROOM_WANTED = 4 * GIB
-_MEMORY_WANTED = 2 * GIB
-
-
-def _room(free: int) -> Finding:
-    seen = f"{format_bytes(free)} free"
-    if free >= _ROOM_WANTED:
-        return Finding("free space", State.OK, seen)
-    costs = f"images must stay smaller than {format_bytes(free)}"
-    mend = "choose --size accordingly, or another directory with --dir"
-    return Finding("free space", State.LIMITED, seen, costs, mend)
-
-
-def _medium(at: Inspection) -> Finding:
-    """The device below: its write cache decides what a flush costs."""
-    seen = medium_of(at.directory, at.root)
+def _medium(at: Inspection) -> HostFinding:
+    """The device below the work directory; its write cache decides what a flush costs."""
+    seen = medium_of(at.directory, at.root) or "unknown"
     device = device_of(at.directory, at.root)
     if device is None or any(leaf.write_cache is None for leaf in device.leaves()):
-        costs = "whether a flush reaches a medium is not known, nor what moved on the device"
-        return Finding("medium", State.LIMITED, seen or "unknown", costs, "use a local disk")
-    return Finding("medium", State.OK, device.describe())
+        costs = "it is unknown whether a flush reaches a medium, and what the device transferred"
+        return _limited("medium", seen, costs, "use a local disk")
+    return _ok("medium", seen)
 
 
-def _memory(at: Inspection) -> Iterator[Finding]:
+def _memory(at: Inspection) -> Iterator[HostFinding]:
     total, free = memory_bytes(at.root), available_memory(at.root)
     seen = f"{format_bytes(total)}, {format_bytes(free)} available"
     if free >= _MEMORY_WANTED:
-        yield Finding("memory", State.OK, seen)
-        return
-    costs = "the guest and the page cache compete; warm cells may not stay warm"
-    yield Finding("memory", State.LIMITED, seen, costs, "stop other programs")
+        yield _ok("memory", seen)
+    else:
+        costs = "the guest and the page cache compete; warm cells may not stay warm"
+        yield _limited("memory", seen, costs, "stop other programs")
 
 
-def _root(at: Inspection) -> Iterator[Finding]:
-    euid = os.geteuid() if at.euid is None else at.euid
-    if euid == 0:
-        yield Finding("root", State.OK, "yes")
-        return
-    costs = "cannot be measured: host layers (ext4, xfs, …), cold page cache of the whole host"
-    yield Finding("root", State.LIMITED, f"no (user {euid})", costs, "sudo vdisklab …")
+def _root(at: Inspection) -> Iterator[HostFinding]:  # noqa: ARG001 - like the other probes
+    user = os.geteuid()
+    if user == 0:
+        yield _ok("root", "yes")
+    else:
+        costs = "cannot be measured: host layers (ext4, xfs, …), cold page cache of the whole host"
+        yield _limited("root", f"no (user {user})", costs, "sudo vdisklab …")
 
 
-_INSTALL = "apt-get install --no-install-recommends"
-
-
-def _lacks(topic: str, seen: str, lost: str, package: str) -> Finding:
-    costs = f"cannot be done: {lost}"
-    return Finding(topic, State.MISSING, seen, costs, f"{_INSTALL} {package}", essential=True)
-
-
-def _said(host: Host, *argv: str) -> str:
-    """What a program prints about itself; nothing when it fails, so that all is found lacking."""
-    try:
-        return host.run(*argv, timeout=20).stdout
-    except HostError:
-        return ""
-
-
-_PROBES: tuple[Callable[[Inspection], Iterator[Finding]], ...] = (
+_PROBES: tuple[Callable[[Inspection], Iterator[HostFinding]], ...] = (
     _kvm,
     _qemu,
     _fio,

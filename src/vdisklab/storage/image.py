@@ -14,6 +14,7 @@ from vdisklab.errors import CommandError, HostError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
+from vdisklab.host.programs import not_installed
 from vdisklab.path.disk_path import Image
 from vdisklab.path.segments import FORMAT_OPTIONS, ImageFormat
 from vdisklab.storage.site import NO_PROPERTIES, Site, Target
@@ -184,7 +185,7 @@ def _copy_plain(
 ) -> ImageFile:
     """A raw image where qemu-img is not installed, as on a cloud server: a plain file."""
     if target.is_block or source is None:
-        raise HostError("qemu-img is not installed", hint="apt-get install qemu-utils")
+        raise not_installed("qemu-img")
     try:
         site.run("cp", source, path, timeout=_CREATE_TIMEOUT)
     except CommandError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vdisklab.errors import CommandError, HostError
 from vdisklab.host.blockdevice import record_devices
-from vdisklab.host.command import Host
+from vdisklab.host.command import Host, require_programs
 from vdisklab.host.ledger import Kind
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import Layer
@@ -79,9 +79,7 @@ def volume_command(
 
 
 def _require_lvm(host: Host, group: str) -> None:
-    for program in ("vgcreate", "dmsetup"):
-        if host.which(program) is None:
-            raise HostError(f"{program} is not installed", hint="apt-get install lvm2")
+    require_programs(host, "vgcreate", "dmsetup")
     try:
         host.run("dmsetup", "version")
     except CommandError as error:

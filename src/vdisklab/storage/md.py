@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host.blockdevice import record_devices
-from vdisklab.host.command import Host
+from vdisklab.host.command import Host, require_programs
 from vdisklab.host.facts import read_text
 from vdisklab.host.ledger import Kind
 from vdisklab.host.waiting import wait_until
@@ -61,8 +61,7 @@ def parse_export(text: str) -> dict[str, str]:
 
 
 def _require_level(host: Host, level: str) -> None:
-    if host.which("mdadm") is None:
-        raise HostError("mdadm is not installed", hint="apt-get install mdadm")
+    require_programs(host, "mdadm")
     module = _MODULES[level]
     if host.which("modprobe") is not None:
         host.run("modprobe", "--quiet", module, allowed=range(256))

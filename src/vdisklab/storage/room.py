@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from vdisklab.errors import HostError
+from vdisklab.host.mounts import free_bytes
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.units import MIB, format_bytes
@@ -50,13 +50,6 @@ def size_for(layers: tuple[Layer, ...], capacity: int, disks: int = 1) -> int:
 def capacity_above(layers: tuple[Layer, ...], number: int, capacity: int) -> int:
     """Bytes that layer `number` (from 0) must offer to those above it."""
     return size_for(layers[number + 1 :], capacity)
-
-
-def free_bytes(directory: Path) -> int:
-    """Bytes that this process may still write below a directory."""
-    found = os.statvfs(directory)
-    available = found.f_bfree if os.geteuid() == 0 else found.f_bavail
-    return available * found.f_frsize
 
 
 def require_room(directory: Path, needed: int, what: str) -> None:

@@ -12,16 +12,26 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from vdisklab.cli.doctor import to_json
+from tests.unit.guest.qemu_monitor import monitor_answers
 from vdisklab.cli.main import main
+from vdisklab.cli.output import dumps
 from vdisklab.errors import HostError
 from vdisklab.guest.accelerator import KvmTrial
 from vdisklab.host import probes as trials
 from vdisklab.host.command import Completed, Host, PathArg
+from vdisklab.host.mounts import free_bytes
 from vdisklab.host.programs import QEMU
 from vdisklab.render.documents.schemas import json_schema
+from vdisklab.render.tables.host_findings import doctor_document
 from vdisklab.services import host_inspection as probe
-from vdisklab.services.host_inspection import Finding, Inspection, State, can_do_main_job, examine
+from vdisklab.services.host_inspection import (
+    Availability,
+    HostFinding,
+    Inspection,
+    can_do_main_job,
+    examine,
+)
+from vdisklab.units import format_bytes
 
 PROGRAMS = {
     QEMU: "QEMU emulator version 7.2.22",
@@ -32,8 +42,6 @@ PROGRAMS = {
     **dict.fromkeys(["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mount", "losetup"], ""),
 }
 SAID = {
-    f"{QEMU} -machine help": "pc  Standard PC\nq35  Standard PC\n",
-    f"{QEMU} -device help": "\n".join(f'name "{name}", bus PCI' for name in probe._DEVICES),
     "qemu-img --help": "raw\nSupported formats: raw qcow2 vmdk vdi vhdx qed null-co\n",
     "fio --enghelp": "Available IO engines:\n\tpsync\n\tlibaio\n\tio_uring\n",
 }
@@ -42,26 +50,29 @@ SAID = {
 class ScriptedHost:
     """Has `programs`, each of which says what it is told to."""
 
-    def __init__(self, *lacking: str, said: dict[str, str] | None = None) -> None:
+    def __init__(self, *lacking: str, monitor: str | None = None) -> None:
         self.programs = {name: text for name, text in PROGRAMS.items() if name not in lacking}
-        self.said = {**SAID, **(said or {})}
+        self.monitor = monitor_answers() if monitor is None else monitor
 
     def which(self, program: str) -> Path | None:
         return Path("/usr/bin", program) if program in self.programs else None
 
     def run(self, *argv: PathArg, **_options: object) -> Completed:
         words = [str(word) for word in argv]
+        words[0] = Path(words[0]).name
+        if words[0] == QEMU:
+            return Completed(tuple(words), 0, self.monitor, "")
         if words[0] not in self.programs:
             raise HostError(f"{words[0]} is not installed")
         default = self.programs[words[0]] if words[1:] == ["--version"] else ""
-        return Completed(tuple(words), 0, self.said.get(" ".join(words), default), "")
+        return Completed(tuple(words), 0, SAID.get(" ".join(words), default), "")
 
 
 def no_kvm() -> KvmTrial:
     return KvmTrial(False, "/dev/kvm does not exist")
 
 
-def findings(tmp_path: Path, host: Host, euid: int = 0) -> dict[str, Finding]:
+def findings(tmp_path: Path, host: Host) -> dict[str, HostFinding]:
     root = tmp_path / "root"
     for name, text in {
         "proc/filesystems": "ext4\nxfs\nbtrfs\ntmpfs\n",
@@ -72,24 +83,27 @@ def findings(tmp_path: Path, host: Host, euid: int = 0) -> dict[str, Finding]:
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    seen = examine(Inspection(host, tmp_path, root, no_kvm, euid))
+    seen = examine(Inspection(host, tmp_path, no_kvm, root))
     return {finding.topic: finding for finding in seen}
 
 
 def test_a_good_machine_can_do_the_main_job_without_kvm(tmp_path: Path) -> None:
     found = findings(tmp_path, ScriptedHost())
     assert can_do_main_job(tuple(found.values()))
-    assert found["KVM"].state is State.LIMITED
+    assert found["KVM"].state is Availability.LIMITED
     assert "emulation" in (found["KVM"].costs or "")
-    assert found["QEMU devices"].state is State.OK
-    assert found["layer xfs"].state is State.OK
+    assert found["QEMU devices"].state is Availability.OK
+    assert found["layer xfs"].state is Availability.OK
 
 
-def test_whatever_is_lacking_has_a_cost_and_a_remedy(tmp_path: Path) -> None:
-    found = findings(tmp_path, ScriptedHost(QEMU, "fio", "mkfs.xfs", "sqlite3", "busybox"), 1000)
+def test_whatever_is_lacking_has_a_cost_and_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    found = findings(tmp_path, ScriptedHost(QEMU, "fio", "mkfs.xfs", "sqlite3", "busybox"))
     for finding in found.values():
-        assert (finding.state is State.OK) == (finding.costs is None), finding
-        assert (finding.state is State.OK) == (finding.mend is None), finding
+        assert (finding.state is Availability.OK) == (finding.costs is None), finding
+        assert (finding.state is Availability.OK) == (finding.mend is None), finding
 
 
 @pytest.mark.parametrize(
@@ -106,14 +120,13 @@ def test_without_an_essential_program_the_job_cannot_be_done(
 ) -> None:
     found = findings(tmp_path, ScriptedHost(program))
     assert not can_do_main_job(tuple(found.values()))
-    assert found[topic].state is State.MISSING
+    assert found[topic].state is Availability.MISSING
     assert (found[topic].mend or "").endswith(f" {package}")
 
 
 def test_a_qemu_without_a_device_costs_its_bus_only(tmp_path: Path) -> None:
-    devices = SAID[f"{QEMU} -device help"].replace("nvme", "nvme-subsys")
-    found = findings(tmp_path, ScriptedHost(said={f"{QEMU} -device help": devices}))
-    assert found["QEMU devices"].state is State.LIMITED
+    found = findings(tmp_path, ScriptedHost(monitor=monitor_answers(["nvme"])))
+    assert found["QEMU devices"].state is Availability.LIMITED
     assert found["QEMU devices"].seen == "lacks nvme"
     assert found["QEMU devices"].costs == "cannot be measured: bus nvme"
     assert can_do_main_job(tuple(found.values()))
@@ -129,9 +142,9 @@ def test_a_device_that_may_not_be_opened_needs_a_right_and_no_driver(
 
     real_open = os.open
     monkeypatch.setattr("vdisklab.services.host_inspection.os.open", refuse)
-    found = findings(tmp_path, ScriptedHost(), euid=1000)
+    found = findings(tmp_path, ScriptedHost())
     assert found["loop devices"].mend == "sudo vdisklab …"
-    assert found["FUSE"].state is State.OK
+    assert found["FUSE"].state is Availability.OK
 
 
 def test_a_layer_needs_kernel_and_programs(tmp_path: Path) -> None:
@@ -146,7 +159,7 @@ def test_zfs_outside_the_kernel_is_known_by_its_answer(tmp_path: Path) -> None:
     host.programs |= {"zpool": "", "zfs": ""}
     answered = findings(tmp_path, host)["layer zfs"]
     assert (answered.state, answered.seen) == (
-        State.LIMITED,
+        Availability.LIMITED,
         "not in this kernel; zfs-fuse answers",
     )
     assert "zvol" in (answered.costs or "")
@@ -157,12 +170,12 @@ def test_zfs_that_does_not_answer_is_missing(
 ) -> None:
     host = ScriptedHost()
     host.programs |= {"zpool": "", "zfs": ""}
-    monkeypatch.setattr(probe, "_pools_are_listed", lambda _host: False)
-    assert findings(tmp_path, host)["layer zfs"].state is State.MISSING
+    monkeypatch.setattr(probe, "_lists_pools", lambda _host: False)
+    assert findings(tmp_path, host)["layer zfs"].state is Availability.MISSING
 
 
 def test_a_directory_that_cannot_be_written_stops_everything(tmp_path: Path) -> None:
-    seen = tuple(examine(Inspection(ScriptedHost(), tmp_path / "absent", tmp_path, no_kvm, 0)))
+    seen = tuple(examine(Inspection(ScriptedHost(), tmp_path / "absent", no_kvm, tmp_path)))
     assert not can_do_main_job(seen)
     (finding,) = [each for each in seen if each.topic == "work directory"]
     assert "No such file" in finding.seen
@@ -173,9 +186,8 @@ def test_io_uring_that_is_refused_is_explained(
 ) -> None:
     monkeypatch.setattr(probe, "try_io_uring", lambda: "not allowed")
     found = findings(tmp_path, ScriptedHost())
-    assert found["io_uring"].state is State.MISSING
+    assert found["io_uring"].state is Availability.MISSING
     assert "sysctl" in (found["io_uring"].mend or "")
-    assert "QEMU io_uring" not in found
 
 
 def test_o_direct_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +205,8 @@ def test_o_direct_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_json_is_stable(tmp_path: Path) -> None:
-    document = json.loads(to_json((Finding("KVM", State.LIMITED, "tried", "slow", "mend"),)))
+    finding = HostFinding("KVM", Availability.LIMITED, "tried", "slow", "mend")
+    document = json.loads(dumps(doctor_document([finding])))
     schema = json_schema("doctor")
     jsonschema.Draft202012Validator(schema).validate(document)
     assert document == {
@@ -212,19 +225,20 @@ def test_json_is_stable(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(("state", "status"), [(State.OK, 0), (State.MISSING, 3)])
+@pytest.mark.parametrize(("state", "status"), [(Availability.OK, 0), (Availability.MISSING, 3)])
 def test_the_verb_in_every_format(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    state: State,
+    state: Availability,
     status: int,
 ) -> None:
-    finding = Finding("fio", state, "[bold]seen", "a cost", "a remedy", essential=True)
-    monkeypatch.setattr("vdisklab.cli.doctor.examine", lambda _inspection: iter([finding]))
+    costs, mend = (None, None) if state is Availability.OK else ("a cost", "a remedy")
+    finding = HostFinding("fio", state, "[bold]seen", costs, mend, essential=True)
+    monkeypatch.setattr("vdisklab.cli.doctor.inspect_host", lambda *_: (finding,))
     assert main(["doctor"]) == status
     table = capsys.readouterr().out
     assert "[bold]seen" in table
-    assert ("a remedy" in table) == (state is State.MISSING)
+    assert ("a remedy" in table) == (state is Availability.MISSING)
     assert main(["doctor", "--format", "json"]) == status
     assert json.loads(capsys.readouterr().out)["main_job"] is (status == 0)
     assert main(["doctor", "--format", "csv"]) == status
@@ -235,7 +249,29 @@ def test_the_verb_in_every_format(
 def test_the_power_cut_needs_fuse_and_the_storage_daemon(tmp_path: Path) -> None:
     found = findings(tmp_path, ScriptedHost("qemu-storage-daemon"))
     assert found["FUSE"].topic == "FUSE"
-    assert found["qemu-storage-daemon"].state is State.MISSING
+    assert found["qemu-storage-daemon"].state is Availability.MISSING
     assert (found["qemu-storage-daemon"].mend or "").endswith(" qemu-system-common")
     assert "power cuts" in (found["qemu-storage-daemon"].costs or "")
     assert findings(tmp_path, ScriptedHost())["qemu-storage-daemon"].seen.startswith("7.2")
+
+
+@pytest.mark.parametrize(
+    ("monitor", "topic", "essential"),
+    [
+        (monitor_answers(aio=["threads", "native"]), "QEMU io_uring", False),
+        (monitor_answers(["virtio-blk-pci"]), "QEMU virtio-blk", True),
+        (monitor_answers(machines=()), "QEMU machines", True),
+        ("cannot open shared object", "QEMU", True),
+    ],
+)
+def test_what_a_qemu_was_built_without(
+    tmp_path: Path, monitor: str, topic: str, essential: bool
+) -> None:
+    found = findings(tmp_path, ScriptedHost(monitor=monitor))
+    assert found[topic].state is Availability.MISSING
+    assert can_do_main_job(found.values()) is not essential
+
+
+def test_free_space_is_what_the_plan_counts(tmp_path: Path) -> None:
+    seen = findings(tmp_path, ScriptedHost())["free space"].seen
+    assert seen.split(" free")[0][:3] == format_bytes(free_bytes(tmp_path))[:3]

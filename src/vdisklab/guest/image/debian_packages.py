@@ -17,7 +17,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from typing import Any
 from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.image.cache import building, keep, kept_or_built
 from vdisklab.host.command import Completed, Host
+from vdisklab.host.mounts import free_bytes
 from vdisklab.plan.guest import System
 
 _DOWNLOAD_SECONDS = 900.0
@@ -243,7 +243,7 @@ def _fingerprint(debs: Path, files: list[str]) -> str:
 def _write_disk(host: Host, debs: Path, image: Path) -> None:
     """Writes a read-only ext4 image, without a journal."""
     size = sum(os.stat(file).st_size + 4096 for file in debs.iterdir())  # noqa: PTH116
-    room = shutil.disk_usage(image.parent).free
+    room = free_bytes(image.parent)
     if size > room:
         raise HostError(
             f"{image.parent.parent} has no room for the packages",

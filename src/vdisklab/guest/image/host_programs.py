@@ -9,40 +9,40 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
+from vdisklab.host.programs import install_hint
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program that the guest gets if the host has it, and the package that contains it.
+    """A program that the guest gets if the host has it.
 
     An `early` one is in memory from the start, because the guest's first answers need it.
     """
 
     name: str
-    package: str
     required: bool = False
     version: tuple[str, ...] = ("--version",)
     early: bool = False
 
 
 PROGRAMS = (
-    Program("busybox", "busybox", required=True, version=(), early=True),
-    Program("qemu-ga", "qemu-guest-agent", required=True, early=True),
-    Program("fio", "fio", required=True, early=True),
-    Program("bonnie++", "bonnie++", version=("-?",)),
-    Program("sysbench", "sysbench"),
-    Program("dd", "coreutils"),
-    Program("dpkg-deb", "dpkg"),
-    Program("tar", "tar"),
-    Program("sqlite3", "sqlite3"),
-    Program("perl", "perl-base"),
-    Program("mkfs.ext2", "e2fsprogs", version=("-V",)),
-    Program("mkfs.ext3", "e2fsprogs", version=("-V",)),
-    Program("mkfs.ext4", "e2fsprogs", version=("-V",)),
-    Program("mkfs.xfs", "xfsprogs", version=("-V",)),
-    Program("mkfs.btrfs", "btrfs-progs"),
-    Program("hdparm", "hdparm", version=("-V",)),
-    Program("blkid", "util-linux"),
+    Program("busybox", required=True, version=(), early=True),
+    Program("qemu-ga", required=True, early=True),
+    Program("fio", required=True, early=True),
+    Program("bonnie++", version=("-?",)),
+    Program("sysbench"),
+    Program("dd"),
+    Program("dpkg-deb"),
+    Program("tar"),
+    Program("sqlite3"),
+    Program("perl"),
+    Program("mkfs.ext2", version=("-V",)),
+    Program("mkfs.ext3", version=("-V",)),
+    Program("mkfs.ext4", version=("-V",)),
+    Program("mkfs.xfs", version=("-V",)),
+    Program("mkfs.btrfs"),
+    Program("hdparm", version=("-V",)),
+    Program("blkid"),
 )
 """The programs of the micro guest."""
 
@@ -70,7 +70,7 @@ def find_programs(host: Host, programs: Sequence[Program]) -> list[InstalledProg
         elif program.required:
             raise HostError(
                 f"{program.name} is not installed, and a guest needs it",
-                hint=f"apt-get install {program.package}",
+                hint=install_hint([program.name]),
             )
     return installed
 

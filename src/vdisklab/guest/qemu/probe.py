@@ -1,4 +1,6 @@
-"""Asks a QEMU for its version, its devices and its aio modes, through its monitor, without a boot.
+"""Asks a QEMU for its version, machines, devices and aio modes, and qemu-img for its formats.
+
+QEMU answers through its monitor, without a machine, so nothing is booted.
 
 Each device is asked for by name: `-device help` loads all modules in the directory compiled into
 QEMU, and a QEMU that was unpacked beside an installed one aborts when it meets the other's modules.
@@ -7,7 +9,8 @@ QEMU, and a QEMU that was unpacked beside an installed one aborts when it meets 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,25 +19,48 @@ from pydantic import BaseModel, ValidationError
 
 from vdisklab.errors import CommandError, HostError
 from vdisklab.host.command import Host
+from vdisklab.host.programs import QEMU
+from vdisklab.path.segments import Bus
+
+BUS_DEVICES: Mapping[Bus, tuple[str, ...]] = {
+    Bus.VIRTIO: ("virtio-blk-pci",),
+    Bus.SCSI: ("virtio-scsi-pci", "scsi-hd"),
+    Bus.IDE: ("ide-hd",),
+    Bus.SATA: ("ide-hd", "ich9-ahci"),
+    Bus.NVME: ("nvme",),
+    Bus.USB: ("qemu-xhci", "usb-storage"),
+}
+"""The devices of QEMU that each bus needs."""
+
+AGENT_CHANNEL = "virtio-serial-pci"
+"""The device that connects the guest agent."""
+
+DEVICES = (*dict.fromkeys(name for names in BUS_DEVICES.values() for name in names), AGENT_CHANNEL)
 
 TARGET = "x86_64"
 OLDEST = (5, 0)
 """It has aio=io_uring and all properties that are set here. The oldest one tried is 5.2."""
 
 _SECONDS = 30.0
+_QUERIES = ("query-version", "query-target", "query-machines", "query-qmp-schema")
 _NO_MACHINE = (
     "-M", "none", "-nodefaults", "-no-user-config", "-display", "none", "-qmp", "stdio",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class QemuCapabilities:
-    """What a QEMU has and lacks. `number` is its short version, `version` includes the package."""
+class QemuFeatures:
+    """What a QEMU has. `number` is its short version, `version` includes the package."""
 
     number: str
     version: str
-    lacking: frozenset[str]
+    machines: frozenset[str]
+    devices: frozenset[str]
     aio: frozenset[str]
+
+    def lacking(self, bus: Bus) -> str | None:
+        """The first device of a bus that this QEMU lacks, or None."""
+        return next((name for name in BUS_DEVICES[bus] if name not in self.devices), None)
 
 
 class _Number(BaseModel):
@@ -60,8 +86,10 @@ class QemuVersion(BaseModel):
         return f"{self.number} ({package})" if package else self.number
 
 
-def probe_qemu(host: Host, binary: Path | str, devices: Iterable[str]) -> QemuCapabilities:
-    """The version of a QEMU, its aio modes, and which of these devices it lacks.
+def probe_qemu(
+    host: Host, binary: Path | str = QEMU, devices: Sequence[str] = DEVICES
+) -> QemuFeatures:
+    """What a QEMU has; of its devices only those in `devices`.
 
     Raises HostError for a file that is no program, no QEMU for x86-64, or too old.
     """
@@ -71,8 +99,7 @@ def probe_qemu(host: Host, binary: Path | str, devices: Iterable[str]) -> QemuCa
             f"{binary} is not an executable program",
             hint="give --qemu the path of a qemu-system-x86_64",
         )
-    wanted = tuple(dict.fromkeys(devices))
-    answers = _conversation(host, program, wanted)
+    answers = _conversation(host, program, devices)
     try:
         version = QemuVersion.model_validate(answers["query-version"])
         target = answers["query-target"]["arch"]
@@ -86,10 +113,11 @@ def probe_qemu(host: Host, binary: Path | str, devices: Iterable[str]) -> QemuCa
                 f"{binary} is QEMU {version}, which is too old",
                 hint=f"version {OLDEST[0]}.{OLDEST[1]} or newer is needed",
             )
-        return QemuCapabilities(
+        return QemuFeatures(
             number=version.number,
             version=str(version),
-            lacking=frozenset(name for name in wanted if f"device {name}" not in answers),
+            machines=_machine_names(answers.get("query-machines", ())),
+            devices=frozenset(name for name in devices if f"device {name}" in answers),
             aio=_aio_modes(answers["query-qmp-schema"]),
         )
     except (KeyError, TypeError, ValidationError) as error:
@@ -100,7 +128,7 @@ def _conversation(host: Host, binary: Path, devices: Iterable[str]) -> dict[str,
     """The `return` of each command that was not refused, by the command's id."""
     commands: list[dict[str, Any]] = [
         {"execute": "qmp_capabilities"},
-        *({"execute": name, "id": name} for name in ("query-version", "query-target")),
+        *({"execute": name, "id": name} for name in _QUERIES),
         *(
             {
                 "execute": "device-list-properties",
@@ -109,7 +137,6 @@ def _conversation(host: Host, binary: Path, devices: Iterable[str]) -> dict[str,
             }
             for name in devices
         ),
-        {"execute": "query-qmp-schema", "id": "query-qmp-schema"},
         {"execute": "quit"},
     ]
     text = "".join(json.dumps(command) + "\n" for command in commands)
@@ -137,6 +164,11 @@ def _no_qemu(binary: Path | str, output: str = "") -> HostError:
     )
 
 
+def _machine_names(machines: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Names and aliases: `pc` is an alias of the newest `pc-i440fx-…`."""
+    return frozenset(str(m[key]) for m in machines for key in ("name", "alias") if key in m)
+
+
 def _aio_modes(schema: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     """The values of BlockdevAioOptions, recognised by its members: the schema hides its name."""
     for entry in schema:
@@ -144,3 +176,13 @@ def _aio_modes(schema: Iterable[Mapping[str, Any]]) -> frozenset[str]:
         if {"threads", "native"} <= values:
             return values
     return frozenset()
+
+
+def image_formats(host: Host) -> frozenset[str]:
+    """The formats that qemu-img supports; empty when its help does not list them.
+
+    Raises HostError when qemu-img is missing or cannot run.
+    """
+    text = host.run("qemu-img", "--help", allowed=(0, 1)).stdout
+    listed = re.search(r"^Supported formats:(.*)$", text, re.MULTILINE)
+    return frozenset(listed[1].split()) if listed else frozenset()

@@ -12,6 +12,7 @@ from vdisklab.guest.system.guest_system import (
     UnfitGuestError,
     find_by_script,
 )
+from vdisklab.host.programs import package_of
 from vdisklab.host.waiting import patience
 from vdisklab.results.model import Check
 
@@ -23,15 +24,6 @@ _ASK_SECONDS = 60.0
 _SETTLE = "command -v systemctl >/dev/null || exit 0; systemctl is-system-running --wait"
 _MISSING = 'for p in "$@"; do command -v "$p" >/dev/null || echo "$p"; done'
 _VERSIONS = "uname -sr; fio --version"
-
-# Debian's names of the packages, for the hint.
-_PACKAGES = {
-    "mkfs.ext2": "e2fsprogs",
-    "mkfs.ext3": "e2fsprogs",
-    "mkfs.ext4": "e2fsprogs",
-    "mkfs.xfs": "xfsprogs",
-    "mkfs.btrfs": "btrfs-progs",
-}
 
 
 class LinuxGuest:
@@ -56,7 +48,7 @@ class LinuxGuest:
         ended = agent.run(("sh", "-c", _MISSING, "sh", *programs), timeout=_ASK_SECONDS)
         missing = ended.stdout.split()
         if missing:
-            packages = sorted({_PACKAGES.get(name, name) for name in missing})
+            packages = sorted(set(map(package_of, missing)))
             raise UnfitGuestError(
                 f"the guest ({self._name}) has no {', '.join(missing)}",
                 hint=f"install {', '.join(packages)} in the image, or measure another profile",

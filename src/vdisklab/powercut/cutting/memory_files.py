@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.storage.room import free_bytes
+from vdisklab.host.mounts import free_bytes
 
 
 class MemoryFullError(HostError):

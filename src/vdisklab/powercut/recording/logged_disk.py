@@ -20,7 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError
-from vdisklab.host.command import Host, environment
+from vdisklab.host.command import Host, environment, require_programs
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mounted_elsewhere
 from vdisklab.host.syscalls import attach_loop
@@ -225,8 +225,7 @@ def dm_table(size: int, disk: str, log: str) -> str:
 def require_log_writes(host: Host) -> str:
     """The target with its version: `log-writes v1.1.0`. Raises HostError where device-mapper or the
     target is missing."""
-    if host.which("dmsetup") is None:
-        raise HostError("dmsetup is not installed", hint="apt-get install dmsetup")
+    require_programs(host, "dmsetup")
     if host.which("modprobe") is not None:
         host.run("modprobe", "--quiet", "dm-log-writes", allowed=range(256))
     targets = host.run("dmsetup", "targets", allowed=range(256))

@@ -22,10 +22,10 @@ from vdisklab.guest.image.kernel import Flavour, Kernel
 from vdisklab.host.command import Completed, LocalHost, PathArg
 
 PROGRAMS = (
-    Program("busybox", "busybox", required=True, version=(), early=True),
-    Program("qemu-ga", "qemu-guest-agent", required=True, early=True),
-    Program("fio", "fio", required=True, early=True),
-    Program("mkfs.toy", "toyprogs"),
+    Program("busybox", required=True, version=(), early=True),
+    Program("qemu-ga", required=True, early=True),
+    Program("fio", required=True, early=True),
+    Program("mkfs.toy"),
 )
 
 
@@ -181,13 +181,11 @@ def test_a_program_that_is_gone_is_left_out(
     assert "mkfs.toy" not in build(host, cache, kernel).programs
 
 
-def test_a_missing_program_names_its_package(
-    host: CountingHost, cache: Path, kernel: Kernel
-) -> None:
-    wanted = (*PROGRAMS, Program("nonesuch", "nonesuch-tools", required=True))
+def test_a_missing_program_is_named(host: CountingHost, cache: Path, kernel: Kernel) -> None:
+    wanted = (*PROGRAMS, Program("nonesuch", required=True))
     with pytest.raises(HostError, match="nonesuch is not installed") as caught:
         build_guest_image(host, cache, kernel, wanted)
-    assert caught.value.hint == "apt-get install nonesuch-tools"
+    assert caught.value.hint == "install the package that contains nonesuch"
 
 
 def test_a_failed_build_leaves_nothing(
