@@ -57,7 +57,7 @@ class Void(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
-    """A claim and what was found; None where nothing can be said, never NaN.
+    """A claim and its verdict; a field is None if there are no numbers for it, never NaN.
 
     `ratio` is left/right with its 95 % interval for this claim alone, `p_adjusted` is corrected
     for all claims answered together (Holm) and decides. `more_blocks` would settle it with 80 %

@@ -22,7 +22,7 @@ MOST_BLOCKS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A against B within blocks, as A / B; None where it cannot be said, never NaN.
+    """A / B within blocks; a field is None if there are too few pairs for it, never NaN.
 
     `ratio` is exp(mean of the log ratios), its interval and `p` are Student's t on them: from
     three pairs on. `blocks_needed` is the whole number of blocks that would show a difference of

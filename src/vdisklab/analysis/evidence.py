@@ -9,7 +9,7 @@ import numpy as np
 
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Direction
-from vdisklab.results.outlines import CellTally, RunCourse
+from vdisklab.results.outlines import CellTally, RunSeries
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def _workings(cell: MeasuredCell, group: list[CellTally]) -> Workings:
 def _share(
     parts: Sequence[float | None], wholes: Sequence[int | None], factor: float
 ) -> float | None:
-    """The sum of the parts over that of their wholes; what lacks either is left out."""
+    """The sum of the parts over the sum of the wholes, of the pairs that have both."""
     above = total = 0.0
     for part, whole in zip(parts, wholes, strict=True):
         if part is not None and whole:
@@ -62,11 +62,11 @@ def _share(
 
 
 STALL_BELOW = 0.1
-"""A second is a stall when less than this share of its run's median second was moved in it."""
+"""A second is a stall if it moved less than this share of the run's median second."""
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class BandwidthSeries:
     """One run's measurement over time: `values` are bytes per second in intervals of `interval` s.
 
     `run` names campaign and block.
@@ -81,16 +81,15 @@ class Course:
 
     @property
     def knows_stalls(self) -> bool:
-        """False for a course that was seen from outside, reads and writes together: a second in
-        which nothing came may be one in which the program asked for nothing."""
+        """False for counters that add reads and writes: an idle second may be the program's own."""
         return self.direction is not Direction.NONE
 
     @property
     def stalls(self) -> tuple[int, ...]:
-        """The intervals in which next to nothing came: below a tenth of the median one.
+        """Indices of the intervals that moved less than a tenth of the median one.
 
-        Of a run that stood still most of the time the median is zero: then it is those of zero.
-        None at all where rest cannot be told from a stall.
+        If the median is zero, these are the intervals that moved nothing. Empty if a stall cannot
+        be distinguished from an idle program.
         """
         if not self.knows_stalls:
             return ()
@@ -100,12 +99,12 @@ class Course:
         )
 
 
-def courses(
-    seen: Iterable[RunCourse], cells: Mapping[str, MeasuredCell], measurements: Collection[str]
-) -> tuple[Course, ...]:
-    """The courses of some measurements ; `cells` are by fingerprint."""
+def bandwidth_series(
+    seen: Iterable[RunSeries], cells: Mapping[str, MeasuredCell], measurements: Collection[str]
+) -> tuple[BandwidthSeries, ...]:
+    """The series of some measurements that have values; `cells` are by fingerprint."""
     return tuple(
-        Course(
+        BandwidthSeries(
             cells[each.cell],
             f"{each.campaign}/{each.block:04d}",
             each.measurement,
@@ -119,9 +118,9 @@ def courses(
 
 
 def coarser(values: Sequence[float], most: int) -> tuple[tuple[float, ...], int]:
-    """The values as at most `most` means of equally many each, and how many each one holds.
+    """The values averaged in groups, at most `most` of them, and the size of a group.
 
-    The last mean may be of fewer.
+    The last group may be smaller.
     """
     width = -(-len(values) // most) if len(values) > most else 1
     pieces = [values[at : at + width] for at in range(0, len(values), width)]

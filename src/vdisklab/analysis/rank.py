@@ -17,10 +17,10 @@ from vdisklab.results.model import Better
 Counts = npt.NDArray[np.int64]
 
 GRADES = 48
-"""So many different standard errors are told apart; more cells than that share (rounded up)."""
+"""Number of distinct standard errors; with more cells, they are rounded up to one of these."""
 
 STEPS = 25
-"""Holm's procedure may stop early: it then keeps a difference back, never invents one."""
+"""Most iterations of Holm's procedure. Stopping early can only miss a difference."""
 
 
 class Unranked(StrEnum):

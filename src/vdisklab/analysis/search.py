@@ -30,7 +30,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 
 ASSUMED_NOISE = 0.2
-"""Standard deviation of a log value beside its block, assumed while few cells have shown theirs."""
+"""Standard deviation of a log value within its block, assumed until the data show their own."""
 
 BLOCK_SHARE = 0.25
 """Of the rest of the budget, for one block. Between 0.2 and 0.3 `bench/search.py` shows no

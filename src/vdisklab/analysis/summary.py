@@ -36,7 +36,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summaries(Mapping[MeasuredCell, Summary]):
-    """The summaries of one measure by cell, made when they are asked for.
+    """The summaries of one measure by cell, created on access.
 
     A report on ten thousand cells has half a million and shows a few hundred in words. The arrays
     have one value for each of `cells`, whose places `place` has: NaN, or no blocks, where nothing

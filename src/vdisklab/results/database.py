@@ -52,7 +52,7 @@ class Database:
     def reading(self) -> Iterator[sa.Connection]:
         """One consistent view of the database for as long as the block lasts."""
         with (
-            told_as_sentences(self.address),
+            driver_errors_as_sentences(self.address),
             damage_noticed(self.address),
             self._readers.connect() as connection,
         ):
@@ -61,7 +61,7 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """One transaction: all of the block is stored, or nothing."""
-        with told_as_sentences(self.address), self._writers.begin() as connection:
+        with driver_errors_as_sentences(self.address), self._writers.begin() as connection:
             yield connection
 
 
@@ -71,7 +71,7 @@ _SQLITE = b"SQLite format 3\0"
 
 @contextmanager
 def open_database(address: Address, *, create: bool, patience: float) -> Iterator[Database]:
-    """The database, brought to the current schema; see `open_store` for what is raised."""
+    """The database, migrated to the current schema; raises like `open_store`."""
     if address.file is None:
         engine = _postgresql(address, patience)
     else:
@@ -224,7 +224,7 @@ _REFUSALS: tuple[tuple[str, str, str], ...] = (
 
 
 @contextmanager
-def told_as_sentences(address: Address) -> Iterator[None]:
+def driver_errors_as_sentences(address: Address) -> Iterator[None]:
     """Turns whatever SQLAlchemy and the drivers raise in the block into DatabaseError."""
     try:
         yield

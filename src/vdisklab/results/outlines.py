@@ -74,7 +74,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class RunCourse:
+class RunSeries:
     """The bandwidth over time of one measurement of one run; `cell` is the fingerprint."""
 
     campaign: str

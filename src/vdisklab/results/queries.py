@@ -1,4 +1,4 @@
-"""What is asked of stored runs: whole ones, and columns, sums and examples for reports on many.
+"""Queries on stored runs: whole runs; and columns, sums and examples for reports on many runs.
 
 Each function reads over a connection that is given; `keys` are those of campaigns unless said
 otherwise.
@@ -21,8 +21,8 @@ from vdisklab.results.model import Direction, Run, Witnessed
 from vdisklab.results.outlines import (
     CellTally,
     Example,
-    RunCourse,
     RunOutline,
+    RunSeries,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -201,9 +201,9 @@ def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[Example, .
     )  # fmt: skip
 
 
-def courses(
+def bandwidth_series(
     connection: sa.Connection, keys: Sequence[int], cells: Collection[str]
-) -> tuple[RunCourse, ...]:
+) -> tuple[RunSeries, ...]:
     """The bandwidth over time of the measured runs of some cells, by their fingerprints."""
     run, measurement, series = schema.run, schema.measurement, schema.series
     query = (
@@ -221,7 +221,7 @@ def courses(
         .order_by(run.c.key, measurement.c.ordinal, series.c.ordinal)
     )  # fmt: skip
     return tuple(
-        RunCourse(
+        RunSeries(
             row["campaign_id"], row["cell"], row["block"], row["name"],
             rows.series_value(row),
         )

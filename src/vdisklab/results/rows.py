@@ -265,7 +265,7 @@ def sample_value(row: Row) -> Sample:
 
 
 def series_rows(series: Sequence[Series], measurement_key: int) -> list[dict[str, Any]]:
-    """The rows of a measurement's course. Raises DatabaseError for a point that is not finite."""
+    """The rows of a measurement's series. Raises DatabaseError for a point that is not finite."""
     return [
         {
             "measurement": measurement_key,
@@ -289,7 +289,7 @@ def _finite(value: float) -> float:
 
 
 def series_value(row: Row) -> Series:
-    """The course in a row of `series`."""
+    """The series in a row of `series`."""
     points = tuple(float(point) for point in row["points"])
     return Series(row["metric"], Direction(row["direction"]), row["interval_seconds"], points)
 

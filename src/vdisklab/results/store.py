@@ -1,4 +1,4 @@
-"""Campaigns and runs in a database: the only place where SQL is run on results."""
+"""Campaigns and runs in a database; only this room runs SQL on results."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from vdisklab.results.model import (
 from vdisklab.results.outlines import (
     CellTally,
     Example,
-    RunCourse,
     RunOutline,
+    RunSeries,
 )
 from vdisklab.results.powercut import PowerCut
 
@@ -141,8 +141,7 @@ class Store:
             _insert_all(connection, schema.counted, counted)
             samples = rows.sample_rows(measurement.samples, parent)
             _insert_all(connection, schema.sample, samples)
-            course = rows.series_rows(measurement.series, parent)
-            _insert_all(connection, schema.series, course)
+            _insert_all(connection, schema.series, rows.series_rows(measurement.series, parent))
 
     def _refuse_double(self, connection: sa.Connection, run: Run, campaign_key: int) -> None:
         table = schema.run
@@ -165,7 +164,7 @@ class Store:
             )
 
     def finished(self, campaign_id: str, *, failed_too: bool = False) -> set[tuple[int, str]]:
-        """Block and cell of what is measured; with `failed_too` also of what was only tried."""
+        """Block and cell of measured runs; with `failed_too` also of failed ones."""
         table = schema.run
         with self._database.reading() as connection:
             key = self._campaign_keys(connection, (campaign_id,))[0]
@@ -242,13 +241,13 @@ class Store:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.examples(connection, keys)
 
-    def courses(
+    def bandwidth_series(
         self, campaign_ids: Collection[str], cells: Collection[str]
-    ) -> tuple[RunCourse, ...]:
+    ) -> tuple[RunSeries, ...]:
         """The bandwidth over time of the measured runs of some cells, by their fingerprints."""
         with self._database.reading() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
-            return queries.courses(connection, keys, cells)
+            return queries.bandwidth_series(connection, keys, cells)
 
     def add_power_cut(self, verdict: PowerCut) -> None:
         """Stores a verdict, and the facts of its host unless they are known."""

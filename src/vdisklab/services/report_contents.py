@@ -20,7 +20,7 @@ from vdisklab.analysis.diagnostics.findings import (
     ranking_findings,
 )
 from vdisklab.analysis.diagnostics.recorded import FROM_CACHE_BELOW, host_findings
-from vdisklab.analysis.evidence import Course, Workings, courses, workings
+from vdisklab.analysis.evidence import BandwidthSeries, Workings, bandwidth_series, workings
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.published import builtin_publications
@@ -94,7 +94,7 @@ class Contents:
     failed: tuple[FailedCell, ...]
     findings: tuple[Finding, ...]
     verdicts: Verdicts = field(default_factory=dict)
-    courses: tuple[Course, ...] = ()
+    bandwidth_series: tuple[BandwidthSeries, ...] = ()
     claims: ClaimsAnswer | None = None
     published: tuple[PublishedAnswer, ...] = ()
 
@@ -175,7 +175,7 @@ def gather(results: Store, names: list[str] | None) -> Contents:
         published=evaluate_publications(loaded, builtin_publications()),
         verdicts=stored_verdicts(results, loaded.campaigns[0].host),
     )
-    return replace(contents, courses=_courses(results, loaded, contents.featured, scored))
+    return replace(contents, bandwidth_series=_courses(results, loaded, contents.featured, scored))
 
 
 def from_page_cache(
@@ -224,16 +224,16 @@ def _evidence_findings(results: Store, loaded: Loaded) -> Iterator[Finding]:
 
 def _courses(
     results: Store, loaded: Loaded, cells: tuple[MeasuredCell, ...], scored: Scored
-) -> tuple[Course, ...]:
+) -> tuple[BandwidthSeries, ...]:
     """The bandwidth over time of some cells, in their order."""
     measured = loaded.cells
     fingerprints = [fingerprint for fingerprint, cell in measured.items() if cell in cells]
-    series = results.courses(loaded.ids, fingerprints)
+    series = results.bandwidth_series(loaded.ids, fingerprints)
     roles = () if scored.roles is None else [key.name for key in scored.roles.measures.values()]
     names = dict.fromkeys(each.measurement for each in series)
     chosen = [name for name in dict.fromkeys(roles) if name in names] or list(names)
-    drawn = courses(series, measured, chosen[:COURSES])
-    return tuple(sorted(drawn, key=lambda course: (cells.index(course.cell), course.run)))
+    drawn = bandwidth_series(series, measured, chosen[:COURSES])
+    return tuple(sorted(drawn, key=lambda each: (cells.index(each.cell), each.run)))
 
 
 def _recommendation(

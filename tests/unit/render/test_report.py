@@ -88,9 +88,11 @@ def test_stalls_are_marked_and_told(contents: Contents) -> None:
 
 
 def test_rest_seen_from_outside_is_not_called_a_stall(contents: Contents) -> None:
-    outside = tuple(replace(each, direction=Direction.NONE) for each in contents.courses)
+    outside = tuple(replace(each, direction=Direction.NONE) for each in contents.bandwidth_series)
     (figure,) = [
-        each for each in figures(replace(contents, courses=outside), CSS) if each.key == "over-time"
+        each
+        for each in figures(replace(contents, bandwidth_series=outside), CSS)
+        if each.key == "over-time"
     ]
     assert '"stalled": true' not in json.dumps(figure.spec)
     assert "stalled" not in figure.alt
@@ -99,7 +101,7 @@ def test_rest_seen_from_outside_is_not_called_a_stall(contents: Contents) -> Non
 
 
 def test_without_series_the_figure_says_what_to_do(contents: Contents) -> None:
-    bare = replace(contents, courses=())
+    bare = replace(contents, bandwidth_series=())
     (figure,) = [each for each in figures(bare, CSS) if each.key == "over-time"]
     assert figure.spec is None
     assert "vdisklab run" in (figure.missing or "")

@@ -1,1 +1,1 @@
-"""Reasons to distrust a number, found in the values and in the evidence beside them."""
+"""Diagnostics: reasons to distrust a number, from the values and from recorded evidence."""

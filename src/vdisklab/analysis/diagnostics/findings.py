@@ -226,7 +226,7 @@ Finding = (
 
 @dataclass(frozen=True, slots=True)
 class Caveats:
-    """What keeps numbers from being a measure of this machine.
+    """Why numbers are not a measure of this machine.
 
     `emulated`: a guest ran without KVM. `lab`: it all happened in the lab's virtual machine.
     """

@@ -44,7 +44,7 @@ def witnessed(run: Run) -> Iterator[Witnessed]:
 
 
 def evidence_findings(witnessed: Iterable[Witnessed], cpus: int | None) -> tuple[Doubt, ...]:
-    """Everything that the evidence gives away, in one pass over it; memory grows with cells.
+    """All diagnostics from evidence, in one pass over it; memory grows with the number of cells.
 
     `cpus` is the host's number, which steal time is a share of; None leaves that out.
     """
@@ -98,7 +98,7 @@ def _from_cache(
 
 
 def _bytes(seen: Witnessed) -> dict[Direction, tuple[int, int]]:
-    """By direction of the program: bytes asked of the host, and those that reached the device."""
+    """By direction: bytes that QEMU requested from the host, and bytes that reached the device."""
     evidence = seen.evidence
     above = evidence.qemu or evidence.guest
     if above is None or evidence.device is None:
@@ -133,7 +133,7 @@ _UNKNOWN = "of an unknown version"
 def direct_findings(
     runs: Iterable[Example], cells: Mapping[str, MeasuredCell]
 ) -> tuple[NotDirect, ...]:
-    """The cells that were to bypass caches, and stood on a ZFS that does not, by its version."""
+    """Cells that should bypass caches but were on a ZFS that does not do so, by its version."""
     found: dict[str, list[MeasuredCell]] = {}
     for run in runs:
         cell = cells[run.cell]
@@ -153,9 +153,9 @@ _SAVING = {"powersave", "ondemand", "conservative", "schedutil"}
 def host_findings(
     campaigns: Sequence[Campaign], cells: Iterable[MeasuredCell]
 ) -> tuple[FitsInMemory | FrequencyGovernor | HostChanged, ...]:
-    """What plan and host alone give away, of none to many campaigns of one machine.
+    """Diagnostics from plan and host, of any number of campaigns of one machine.
 
-    `cells` are those that are shown.
+    `cells` are the cells shown.
     """
     found: list[FitsInMemory | FrequencyGovernor | HostChanged] = []
     if not campaigns:

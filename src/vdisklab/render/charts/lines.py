@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import altair as alt
 import numpy as np
 
-from vdisklab.analysis.evidence import STALL_BELOW, Course, coarser
+from vdisklab.analysis.evidence import STALL_BELOW, BandwidthSeries, coarser
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
@@ -30,76 +30,78 @@ RUN_COMMAND = "vdisklab run PATHS… host"
 def time_series_figure(contents: Contents, palette: Palette) -> Figure:
     """Bandwidth of the featured cells, run by run, with stalls as crosses."""
     title = "Bandwidth over time, with stalls"
-    courses = _newest(contents.courses)
-    if not courses:
+    bandwidth_series = _newest(contents.bandwidth_series)
+    if not bandwidth_series:
         return Figure("over-time", title, "", missing=f"{RUN_COMMAND} --runtime 10")
     # One unit for all panels: that of the slowest, which suits the faster ones, too.
-    tops = [max(course.values) for course in courses if max(course.values) > 0]
+    tops = [max(series.values) for series in bandwidth_series if max(series.values) > 0]
     scale = numbers.scale(min(tops, default=0.0), "B/s")
-    rows = [moment for course in courses for moment in _moments(course, scale)]
+    rows = [moment for series in bandwidth_series for moment in _moments(series, scale)]
     unit = scale.suffix.strip()
     spec = over_time(rows, unit, palette, caution=caution_of(contents))
     caution = f" {caution_of(contents)}." if caution_of(contents) else ""
-    values = "; ".join(_described(courses))
+    values = "; ".join(_described(bandwidth_series))
     alt = f"Line charts of bandwidth in {unit} by the second: {values}.{caution}"
     note = (
         "Each line is one run. A cross marks a stall: a second with less than "
         f"{STALL_BELOW:.0%} of the run's median bandwidth."
     )
-    if not all(course.knows_stalls for course in courses):
+    if not all(series.knows_stalls for series in bandwidth_series):
         note += (
             " A line of reads and writes together comes from counters outside the program and has "
             "no marks: the program itself may have paused."
         )
-    if any(len(course.values) > MOST_MOMENTS for course in courses):
+    if any(len(series.values) > MOST_MOMENTS for series in bandwidth_series):
         note += (
             " Long runs are drawn as means over several seconds; stalls are found by the second."
         )
-    cells = tuple(dict.fromkeys(course.cell for course in courses))
+    cells = tuple(dict.fromkeys(series.cell for series in bandwidth_series))
     return Figure("over-time", title, alt, spec, note=f"{note} {_longest(contents, cells)}".strip(),
                   cells=tuple(cell.label for cell in cells))  # fmt: skip
 
 
-def _newest(courses: Sequence[Course]) -> list[Course]:
+def _newest(bandwidth_series: Sequence[BandwidthSeries]) -> list[BandwidthSeries]:
     """The last runs of each cell, and no others."""
-    newest: list[Course] = []
-    for cell in dict.fromkeys(course.cell for course in courses):
-        chosen = [course for course in courses if course.cell == cell]
-        runs = list(dict.fromkeys(course.run for course in chosen))[-MOST_RUNS:]
-        newest += [course for course in chosen if course.run in runs]
+    newest: list[BandwidthSeries] = []
+    for cell in dict.fromkeys(series.cell for series in bandwidth_series):
+        chosen = [series for series in bandwidth_series if series.cell == cell]
+        runs = list(dict.fromkeys(series.run for series in chosen))[-MOST_RUNS:]
+        newest += [series for series in chosen if series.run in runs]
     return newest
 
 
-def _panel(course: Course) -> str:
-    suffix = "" if course.direction is Direction.NONE else f", {course.direction}"
-    return course.measurement if course.direction in course.measurement else (
-        f"{course.measurement}{suffix}"
+def _panel(series: BandwidthSeries) -> str:
+    suffix = "" if series.direction is Direction.NONE else f", {series.direction}"
+    return series.measurement if series.direction in series.measurement else (
+        f"{series.measurement}{suffix}"
     )  # fmt: skip
 
 
-def _moments(course: Course, scale: numbers.Scale) -> Iterable[Moment]:
-    values, width = coarser(course.values, MOST_MOMENTS)
-    stalled = {place // width for place in course.stalls}
+def _moments(series: BandwidthSeries, scale: numbers.Scale) -> Iterable[Moment]:
+    values, width = coarser(series.values, MOST_MOMENTS)
+    stalled = {place // width for place in series.stalls}
     for place, value in enumerate(values):
-        middle = (place + 0.5) * width * course.interval
-        yield Moment(_panel(course), course.cell.label, f"{course.cell} {course.run}", middle,
+        middle = (place + 0.5) * width * series.interval
+        yield Moment(_panel(series), series.cell.label, f"{series.cell} {series.run}", middle,
                      value / scale.factor, place in stalled)  # fmt: skip
 
 
-def _described(courses: Sequence[Course]) -> Iterable[str]:
-    for panel in dict.fromkeys(map(_panel, courses)):
-        for cell in dict.fromkeys(course.cell for course in courses):
+def _described(bandwidth_series: Sequence[BandwidthSeries]) -> Iterable[str]:
+    for panel in dict.fromkeys(map(_panel, bandwidth_series)):
+        for cell in dict.fromkeys(series.cell for series in bandwidth_series):
             chosen = [
-                course for course in courses if course.cell == cell and _panel(course) == panel
+                series
+                for series in bandwidth_series
+                if series.cell == cell and _panel(series) == panel
             ]
             if chosen:
-                every = [value for course in chosen for value in course.values]
+                every = [value for series in chosen for value in series.values]
                 middle = numbers.value(float(np.median(every)), "B/s")
                 runs = f"{len(chosen)} run{'' if len(chosen) == 1 else 's'}"
                 yield f"{panel}, {cell}: median {middle}{_bad_seconds(chosen, every)} in {runs}"
 
 
-def _bad_seconds(mine: Sequence[Course], every: Sequence[float]) -> str:
+def _bad_seconds(mine: Sequence[BandwidthSeries], every: Sequence[float]) -> str:
     """The worst second and the stalled ones, where a second without a byte is a bad one."""
     if not all(each.knows_stalls for each in mine):
         return ""
