@@ -193,7 +193,7 @@ def _name(source: _Source) -> str:
 
 
 def _measurements(source: _Source, name: str | None, text_run: str) -> tuple[Measurement, ...]:
-    found = source.report.found
+    found = source.report.results
     if name is not None and len(found) != 1:
         raise PlanError(
             f"{source.file} holds {len(found)} measurements: "
@@ -222,7 +222,7 @@ def _measurements(source: _Source, name: str | None, text_run: str) -> tuple[Mea
 
 def _new_campaign(sources: Sequence[_Source]) -> Campaign:
     digest = hashlib.sha256("\0".join(source.text for source in sources).encode()).hexdigest()
-    names = dict.fromkeys(each.name for source in sources for each in source.report.found)
+    names = dict.fromkeys(each.name for source in sources for each in source.report.results)
     return Campaign(
         id=secrets.token_hex(4),
         fingerprint=digest[:16],

@@ -1,1 +1,1 @@
-"""The measuring programs: how each is told what to do, and what its answer means."""
+"""The measuring programs: their commands, and parsers of their output."""

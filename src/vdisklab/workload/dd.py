@@ -111,9 +111,9 @@ def parse_line(text: str) -> Copied:
     """dd's last line. Raises WorkloadError if it is missing or contradicts itself."""
     found = list(_LINE.finditer(text))
     if not found:
-        said = (text.strip().splitlines() or ["nothing"])[-1]
+        last = (text.strip().splitlines() or ["nothing"])[-1]
         raise WorkloadError(
-            f"dd's line `N bytes … copied, S s` is missing; it printed {said[:120]!r}"
+            f"dd's line `N bytes … copied, S s` is missing; it printed {last[:120]!r}"
         )
     if len(found) > 1 and " records out" not in text:
         raise WorkloadError(

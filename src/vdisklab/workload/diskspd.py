@@ -19,7 +19,15 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Counted, Direction, Sample, Series
 from vdisklab.units import parse_size
 from vdisklab.workload.fio import FioSettings, read_fio_settings
-from vdisklab.workload.program import Found, Output, ProgramResult, Report, Script, Subject, Timing
+from vdisklab.workload.program import (
+    NamedResult,
+    Output,
+    ProgramResult,
+    Report,
+    Script,
+    Subject,
+    Timing,
+)
 
 PROGRAM = "vdisklab-diskspd.exe"
 
@@ -67,7 +75,7 @@ class Diskspd:
 
     def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
         """The numbers in its XML. Raises WorkloadError for anything else."""
-        found = parse_diskspd(output.stdout.lstrip("\ufeff \r\n")).found
+        found = parse_diskspd(output.stdout.lstrip("\ufeff \r\n")).results
         if len(found) != 1:
             raise WorkloadError(f"DISKSPD reports {len(found)} time spans of {plan.name}, not one")
         return found[0].outcome
@@ -90,8 +98,8 @@ def _require_expressible(plan: MeasurementPlan, settings: FioSettings) -> None:
         "every_block_once": settings.every_block_once,
         "time_based = false": not settings.time_based,
     }
-    for name, asked in lacking.items():
-        if asked:
+    for name, used in lacking.items():
+        if used:
             raise PlanError(
                 f"measurement {plan.name!r} uses {name}, which DISKSPD does not have",
                 hint="leave it out of the profile for a Windows guest",
@@ -120,7 +128,7 @@ def parse_diskspd(text: str) -> Report:
     if not spans:
         raise WorkloadError("DISKSPD's <Results> hold no <TimeSpan>: it measured nothing")
     found = tuple(
-        Found("diskspd" if len(spans) == 1 else f"diskspd-{number}", _outcome(span, number))
+        NamedResult("diskspd" if len(spans) == 1 else f"diskspd-{number}", _outcome(span, number))
         for number, span in enumerate(spans, 1)
     )
     computer = root.findtext("System/ComputerName")

@@ -288,10 +288,10 @@ def _job_script(
 ) -> Script:
     """Runs the user's own job file, unchanged, from standard input; its own runtime applies."""
     job = settings.job or ""
-    asked = job_options(job)
-    if "filename" in asked and not subject.is_directory:
+    given = job_options(job)
+    if "filename" in given and not subject.is_directory:
         raise PlanError(
-            f"the job file of {plan.name!r} names the file {asked['filename']}, which is not on "
+            f"the job file of {plan.name!r} names the file {given['filename']}, which is not on "
             "the measured disk",
             hint='leave filename out, or set filesystem = "ext4" in a TOML profile',
         )
@@ -301,7 +301,7 @@ def _job_script(
     _require_reach(plan, settings, subject, usual)
     # Options before a job file are defaults for its sections (tried with fio 3.33). A job that
     # verifies would write its state to a file in the current directory.
-    size = ("--verify_state_save=0", *(() if "size" in asked else (f"--size={usual}",)))
+    size = ("--verify_state_save=0", *(() if "size" in given else (f"--size={usual}",)))
     sections = tuple(f"--section={name}" for name in settings.sections)
     logs, log_options = _log(plan, subject, timing)
     options = (place, *size, "--group_reporting=1", *_OUTPUT, *log_options, *sections)
@@ -332,8 +332,8 @@ def _read_report(output: str) -> _Report:
     """The report: everything from the first brace on, as fio prints notes before its JSON."""
     start = output.find("{")
     if start < 0:
-        said = output.strip().splitlines()[-1:] or ["nothing"]
-        raise WorkloadError(f"fio printed no JSON but: {said[0][:200]}")
+        last = output.strip().splitlines()[-1:] or ["nothing"]
+        raise WorkloadError(f"fio printed no JSON but: {last[0][:200]}")
     try:
         value, _ = json.JSONDecoder().raw_decode(output[start:])
         _require_few(value)

@@ -82,8 +82,8 @@ class Install:
         facts = {name: int(value) for name, value in _FACT.findall(output.stdout)}
         wanted = ("total_hundredths", "packages", "files")
         if any(not facts.get(name) for name in wanted):
-            said = (output.stderr.strip() or output.stdout.strip() or "nothing").splitlines()[-1]
-            raise WorkloadError(f"the installation did not finish; its last line was: {said[:200]}")
+            last = (output.stderr.strip() or output.stdout.strip() or "nothing").splitlines()[-1]
+            raise WorkloadError(f"the installation did not finish; its last line was: {last[:200]}")
         seconds = facts["total_hundredths"] / 100
         return ProgramResult((Sample("duration", Direction.WRITE, seconds),), None, seconds)
 

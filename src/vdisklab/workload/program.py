@@ -104,8 +104,8 @@ class Output:
     def text(self) -> str:
         """All of it as one text; each part after the first has a heading like those of `head`."""
         parts = {"standard error": self.stderr, **self.files}
-        told = [f"\n==> {name} <==\n{content}" for name, content in parts.items() if content]
-        return "".join([self.stdout, *told])
+        others = [f"\n==> {name} <==\n{content}" for name, content in parts.items() if content]
+        return "".join([self.stdout, *others])
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def _mebibytes(size: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class NamedResult:
     """One measurement in a result file, with its name there or in our profiles."""
 
     name: str
@@ -211,7 +211,7 @@ class Report:
     program: str
     version: str | None
     label: str | None
-    found: tuple[Found, ...]
+    results: tuple[NamedResult, ...]
 
 
 def printable(text: str) -> str:

@@ -92,10 +92,10 @@ def directions_of(measurement: MeasurementPlan) -> tuple[Direction, ...] | None:
     """The directions that a measurement reports; None if its settings do not tell."""
     match measurement.program:
         case "fio":
-            said = measurement.settings.get("rw")
+            value = measurement.settings.get("rw")
         case "dd":
-            said = measurement.settings.get("direction", "write")
+            value = measurement.settings.get("direction", "write")
         case _:
             return None
-    one = _ONE_WAY.get(said) if isinstance(said, str) else None
+    one = _ONE_WAY.get(value) if isinstance(value, str) else None
     return None if one is None else (one,)

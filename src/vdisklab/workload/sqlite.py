@@ -116,7 +116,7 @@ def _confirm(settings: SqliteSettings, output: Output) -> None:
     if not lines or lines[0] != settings.journal or "synchronous|2" not in lines:
         raise WorkloadError(
             f"sqlite3 does not confirm journal_mode={settings.journal} and synchronous=FULL; "
-            f"it said: {' '.join(lines[:2])[:120]!r} {output.stderr.strip()[:120]}"
+            f"it printed {' '.join(lines[:2])[:120]!r} {output.stderr.strip()[:120]}"
         )
 
 

@@ -49,7 +49,7 @@ def test_crystaldiskmarks_text_is_read_back_as_what_it_says() -> None:
     assert "median" in text
     measured = "\n".join(line for line in text.splitlines() if MISSING not in line)
     (report,) = recognise(measured.replace("the layout of ", "").replace("Mark 8:", "Mark 8.0:"))
-    assert [found.name for found in report.found] == ["seq1m-q1t1-read"]
+    assert [found.name for found in report.results] == ["seq1m-q1t1-read"]
 
 
 def test_crystaldiskmarks_mixed_tests_have_a_section_where_a_text_had_one() -> None:

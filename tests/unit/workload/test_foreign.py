@@ -32,22 +32,22 @@ def numbers(name: str) -> dict[tuple[str, str, Direction], float]:
     (report,) = recognise(recorded(name))
     found = {
         (one.name, sample.metric, sample.direction): sample.value
-        for one in report.found
+        for one in report.results
         for sample in one.outcome.samples
     }
-    assert len(found) == sum(len(one.outcome.samples) for one in report.found)
+    assert len(found) == sum(len(one.outcome.samples) for one in report.results)
     return found
 
 
 def samples_of(report: Report) -> dict[tuple[str, Direction], float]:
-    return {(each.metric, each.direction): each.value for each in report.found[0].outcome.samples}
+    return {(each.metric, each.direction): each.value for each in report.results[0].outcome.samples}
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_each_recording_is_recognised(name: str) -> None:
     for report in recognise(recorded(name)):
-        assert report.found
-        for one in report.found:
+        assert report.results
+        for one in report.results:
             assert one.outcome.samples
             assert all(sample.metric in METRICS for sample in one.outcome.samples)
 
@@ -63,13 +63,13 @@ def test_crystaldiskmark_8_stands_beside_our_own_profile() -> None:
 def test_crystaldiskmarks_mix_counts_reads_and_writes_together() -> None:
     text = recorded("foreign/crystaldiskmark-8.0.0.txt") + MIX
     (report,) = recognise(text)
-    mixed = [each for each in report.found if "-mix" in each.name]
+    mixed = [each for each in report.results if "-mix" in each.name]
     assert [each.name for each in mixed] == ["seq1m-q8t1-mix70", "rnd4k-q1t1-mix70"]
     (bandwidth, iops, latency) = mixed[0].outcome.samples
     assert {each.direction for each in mixed[0].outcome.samples} == {Direction.NONE}
     assert (bandwidth.value, iops.value) == (700.5e6, 668.0)
     assert latency.value == pytest.approx(11950.12e-6)
-    assert len(report.found) == 8 + 2
+    assert len(report.results) == 8 + 2
 
 
 MIX = """
@@ -103,7 +103,7 @@ def test_the_wikis_bonnie_table() -> None:
     assert [report.label for report in reports] == [
         "qcow2 IDE", "qcow2 virtio", "raw IDE", "raw virtio", "qcow2 old IDE",
     ]  # fmt: skip
-    found = {(s.metric, s.direction): s.value for s in reports[1].found[0].outcome.samples}
+    found = {(s.metric, s.direction): s.value for s in reports[1].results[0].outcome.samples}
     assert found["bandwidth", READ] == 46813 * 1024
     assert found["seeks", NONE] == 110.9
     assert found["seq_create", NONE] == 303
@@ -113,7 +113,7 @@ def test_the_wikis_bonnie_table() -> None:
 
 def test_bonnies_text_with_tests_left_out() -> None:
     (report,) = recognise(recorded("foreign/bonnie-2.00a.txt"))
-    found = {(s.metric, s.direction): s.value for s in report.found[0].outcome.samples}
+    found = {(s.metric, s.direction): s.value for s in report.results[0].outcome.samples}
     assert found == {
         ("bandwidth", WRITE): 640 * MIB, ("bandwidth_cpu", WRITE): 0.31,
         ("seq_create", NONE): 7297, ("seq_create_cpu", NONE): 0.91,
@@ -136,7 +136,7 @@ def test_bonnies_text_with_tests_left_out_and_rates_of_six_digits() -> None:
         ("seeks", NONE): 439.5, ("seeks_cpu", NONE): 0.17,
     }  # fmt: skip
     shifted = [*text[:3], text[3].replace("           364656", "       364656")]
-    with pytest.raises(WorkloadError, match=r"line 4: .* are no rates"):
+    with pytest.raises(WorkloadError, match=r"line 4: .* are not rates"):
         recognise("\n".join(shifted))
 
 
@@ -182,7 +182,7 @@ def test_a_name_that_no_database_can_hold_is_made_fit() -> None:
     text = recorded("fio-3.33-plain.json").replace('"jobname" : "', '"jobname" : "\\u0000\\ud800')
     (report,) = recognise(text.replace('"fio-3.33"', '"fio-3.33\\udfff"'))
     assert report.version == "3.33?"
-    assert [each.name for each in report.found] == ["??plain"]
+    assert [each.name for each in report.results] == ["??plain"]
 
 
 def test_a_name_without_end_is_refused() -> None:
@@ -215,8 +215,8 @@ def test_bonnies_old_and_middle_csv() -> None:
         f"1.97,1.97,host,1,1428486489,16G,,{tests},{small.format(',,,,')}{',1us' * 12}\n"
     )
     assert [each.version for each in (old, new)] == ["1.03", "1.97"]
-    assert old.found == new.found
-    assert len(old.found[0].outcome.samples) == 2 * 10
+    assert old.results == new.results
+    assert len(old.results[0].outcome.samples) == 2 * 10
 
 
 @pytest.mark.parametrize("version", ["1.93c", "1.96", "1.97"])
@@ -283,7 +283,7 @@ def test_diskspd() -> None:
     assert found["diskspd", "latency_p99.9", READ] == 0.009
     assert not [key for key in found if key[2] is WRITE]
     (report,) = recognise(recorded("foreign/diskspd-2.0.xml"))
-    assert report.found[0].outcome.series[0].values == (1500, 500)
+    assert report.results[0].outcome.series[0].values == (1500, 500)
 
 
 def test_a_file_of_several_sysbench_runs_holds_each_of_them() -> None:
@@ -296,9 +296,9 @@ def test_a_file_of_several_sysbench_runs_holds_each_of_them() -> None:
         *parts, prepared.format("Removing test files..."),
     ])  # fmt: skip
     (report,) = recognise(text)
-    assert [each.name for each in report.found] == [f"sysbench-{mode}" for mode in modes]
-    assert [each.outcome for each in report.found] == [
-        recognise(part)[0].found[0].outcome for part in parts
+    assert [each.name for each in report.results] == [f"sysbench-{mode}" for mode in modes]
+    assert [each.outcome for each in report.results] == [
+        recognise(part)[0].results[0].outcome for part in parts
     ]
     with pytest.raises(WorkloadError, match="holds 2 results of sysbench-rndrd"):
         recognise(parts[0] * 2)
@@ -399,7 +399,7 @@ def test_a_mutilated_file_is_refused_or_read(data: st.DataObject) -> None:
     put = data.draw(st.sampled_from(_PUT))
     with suppress(WorkloadError):
         for report in recognise(text[:at] + put + text[at + cut :]):
-            for one in report.found:
+            for one in report.results:
                 for sample in one.outcome.samples:
                     assert 0 <= sample.value < float("inf")
 

@@ -11,7 +11,7 @@ from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import KIB
 from vdisklab.workload.bonnie import cpu_samples
-from vdisklab.workload.program import Found, ProgramResult, Report
+from vdisklab.workload.program import NamedResult, ProgramResult, Report
 
 HEADING = re.compile(r"\s*Version\s+([0-9][0-9.a-z]*)\s+-+Sequential (?:Output|Create)-+ .*")
 _SMALL_HEADING = re.compile(r".*-Sequential Create-+\s+-+Random Create-.*")
@@ -122,7 +122,7 @@ def _reports(tables: _Tables) -> Iterator[Report]:
                 else f"bonnie++ {tables.version} shows the number of files in place of their rate",
                 hint=None if tables.trusted else "import the line of CSV that it prints below",
             )
-        measured = (Found("bonnie", ProgramResult(every, None, None)),)
+        measured = (NamedResult("bonnie", ProgramResult(every, None, None)),)
         yield Report("bonnie++", tables.version, name or None, measured)
 
 
@@ -148,12 +148,12 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _small_row(line: str, number: int) -> list[Sample] | None:
-    """None for a line that goes on to speak of other things, such as the CSV below."""
+    """The samples of a row; None for other text, such as the CSV below."""
     words = line.split()
     if "," in line or len(words) < 13:
         return None
     if not _are_rates(words[-12:]):
-        raise WorkloadError(f"line {number}: {line.strip()[:60]!r} are no rates of bonnie++")
+        raise WorkloadError(f"line {number}: {line.strip()[:60]!r} are not rates of bonnie++")
     samples = []
     for (metric, way), (word, percent) in zip(_SMALL_TESTS, _pairs(words[-12:]), strict=True):
         value = _rate(word, number)
@@ -169,25 +169,25 @@ def _are_rates(words: Sequence[str]) -> bool:
 
 
 def _columns(line: str, number: int) -> list[tuple[str, str]]:
-    """The pairs of a row with tests left out. Raises WorkloadError where they are not clear."""
+    """The pairs of a row with skipped tests. Raises WorkloadError if they are ambiguous."""
     pairs: list[tuple[str, str]] = []
     place, padded = _NAME_COLUMNS, line.rstrip().ljust(_LONGEST_ROW)
     for _ in _FILE_TESTS:
         match = _PAIR.match(padded, place)
         if match is None:
-            raise WorkloadError(f"line {number}: {line.strip()[:60]!r} are no rates of bonnie++")
+            raise WorkloadError(f"line {number}: {line.strip()[:60]!r} are not rates of bonnie++")
         pairs.append((match["rate"] or "", match["cpu"] or ""))
         place = match.end()
     if padded[place:].strip():
-        raise WorkloadError(f"line {number}: {line.strip()[:60]!r} are no rates of bonnie++")
+        raise WorkloadError(f"line {number}: {line.strip()[:60]!r} are not rates of bonnie++")
     return pairs
 
 
 def _rate(word: str, number: int) -> float | None:
-    """None for a test left out, or too short (`+++++`, which bon_csv2txt shows as `0k`)."""
+    """None for a skipped test, or a too short one (`+++++`, which bon_csv2txt shows as `0k`)."""
     if not word.strip("+"):
         return None
     match = _RATE.fullmatch(word)
     if match is None:
-        raise WorkloadError(f"line {number}: {word[:30]!r} is no rate of bonnie++")
+        raise WorkloadError(f"line {number}: {word[:30]!r} is not a rate of bonnie++")
     return float(match[1]) * float(1024 ** " kmg".index(match[2] or " ")) or None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, Sample
-from vdisklab.workload.program import Found, ProgramResult, Report
+from vdisklab.workload.program import NamedResult, ProgramResult, Report
 
 _TITLE = re.compile(r"CrystalDiskMark ([0-9]+)\.([0-9.]+)")
 # Every version states it: 1,000,000 byte/s (3), bytes/s (4 and later).
@@ -30,17 +30,17 @@ _RESULT = re.compile(r"\s*(SEQ|RND|Sequential|Random)\b.*:.*")
 
 
 def parse_crystaldiskmark(text: str) -> Report:
-    """Raises WorkloadError naming the line for a text that is none, or holds a test twice.
+    """The results in a text. Raises WorkloadError for other text, and for a test that occurs twice.
 
-    A test that shows 0.000 was not run, and is left out. Its mean latency is in microseconds. The
-    mixed tests count reads and writes together: `seq1m-q8t1-mix70`, of direction `none`.
+    A test that shows 0.000 was not run and is left out. The mixed tests count reads and writes
+    together: `seq1m-q8t1-mix70`, of direction `none`.
     """
     title = _TITLE.search(text)
     if title is None or not 3 <= int(title[1]) <= 8:
         raise WorkloadError("the title `CrystalDiskMark` with a version from 3 to 8 is missing")
     if _UNIT.search(text) is None:
         raise WorkloadError("the line `MB/s = 1,000,000 bytes/s` is missing, so MB/s is not known")
-    found: dict[str, Found] = {}
+    found: dict[str, NamedResult] = {}
     for number, name, samples in _results(text):
         if name in found:
             raise WorkloadError(
@@ -48,7 +48,7 @@ def parse_crystaldiskmark(text: str) -> Report:
                 hint="put each report into a file of its own",
             )
         if samples:
-            found[name] = Found(name, ProgramResult(samples, None, None))
+            found[name] = NamedResult(name, ProgramResult(samples, None, None))
     if not found:
         raise WorkloadError("no test of CrystalDiskMark has a result")
     version = f"{title[1]}.{title[2].rstrip('.')}"

@@ -17,7 +17,7 @@ from vdisklab.workload.diskspd import parse_diskspd
 from vdisklab.workload.fio import parse_report
 from vdisklab.workload.importers.bonnietext import HEADING, parse_bonnie_text
 from vdisklab.workload.importers.crystaldiskmark import parse_crystaldiskmark
-from vdisklab.workload.program import Found, ProgramResult, Report, printable
+from vdisklab.workload.program import NamedResult, ProgramResult, Report, printable
 from vdisklab.workload.sysbench import parse_text
 
 # A hostile file may have names of a megabyte.
@@ -73,7 +73,7 @@ def _within_bounds(form: _Format, text: str) -> tuple[Report, ...]:
         reports = form.parse(text)
     except OverflowError as error:
         raise WorkloadError(_OUT_OF_BOUNDS) from error
-    outcomes = [found.outcome for report in reports for found in report.found]
+    outcomes = [found.outcome for report in reports for found in report.results]
     # `not all(<)` refuses NaN, too.
     if not all(number < _BOUND for outcome in outcomes for number in _numbers(outcome)):
         raise WorkloadError(_OUT_OF_BOUNDS)
@@ -82,7 +82,7 @@ def _within_bounds(form: _Format, text: str) -> tuple[Report, ...]:
 
 def _fit(report: Report) -> Report:
     """The report with printable names. Raises WorkloadError for endless ones."""
-    named = [each.name for each in report.found]
+    named = [each.name for each in report.results]
     for name in (report.version or "", report.label or "", *named):
         if len(name) > _LONGEST_NAME:
             raise WorkloadError(
@@ -93,7 +93,7 @@ def _fit(report: Report) -> Report:
         report,
         version=report.version and printable(report.version),
         label=report.label and printable(report.label),
-        found=tuple(Found(printable(each.name), each.outcome) for each in report.found),
+        results=tuple(NamedResult(printable(each.name), each.outcome) for each in report.results),
     )
 
 
@@ -131,7 +131,7 @@ def _fio(text: str) -> tuple[Report, ...]:
     version = json.JSONDecoder().raw_decode(text[start:])[0].get("fio version")
     if not isinstance(version, str):
         raise WorkloadError("fio's report is not as expected at 'fio version'")
-    found = tuple(Found(name, outcome) for name, outcome in jobs)
+    found = tuple(NamedResult(name, outcome) for name, outcome in jobs)
     return (Report("fio", version.removeprefix("fio-"), None, found),)
 
 
@@ -147,7 +147,7 @@ def _sysbench(text: str) -> tuple[Report, ...]:
     return (Report("sysbench", version[1] if version else None, None, tuple(found)),)
 
 
-def _sysbench_run(text: str) -> Found:
+def _sysbench_run(text: str) -> NamedResult:
     mode = _SYSBENCH_MODE.search(text)
     if mode is None:
         raise WorkloadError("sysbench's line `Doing … test` of its fileio test is missing")
@@ -156,7 +156,7 @@ def _sysbench_run(text: str) -> Found:
             "r/w": "rw"}.get(mode[2])  # fmt: skip
     if what is None:
         raise WorkloadError(f"unknown sysbench test {mode[0][6:66]!r}")
-    return Found(f"sysbench-{kind}{what}", parse_text(text))
+    return NamedResult(f"sysbench-{kind}{what}", parse_text(text))
 
 
 def _bonnie(text: str) -> tuple[Report, ...]:
@@ -167,7 +167,7 @@ def _bonnie(text: str) -> tuple[Report, ...]:
             raise WorkloadError("every test of bonnie++ was too short to be measured")
         return tuple(
             Report("bonnie++", each.version, each.name or None,
-                   (Found("bonnie", ProgramResult(each.samples, None, None)),))
+                   (NamedResult("bonnie", ProgramResult(each.samples, None, None)),))
             for each in lines
         )  # fmt: skip
     return parse_bonnie_text(text)
@@ -182,7 +182,7 @@ def _dd(text: str) -> tuple[Report, ...]:
     _require_one(text.count(" records out"), "results of dd")
     copied = parse_line(text)
     outcome = ProgramResult(tuple(samples_of(Direction.NONE, copied)), None, copied.seconds)
-    return (Report("dd", None, None, (Found("dd", outcome),)),)
+    return (Report("dd", None, None, (NamedResult("dd", outcome),)),)
 
 
 _FORMATS = (
