@@ -190,9 +190,9 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
             assert_never(doubt)
 
 
-def verdict(found: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B")) -> str:
+def verdict(outcome: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B")) -> str:
     """A comparison's outcome: `A faster`, `no difference shown (12 blocks may tell)`."""
-    match found:
+    match outcome:
         case Verdict.A_BETTER:
             return f"{names[0]} faster"
         case Verdict.B_BETTER:
@@ -205,7 +205,7 @@ def verdict(found: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B")) -
                 return f"no difference shown (about {needed} blocks may)"
             return "no difference shown"
         case _:
-            assert_never(found)
+            assert_never(outcome)
 
 
 def _from_page_cache(
@@ -243,27 +243,27 @@ def _names(cells: Sequence[MeasuredCell]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def search_sentence(found: Outcome) -> str:
+def search_sentence(outcome: Outcome) -> str:
     """The result of a search for the best path, and why it ended."""
-    head = f"Best: {found.best}, after {counted(found.blocks, 'block')}."
-    if not found.others:
+    head = f"Best: {outcome.best}, after {counted(outcome.blocks, 'block')}."
+    if not outcome.others:
         return f"{head} No other path has numbers to compare it with."
     tie = ""
-    if found.as_good:
-        tie = f" Better by less than {found.margin:.0%}, if at all: {_names(found.as_good)}."
-    match found.ended:
+    if outcome.as_good:
+        tie = f" Better by less than {outcome.margin:.0%}, if at all: {_names(outcome.as_good)}."
+    match outcome.ended:
         case Ended.SEPARATED:
             return f"{head} All others are shown to be worse."
         case Ended.TIED:
             return f"{head}{tie} The search ended because no other can be better by more."
         case Ended.UNSETTLED:
-            return f"{head}{tie} Others missed a block (they failed): {_unsettled(found)}"
+            return f"{head}{tie} Others missed a block (they failed): {_unsettled(outcome)}"
         case Ended.OUT_OF_BUDGET:
-            return f"{head}{tie} The budget ended first: {_unsettled(found)}"
+            return f"{head}{tie} The budget ended first: {_unsettled(outcome)}"
         case Ended.OUT_OF_BLOCKS:
-            return f"{head}{tie} The blocks ended first: {_unsettled(found)}"
+            return f"{head}{tie} The blocks ended first: {_unsettled(outcome)}"
         case _:
-            assert_never(found.ended)
+            assert_never(outcome.ended)
 
 
 def search_effort(runs: int, cells: int, blocks: int) -> str:
@@ -274,6 +274,6 @@ def search_effort(runs: int, cells: int, blocks: int) -> str:
     )
 
 
-def _unsettled(found: Outcome) -> str:
-    by = f", by up to {found.gap:.0%}" if 0 < found.gap < math.inf else ""
-    return f"{_names(found.unsettled)} may still be better{by}."
+def _unsettled(outcome: Outcome) -> str:
+    by = f", by up to {outcome.gap:.0%}" if 0 < outcome.gap < math.inf else ""
+    return f"{_names(outcome.unsettled)} may still be better{by}."

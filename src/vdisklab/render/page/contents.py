@@ -147,14 +147,14 @@ def score_keys(contents: Contents) -> tuple[MeasureKey, ...]:
 
 def claims_title(contents: Contents) -> str:
     """How many claims have which status."""
-    found = contents.claims
-    return "" if found is None else f"{claims_counts(found)}."
+    claims = contents.claims
+    return "" if claims is None else f"{claims_counts(claims)}."
 
 
 def claim_rows(contents: Contents) -> list[dict[str, str]]:
     """The measured claims as texts; the others are only counted."""
-    found = contents.claims
-    if found is None:
+    claims = contents.claims
+    if claims is None:
         return []
     return [
         {
@@ -168,15 +168,15 @@ def claim_rows(contents: Contents) -> list[dict[str, str]]:
             "stated": stated(each.claim),
             "blocks": str(each.blocks) if each.blocks else numbers.MISSING,
         }
-        for each in found.answers
+        for each in claims.answers
         if status(each) is not ClaimStatus.NOT_MEASURED
     ]
 
 
 def unmeasured_claims(contents: Contents) -> str:
     """How many claims were not measured, and the command that measures them."""
-    found = contents.claims
-    count = 0 if found is None else found.counts.get(ClaimStatus.NOT_MEASURED, 0)
+    claims = contents.claims
+    count = 0 if claims is None else claims.counts.get(ClaimStatus.NOT_MEASURED, 0)
     if not count:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""The report in each of its formats, as files to be written."""
+"""The report in each of its formats, as files."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ Files = Mapping[str, bytes]
 
 
 def build(contents: Contents, form: ReportFormat, draw: Draw = draw_here) -> Files:
-    """The files of a report. What was not measured has no picture.
+    """The files of a report; figures that were not measured have none.
 
-    `draw` draws the charts of a page, which has the most of them and much else to be made.
+    `draw` draws the charts of the HTML page; the other formats draw in this process.
     """
     if form is ReportFormat.HTML:
         return {"report.html": render_page(contents, draw).encode()}

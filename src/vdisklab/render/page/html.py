@@ -1,6 +1,6 @@
 """The report as one HTML file that needs nothing else: no network, no other file.
 
-All text of others (paths, host names, messages of programs, labels) is escaped by Jinja2 or is in
+Text from outside (paths, host names, messages of programs, labels) is escaped by Jinja2, or is in
 JSON whose `<`, `>` and `&` are escaped; the content security policy allows this page's own script
 and style by their hashes and nothing else, not even images.
 """
@@ -46,16 +46,16 @@ from vdisklab.results.outlines import Example
 from vdisklab.services.report_contents import Contents
 
 FIRST_PAGE = 50
-"""Rows that stand in the HTML itself, so that a table is there before any script has run."""
+"""Rows in the HTML itself, so that there is a table before any script has run."""
 
 SHOWN_AT_FIGURE = 4
-"""So many findings stand at one figure."""
+"""Diagnostics at one figure, at most; the others are counted."""
 
 _UNIT_NAMES = {"1/s": "IOPS", "1": "times the baseline"}
 
 
 def render_page(contents: Contents, draw: Draw = draw_here) -> str:
-    """The whole file; `draw` may draw the charts elsewhere while the rest is made."""
+    """The whole file; `draw` may draw the charts elsewhere while the rest is built."""
     shown = figures(contents, CSS)
     drawn = draw([harmless(figure.spec) for figure in shown if figure.spec is not None])
     style, script = _file("page.css"), _file("page.js")
@@ -96,9 +96,9 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
 
 
 def _coded(text: object) -> Markup:
-    """A sentence, with what stands between backquotes as code; everything in it is escaped."""
+    """An escaped sentence, with text between backquotes as code."""
     parts = sanitise(str(text)).split("`")
-    if len(parts) % 2 == 0:  # somebody else's backquote
+    if len(parts) % 2 == 0:  # a backquote in a name from outside
         return escape("`".join(parts))
     whole = [
         Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
@@ -136,7 +136,7 @@ def _compact(value: object) -> str:
 
 
 def _packed(content: bytes) -> str:
-    """Compressed, as letters: commands of ten thousand cells are much alike."""
+    """Compressed, in base64: commands of ten thousand cells repeat each other."""
     return base64.b64encode(gzip.compress(content, compresslevel=1, mtime=0)).decode()
 
 
@@ -160,10 +160,10 @@ def _figures(
 
 
 def _diagnostics_at(cells: Iterable[str], doubts: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """What is doubtful of the cells that a figure draws; of very much the first."""
-    found = list(dict.fromkeys(each for cell in cells for each in doubts.get(cell, ())))
-    more = len(found) - SHOWN_AT_FIGURE
-    return [*found[:SHOWN_AT_FIGURE], *([f"… and {more} more, in the table"] if more > 0 else [])]
+    """The first diagnostics of the cells that a figure draws."""
+    lines = list(dict.fromkeys(each for cell in cells for each in doubts.get(cell, ())))
+    more = len(lines) - SHOWN_AT_FIGURE
+    return [*lines[:SHOWN_AT_FIGURE], *([f"… and {more} more, in the table"] if more > 0 else [])]
 
 
 def _measure(key: MeasureKey) -> dict[str, str]:
@@ -221,41 +221,43 @@ def _core(contents: Contents) -> dict[str, Any]:
 def _ratio(contents: Contents, cell: MeasuredCell) -> float | None:
     if cell == contents.baseline:
         return 1.0
-    found = contents.ratios.get(cell)
-    return None if found is None or found.ratio is None else float(f"{found.ratio:.5g}")
+    ratio = contents.ratios.get(cell)
+    return None if ratio is None or ratio.ratio is None else float(f"{ratio.ratio:.5g}")
 
 
-def _columns(found: Summaries, order: tuple[MeasuredCell, ...]) -> tuple[Floats, Floats, Floats]:
+def _columns(
+    summaries: Summaries, order: tuple[MeasuredCell, ...]
+) -> tuple[Floats, Floats, Floats]:
     """Median, low and high of each cell, in the order of the cells; NaN where there is none."""
-    at = [found.place[cell] for cell in order]
-    return found.median[at], found.low[at], found.high[at]
+    at = [summaries.place[cell] for cell in order]
+    return summaries.median[at], summaries.low[at], summaries.high[at]
 
 
 def _shortened(values: Floats) -> list[float | None]:
-    """With five digits, more than is ever shown; None where there is no value."""
+    """Rounded to five digits, more than is ever shown; None where there is no value."""
     text = ("%.5g," * len(values)) % tuple(values.tolist())
-    found: list[float | None] = json.loads(f"[{text.rstrip(',').replace('nan', 'null')}]")
-    return found
+    shortened: list[float | None] = json.loads(f"[{text.rstrip(',').replace('nan', 'null')}]")
+    return shortened
 
 
 def _more(contents: Contents) -> bytes:
     """The columns of the measures that the table does not show at first, as floats.
 
-    Of the 24 bits that count 17 are kept, some five digits: zeros can be compressed.
+    Of the 24 significant bits 17 are kept, about five digits: zeros compress well.
     """
     order = contents.order
     columns = [
         each
-        for key, found in contents.summaries.items()
+        for key, summaries in contents.summaries.items()
         if key != contents.measure
-        for each in _columns(found, order)
+        for each in _columns(summaries, order)
     ]
     bits = np.concatenate(columns or [np.empty(0)]).astype("<f4").view("<u4")
     return ((bits + 0x40) & 0xFFFF_FF80).astype("<u4").tobytes()
 
 
 def _details(contents: Contents) -> dict[str, Any]:
-    """One run of each cell, with its counters in words."""
+    """One run of each cell: facts, checks, commands and diagnostics."""
     doubts = diagnostics_by_cell(contents)
     return {
         cell.label: {
@@ -276,7 +278,7 @@ def _details(contents: Contents) -> dict[str, Any]:
     }
 
 
-def _facts(example: Example | None, found: Workings | None) -> list[list[str]]:
+def _facts(example: Example | None, workings: Workings | None) -> list[list[str]]:
     facts: list[list[str]] = []
     if example is not None:
         facts += [
@@ -286,12 +288,12 @@ def _facts(example: Example | None, found: Workings | None) -> list[list[str]]:
             ["accelerator", example.accelerator or "none: on the host itself"],
             ["medium", example.medium or "not known"],
         ]
-    if found is not None:
+    if workings is not None:
         named = (
-            ("host CPU per operation", found.cpu_per_operation, "s"),
-            ("flushes at QEMU per 1000 operations", found.flushes_per_1000, "1"),
-            ("flushes at the device per 1000 operations", found.device_flushes_per_1000, "1"),
-            ("bytes at the device for each asked", found.device_share, "1"),
+            ("host CPU per operation", workings.cpu_per_operation, "s"),
+            ("flushes at QEMU per 1000 operations", workings.flushes_per_1000, "1"),
+            ("flushes at the device per 1000 operations", workings.device_flushes_per_1000, "1"),
+            ("bytes at the device per requested byte", workings.device_share, "1"),
         )
         facts += [[name, numbers.value(value, unit)] for name, value, unit in named if value
                   is not None]  # fmt: skip
@@ -300,11 +302,11 @@ def _facts(example: Example | None, found: Workings | None) -> list[list[str]]:
 
 def _first_rows(contents: Contents) -> list[dict[str, str]]:
     ranked = {row.cell: row for row in contents.ranking.rows}
-    found, measured = contents.of(contents.measure), contents.measured
+    summaries, measured = contents.of(contents.measure), contents.measured
     unit = contents.measure.quantity.unit
     rows = []
     for cell in contents.order[:FIRST_PAGE]:
-        row, summary = ranked.get(cell), found.get(cell)
+        row, summary = ranked.get(cell), summaries.get(cell)
         scale = numbers.scale(summary.median if summary else None, unit)
         rows.append(
             {

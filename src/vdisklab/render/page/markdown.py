@@ -46,14 +46,14 @@ def _lines(contents: Contents) -> Iterator[str]:
     ranked = {row.cell: row for row in contents.ranking.rows}
     for cell in contents.order:
         row = ranked.get(cell)
-        found = [contents.summaries[key].get(cell) for key in keys]
+        summaries = [contents.summaries[key].get(cell) for key in keys]
         values = [
             numbers.value(None if each is None else each.median, key.quantity.unit)
-            for each, key in zip(found, keys, strict=True)
+            for each, key in zip(summaries, keys, strict=True)
         ]
         place = numbers.place(row.best, row.worst) if row else numbers.MISSING
         ram = "RAM" if cell in contents.cached else ""
-        blocks = max((each.blocks for each in found if each), default=0)
+        blocks = max((each.blocks for each in summaries if each), default=0)
         columns = (place, escape(cell.name), cell.page_cache, *values, ram, str(blocks))
         yield f"| {' | '.join(columns)} |"
     yield from _claims(contents)

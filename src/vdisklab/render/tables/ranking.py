@@ -138,16 +138,16 @@ def _metric_columns(answer: RankingAnswer, key: MeasureKey) -> Iterator[Column[R
     title = f"{_TITLES.get(key, key.metric)}\n{scale.suffix.strip()}"
     secondary = key != answer.ranking.measure
 
-    def summary(row: RankedCell) -> Summary | None:
+    def summary_of(row: RankedCell) -> Summary | None:
         return answer.summaries[key].get(_cell(row))
 
     def interval(row: RankedCell) -> str:
-        found = summary(row)
-        return numbers.MISSING if found is None else scale.interval(found.low, found.high)
+        summary = summary_of(row)
+        return numbers.MISSING if summary is None else scale.interval(summary.low, summary.high)
 
     def median(row: RankedCell) -> str:
-        found = summary(row)
-        return scale.value(None if found is None else found.median)
+        summary = summary_of(row)
+        return scale.value(None if summary is None else summary.median)
 
     yield Column(title, median, right=True, only_wide=secondary)
     yield Column("95 %\ninterval", interval, right=True, only_wide=secondary)

@@ -53,45 +53,51 @@ def price_sentence(price: Price, chosen: MeasuredCell) -> str:
 
 def sentences(answer: RecommendationAnswer) -> Iterator[str]:
     """The recommendation in words, the most important first."""
-    found = answer.recommendation
+    recommendation = answer.recommendation
     chosen = answer.path
     count = len(answer.order)
     yield (
-        f"Use {chosen}: the best by {measure_name(found.measure)} of {count} "
+        f"Use {chosen}: the best by {measure_name(recommendation.measure)} of {count} "
         f"{'path that qualifies' if count == 1 else 'paths that qualify'}, "
-        f"of {found.considered} measured."
+        f"of {recommendation.considered} measured."
     )
     yield from _rivals(answer)
-    yield durability_sentence(chosen, found.durability[found.cell])
-    yield from basis_sentence(found)
-    yield from _over_default(found)
-    for price in found.prices:
-        yield price_sentence(price, found.cell)
+    yield durability_sentence(chosen, recommendation.durability[recommendation.cell])
+    yield from basis_sentence(recommendation)
+    yield from _over_default(recommendation)
+    for price in recommendation.prices:
+        yield price_sentence(price, recommendation.cell)
     yield from _why(answer)
 
 
 def _rivals(answer: RecommendationAnswer) -> Iterator[str]:
-    """Ties, and the runner-up with its distance."""
-    found = answer.recommendation
-    if not found.ranking.rows:
+    """Ties, and the runner-up with its ratio."""
+    recommendation = answer.recommendation
+    if not recommendation.ranking.rows:
         yield "No other path could be ranked, so nothing was compared."
         return
-    if found.ties:
-        names = ", ".join(cell.name for cell in found.ties[:NAMED])
-        more = f" and {len(found.ties) - NAMED} more" if len(found.ties) > NAMED else ""
+    if recommendation.ties:
+        names = ", ".join(cell.name for cell in recommendation.ties[:NAMED])
+        more = (
+            f" and {len(recommendation.ties) - NAMED} more"
+            if len(recommendation.ties) > NAMED
+            else ""
+        )
         yield f"It ties with {names}{more}: no difference is shown."
     if len(answer.order) > 1 and answer.order[1] in answer.ratios:
         runner = answer.order[1]
         yield f"Runner-up: {runner}, {_times(answer.ratios[runner])}."
 
 
-def _over_default(found: Recommendation) -> Iterator[str]:
-    if found.default is None:
+def _over_default(recommendation: Recommendation) -> Iterator[str]:
+    if recommendation.default is None:
         yield "QEMU's default was not measured: `vdisklab run raw/default`."
-    elif found.default == found.cell:
+    elif recommendation.default == recommendation.cell:
         yield "It is QEMU's default."
-    elif found.over_default is not None and found.over_default.ratio is not None:
-        yield f"Compared with QEMU's default ({found.default}) it is {_times(found.over_default)}."
+        return
+    ratio = recommendation.over_default
+    if ratio is not None and ratio.ratio is not None:
+        yield f"Compared with QEMU's default ({recommendation.default}) it is {_times(ratio)}."
 
 
 def _why(answer: RecommendationAnswer) -> Iterator[str]:
@@ -100,11 +106,11 @@ def _why(answer: RecommendationAnswer) -> Iterator[str]:
     The others are the runner-up, QEMU's default, and the first cell shown to be worse: tied cells
     are often of one kind, so the reason shows only against the next kind.
     """
-    found = answer.recommendation
-    worse = next((row.cell for row in found.ranking.rows if row.best > 1), None)
-    compared = (*answer.order[1:2], found.default, worse)
-    others = [cell for cell in compared if cell is not None and cell != found.cell]
-    mine = answer.workings.get(found.cell)
+    recommendation = answer.recommendation
+    worse = next((row.cell for row in recommendation.ranking.rows if row.best > 1), None)
+    compared = (*answer.order[1:2], recommendation.default, worse)
+    others = [cell for cell in compared if cell is not None and cell != recommendation.cell]
+    mine = answer.workings.get(recommendation.cell)
     if mine is None:
         return
     yield from _from_memory(answer.path, mine)
