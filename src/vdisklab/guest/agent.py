@@ -71,7 +71,7 @@ def _taskkill(pid: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramResult:
+class CompletedInGuest:
     """What a program in the guest returned, and the seconds it took."""
 
     argv: tuple[str, ...]
@@ -146,7 +146,7 @@ class Agent:
         stdin: str | None = None,
         expected: float = 0.0,
         watch: Callable[[], None] | None = None,
-    ) -> ProgramResult:
+    ) -> CompletedInGuest:
         """Runs a program in the guest to its end.
 
         `expected` is the least time it takes, in seconds. Its state is not polled before, so
@@ -170,7 +170,7 @@ class Agent:
 
     def finish(
         self, pid: int, argv: Sequence[str], *, timeout: float, allowed: Collection[int] = (0,)
-    ) -> ProgramResult:
+    ) -> CompletedInGuest:
         """Waits for the end of what `start` began; see `run` for what is raised."""
         return self._await_end(pid, argv, time.monotonic(), timeout=timeout, allowed=allowed)
 
@@ -184,7 +184,7 @@ class Agent:
         allowed: Collection[int],
         expected: float = 0.0,
         watch: Callable[[], None] | None = None,
-    ) -> ProgramResult:
+    ) -> CompletedInGuest:
         while True:
             state = self._state(pid, argv)
             elapsed = time.monotonic() - started
@@ -271,7 +271,7 @@ def _interval(elapsed: float, expected: float) -> float:
 
 def _ended(
     argv: Sequence[str], state: _State, seconds: float, allowed: Collection[int]
-) -> ProgramResult:
+) -> CompletedInGuest:
     status = -state.signal if state.exitcode is None else state.exitcode
     if state.out_truncated:
         raise WorkloadError(
@@ -283,7 +283,7 @@ def _ended(
         last = " | ".join((stderr.strip() or stdout.strip()).splitlines()[-3:])
         ended = f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
         raise WorkloadError(f"`{shlex.join(argv)}` {ended} in the guest: {last}")
-    return ProgramResult(tuple(argv), status, stdout, stderr, seconds)
+    return CompletedInGuest(tuple(argv), status, stdout, stderr, seconds)
 
 
 def _text(encoded: str) -> str:

@@ -21,7 +21,7 @@ from vdisklab.campaign.place import (
 )
 from vdisklab.campaign.time_series import TimeSeries, Watch
 from vdisklab.errors import GuestError, HostError, PlanError, WorkloadError
-from vdisklab.guest.agent import ProgramResult
+from vdisklab.guest.agent import CompletedInGuest
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.system.detect_os import detect_os
 from vdisklab.guest.system.guest_system import GuestSystem, MicroGuest
@@ -172,10 +172,10 @@ class FakeMounter:
     mounted: str = "ext4"
     asked: list[str] = field(default_factory=list)
 
-    def run(self, argv: tuple[str, ...], **_options: object) -> ProgramResult:
+    def run(self, argv: tuple[str, ...], **_options: object) -> CompletedInGuest:
         self.asked.append(" ".join(argv))
         answers = {"cat": f"/dev/vdb /mnt/vdisklab {self.mounted} rw 0 0\n", "stat": "100 4096\n"}
-        return ProgramResult(argv, 0, answers.get(argv[0], ""), "", 0.1)
+        return CompletedInGuest(argv, 0, answers.get(argv[0], ""), "", 0.1)
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from vdisklab.errors import GuestError
-from vdisklab.guest.agent import Agent, ProgramResult
+from vdisklab.guest.agent import Agent, CompletedInGuest
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestKey, GuestPool
 from vdisklab.guest.qemu.block_nodes import Disk
@@ -37,11 +37,11 @@ class FakeMachine:
     def await_ready(self) -> None:
         self.system.await_ready(cast(Agent, self))
 
-    def run(self, argv: tuple[str, ...], **_more: object) -> ProgramResult:
+    def run(self, argv: tuple[str, ...], **_more: object) -> CompletedInGuest:
         self.trace.append(f"drivers {self.name}")
         if not self.drivers:
             raise GuestError("the guest is not ready")
-        return ProgramResult(argv, 0, "", "", 0.0)
+        return CompletedInGuest(argv, 0, "", "", 0.0)
 
     def query(self, _command: str) -> list[object]:
         return []

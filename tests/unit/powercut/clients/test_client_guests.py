@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from vdisklab.errors import GuestError, PlanError
-from vdisklab.guest.agent import ProgramResult
+from vdisklab.guest.agent import CompletedInGuest
 from vdisklab.guest.hotplug import port_commands
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
@@ -45,11 +45,11 @@ class Guest:
         self._ended = (said, errors)
         self._write_cache = write_cache
 
-    def run(self, argv: tuple[str, ...], **_more: object) -> ProgramResult:
-        return ProgramResult(argv, 0, *self._ended, 0.0)
+    def run(self, argv: tuple[str, ...], **_more: object) -> CompletedInGuest:
+        return CompletedInGuest(argv, 0, *self._ended, 0.0)
 
-    def finish(self, _pid: int, argv: tuple[str, ...], **_more: object) -> ProgramResult:
-        return ProgramResult(argv, 2, *self._ended, 0.0)
+    def finish(self, _pid: int, argv: tuple[str, ...], **_more: object) -> CompletedInGuest:
+        return CompletedInGuest(argv, 2, *self._ended, 0.0)
 
     def query(self, _command: str) -> list[object]:
         path = f"/machine/peripheral/{AttachedNames('run1').device}/virtio-backend"
