@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,30 @@ def test_every_bus_with_and_without_a_write_cache(lab: Lab) -> None:
         assert 0 < write.evidence.guest.write_bytes <= write.evidence.qemu.write_bytes
         assert {sample.metric for sample in read.samples} >= {"iops", "latency_p99"}
     assert "under emulation" in printed
+    assert {run.path: as_planned(run.commands) for run in runs} == planned(lab, *paths)
+
+
+def planned(lab: Lab, *paths: str) -> dict[str, list[str]]:
+    """What `plan --commands` prints for each path: QEMU, its monitor, and the measurements."""
+    _, *arguments = lab.arguments(*paths)
+    place = arguments.index("--db")
+    del arguments[place : place + 2]
+    with lab.start("plan", *arguments, "--commands", "--format", "json") as process:
+        printed, _ = process.communicate(timeout=120)
+    document = json.loads(printed[printed.index("{") :])
+    return {
+        cell["path"]: as_planned([commands["qemu"], *commands["qmp"], *commands["measurements"]])
+        for cell in document["cells"]
+        if (commands := cell["commands"])
+    }
+
+
+def as_planned(commands: Sequence[str]) -> list[str]:
+    """Commands with `RUN` for what a run makes up, and without descriptors' numbers."""
+    text = "\0".join(commands)
+    text = re.sub(r"vdisklab-[0-9a-f]{8}(-\d+)?", "vdisklab-RUN", text)
+    text = re.sub(r"\bvdl[0-9a-f]{8}\b", "vdlRUN", text)
+    return re.sub(r"\bfd=\d+", "fd=N", text).split("\0")
 
 
 def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:

@@ -11,10 +11,13 @@ from pathlib import Path
 from vdisklab.campaign.attachment import disk_for, plug_commands
 from vdisklab.campaign.guests import user_boot
 from vdisklab.campaign.host_stacks import HostStacks
+from vdisklab.campaign.place import host_subject
 from vdisklab.guest.factory import binary_of
 from vdisklab.guest.guest_filesystem import MOUNT_POINT, make_commands
 from vdisklab.guest.qemu.block_nodes import spell_arguments
 from vdisklab.guest.qemu.command_line import BootFiles, Channels, GuestConfig, UserBoot, build_argv
+from vdisklab.guest.system.guest_system import MicroGuest
+from vdisklab.guest.system.linux import LinuxGuest
 from vdisklab.host.command import Host, RecordingHost
 from vdisklab.host.ledger import Ledger
 from vdisklab.path.cell import Cell
@@ -24,7 +27,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator, SystemBus
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import silent
-from vdisklab.storage.image import ImageFile, random_source
+from vdisklab.storage.image import random_source
 from vdisklab.storage.site import PlannedSite, site_directory
 from vdisklab.workload.program import Subject, Timing
 from vdisklab.workload.registry import workload_for
@@ -69,9 +72,13 @@ def preview_cell(
     if not any(str(source) in command for command in commands[1:]):
         commands = commands[1:]  # this cell does not use the random bytes
     host_commands = tuple(shlex.join(command) for command in commands)
-    measurements = () if plan.profile.boots else _measurements(plan, cell, image)
-    if cell.path.on_host:
+    if image is not None and cell.path.on_host:
+        memory, on_device = plan.guest.memory_bytes, image.is_block
+        subject = host_subject(site, image.path, plan.size_bytes, memory, is_device=on_device)
+        measurements = _measurements(plan, replace(subject, mark=f"-{RUN}"))
         return CellCommands(host_commands, None, (), measurements)
+    subject = _guest_subject(plan, cell.path)
+    measurements = () if plan.profile.boots else _measurements(plan, subject)
     disk = disk_for(cell.path, image, plan.size_bytes, f"vdl{RUN}")
     plugged = cell.path.attachment.bus.hot_pluggable and not plan.profile.boots
     config = GuestConfig(
@@ -89,18 +96,24 @@ def preview_cell(
     return CellCommands(host_commands, spell_arguments(argv), qmp, measurements)
 
 
-def _measurements(plan: CampaignPlan, cell: Cell, image: ImageFile | None) -> tuple[str, ...]:
-    system = SystemBus.VIRTIO if plan.guest.user is None else plan.guest.user.bus
-    on_host = cell.path.on_host
-    device = str(image.path) if on_host and image else _guest_device(cell.path, system)
-    memory = plan.guest.memory_bytes
-    subject = Subject(device, plan.size_bytes, not on_host, memory=memory)
+def _measurements(plan: CampaignPlan, subject: Subject) -> tuple[str, ...]:
     timing = Timing(plan.runtime, plan.ramp, plan.scale)
     return tuple(
         shlex.join(command)
         for measurement in plan.profile.measurements
         for command in _measurement_commands(measurement, subject, timing)
     )
+
+
+def _guest_subject(plan: CampaignPlan, path: DiskPath) -> Subject:
+    """The disk as a Linux guest sees it."""
+    user = plan.guest.user
+    bus = SystemBus.VIRTIO if user is None else user.bus
+    system = MicroGuest if user is None else LinuxGuest
+    return Subject(
+        _guest_device(path, bus), plan.size_bytes, is_device=True, scratch=system.scratch,
+        memory=plan.guest.memory_bytes, stderr_log=system.stderr_log, mark=f"-{RUN}",
+    )  # fmt: skip
 
 
 def _measurement_commands(
