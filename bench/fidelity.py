@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from machine import machine_facts, print_result
-from vdisklab.campaign.cell import measure_cell
 from vdisklab.campaign.context import CampaignContext, open_campaign
+from vdisklab.campaign.measure_cell import measure_cell
 from vdisklab.guest.factory import GuestContext, boot_files
 from vdisklab.guest.qemu.command_line import BootFiles
 from vdisklab.host.command import LocalHost

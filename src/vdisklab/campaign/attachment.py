@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from vdisklab.campaign.context import CampaignContext, host_places, package_checks
-from vdisklab.campaign.evidence import Counters, guest_counters
+from vdisklab.campaign.measured_evidence import Counters, guest_counters
 from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject
 from vdisklab.campaign.state import StateError, WriteBack
 from vdisklab.campaign.time_series import Watch
@@ -29,7 +29,7 @@ from vdisklab.workload.registry import workload_for, workload_on_windows
 
 
 @dataclass(frozen=True, slots=True)
-class Attachment:
+class AttachedDisk:
     """A disk that is attached and confirmed: where programs run on it, and what watches it."""
 
     image: ImageFile | None
@@ -50,7 +50,7 @@ def attached(
     write_back: WriteBack,
     *,
     fresh: bool,
-) -> Iterator[Attachment]:
+) -> Iterator[AttachedDisk]:
     """The cell's disk, attached; in a freshly booted guest if `fresh`.
 
     Raises StateError when a state that was read back is not as the path says.
@@ -73,7 +73,7 @@ def require_confirmed(checks: tuple[Check, ...]) -> None:
 
 def _on_host(
     context: CampaignContext, cell: Cell, image: ImageFile | None, write_back: WriteBack
-) -> Attachment:
+) -> AttachedDisk:
     if image is None:
         raise HostError("there is nothing to measure on the host")
     plan, site = context.plan, context.stacks.site
@@ -82,7 +82,7 @@ def _on_host(
     subject = host_subject(site, image.path, plan.size_bytes, memory, is_device=is_device)
     subject = replace(subject, packages=host_places(context.packages))
     waiting = shows_waiting(image.path.parent)
-    return Attachment(
+    return AttachedDisk(
         image,
         write_back,
         HostPlace(site, subject, None if is_device else image.path.parent),
@@ -100,7 +100,7 @@ def _in_guest(
     write_back: WriteBack,
     *,
     fresh: bool,
-) -> Iterator[Attachment]:
+) -> Iterator[AttachedDisk]:
     plan = context.plan
     disk = disk_for(cell.path, image, plan.size_bytes, f"vdl{secrets.token_hex(4)}")
     with context.guests.plugged(disk, fresh=fresh) as (pooled, seen):
@@ -114,7 +114,7 @@ def _in_guest(
         stored = () if image is None else storage_checks(cell.path, image)
         devices = context.stacks.devices_for(cell.path)
         windows = system.family is Family.WINDOWS
-        yield Attachment(
+        yield AttachedDisk(
             image,
             write_back,
             GuestPlace(machine, subject),

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from vdisklab.campaign.booting import measure_boots
-from vdisklab.campaign.cell import CellResult, measure_cell
 from vdisklab.campaign.context import CampaignContext
+from vdisklab.campaign.measure_cell import CellResult, measure_cell
 from vdisklab.campaign.schedule import Slot, block_order, schedule
 from vdisklab.campaign.state import StateError
 from vdisklab.errors import (

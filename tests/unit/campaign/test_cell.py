@@ -15,9 +15,9 @@ import pytest
 
 from tests.unit.guest.fake_qemu import RECORDED, FakeQemu, Message, machine_of, recorded, refusing
 from vdisklab.campaign.attachment import disk_for, storage_checks
-from vdisklab.campaign.cell import measure_cell
 from vdisklab.campaign.context import CampaignContext
 from vdisklab.campaign.host_stacks import ActiveStack, HostStacks, Stack, image_key
+from vdisklab.campaign.measure_cell import measure_cell
 from vdisklab.campaign.runner import RunTag, campaign_runs
 from vdisklab.campaign.state import StateError, set_page_cache
 from vdisklab.errors import DirtyHostError

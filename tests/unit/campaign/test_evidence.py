@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.guest.fake_qemu import RECORDED, SERIAL, FakeQemu, machine_of
-from vdisklab.campaign.evidence import Counters, Snapshot, block_stats, evidence_between
+from vdisklab.campaign.measured_evidence import Counters, Snapshot, block_stats, evidence_between
 from vdisklab.errors import GuestError
 from vdisklab.host.counters import DeviceCounters
 from vdisklab.results.model import Counted, Evidence

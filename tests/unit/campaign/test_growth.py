@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vdisklab.campaign.evidence import observed_samples
+from vdisklab.campaign.measured_evidence import observed_samples
 from vdisklab.results.model import Counted, Evidence
 
 EVIDENCE = Evidence(

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from vdisklab.campaign import runner
-from vdisklab.campaign.cell import CellResult
 from vdisklab.campaign.context import CampaignContext
+from vdisklab.campaign.measure_cell import CellResult
 from vdisklab.path.cell import Cell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan

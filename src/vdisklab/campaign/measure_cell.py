@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from vdisklab.campaign.attachment import Attachment, attached
+from vdisklab.campaign.attachment import AttachedDisk, attached
 from vdisklab.campaign.context import CampaignContext
-from vdisklab.campaign.evidence import Growth, evidence_between, observed_samples
+from vdisklab.campaign.measured_evidence import Growth, evidence_between, observed_samples
 from vdisklab.campaign.place import prepared, with_files
 from vdisklab.campaign.schedule import attach_groups
 from vdisklab.campaign.state import set_page_cache, writing_back
@@ -52,7 +52,7 @@ def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
 
 
 def _measure(
-    context: CampaignContext, cell: Cell, attachment: Attachment, plan: MeasurementPlan
+    context: CampaignContext, cell: Cell, attachment: AttachedDisk, plan: MeasurementPlan
 ) -> Measurement:
     workload, place = attachment.workload(plan), attachment.place
     image, write_back = attachment.image, attachment.write_back
