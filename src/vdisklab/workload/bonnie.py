@@ -35,7 +35,7 @@ _BTRFS_METADATA = 256 * MIB
 
 # The tests in the order in which every version lists them, each followed by its %CPU. Rates of
 # the first five are in K/sec, where K is 1024 bytes (bon_csv2txt divides by 1024 for M).
-_FILE_TESTS: tuple[tuple[str, Direction, int], ...] = (
+FILE_TESTS: tuple[tuple[str, Direction, int], ...] = (
     ("per_char", Direction.WRITE, KIB),
     ("bandwidth", Direction.WRITE, KIB),
     ("rewrite", Direction.WRITE, KIB),
@@ -43,7 +43,7 @@ _FILE_TESTS: tuple[tuple[str, Direction, int], ...] = (
     ("bandwidth", Direction.READ, KIB),
     ("seeks", Direction.NONE, 1),
 )
-_SMALL_TESTS: tuple[tuple[str, Direction, int], ...] = tuple(
+SMALL_TESTS: tuple[tuple[str, Direction, int], ...] = tuple(
     (f"{order}_{test}", Direction.NONE, 1)
     for order in ("seq", "random")
     for test in ("create", "stat", "delete")
@@ -166,7 +166,7 @@ def _line(fields: Sequence[str], number: int) -> Line:
         )
     if _is_shifted(fields, layout):
         fields = [*fields[:_SIZE], "", *fields[_SIZE:]]
-    _require_whole(fields, layout[1] + 2 * len(_SMALL_TESTS), number)
+    _require_whole(fields, layout[1] + 2 * len(SMALL_TESTS), number)
     return Line(fields[2], fields[1], _samples(fields, layout, number))
 
 
@@ -186,7 +186,7 @@ def _require_whole(fields: Sequence[str], rates: int, number: int) -> None:
 
     They are not used, but a line without them was cut off, perhaps in the middle of a number.
     """
-    latencies = len(_FILE_TESTS) + len(_SMALL_TESTS)
+    latencies = len(FILE_TESTS) + len(SMALL_TESTS)
     if len(fields) != rates + latencies:
         raise WorkloadError(
             f"line {number} of bonnie++'s CSV has {len(fields)} fields instead of "
@@ -203,7 +203,7 @@ def _require_whole(fields: Sequence[str], rates: int, number: int) -> None:
 def _samples(fields: Sequence[str], layout: tuple[int, int], number: int) -> tuple[Sample, ...]:
     tests = [
         (first + 2 * place, test)
-        for first, group in zip(layout, (_FILE_TESTS, _SMALL_TESTS), strict=True)
+        for first, group in zip(layout, (FILE_TESTS, SMALL_TESTS), strict=True)
         for place, test in enumerate(group)
     ]
     found = []

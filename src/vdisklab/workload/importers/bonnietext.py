@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from vdisklab.errors import WorkloadError
-from vdisklab.results.model import Direction, Sample
+from vdisklab.results.model import Sample
 from vdisklab.units import KIB
-from vdisklab.workload.bonnie import cpu_samples
+from vdisklab.workload.bonnie import FILE_TESTS, SMALL_TESTS, cpu_samples
 from vdisklab.workload.program import NamedResult, ProgramResult, Report
 
 HEADING = re.compile(r"\s*Version\s+([0-9][0-9.a-z]*)\s+-+Sequential (?:Output|Create)-+ .*")
@@ -29,16 +29,6 @@ _LONGEST_ROW = 200
 # bonnie++ 1.98 began to write rates with k, m and g; 2.00a, which was tried, shows the number of
 # files in place of the rates of small files. bon_csv2txt, which has no version there, does not.
 _WRONG_SMALL_RATES = re.compile(r"1\.98.*|[2-9].*")
-
-_FILE_TESTS = (
-    ("per_char", Direction.WRITE), ("bandwidth", Direction.WRITE), ("rewrite", Direction.WRITE),
-    ("per_char", Direction.READ), ("bandwidth", Direction.READ), ("seeks", Direction.NONE),
-)  # fmt: skip
-_SMALL_TESTS = tuple(
-    (f"{order}_{test}", Direction.NONE)
-    for order in ("seq", "random")
-    for test in ("create", "stat", "delete")
-)
 
 
 def parse_bonnie_text(text: str) -> tuple[Report, ...]:
@@ -134,7 +124,7 @@ def _file_row(line: str, unit: int, number: int) -> tuple[str, list[Sample]]:
     else:
         named, pairs = line[:_NAME_COLUMNS].split(), _columns(line, number)
     samples = []
-    for (metric, direction), (word, percent) in zip(_FILE_TESTS, pairs, strict=True):
+    for (metric, direction, _), (word, percent) in zip(FILE_TESTS, pairs, strict=True):
         value = _rate(word, number)
         if value is not None:
             scale = 1 if metric == "seeks" else unit
@@ -155,7 +145,7 @@ def _small_row(line: str, number: int) -> list[Sample] | None:
     if not _are_rates(words[-12:]):
         raise WorkloadError(f"line {number}: {line.strip()[:60]!r} are not rates of bonnie++")
     samples = []
-    for (metric, way), (word, percent) in zip(_SMALL_TESTS, _pairs(words[-12:]), strict=True):
+    for (metric, way, _), (word, percent) in zip(SMALL_TESTS, _pairs(words[-12:]), strict=True):
         value = _rate(word, number)
         if value is not None:
             samples += [Sample(metric, way, value), *cpu_samples(metric, way, percent)]
@@ -172,7 +162,7 @@ def _columns(line: str, number: int) -> list[tuple[str, str]]:
     """The pairs of a row with skipped tests. Raises WorkloadError if they are ambiguous."""
     pairs: list[tuple[str, str]] = []
     place, padded = _NAME_COLUMNS, line.rstrip().ljust(_LONGEST_ROW)
-    for _ in _FILE_TESTS:
+    for _ in FILE_TESTS:
         match = _PAIR.match(padded, place)
         if match is None:
             raise WorkloadError(f"line {number}: {line.strip()[:60]!r} are not rates of bonnie++")
