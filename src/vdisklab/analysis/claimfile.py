@@ -38,7 +38,7 @@ from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.rules import impossible
 from vdisklab.plan.settings import DEFAULT_PROFILE
-from vdisklab.plan.toml_file import Table, read_toml
+from vdisklab.plan.toml_file import TomlTable, read_toml
 
 
 class ClaimCache(StrEnum):
@@ -86,7 +86,7 @@ _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 _Number = Annotated[float | None, Field(description="a positive number, such as low = 0.9")]
 
 
-class _ClaimTable(Table):
+class _ClaimTable(TomlTable):
     name: _Name = Field(description='name = "default-is-writeback", unique within the file')
     sentence: str = Field(min_length=1, description="what is claimed, in one sentence")
     left: list[str] = Field(min_length=1, description='left = ["{ext4,xfs}/qcow2/none"]')
@@ -101,7 +101,7 @@ class _ClaimTable(Table):
     absolute: Annotated[bool | None, Field(description="true or false")] = None
 
 
-class _ClaimsTable(Table):
+class _ClaimsTable(TomlTable):
     article: _Name = Field(description='article = "salter-2013"')
     title: str = Field(min_length=1, description='title = "the article, or what is tested"')
     author: str = ""

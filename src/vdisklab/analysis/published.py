@@ -28,7 +28,7 @@ from vdisklab.analysis.observations import MeasureKey, Observations, logarithms
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import parse_path
-from vdisklab.plan.toml_file import Table, read_toml
+from vdisklab.plan.toml_file import TomlTable, read_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Publication:
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
 
-class _Part(Table):
+class _Part(TomlTable):
     path: str | None = None
     measure: str | None = None
 
@@ -113,7 +113,7 @@ class _TableTable(_Part):
     row: list[_Row] = Field(min_length=1)
 
 
-class _PublicationTable(Table):
+class _PublicationTable(TomlTable):
     article: _Name
     title: str
     author: str

@@ -17,7 +17,7 @@ from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Aio, Bus, ImageFormat
-from vdisklab.plan.capabilities import Capabilities, Missing, QemuCapabilities
+from vdisklab.plan.capabilities import Capabilities, Missing, QemuLimits
 from vdisklab.plan.guest import Qemu, RequestedQemu, require_distinct
 from vdisklab.progress import Progress, Step
 from vdisklab.storage.device import require_usable
@@ -27,7 +27,7 @@ from vdisklab.storage.stack import build_stack
 from vdisklab.units import MIB
 
 _TRIAL_CAPACITY = 32 * MIB
-NO_QEMUS: Mapping[str, QemuCapabilities] = {}
+NO_QEMUS: Mapping[str, QemuLimits] = {}
 """No QEMUs besides the installed one."""
 
 
@@ -39,7 +39,7 @@ def survey(
     progress: Progress,
     *,
     backing: BackingDevices = WORK_DIRECTORY,
-    qemus: Mapping[str, QemuCapabilities] = NO_QEMUS,
+    qemus: Mapping[str, QemuLimits] = NO_QEMUS,
 ) -> Capabilities:
     """What this host lacks for these paths. `qemus` are those of `find_qemus`.
 
@@ -76,19 +76,19 @@ def survey(
 
 def find_qemus(
     host: Host, requested: Sequence[RequestedQemu]
-) -> tuple[tuple[Qemu, ...], Mapping[str, QemuCapabilities]]:
+) -> tuple[tuple[Qemu, ...], Mapping[str, QemuLimits]]:
     """The requested QEMUs with their names, and what each lacks.
 
     Raises HostError for a program that is no QEMU or too old, PlanError for two of one name.
     """
     qemus: list[Qemu] = []
-    capabilities: dict[str, QemuCapabilities] = {}
+    capabilities: dict[str, QemuLimits] = {}
     for request in requested:
         features = probe_qemu(host, request.binary)
         binary = host.which(str(request.binary)) or request.binary
         qemu = Qemu(request.name or features.number, binary.absolute(), features.version)
         qemus.append(qemu)
-        capabilities[qemu.name] = QemuCapabilities(
+        capabilities[qemu.name] = QemuLimits(
             buses=_missing_buses(features, Bus, f"QEMU {qemu.name}", "choose another bus"),
             aio={
                 mode: Missing(f"QEMU {qemu.name} was built without it", "choose aio=threads")

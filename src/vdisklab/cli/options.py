@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.cli.campaign_options import setting_option
+
 
 class Format(StrEnum):
     """How an answer is printed."""
@@ -16,16 +18,7 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-DbOption = Annotated[
-    str | None,
-    typer.Option(
-        "--db",
-        metavar="URL",
-        envvar="VDISKLAB_DB",
-        help="The database of results: a file, sqlite:///FILE or postgresql://…",
-        show_default="the file that `vdisklab run` uses",
-    ),
-]
+DbOption = Annotated[str | None, setting_option("db")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the answer.")]
 CampaignOption = Annotated[
     list[str] | None,

@@ -19,7 +19,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class QemuCapabilities:
+class QemuLimits:
     """What one QEMU cannot do; `guest` is set if it cannot run a guest at all."""
 
     buses: Mapping[Bus, Missing] = field(default_factory=dict)
@@ -47,15 +47,15 @@ class Capabilities:
     direct_io: Mapping[str, bool | None] = field(default_factory=dict)
     stacks: Mapping[str, Missing] = field(default_factory=dict)
     on_tmpfs: bool = False
-    qemus: Mapping[str, QemuCapabilities] = field(default_factory=dict)
+    qemus: Mapping[str, QemuLimits] = field(default_factory=dict)
 
-    def of(self, qemu: str | None) -> QemuCapabilities | None:
+    def of(self, qemu: str | None) -> QemuLimits | None:
         """What the QEMU of that name cannot do; None for an unknown name.
 
         Without a name it is the installed one.
         """
         if qemu is None:
-            return QemuCapabilities(self.buses, self.aio, self.guest)
+            return QemuLimits(self.buses, self.aio, self.guest)
         named = self.qemus.get(qemu)
         return named and replace(named, aio={**named.aio, **self.aio})
 

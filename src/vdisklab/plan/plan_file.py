@@ -9,14 +9,14 @@ from typing import Any
 from pydantic import Field, create_model
 
 from vdisklab.plan.settings import SHARE, WHOLE, Request, SettingRow, settings_of
-from vdisklab.plan.toml_file import Table, read_toml
+from vdisklab.plan.toml_file import TomlTable, read_toml
 
 _TABLES = {"guest": "the virtual machine"}
 _WHOLE_FILE = "What to measure, where, and how often"
 
 
 @cache
-def _plan_table(request: type[Request]) -> type[Table]:
+def _plan_table(request: type[Request]) -> type[TomlTable]:
     keys = _keys(request, "")
     for name, described in _TABLES.items():
         inner: Any = _table(f"{name.capitalize()}Table", described, _keys(request, name))
@@ -24,13 +24,13 @@ def _plan_table(request: type[Request]) -> type[Table]:
     return _table("PlanTable", _WHOLE_FILE, keys)
 
 
-def plan_table(request: type[Request]) -> type[Table]:
+def plan_table(request: type[Request]) -> type[TomlTable]:
     """The plan file that the rows of a class of requests stand for."""
     return _plan_table(request)  # type: ignore[arg-type] # mypy takes the class for unhashable
 
 
-def _table(title: str, described: str, keys: dict[str, Any]) -> type[Table]:
-    model: type[Table] = create_model(title, __base__=Table, __doc__=described, **keys)
+def _table(title: str, described: str, keys: dict[str, Any]) -> type[TomlTable]:
+    model: type[TomlTable] = create_model(title, __base__=TomlTable, __doc__=described, **keys)
     return model
 
 
@@ -80,17 +80,17 @@ def _stored(plan: Mapping[str, Any], place: str) -> object:
     return value
 
 
-def _request(file: Table, request: type[Request]) -> Request:
+def _request(file: TomlTable, request: type[Request]) -> Request:
     values = dict(_values(file))
     names = {(row.table, row.key): row.name for row in settings_of(request) if row.key}
     return request(**{names[place]: value for place, value in values.items()})
 
 
-def _values(table: Table, name: str = "") -> Iterator[tuple[tuple[str, str], Any]]:
+def _values(table: TomlTable, name: str = "") -> Iterator[tuple[tuple[str, str], Any]]:
     """Table, key and value of everything that a file says."""
     for key in table.model_fields_set:
         value = getattr(table, key)
-        if isinstance(value, Table):
+        if isinstance(value, TomlTable):
             yield from _values(value, key)
         else:
             yield (name, key), value

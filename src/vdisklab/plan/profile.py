@@ -26,7 +26,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from vdisklab.errors import PlanError
 from vdisklab.plan.settings import Bytes, Seconds
-from vdisklab.plan.toml_file import Table, read_toml
+from vdisklab.plan.toml_file import TomlTable, read_toml
 
 BOOT = "boot"
 """The program of a measurement that boots a guest from the measured disk."""
@@ -95,7 +95,7 @@ _Setting = Annotated[Setting, BeforeValidator(_setting)]
 _FileSystem = Literal["ext2", "ext3", "ext4", "xfs", "btrfs"]
 
 
-class _MeasurementTable(Table):
+class _MeasurementTable(TomlTable):
     model_config = ConfigDict(extra="allow")
 
     __pydantic_extra__: dict[str, _Setting] = Field(init=False)
@@ -111,7 +111,7 @@ class _MeasurementTable(Table):
         return MeasurementPlan(self.name, self.program, settings, self.filesystem)
 
 
-class _UsualTable(Table):
+class _UsualTable(TomlTable):
     blocks: int | None = Field(None, ge=1, description="number of repetitions, from 1")
     runtime: Seconds | None = Field(None, description="seconds of each measurement")
     ramp: Seconds | None = Field(None, description="seconds before it that do not count")
@@ -122,7 +122,7 @@ class _UsualTable(Table):
         return Usual(self.blocks, self.runtime, self.ramp, self.size, self.interval)
 
 
-class _ProfileTable(Table):
+class _ProfileTable(TomlTable):
     name: _Name = Field(description='name = "quick"')
     title: str = Field(min_length=1, description='title = "what it measures, in a few words"')
     description: str = ""

@@ -47,7 +47,7 @@ class Panel(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """How values of one type are written.
 
     `toml` is the type annotation by which pydantic reads a plan file's value, `flag` the one by
@@ -112,27 +112,27 @@ def _path(text: str) -> Path:
     return Path(text)  # pydantic does not take the class for a function
 
 
-def _several(parse: Callable[[str], Any], flag: Any) -> Kind:  # noqa: ANN401 - a type
+def _several(parse: Callable[[str], Any], flag: Any) -> ValueKind:  # noqa: ANN401 - a type
     """Several values, each read by `parse`."""
     toml = Annotated[list[str], AfterValidator(_each(parse))]
-    return Kind(toml, list[flag], _each(parse), hint="a list", empty=())
+    return ValueKind(toml, list[flag], _each(parse), hint="a list", empty=())
 
 
-def _one_of(words: type[StrEnum]) -> Kind:
+def _one_of(words: type[StrEnum]) -> ValueKind:
     # TOML has no enumerations, so the words are converted although Table is strict.
-    return Kind(Annotated[words, Field(strict=False)], words)
+    return ValueKind(Annotated[words, Field(strict=False)], words)
 
 
-LABEL = Kind(str, str)
-TEXT = Kind(_NonEmpty, str)
+LABEL = ValueKind(str, str)
+TEXT = ValueKind(_NonEmpty, str)
 TEXTS = _several(str, str)
-WHOLE = Kind(int, int, noun="a whole number")
-SHARE = Kind(float, float, spell="{:g}".format, noun="a number", hint="such as 0.1")
-SECONDS = Kind(
+WHOLE = ValueKind(int, int, noun="a whole number")
+SHARE = ValueKind(float, float, spell="{:g}".format, noun="a number", hint="such as 0.1")
+SECONDS = ValueKind(
     Seconds, str, parse_duration, "{:g}".format, "a time", "seconds, or 500ms, 1m", unit=" s"
 )
-SIZE = Kind(Bytes, str, parse_size, format_size, "a size", "bytes, or 512M, 1G")
-FILE = Kind(Annotated[_NonEmpty, AfterValidator(_path)], Path)
+SIZE = ValueKind(Bytes, str, parse_size, format_size, "a size", "bytes, or 512M, 1G")
+FILE = ValueKind(Annotated[_NonEmpty, AfterValidator(_path)], Path)
 FILES = _several(Path, Path)
 
 
@@ -152,7 +152,7 @@ class Limits:
         fits = self.high is None or value <= self.high
         return fits and (self.multiple_of == 1 or value % self.multiple_of == 0)
 
-    def sentence(self, kind: Kind) -> str:
+    def sentence(self, kind: ValueKind) -> str:
         """What to write instead, such as `write a whole number from 1 to 100`."""
         low = f"{'above' if self.above else 'from'} {kind.spell(self.low)}{kind.unit}"
         upto = ", at most" if self.above else " to"
@@ -173,7 +173,7 @@ class SettingRow:
     """
 
     name: str
-    kind: Kind
+    kind: ValueKind
     help: str
     panel: Panel
     key: str
@@ -198,7 +198,7 @@ class SettingRow:
 
 
 def setting(
-    kind: Kind,
+    kind: ValueKind,
     help: str,
     panel: Panel,
     *,

@@ -16,13 +16,13 @@ from vdisklab.errors import PlanError
 Location = Sequence[str | int]
 
 
-class Table(BaseModel):
+class TomlTable(BaseModel):
     """A table of a TOML file: types are not converted, unknown keys are errors."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-Model = TypeVar("Model", bound=Table)
+Model = TypeVar("Model", bound=TomlTable)
 
 
 def read_toml(text: str, origin: str, model: type[Model]) -> Model:
@@ -40,7 +40,7 @@ def read_toml(text: str, origin: str, model: type[Model]) -> Model:
         raise PlanError(message, hint=hint) from error
 
 
-def _explain(error: ValidationError, origin: str, model: type[Table]) -> tuple[str, str | None]:
+def _explain(error: ValidationError, origin: str, model: type[TomlTable]) -> tuple[str, str | None]:
     """What is wrong first, and a hint."""
     details = error.errors(include_url=False)
     # An unknown key explains a missing one, so it is named first.
@@ -100,23 +100,23 @@ def _ordinal(number: int) -> str:
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
 
 
-def _keys_at(model: type[Table], location: Location) -> list[str]:
+def _keys_at(model: type[TomlTable], location: Location) -> list[str]:
     """The keys that the table at `location` may have."""
-    table: type[Table] | None = model
+    table: type[TomlTable] | None = model
     for field in _fields_along(model, location):
         table = _table_in(field.annotation)
     return list(table.model_fields) if table is not None else []
 
 
-def _description(model: type[Table], location: Location) -> str | None:
+def _description(model: type[TomlTable], location: Location) -> str | None:
     """The description of the innermost key that has one."""
     described = [field.description for field in _fields_along(model, location)]
     return next((text for text in reversed(described) if text), None)
 
 
-def _fields_along(model: type[Table], location: Location) -> Iterator[FieldInfo]:
+def _fields_along(model: type[TomlTable], location: Location) -> Iterator[FieldInfo]:
     """The fields on the way to `location`, outermost first, as far as they are declared."""
-    table: type[Table] | None = model
+    table: type[TomlTable] | None = model
     for step in location:
         if isinstance(step, int):
             continue
@@ -127,9 +127,9 @@ def _fields_along(model: type[Table], location: Location) -> Iterator[FieldInfo]
         table = _table_in(field.annotation)
 
 
-def _table_in(annotation: object) -> type[Table] | None:
+def _table_in(annotation: object) -> type[TomlTable] | None:
     """The table that a field holds, also inside `list[...]` or `... | None`."""
-    if isinstance(annotation, type) and issubclass(annotation, Table):
+    if isinstance(annotation, type) and issubclass(annotation, TomlTable):
         return annotation
     inner = (_table_in(argument) for argument in get_args(annotation))
     return next((table for table in inner if table is not None), None)

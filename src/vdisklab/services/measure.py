@@ -138,14 +138,14 @@ def _measure_plan(
     slots = tuple(schedule(plan, finished))
     total = len(plan.cells) * plan.blocks
     done, failed = total - len(slots), 0
+    if not slots and search is None:
+        yield Measured(campaign.id, done, complete_before=True)
+        return
     context.progress(
         CampaignStarted(
             total, done, campaign_seconds(plan, slots), plan.label, at_most=search is not None
         )
     )
-    if not slots and search is None:
-        yield Measured(campaign.id, done, complete_before=True)
-        return
     if done:
         yield Measured(campaign.id, done)
     tag = RunTag(campaign.id, _medium(plan))

@@ -14,7 +14,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.capabilities import Capabilities, Missing, QemuCapabilities
+from vdisklab.plan.capabilities import Capabilities, Missing, QemuLimits
 from vdisklab.plan.guest import (
     Qemu,
     RequestedQemu,
@@ -30,7 +30,7 @@ from vdisklab.plan.settings import Request
 PROFILE = Profile("tiny", "Tiny", (MeasurementPlan("one", "fio", {"rw": "read"}),))
 OLD = Qemu("7.2.22", Path("/usr/bin/qemu-system-x86_64"), "7.2.22 (Debian 1:7.2)")
 NEW = Qemu("10.0.2", Path("/opt/qemu-10"), "10.0.2")
-BOTH = Capabilities(qemus={OLD.name: QemuCapabilities(), NEW.name: QemuCapabilities()})
+BOTH = Capabilities(qemus={OLD.name: QemuLimits(), NEW.name: QemuLimits()})
 
 
 def build(
@@ -85,11 +85,11 @@ def test_a_name_that_no_qemu_has() -> None:
 
 
 def test_what_one_of_them_lacks_is_dropped_for_it_alone() -> None:
-    lacking = QemuCapabilities(
+    lacking = QemuLimits(
         buses={Bus.NVME: Missing("QEMU 7.2.22 has no device nvme", "choose another bus")},
         aio={Aio.IO_URING: Missing("QEMU 7.2.22 was built without it", "choose aio=threads")},
     )
-    able = replace(BOTH, qemus={OLD.name: lacking, NEW.name: QemuCapabilities()})
+    able = replace(BOTH, qemus={OLD.name: lacking, NEW.name: QemuLimits()})
     plan = build("raw/none/{virtio:aio=io_uring,nvme}", "host", capabilities=able)
     assert [one.path for one in plan.dropped] == [
         "raw/none/virtio:aio=io_uring:qemu=7.2.22",

@@ -22,10 +22,10 @@ from vdisklab.plan.settings import (
     SECONDS,
     SIZE,
     WHOLE,
-    Kind,
     Limits,
     Panel,
     Request,
+    ValueKind,
     command_words,
     setting,
     settings_of,
@@ -125,7 +125,7 @@ def test_it_is_in_a_command_to_paste() -> None:
         (Limits(0, 4096, multiple_of=1024), SIZE, "write a size from 0 to 4k, a multiple of 1k"),
     ],
 )
-def test_the_way_out_of_a_limit(limits: Limits, kind: Kind, sentence: str) -> None:
+def test_the_way_out_of_a_limit(limits: Limits, kind: ValueKind, sentence: str) -> None:
     assert limits.sentence(kind) == sentence
 
 
