@@ -16,6 +16,7 @@ from vdisklab.analysis.observations import (
     logarithms,
     observe,
 )
+from vdisklab.analysis.recommend import candidates
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import parse_path
@@ -38,6 +39,12 @@ def test_an_import_may_have_any_name(name: str) -> None:
     assert (measured.name, measured.label, measured.path) == (name, name, None)
     assert not measured.on_host
     assert not measured.is_null
+
+
+def test_a_free_name_is_nothing_that_could_be_recommended() -> None:
+    cells = [cell("my VM at home"), cell("host"), cell("null/none"), cell("raw/writeback (warm)"),
+             cell("raw/writeback (cold)")]  # fmt: skip
+    assert list(candidates(cells)) == [cell("raw/writeback (cold)")]
 
 
 @given(st.sampled_from(["read", "write", "none"]), st.text(min_size=1), st.sampled_from(["iops"]))
