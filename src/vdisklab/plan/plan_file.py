@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import Field, create_model
 
-from vdisklab.plan.settings import SHARE, WHOLE, Request, SettingRow, settings_of
+from vdisklab.plan.settings import Request, SettingRow, settings_of
 from vdisklab.plan.toml_file import TomlTable, read_toml
+from vdisklab.plan.value_kinds import SHARE, WHOLE
 
 _TABLES = {"guest": "the virtual machine"}
 _WHOLE_FILE = "What to measure, where, and how often"

@@ -25,8 +25,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from vdisklab.errors import PlanError
-from vdisklab.plan.settings import Bytes, Seconds
 from vdisklab.plan.toml_file import TomlTable, read_toml
+from vdisklab.plan.value_kinds import Bytes, Seconds
 
 BOOT = "boot"
 """The program of a measurement that boots a guest from the measured disk."""

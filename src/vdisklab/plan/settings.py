@@ -8,14 +8,11 @@ paste. Code that needs the value reads the field, or `CampaignPlan.settings` whi
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from typing import Any, TypeVar
 
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
@@ -27,7 +24,22 @@ from vdisklab.plan.guest import (
     SystemBus,
     parse_qemu,
 )
-from vdisklab.units import GIB, MIB, format_size, parse_duration, parse_size
+from vdisklab.plan.value_kinds import (
+    FILE,
+    FILES,
+    LABEL,
+    SECONDS,
+    SHARE,
+    SIZE,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    Limits,
+    ValueKind,
+    one_of,
+    several,
+)
+from vdisklab.units import GIB, MIB
 
 DEFAULT_PROFILE = "quick"
 
@@ -44,121 +56,6 @@ class Panel(StrEnum):
     GUEST = "Which guest"
     SEARCH = "Search for the best"
     OUTPUT = "Results"
-
-
-@dataclass(frozen=True, slots=True)
-class ValueKind:
-    """How values of one type are written.
-
-    `toml` is the type annotation by which pydantic reads a plan file's value, `flag` the one by
-    which typer reads the command line's, `parse` turns the latter into the value, and `spell` the
-    value into a word for the command line. `noun`, `hint` and `unit` are used in messages.
-    """
-
-    toml: Any
-    flag: Any
-    parse: Callable[[Any], Any] = lambda value: value
-    spell: Callable[[Any], str] = str
-    noun: str = "a value"
-    hint: str = ""
-    unit: str = ""
-    empty: Any = None
-
-    @property
-    def many(self) -> bool:
-        """True when the option may be given again."""
-        return self.empty is not None
-
-
-def _text_parsed_by(parse: Callable[[str], object]) -> BeforeValidator:
-    """Reads texts with `parse`; numbers stay as they are. Its error becomes pydantic's."""
-
-    def read(value: object) -> object:
-        if isinstance(value, str):
-            try:
-                return parse(value)
-            except PlanError as error:
-                raise ValueError(error.message) from error
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{value} is not a duration")
-        return value
-
-    return BeforeValidator(read)
-
-
-def _number_or_text(number: str, pattern: str) -> WithJsonSchema:
-    choices = [{"type": number, "minimum": 0}, {"type": "string", "pattern": pattern}]
-    return WithJsonSchema({"anyOf": choices})
-
-
-Bytes = Annotated[
-    int,
-    _text_parsed_by(parse_size),
-    _number_or_text("integer", "^[0-9]+ *[kKmMgGtT]?(i?[bB])?$"),
-]
-Seconds = Annotated[
-    float,
-    _text_parsed_by(parse_duration),
-    _number_or_text("number", r"^[0-9]+(\.[0-9]+)? *([mM]?[sS]|[mM]|[hH])?$"),
-]
-_NonEmpty = Annotated[str, Field(min_length=1)]
-
-
-def _each(parse: Callable[[Any], Any]) -> Callable[[list[Any]], tuple[Any, ...]]:
-    return lambda values: tuple(map(parse, values))
-
-
-def _path(text: str) -> Path:
-    return Path(text)  # pydantic does not take the class for a function
-
-
-def _several(parse: Callable[[str], Any], flag: Any) -> ValueKind:  # noqa: ANN401 - a type
-    """Several values, each read by `parse`."""
-    toml = Annotated[list[str], AfterValidator(_each(parse))]
-    return ValueKind(toml, list[flag], _each(parse), hint="a list", empty=())
-
-
-def _one_of(words: type[StrEnum]) -> ValueKind:
-    # TOML has no enumerations, so the words are converted although Table is strict.
-    return ValueKind(Annotated[words, Field(strict=False)], words)
-
-
-LABEL = ValueKind(str, str)
-TEXT = ValueKind(_NonEmpty, str)
-TEXTS = _several(str, str)
-WHOLE = ValueKind(int, int, noun="a whole number")
-SHARE = ValueKind(float, float, spell="{:g}".format, noun="a number", hint="such as 0.1")
-SECONDS = ValueKind(
-    Seconds, str, parse_duration, "{:g}".format, "a time", "seconds, or 500ms, 1m", unit=" s"
-)
-SIZE = ValueKind(Bytes, str, parse_size, format_size, "a size", "bytes, or 512M, 1G")
-FILE = ValueKind(Annotated[_NonEmpty, AfterValidator(_path)], Path)
-FILES = _several(Path, Path)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The numbers that a campaign can be run with; `above` excludes `low` itself."""
-
-    low: int
-    high: int | None = None
-    above: bool = False
-    multiple_of: int = 1
-
-    def admit(self, value: float) -> bool:
-        """False for a number outside, and for infinity and what is not a number."""
-        if not math.isfinite(value) or value < self.low or (self.above and value == self.low):
-            return False
-        fits = self.high is None or value <= self.high
-        return fits and (self.multiple_of == 1 or value % self.multiple_of == 0)
-
-    def sentence(self, kind: ValueKind) -> str:
-        """What to write instead, such as `write a whole number from 1 to 100`."""
-        low = f"{'above' if self.above else 'from'} {kind.spell(self.low)}{kind.unit}"
-        upto = ", at most" if self.above else " to"
-        high = "" if self.high is None else f"{upto} {kind.spell(self.high)}{kind.unit}"
-        step = f", a multiple of {format_size(self.multiple_of)}" if self.multiple_of > 1 else ""
-        return f"write {kind.noun} {low}{high}{step}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +160,7 @@ class Request:
         default=DEFAULT_PROFILE,
     )
     page_cache: PageCacheChoice | None = setting(
-        _one_of(PageCacheChoice),
+        one_of(PageCacheChoice),
         "State of the host's page cache before each measurement, where QEMU uses it.",
         Panel.WHAT,
         default=PageCacheChoice.BOTH,
@@ -376,7 +273,7 @@ class Request:
         stored="arc_bytes",
     )
     accelerator: AcceleratorChoice | None = setting(
-        _one_of(AcceleratorChoice),
+        one_of(AcceleratorChoice),
         "What runs the guest; auto is KVM if it really runs one, else emulation (tcg).",
         Panel.GUEST,
         table=_GUEST,
@@ -414,7 +311,7 @@ class Request:
         stored="guest.kernel",
     )
     qemu: tuple[RequestedQemu, ...] = setting(
-        _several(parse_qemu, str),
+        several(parse_qemu, str),
         "Measure each path with this QEMU; may be given again, to compare old and new.",
         Panel.GUEST,
         metavar="[NAME=]BIN",
@@ -433,7 +330,7 @@ class Request:
         stored="guest.image",
     )
     guest_firmware: Firmware | None = setting(
-        _one_of(Firmware),
+        one_of(Firmware),
         "What boots your own guest.",
         Panel.GUEST,
         table=_GUEST,
@@ -443,7 +340,7 @@ class Request:
         stored="guest.firmware",
     )
     guest_bus: SystemBus | None = setting(
-        _one_of(SystemBus),
+        one_of(SystemBus),
         "How your own guest sees the disk it boots from.",
         Panel.GUEST,
         table=_GUEST,

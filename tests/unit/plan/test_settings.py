@@ -18,18 +18,8 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.plan_file import json_schema, parse_plan_file, request_alike
 from vdisklab.plan.profile import MeasurementPlan, Profile
-from vdisklab.plan.settings import (
-    SECONDS,
-    SIZE,
-    WHOLE,
-    Limits,
-    Panel,
-    Request,
-    ValueKind,
-    command_words,
-    setting,
-    settings_of,
-)
+from vdisklab.plan.settings import Panel, Request, command_words, setting, settings_of
+from vdisklab.plan.value_kinds import SECONDS, SIZE, WHOLE, Limits, ValueKind
 
 PROFILE = Profile("tiny", "Tiny", (MeasurementPlan("one", "fio", {"rw": "read"}),))
 
