@@ -49,28 +49,30 @@ class CampaignContext:
 
 
 @contextmanager
-def open_campaign(around: GuestContext, plan: CampaignPlan) -> Iterator[CampaignContext]:
+def open_campaign(guest_context: GuestContext, plan: CampaignPlan) -> Iterator[CampaignContext]:
     """The context of a campaign: stacks built, allocated images filled, guests ready to boot.
 
     Raises HostError if there is no room for all that, before anything is created.
     """
     require_space(plan)
-    with open_site(around.host, around.ledger, plan.directory) as site:
-        packages = gather_packages(around.host, around.cache, plan.profile, around.progress)
-        accelerator, start = campaign_guests(around, plan, site, carried_disks(packages))
-        boots = disk_boots(around, plan, accelerator, guest_buses(plan), site.directory)
+    with open_site(guest_context.host, guest_context.ledger, plan.directory) as site:
+        packages = gather_packages(
+            guest_context.host, guest_context.cache, plan.profile, guest_context.progress
+        )
+        accelerator, start = campaign_guests(guest_context, plan, site, carried_disks(packages))
+        boots = disk_boots(guest_context, plan, accelerator, guest_buses(plan), site.directory)
         with (
             open_host_stacks(
-                site, plan, around.progress, None if boots is None else boots.write
+                site, plan, guest_context.progress, None if boots is None else boots.write
             ) as stacks,
-            GuestPool(start, around.progress, programs_of(plan)) as guests,
+            GuestPool(start, guest_context.progress, programs_of(plan)) as guests,
         ):
             yield CampaignContext(
                 plan,
                 stacks,
                 guests,
                 accelerator,
-                around.progress,
+                guest_context.progress,
                 packages,
                 None if boots is None else boots.start,
             )
@@ -85,7 +87,7 @@ def require_space(plan: CampaignPlan) -> None:
 
 
 def campaign_guests(
-    around: GuestContext,
+    guest_context: GuestContext,
     plan: CampaignPlan,
     site: Site,
     carried: tuple[CarriedDisk, ...] = (),
@@ -97,7 +99,7 @@ def campaign_guests(
     own = plan.guest.user
     user_boots = None if own is None else partial(user_boot, site, own)
     return prepare_guests(
-        around,
+        guest_context,
         plan.guest,
         buses,
         site.directory,

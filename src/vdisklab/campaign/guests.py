@@ -88,7 +88,7 @@ class DiskBoots:
 
 
 def disk_boots(
-    around: GuestContext,
+    guest_context: GuestContext,
     plan: CampaignPlan,
     accelerator: Accelerator | None,
     buses: frozenset[Bus],
@@ -97,8 +97,10 @@ def disk_boots(
     """For a plan that boots from its disks, else None. QEMU's errors are written to `directory`."""
     if not plan.profile.boots or accelerator is None:
         return None
-    system, boot = system_to_boot(around.host, around.cache, buses, plan.guest.kernel)
-    names = (f"vdisklab-{around.ledger.run_id}-boot{number}" for number in itertools.count(1))
+    system, boot = system_to_boot(guest_context.host, guest_context.cache, buses, plan.guest.kernel)
+    names = (
+        f"vdisklab-{guest_context.ledger.run_id}-boot{number}" for number in itertools.count(1)
+    )
 
     def start(disk: Disk, watch: Callable[[Channel], None]) -> AbstractContextManager[Machine]:
         bus = disk.attachment.bus
@@ -114,9 +116,9 @@ def disk_boots(
             (disk,),  # attached from the start on every bus
             version=None if qemu is None else qemu.version,
         )
-        return start_machine(config, around.ledger, directory, watch=watch)
+        return start_machine(config, guest_context.ledger, directory, watch=watch)
 
-    return DiskBoots(partial(write_disk, around.host, system), start)
+    return DiskBoots(partial(write_disk, guest_context.host, system), start)
 
 
 def boot_from(boot: BootFiles, system: DiskSystem, serial: str) -> BootFiles:

@@ -27,10 +27,10 @@ def require_usable(host: Host, backing: BackingDevices, needed: int = 0) -> None
         _require_idle(device, needed)
         if device.number in spared:
             continue
-        found = signatures(host, device.path)
-        if found:
+        existing = signatures(host, device.path)
+        if existing:
             raise HostError(
-                f"{device.path} carries {', '.join(map(str, found))}, "
+                f"{device.path} carries {', '.join(map(str, existing))}, "
                 "and using it would destroy what is on it",
                 hint=f"name another, or add --destroy {device.path} if nothing on it is needed",
             )

@@ -111,8 +111,8 @@ def mount_command(layer: Layer, device: Path, mountpoint: Path) -> tuple[str, ..
 def wanted_mount_options(layer: Layer) -> tuple[str, ...]:
     """The mount options for the layer's options."""
     table = _MAKING[layer.kind].mount_options
-    found = (table.get((name, layer.option(name))) for name in _OPTION_NAMES[layer.kind])
-    return tuple(option for option in found if option is not None)
+    options = (table.get((name, layer.option(name))) for name in _OPTION_NAMES[layer.kind])
+    return tuple(option for option in options if option is not None)
 
 
 def _read_back(host: Host, layer: Layer, mountpoint: Path) -> dict[str, str]:

@@ -115,7 +115,7 @@ def image_file(
 
     `preallocation=full` writes the bytes of `source` into every block of the disk; a thin image
     gets those that are not zero, if there is a source. Raises
-    HostError when the size or an allocation read back is not what was asked for.
+    HostError if the size or the allocation that was read back is not as requested.
     """
     if target.is_block:
         yield _on_device(site, target, image, size, source)
@@ -215,8 +215,8 @@ def mapped_bytes(host: Host, image: ImageFile) -> int:
 
 def _extents(host: Host, path: Path, form: str, *flags: str) -> list[dict[str, Any]]:
     command = ("qemu-img", "map", *flags, "-f", form, "--output=json", str(path))
-    found: list[dict[str, Any]] = json.loads(host.run(*command, timeout=600).stdout)
-    return found
+    extents: list[dict[str, Any]] = json.loads(host.run(*command, timeout=600).stdout)
+    return extents
 
 
 def _mapped(extents: Iterable[Mapping[str, Any]]) -> int:
@@ -260,24 +260,24 @@ def _require_preallocated(
     system below it, or none. off: no place for any byte, as long as the image is `empty`. Raw files
     have no places of their own, and blocks of a device are always there.
     """
-    asked = image.option("preallocation")
+    preallocation = image.option("preallocation")
     if not image.is_thin:
         _require(seen, "image.mapped", size, path)
-    if asked in ("metadata", "falloc") and "image.placed" in seen:
+    if preallocation in ("metadata", "falloc") and "image.placed" in seen:
         _require(seen, "image.placed", size, path)
-    if asked == "off" and empty and "image.placed" in seen:
+    if preallocation == "off" and empty and "image.placed" in seen:
         _require(seen, "image.placed", 0, path)
     if is_block:
         return
     occupied = path.stat().st_blocks * 512
-    if asked == "falloc" and occupied < size:
+    if preallocation == "falloc" and occupied < size:
         raise HostError(
             f"{path} occupies {occupied} bytes, and preallocation=falloc was to reserve {size}",
             hint="this file system does not reserve space; choose preallocation=full or off",
         )
-    if asked in ("off", "metadata") and empty and occupied >= size:
+    if preallocation in ("off", "metadata") and empty and occupied >= size:
         raise HostError(
-            f"{path} occupies {occupied} bytes, and preallocation={asked} was to reserve none",
+            f"{path} occupies {occupied} bytes, and preallocation={preallocation} was to reserve none",
             hint="this file system keeps no holes; choose preallocation=full",
         )
 

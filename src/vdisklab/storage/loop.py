@@ -23,7 +23,7 @@ _RESERVE_SECONDS = 3600.0
 def loop_device(site: Site, name: str, size: int, *, allocate: bool = True) -> Iterator[Target]:
     """A loop device of `size` bytes on a new file in the site's directory.
 
-    Direct I/O is asked for, so that data are not cached once more in the file below; whether the
+    Requests direct I/O, so that the file below is not cached a second time; whether the
     kernel agreed is read back as `loop.direct_io`. `allocate` reserves the file's blocks, so
     that a measurement cannot run out of room.
     """
@@ -86,8 +86,8 @@ def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
 def read_direct_io(host: Host, device: Path) -> bool:
     """Whether a loop device bypasses the page cache of the file below, as the kernel says."""
     text = host.run("losetup", "--json", "--list", "--output", "NAME,DIO", device).stdout
-    (found,) = json.loads(text)["loopdevices"]
-    return str(found["dio"]).lower() in ("1", "true")
+    (row,) = json.loads(text)["loopdevices"]
+    return str(row["dio"]).lower() in ("1", "true")
 
 
 def _make_file(site: Site, file: Path, size: int, *, allocate: bool) -> None:

@@ -45,7 +45,7 @@ def array(site: Site, below: Target, layer: Layer, name: str, _capacity: int) ->
 def create_command(label: str, level: str, members: Sequence[Path]) -> tuple[str, ...]:
     """The mdadm command that makes and starts the array, without a write-intent bitmap.
 
-    Level 0 has nothing to keep in step, and mdadm refuses to be told about bitmaps there.
+    Level 0 has nothing to keep in step, and mdadm refuses the bitmap options there.
     """
     redundant = () if level == "0" else ("--assume-clean", "--bitmap=none")
     return (
@@ -80,14 +80,14 @@ def _require_free(host: Host, label: str) -> None:
 
 def _device_of(host: Host, label: str) -> Path:
     """The array's node, such as /dev/md127: the links in /dev/md need udev, the kernel does not."""
-    found: list[Path] = []
+    devices: list[Path] = []
 
     def there() -> bool:
-        found[:] = [device for device, name in arrays(host) if name == label]
-        return bool(found) and found[0].is_block_device()
+        devices[:] = [device for device, name in arrays(host) if name == label]
+        return bool(devices) and devices[0].is_block_device()
 
     wait_until(there, timeout=_NODE_SECONDS, what=f"device of the array {label}")
-    return found[0]
+    return devices[0]
 
 
 def _read_back(host: Host, device: Path, level: str, members: int) -> dict[str, str]:
@@ -98,11 +98,11 @@ def _read_back(host: Host, device: Path, level: str, members: int) -> dict[str, 
             f"raid{level} of {members}"
         )
     place = Path("/sys/block") / device.name / "md"
-    found = {
+    properties = {
         "md__level": level,
         "md__devices": str(members),
         "md__metadata": seen.get("MD_METADATA"),
         "md__chunk_bytes": read_text(place / "chunk_size"),
         "md__sync_action": read_text(place / "sync_action"),
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in properties.items() if value is not None}

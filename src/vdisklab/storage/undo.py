@@ -155,7 +155,7 @@ def unmount(host: Host, entry: Entry) -> None:
 
 def _users_of(mountpoint: Path) -> list[str]:
     """Processes with their working directory or an open file below a mount point."""
-    found: list[str] = []
+    users: list[str] = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             links = [process / "cwd", process / "root", *(process / "fd").iterdir()]
@@ -163,8 +163,8 @@ def _users_of(mountpoint: Path) -> list[str]:
         except OSError:
             continue  # it ended, or we may not look into it
         if any(_leads_below(link, mountpoint) for link in links):
-            found.append(f"{name} ({process.name})")
-    return found
+            users.append(f"{name} ({process.name})")
+    return users
 
 
 def _leads_below(link: Path, directory: Path) -> bool:
@@ -197,7 +197,7 @@ def kill_process(_host: Host, entry: Entry) -> None:
 
 def processes_marked(word: str) -> list[int]:
     """Processes, without zombies, with an argument that contains `word`."""
-    found: list[int] = []
+    pids: list[int] = []
     for process in Path("/proc").glob("[0-9]*"):
         if int(process.name) == os.getpid():
             continue
@@ -206,8 +206,8 @@ def processes_marked(word: str) -> list[int]:
         except OSError:
             continue
         if word.encode() in arguments:
-            found.append(int(process.name))
-    return found
+            pids.append(int(process.name))
+    return pids
 
 
 def wipe_device(host: Host, entry: Entry) -> None:
@@ -222,10 +222,10 @@ def wipe_device(host: Host, entry: Entry) -> None:
         device = open_device(path)
         if not is_same(device, entry.detail):
             return
-        found = signatures(host, path)
-        if not found:
+        present = signatures(host, path)
+        if not present:
             return
-        strange = [each for each in found if each.label != entry.detail["label"]]
+        strange = [signature for signature in present if signature.label != entry.detail["label"]]
         user = usage(device)
         if strange or user:
             raise DirtyHostError(

@@ -155,8 +155,8 @@ def _remove_labels(host: Host, member: Path, pool: str) -> None:
     """
     nodes = _with_partitions(member)
     for node in nodes:
-        found = signatures(host, node)
-        if any(each.kind == "zfs_member" and each.label == pool for each in found):
+        labels = signatures(host, node)
+        if any(label.kind == "zfs_member" and label.label == pool for label in labels):
             _retry(host, ("wipefs", "--all", "--quiet", *map(str, nodes)))
             return
 

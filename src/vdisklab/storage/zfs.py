@@ -131,8 +131,8 @@ def parse_properties(usage: str) -> frozenset[str]:
 
 def parse_raid(status: str) -> str:
     """How the members are joined, from `zpool status`: mirror, raidz1, …; else single."""
-    found = re.search(r"^\s+(mirror|raidz[123])-\d+\s", status, re.MULTILINE)
-    return found[1] if found else "single"
+    actual = re.search(r"^\s+(mirror|raidz[123])-\d+\s", status, re.MULTILINE)
+    return actual[1] if actual else "single"
 
 
 def _wanted(layer: Layer, option: str, known: frozenset[str]) -> bool:
@@ -224,10 +224,10 @@ def _version_and_arc() -> Mapping[str, str]:
 def _require_asked(layer: Layer, seen: Mapping[str, str]) -> None:
     schema = LAYER_OPTIONS[layer.kind]
     for option, value in layer.options:
-        found = seen.get(f"{layer.kind}__{option}")
-        if found != schema[option].format(value):
+        actual = seen.get(f"{layer.kind}__{option}")
+        if actual != schema[option].format(value):
             raise HostError(
-                f"{layer.kind} has {option}={found} instead of {schema[option].format(value)}",
+                f"{layer.kind} has {option}={actual} instead of {schema[option].format(value)}",
                 hint="this version of ZFS does not do it; leave the option out",
             )
 
