@@ -272,12 +272,12 @@ def _require_preallocated(
     occupied = path.stat().st_blocks * 512
     if preallocation == "falloc" and occupied < size:
         raise HostError(
-            f"{path} occupies {occupied} bytes, and preallocation=falloc was to reserve {size}",
+            f"{path} occupies {occupied} bytes, but preallocation=falloc reserves {size}",
             hint="this file system does not reserve space; choose preallocation=full or off",
         )
     if preallocation in ("off", "metadata") and empty and occupied >= size:
         raise HostError(
-            f"{path} occupies {occupied} bytes, and preallocation={preallocation} was to reserve none",
+            f"{path} occupies {occupied} bytes, but preallocation={preallocation} reserves none",
             hint="this file system keeps no holes; choose preallocation=full",
         )
 
