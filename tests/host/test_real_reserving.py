@@ -66,13 +66,13 @@ def test_the_places_in_an_image_are_read_back(site: Site, text: str, placed: int
 @pytest.mark.parametrize(
     ("text", "made", "seen"),
     [
-        ("raw:preallocation=falloc", "off", r"occupies \d+ bytes.* was to reserve 17825792"),
-        ("raw:preallocation=off", "falloc", r"occupies 17825792 bytes.* was to reserve none"),
+        ("raw:preallocation=falloc", "off", r"occupies \d+ bytes.* reserves 17825792"),
+        ("raw:preallocation=off", "falloc", r"occupies 17825792 bytes.* reserves none"),
         ("qcow2:preallocation=off", "metadata", r"image\.placed of .* is 17825792 instead of 0"),
         ("qcow2:preallocation=metadata", "off", r"image\.placed of .* is 0 instead of 17825792"),
-        ("qcow2:preallocation=metadata", "falloc", r"occupies \d+ bytes.* was to reserve none"),
+        ("qcow2:preallocation=metadata", "falloc", r"occupies \d+ bytes.* reserves none"),
         ("qcow2:preallocation=falloc", "off", r"image\.placed of .* is 0 instead of 17825792"),
-        ("qcow2:preallocation=falloc", "metadata", r"occupies \d+ bytes.* was to reserve 1782"),
+        ("qcow2:preallocation=falloc", "metadata", r"occupies \d+ bytes.* reserves 1782"),
     ],
 )
 def test_another_allocation_than_the_one_asked_for_is_refused(
