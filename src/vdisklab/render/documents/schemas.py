@@ -67,6 +67,7 @@ def _object(kind: type, definitions: dict[str, Schema]) -> Schema:
     hints, roles = get_type_hints(kind, include_extras=True), keys_of(kind)
     inline = [name for name, role in roles.items() if role is Key.INLINE]
     others = [_typed(hints[name], definitions) for name in inline]
+    described = {key: text for each in others for key, text in each.items() if key == "description"}
     return {
         "type": "object",
         "description": (inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " "),
@@ -74,7 +75,9 @@ def _object(kind: type, definitions: dict[str, Schema]) -> Schema:
             name: _typed(hints[name], definitions) for name in roles if name not in inline
         },
         "required": [name for name, role in roles.items() if role is None],
-        "additionalProperties": others[0]["additionalProperties"] if others else False,
+        "additionalProperties": {**others[0]["additionalProperties"], **described}
+        if others
+        else False,
     }
 
 
