@@ -9,7 +9,7 @@ export DISK_STRIDE="${DISK_STRIDE:-$STRIDE}"
 cat >/tmp/killed.py <<'P'
 import os, signal, sys, time
 from pathlib import Path
-from vdisklab.cli.clean import remove_leftovers
+from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.errors import VdisklabError
 from vdisklab.host.blockdevice import signatures
 from vdisklab.host.command import LocalHost
@@ -18,7 +18,6 @@ from vdisklab.path.backing import Ground
 from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
-from vdisklab.storage.undo import UNDO
 
 host = LocalHost()
 
@@ -89,7 +88,7 @@ for text, on in (
         deaths += 1
         said = []
         try:
-            remove_leftovers(host, UNDO, say=said.append)
+            said += map(str, remove_leftovers(host))
         except VdisklabError as error:
             said.append(f"clean: {error}")
             bad += 1

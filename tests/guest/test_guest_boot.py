@@ -15,7 +15,7 @@ from vdisklab.guest.image.kernel import Flavour, find_kernel
 from vdisklab.guest.system.guest_system import STDERR_LOG
 from vdisklab.host.command import LocalHost
 from vdisklab.host.waiting import patience
-from vdisklab.lab.machine import boot_lab_kernel
+from vdisklab.lab.lab_machine import boot_lab_kernel
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator
 from vdisklab.workload.bandwidth_series import lines_of_log

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.cli.clean import remove_leftovers
 from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mount_at, mounts_below
 from vdisklab.path.disk_path import Layer, parse_path
+from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.storage import undo
 from vdisklab.storage.direct import serves_direct_io
 from vdisklab.storage.image import image_file, random_source
@@ -170,11 +170,10 @@ def test_a_busy_mount_is_named_kept_and_cleaned_later(
             build_and_hold()
         (mount,) = mounts_below(tmp_path)  # never lazily
         with pytest.raises(DirtyHostError, match="in use by"):
-            remove_leftovers(LocalHost(), undo.UNDO, say=print, directory=state)
+            list(remove_leftovers(LocalHost(), directory=state))
         assert (mount.mountpoint.parent / "s.slice").exists()
-    said: list[str] = []
-    remove_leftovers(LocalHost(), undo.UNDO, say=said.append, directory=state)
-    assert any(line.startswith("removed mount") for line in said)
+    removed = list(remove_leftovers(LocalHost(), directory=state))
+    assert "mount" in {entry.kind for entry in removed}
     assert not mounts_below(tmp_path)
     assert not loops_below(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
@@ -237,14 +236,14 @@ def test_sigkill_then_clean_leaves_nothing(tmp_path: Path, step: str) -> None:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == "reached\n"
-            remove_leftovers(LocalHost(), undo.UNDO, say=print, directory=state)
+            list(remove_leftovers(LocalHost(), directory=state))
             assert list(work.iterdir()), "clean must not touch what a live process holds"
         finally:
             process.kill()
             process.wait(10)
     deadline = time.monotonic() + 5
     while list(work.iterdir()) and time.monotonic() < deadline:
-        remove_leftovers(LocalHost(), undo.UNDO, say=print, directory=state)
+        list(remove_leftovers(LocalHost(), directory=state))
     assert list(work.iterdir()) == []
     assert not mounts_below(work)
     assert not loops_below(work)

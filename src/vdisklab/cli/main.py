@@ -16,7 +16,7 @@ import typer
 from vdisklab import __version__
 from vdisklab.cli.audit import audit
 from vdisklab.cli.claims import claims
-from vdisklab.cli.clean import clean_verb
+from vdisklab.cli.clean import clean
 from vdisklab.cli.compare import compare
 from vdisklab.cli.doctor import doctor
 from vdisklab.cli.export import export
@@ -37,7 +37,6 @@ from vdisklab.cli.table import table
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, VdisklabError
 from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.render.tables.layout import sanitise
-from vdisklab.storage.undo import UNDO
 
 EXIT_BUG = 70
 
@@ -83,7 +82,7 @@ def build_app() -> typer.Typer:
         app.command()(verb)
     app.command("export-data")(export_data_verb)
     app.command("import")(import_files)
-    app.command("clean")(clean_verb(UNDO))
+    app.command()(clean)
     app.add_typer(lab_verbs())
     return app
 

@@ -1,7 +1,7 @@
-"""What we made on this host and must remove: written down before it exists.
+"""The ledger: a list of everything that we create on this host and must remove.
 
-One file per process, one JSON object per line, synced before the thing is made. The file is
-locked while its process lives, so `vdisklab clean` can tell an interrupted run from a running one.
+Each process has a file with one JSON object per line, synced before the thing is created. The
+file is locked while its process lives, which tells `vdisklab clean` what was interrupted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from vdisklab.errors import DirtyHostError, HostError
 
 
 class Kind(StrEnum):
-    """Kinds of things that outlive the process that made them."""
+    """Kinds of things that outlive the process that creates them."""
 
     PROCESS = "process"
     FILE = "file"
     DIRECTORY = "directory"
     LOOP = "loop"
     MOUNT = "mount"
-    DEVICE = "device"  # a whole device of the user's that we write on
+    DEVICE = "device"  # one of the user's whole devices, which we write on
     GROUP = "volume group"
     VOLUME = "logical volume"
     ARRAY = "md array"
@@ -39,12 +39,15 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing: `name` identifies it to the one who undoes it, `detail` says what else helps."""
+    """One thing: its undo function finds it by `name`, with the help of `detail`."""
 
     number: int
     kind: str
     name: str
     detail: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
 
 
 class Ledger:
@@ -58,10 +61,9 @@ class Ledger:
 
     @contextmanager
     def entry(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
-        """Holds one line for as long as the thing may exist, and yields it.
+        """Writes an entry before the body creates the thing, and strikes it after the body.
 
-        The line is written before the block is entered and struck when the block is left,
-        except by a DirtyHostError: then the thing is still there, and the line stays for `clean`.
+        A DirtyHostError means that the thing is still there: then the entry stays for `clean`.
         """
         entry = self.add(kind, name, **detail)
         try:
@@ -74,14 +76,14 @@ class Ledger:
         self.strike(entry)
 
     def add(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Entry:
-        """Writes down a thing that is about to be made."""
+        """Writes an entry for a thing that is about to be created."""
         entry = Entry(self._next, kind, os.fspath(name), detail)
         self._next += 1
         self._append({"add": entry.number, "kind": kind, "name": entry.name, "detail": detail})
         return entry
 
     def strike(self, entry: Entry) -> None:
-        """Writes down that a thing is gone."""
+        """Writes that a thing is removed."""
         self._append({"strike": entry.number})
 
     def _append(self, line: Mapping[str, Any]) -> None:
@@ -90,7 +92,7 @@ class Ledger:
 
 
 def state_directory() -> Path:
-    """Where ledgers and the default database are: the system's place for root, else the user's."""
+    """The directory of ledgers, cache and default database: /var/lib for root, else the user's."""
     override = os.environ.get("VDISKLAB_STATE")
     if override:
         return Path(override)
@@ -101,17 +103,17 @@ def state_directory() -> Path:
 
 
 def cache_directory() -> Path:
-    """Where kernels and guest images are kept between campaigns."""
+    """The directory of kernels and guest images."""
     return state_directory() / "cache"
 
 
 @contextmanager
 def open_ledger(directory: Path | None = None) -> Iterator[Ledger]:
-    """A new, locked ledger; removed at the end when every line in it is struck."""
+    """A new, locked ledger. It is deleted at the end if all its entries are struck."""
     directory = (directory or state_directory()) / "ledger"
     run_id = secrets.token_hex(4)
     path = directory / f"{run_id}.jsonl"
-    # Locked before it has its name: `leftovers` must never find it unlocked while we live.
+    # Locked before it gets its name: `leftovers` must never find it unlocked while we live.
     unnamed = directory / f".{run_id}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -133,7 +135,7 @@ def open_ledger(directory: Path | None = None) -> Iterator[Ledger]:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Makes a new name durable: a synced file that no directory names is lost with the power."""
+    """Makes a new file name durable: a power cut loses a synced file without a durable name."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -142,10 +144,10 @@ def _sync_directory(directory: Path) -> None:
 
 
 def pending(path: Path) -> list[Entry]:
-    """The entries of a ledger that are not struck, newest first: the order to undo them in.
+    """The entries of a ledger that are not struck, newest first, which is the order of removal.
 
-    A last line that a crash cut short is skipped: its thing was never made, because the line is
-    synced first.
+    An incomplete last line is skipped: its thing was never created, because the line is synced
+    first.
     """
     entries: dict[int, Entry] = {}
     for text in path.read_text(errors="replace").splitlines():
@@ -162,15 +164,15 @@ def pending(path: Path) -> list[Entry]:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What one interrupted process left."""
+    """The ledger of a process that is gone."""
 
     path: Path
     entries: tuple[Entry, ...]
 
     def strike(self, entry: Entry) -> None:
-        """Writes down that an entry's thing is gone; only while `leftovers` holds the lock."""
+        """Writes that a thing is removed; only while `leftovers` holds the lock."""
         with self.path.open("ab") as ledger:
-            # The line before may have been cut short by the crash, so it is ended first.
+            # A crash may have cut the last line short, so it is ended first.
             ledger.write(b"\n" + json.dumps({"strike": entry.number}).encode() + b"\n")
             ledger.flush()
             os.fsync(ledger.fileno())
@@ -178,19 +180,19 @@ class Leftover:
 
 @contextmanager
 def leftovers(directory: Path | None = None) -> Iterator[list[Leftover]]:
-    """The ledgers of processes that are gone, each locked for as long as the block lasts."""
+    """The ledgers of processes that are gone, locked while the context is open."""
     directory = (directory or state_directory()) / "ledger"
-    held: list[int] = []
-    found: list[Leftover] = []
+    locks: list[int] = []
+    ledgers: list[Leftover] = []
     try:
         for path in sorted(directory.glob("*.jsonl")) if directory.is_dir() else []:
             try:
-                held.append(os.open(path, os.O_RDWR))
-                fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
-                found.append(Leftover(path, tuple(pending(path))))
+                locks.append(os.open(path, os.O_RDWR))
+                fcntl.flock(locks[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+                ledgers.append(Leftover(path, tuple(pending(path))))
             except (BlockingIOError, FileNotFoundError):
-                continue  # its process is alive, or ended well just now
-        yield found
+                continue  # its process lives, or has just deleted it
+        yield ledgers
     finally:
-        for descriptor in held:
+        for descriptor in locks:
             os.close(descriptor)

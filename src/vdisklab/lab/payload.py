@@ -1,4 +1,4 @@
-"""What is carried into the lab: this program, the packages it stands on, and the job."""
+"""The disk that brings vdisklab, the Python packages that it needs, and the job into the lab."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from vdisklab.host.command import Host
 from vdisklab.units import MIB
 
 CARRIED = Path("/vdisklab/files")
-"""Where the lab finds files that were named on the command line."""
+"""Where the lab has the files that were named on the command line."""
 
-_NAMING_FILES = ("--plan", "--profile")
+_FILE_OPTIONS = ("--plan", "--profile")
 
-# Loaded only when a database is opened, so perhaps not yet.
+# Imported only when a database is opened.
 _LOADED_LATER = {"alembic"}
 
 
 def carried_files(arguments: Sequence[str]) -> tuple[list[str], dict[str, Path]]:
-    """The arguments as the lab understands them, and the files to carry there by their new names.
+    """The arguments for the lab, and the files to carry there by their new names.
 
-    What `--plan` and `--profile` name is carried if it is a file here; else it is a name.
+    Values of --plan and --profile that are files here are carried; others are names.
     """
     words, files = list(arguments), dict[str, Path]()
     for number, word in enumerate(words):
         option, equals, value = word.partition("=")
-        if number and words[number - 1] in _NAMING_FILES:
+        if number and words[number - 1] in _FILE_OPTIONS:
             before, value = "", word
-        elif option in _NAMING_FILES and equals:
+        elif option in _FILE_OPTIONS and equals:
             before = f"{option}="
         else:
             continue
@@ -48,10 +48,10 @@ def carried_files(arguments: Sequence[str]) -> tuple[list[str], dict[str, Path]]
 def payload_disk(
     host: Host, directory: Path, job: str | None, files: Mapping[str, Path] | None = None
 ) -> Path:
-    """A file system of files only, for the lab to mount read-only; without a job it gives a shell.
+    """A file system that the lab mounts read-only; without a job, the lab opens a shell.
 
-    The packages are those of the running program, compiled ones included, so the lab needs the
-    same version of Python.
+    The packages are copied from the running program, including compiled ones, so the lab needs
+    the same version of Python.
     """
     tree = directory / "payload"
     packages = tree / "packages"
@@ -78,13 +78,13 @@ def payload_disk(
 
 
 def needed_distributions() -> tuple[metadata.Distribution, ...]:
-    """The distributions that this program stands on: those it has loaded, and what they require.
+    """The distributions of all loaded modules, and those that they require.
 
-    Found by what is loaded and not by our own metadata, so it works from a plain checkout too.
+    Loaded modules, not our own metadata, so that it works from a plain checkout too.
     """
     loaded = {name.partition(".")[0] for name in sys.modules}
     by_module = metadata.packages_distributions()
-    names = {found for module in loaded for found in by_module.get(module, ())}
+    names = {name for module in loaded for name in by_module.get(module, ())}
     wanted: dict[str, metadata.Distribution] = {}
     queue = sorted(_normal(name) for name in (names | _LOADED_LATER) - {"vdisklab"})
     while queue:
@@ -100,7 +100,7 @@ def needed_distributions() -> tuple[metadata.Distribution, ...]:
 
 
 def required_names(requirements: Iterable[str]) -> list[str]:
-    """The names in lines such as `numpy (>=1.2) ; python_version < "4"`; extras are left out."""
+    """The names in lines such as `numpy (>=1.2) ; python_version < "4"`, without extras."""
     return [
         _normal(match[0])
         for line in requirements
@@ -113,9 +113,12 @@ def _normal(name: str) -> str:
 
 
 def _copy(distribution: metadata.Distribution, into: Path) -> None:
-    """Copies what a distribution installed, without its tests and programs."""
+    """Copies the installed files of a distribution, without its tests and programs."""
     if distribution.files is None:
-        raise HostError(f"the package {distribution.name} does not say what it installed")
+        raise HostError(
+            f"the package {distribution.name} has no list of its files",
+            hint="install it again with pip",
+        )
     for file in distribution.files:
         source = Path(str(distribution.locate_file(file)))
         outside = ".." in file.parts or "tests" in file.parts
@@ -123,4 +126,4 @@ def _copy(distribution: metadata.Distribution, into: Path) -> None:
             continue
         target = into / file
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target)  # with its time, by which Python knows its compiled form
+        shutil.copy2(source, target)  # keeps the time, by which Python recognises its compiled form

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.cli.clean import remove_leftovers
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import parse_path
+from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.storage.site import Target, open_site
-from vdisklab.storage.undo import UNDO
 from vdisklab.storage.zfs import dataset
 
 from .conftest import Attach
@@ -112,9 +111,8 @@ def test_a_signal_to_the_whole_group_leaves_nothing(
         assert victim.stdout.readline() == "up\n"
         os.killpg(victim.pid, number)
         assert victim.wait(60) == (-signal.SIGKILL if number == signal.SIGKILL else 130)
-    said: list[str] = []
-    remove_leftovers(LocalHost(), UNDO, say=said.append, directory=tmp_path / "state")
+    removed = list(remove_leftovers(LocalHost(), directory=tmp_path / "state"))
     if number != signal.SIGKILL:
-        assert said == ["nothing is left to remove"]
+        assert removed == []
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
     assert mounts_below(tmp_path) == ()

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.cli.clean import remove_leftovers
 from vdisklab.host.blockdevice import signatures
 from vdisklab.host.command import Completed, LocalHost, PathArg
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import Layer, parse_path
+from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
-from vdisklab.storage.undo import UNDO, loops_of
+from vdisklab.storage.undo import loops_of
 
 from .conftest import MIB, Attach
 
@@ -122,7 +122,7 @@ def die_everywhere(
     layers = parse_path(f"{stack}/host").layers
     step = 0
     while killed_at(step, work, layers, backing):
-        remove_leftovers(LocalHost(), UNDO, say=lambda _: None, directory=work / "state")
+        list(remove_leftovers(LocalHost(), directory=work / "state"))
         assert leftover(work) == [], f"after step {step}"
         for device in devices:
             assert signatures(LocalHost(), device) == (), f"after step {step}"

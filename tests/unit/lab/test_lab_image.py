@@ -9,22 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.cli.lab import job_script
 from vdisklab.errors import GuestError, HostError
 from vdisklab.host.command import LocalHost
-from vdisklab.lab.image import LabImage, _read, require_same_python
-from vdisklab.lab.machine import LabConfig, LabFiles, Purpose, lab_argv, take_result
-from vdisklab.lab.payload import carried_files, required_names
-from vdisklab.lab.recipe import (
+from vdisklab.lab.lab_image import (
     PACKAGES,
+    LabImage,
     Source,
+    _read,
     bootstrap_command,
     key_of,
     parse_sources,
+    require_same_python,
     source_lines,
     suite_of,
 )
+from vdisklab.lab.lab_machine import LabConfig, LabFiles, Purpose, lab_argv, take_result
+from vdisklab.lab.payload import carried_files, required_names
 from vdisklab.plan.guest import Accelerator
+from vdisklab.services.lab_runs import job_script
 
 LISTING = """\
 Debian|http://deb.example/debian/|bookworm|main
@@ -134,7 +136,7 @@ def test_results_come_out_of_a_bare_disk(files: LabFiles, tmp_path: Path) -> Non
     assert found.read_bytes() == b"abc"
     assert take_result(files, "other", into) is None
     files.results.write_bytes(b"x" * 2048)
-    with pytest.raises(GuestError, match="no readable results"):
+    with pytest.raises(GuestError, match="results cannot be read"):
         take_result(files, "lab.sqlite", into)
 
 

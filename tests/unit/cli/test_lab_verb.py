@@ -14,8 +14,10 @@ from tests.unit.results.values import a_campaign, a_run
 from vdisklab.cli.main import main
 from vdisklab.errors import DatabaseError, GuestError, HostError, PlanError
 from vdisklab.host.command import LocalHost
-from vdisklab.lab import image, machine, payload
-from vdisklab.lab.machine import LABEL
+from vdisklab.lab import lab_image as image
+from vdisklab.lab import lab_machine as machine
+from vdisklab.lab import payload
+from vdisklab.lab.lab_machine import LABEL
 from vdisklab.results.model import Origin
 from vdisklab.results.store import open_store
 
@@ -130,7 +132,11 @@ def test_the_answer_as_json(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixt
         ("sys.stderr.write('no such device'); sys.exit(1)", GuestError, "ended before it was up"),
         ("sys.stderr.write('no such device'); sys.exit(1)", GuestError, "no such device"),
         ("up(); say('building')", GuestError, "ended before its job did"),
-        ("up(); open(results, 'w').write('torn' * 999); done()", GuestError, "no readable results"),
+        (
+            "up(); open(results, 'w').write('torn' * 999); done()",
+            GuestError,
+            "cannot be read",
+        ),
         ("up(); done(3)", GuestError, "ended with 3 and measured nothing"),
         ("up(); give('/dev/null'); done(3)", GuestError, "ended with 3 and measured nothing"),
         ("up(); open('x','w').write('no'); give('x'); done()", DatabaseError, "database"),
@@ -161,7 +167,7 @@ def test_a_silent_lab_is_given_up(
     monkeypatch.setattr(machine, "_BOOT_SECONDS", dict.fromkeys(machine._BOOT_SECONDS, boot))
     assert lab(f"{before}import time; time.sleep(60)") == GuestError.exit_code
     err = capsys.readouterr().err
-    assert ("has been silent" if before else "did not come up") in err
+    assert ("has printed nothing" if before else "did not come up") in err
     assert "VDISKLAB_PATIENCE" in err
 
 
@@ -174,7 +180,7 @@ def test_no_room_is_told_before_and_while_it_runs(
     monkeypatch.setattr(machine, "_LEAST_ROOM", 1 << 60)
     assert lab("raise SystemExit") == HostError.exit_code
     err = capsys.readouterr().err
-    assert "the lab takes" in err
+    assert "the lab needs at least" in err
     assert "hint: make room" in err
 
 
@@ -247,7 +253,7 @@ def test_what_no_host_could_measure_is_told_before_the_lab_boots(
 def test_disks_that_no_file_system_holds(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     assert lab("", "--lab-disk-size", "8000000T") == HostError.exit_code
     err = capsys.readouterr().err
-    assert "cannot be made for the lab" in err
+    assert "cannot be created for the lab" in err
     assert "--lab-disk-size" in err
 
 

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from vdisklab.cli.clean import Undo, clean_verb, remove_leftovers
+from vdisklab.cli.main import main
 from vdisklab.errors import CommandError, DirtyHostError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.ledger import Entry, open_ledger, pending
+from vdisklab.services.leftovers import Undo, list_leftovers, remove_leftovers
 
 
 def interrupted(state: Path, *things: tuple[str, str]) -> Path:
@@ -46,10 +45,10 @@ class Remover:
 
 def test_newest_first_and_the_ledger_goes_last(tmp_path: Path) -> None:
     path = interrupted(tmp_path, ("loop", "/dev/loop7"), ("mount", "/m"))
-    remover, said = Remover(), list[str]()
-    remove_leftovers(LocalHost(), remover.table, say=said.append, directory=tmp_path)
+    remover = Remover()
+    removed = remove_leftovers(LocalHost(), remover.table, tmp_path)
+    assert list(map(str, removed)) == ["mount /m", "loop /dev/loop7"]
     assert remover.removed == ["/m", "/dev/loop7"]
-    assert said == ["removed mount /m", "removed loop /dev/loop7"]
     assert not path.exists()
 
 
@@ -57,23 +56,20 @@ def test_what_stays_is_named_and_kept(tmp_path: Path) -> None:
     path = interrupted(tmp_path, ("mount", "/a"), ("mount", "/b"))
     remover = Remover(busy="/b")
     with pytest.raises(DirtyHostError, match=r"mount /b .*target is busy"):
-        remove_leftovers(LocalHost(), remover.table, say=print, directory=tmp_path)
+        list(remove_leftovers(LocalHost(), remover.table, tmp_path))
     assert remover.removed == ["/a"]
     assert [entry.name for entry in pending(path)] == ["/b"]
 
 
 def test_a_kind_of_a_newer_version_is_not_guessed_at(tmp_path: Path) -> None:
     interrupted(tmp_path, ("teleporter", "/t"))
-    with pytest.raises(DirtyHostError, match=r"teleporter /t .*does not know how"):
-        remove_leftovers(LocalHost(), {}, say=print, directory=tmp_path)
+    with pytest.raises(DirtyHostError, match=r"teleporter /t .*this version cannot remove it"):
+        list(remove_leftovers(LocalHost(), {}, tmp_path))
 
 
 def test_dry_run_only_lists(tmp_path: Path) -> None:
     path = interrupted(tmp_path, ("mount", "/m"))
-    remover, said = Remover(), list[str]()
-    remove_leftovers(LocalHost(), remover.table, say=said.append, directory=tmp_path, dry_run=True)
-    assert said == ["would remove mount /m"]
-    assert remover.removed == []
+    assert list(map(str, list_leftovers(tmp_path))) == ["mount /m"]
     assert path.exists()
 
 
@@ -81,19 +77,20 @@ def test_a_ledger_without_entries_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "ledger/0.jsonl"
     path.parent.mkdir()
     path.touch()
-    said = list[str]()
-    remove_leftovers(LocalHost(), {}, say=said.append, directory=tmp_path)
-    assert said == ["nothing is left to remove"]
+    assert list(remove_leftovers(LocalHost(), {}, tmp_path)) == []
     assert not path.exists()
 
 
-def test_the_verb_takes_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_verb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path))
-    interrupted(tmp_path, ("mount", "/m"))
-    app = typer.Typer()
-    remover = Remover()
-    app.command()(clean_verb(remover.table))
-    done = CliRunner().invoke(app, ["--dry-run"])
-    assert done.output == "would remove mount /m\n"
-    CliRunner().invoke(app, [])
-    assert remover.removed == ["/m"]
+    file = tmp_path / "file"
+    file.touch()
+    interrupted(tmp_path, ("file", str(file)))
+    for words in (["--dry-run"], [], []):
+        assert main(["clean", *words]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"would remove file {file}", f"removed file {file}", "nothing is left to remove",
+    ]  # fmt: skip
+    assert not file.exists()

@@ -1,4 +1,4 @@
-"""The lab's virtual machine: its command line, its boot under a deadline, and what it says."""
+"""The lab's virtual machine: its command line, its boot under a deadline, and its results."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.qemu.process import qemu_process
 from vdisklab.host.command import Host, environment
 from vdisklab.host.ledger import Kind
+from vdisklab.host.mounts import free_bytes
 from vdisklab.host.programs import QEMU
 from vdisklab.host.waiting import PATIENCE, patience
-from vdisklab.lab.image import LabImage
+from vdisklab.lab.lab_image import LabImage
 from vdisklab.plan.guest import Accelerator
 from vdisklab.storage.site import Site
 from vdisklab.units import GIB, MIB, format_bytes, format_duration
@@ -33,8 +34,8 @@ _RESULTS = 1 * GIB
 _LEAST_ROOM = 4 * GIB
 _SPARE_ROOM = 64 * MIB
 _CONSOLE_LINES = 8
-_PATIENCE_HINT = f"on a slow or busy machine set {PATIENCE}=4, which makes deadlines as much longer"
-_SOCKET_PATH = 107  # bytes that fit into sun_path, see unix(7)
+_PATIENCE_HINT = f"on a slow or busy machine, {PATIENCE}=4 makes all deadlines four times longer"
+_SOCKET_PATH = 107  # bytes in sun_path without the final 0, see unix(7)
 
 
 class Purpose(Enum):
@@ -46,7 +47,7 @@ class Purpose(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LabConfig:
-    """The machine: memory in bytes, how many empty disks it has, and how large they are."""
+    """The machine: its CPUs and memory, the number of its empty disks and the size of each."""
 
     accelerator: Accelerator
     cpus: int = 2
@@ -58,7 +59,7 @@ class LabConfig:
 
 @dataclass(frozen=True, slots=True)
 class LabFiles:
-    """The files of one run of the lab; all but the image's lie in a directory of their own."""
+    """The files of one run of the lab; all but the image's are in the run's own directory."""
 
     image: LabImage
     directory: Path
@@ -66,37 +67,37 @@ class LabFiles:
 
     @property
     def overlay(self) -> Path:
-        """A layer over the image's root, which itself is never written to."""
+        """A layer over the image's root file system, which is never written to."""
         return self.directory / "root.qcow2"
 
     @property
     def stream(self) -> Path:
-        """What the job prints, as it comes."""
+        """The output of the job as it runs."""
         return self.directory / "stream"
 
     @property
     def console(self) -> Path:
-        """What the kernel prints."""
+        """The console of the lab's kernel."""
         return self.directory / "console"
 
     @property
     def errors(self) -> Path:
-        """What QEMU complains of."""
+        """QEMU's standard error."""
         return self.directory / "qemu.errors"
 
     @property
     def monitor(self) -> Path:
-        """A socket that speaks QMP: `stop` and `cont` pause the lab, its clock included."""
+        """A QMP socket: `stop` and `cont` pause the lab, including its clock."""
         return self.directory / "qmp"
 
     @property
     def results(self) -> Path:
-        """A bare disk with a tar file on it, when the job has ended."""
+        """A disk on which the job leaves a tar archive."""
         return self.directory / "results.raw"
 
 
 def lab_argv(config: LabConfig, files: LabFiles, name: str, purpose: Purpose) -> tuple[str, ...]:
-    """The QEMU command line. The machine has no network card, and no disk of the user's."""
+    """The QEMU command line. The machine has no network card, and none of the user's disks."""
     cpu = "host" if config.accelerator is Accelerator.KVM else "max"
     append = "root=/dev/vda rw console=ttyS0 quiet panic=-1 init=/sbin/vdisklab-lab"
     channel = () if purpose is Purpose.SHELL else (
@@ -124,14 +125,14 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, purpose: Purpose) ->
 
 
 def _monitor(socket: Path) -> tuple[str, ...]:
-    """QMP for whoever wants to pause the lab; left out where its path is too long for a socket."""
+    """A QMP socket for pausing the lab; left out if its path is too long for a socket."""
     if len(os.fsencode(socket)) > _SOCKET_PATH:
         return ()
     return ("-qmp", f"unix:{socket},server=on,wait=off")
 
 
 def _disk(name: str, file: Path, form: str, *, read_only: bool = False) -> tuple[str, ...]:
-    """A virtio disk with its name as serial number. The lab is thrown away: nothing is flushed."""
+    """A virtio disk with its name as serial number. Nothing is flushed: the lab is thrown away."""
     mode = ",readonly=on" if read_only else ""
     return (
         "-drive", f"file={file},format={form},if=none,id={name},cache=unsafe{mode}",
@@ -140,9 +141,9 @@ def _disk(name: str, file: Path, form: str, *, read_only: bool = False) -> tuple
 
 
 def require_lab_room(directory: Path) -> None:
-    """Raises HostError when a directory is missing, or has no room for a run of the lab."""
+    """Raises HostError when a directory is missing or too full for a run of the lab."""
     try:
-        free = shutil.disk_usage(directory).free
+        free = free_bytes(directory)
     except OSError as error:
         raise HostError(
             f"the lab's directory {directory} cannot be used: {error.strerror}",
@@ -150,7 +151,7 @@ def require_lab_room(directory: Path) -> None:
         ) from error
     if free < _LEAST_ROOM:
         raise HostError(
-            f"the lab takes {format_bytes(_LEAST_ROOM)} and more, "
+            f"the lab needs at least {format_bytes(_LEAST_ROOM)}, "
             f"and {directory} has {format_bytes(free)} free",
             hint="make room there, or name another directory with --dir",
         )
@@ -158,7 +159,7 @@ def require_lab_room(directory: Path) -> None:
 
 @contextmanager
 def lab_files(site: Site, image: LabImage, code: Path, config: LabConfig) -> Iterator[LabFiles]:
-    """The disks of one run, in the site's directory; they take room only as they are written."""
+    """The disks of one run, in the site's directory; sparse, so they grow as they are written."""
     files = LabFiles(image, site.directory, code)
     site.host.run(
         "qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", image.root, files.overlay
@@ -171,21 +172,21 @@ def lab_files(site: Site, image: LabImage, code: Path, config: LabConfig) -> Ite
 
 
 def _make_disk(file: Path, size: int) -> None:
-    """A sparse file; the file system below says how large one may be."""
+    """A sparse file; the file system limits its size."""
     try:
         with file.open("xb") as disk:
             disk.truncate(size)
     except (OSError, OverflowError) as error:
         raise HostError(
-            f"a disk of {format_bytes(size)} cannot be made for the lab in {file.parent}: "
+            f"a disk of {format_bytes(size)} cannot be created for the lab in {file.parent}: "
             f"{getattr(error, 'strerror', None) or 'the number is too large'}",
-            hint="ask for smaller ones with --lab-disk-size, or name another directory with --dir",
+            hint="choose a smaller --lab-disk-size, or name another directory with --dir",
         ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class LabEnd:
-    """How a job ended; seconds of the lab's own clock since its kernel started, and of ours."""
+    """How a job ended. Wall seconds are by our clock, others by the lab's since its boot."""
 
     status: int
     up_seconds: float
@@ -194,9 +195,10 @@ class LabEnd:
 
 
 def run_job(site: Site, config: LabConfig, files: LabFiles, say: Callable[[str], None]) -> LabEnd:
-    """Boots the lab, passes on what its job prints, and returns how it ended.
+    """Boots the lab, passes the lines of its job to `say`, and returns how the job ended.
 
-    Raises GuestError when the lab does not come up in time, falls silent or dies.
+    `say` also gets an empty line now and then. Raises GuestError when the lab does not come up in
+    time, prints nothing for too long, or dies.
     """
     name = f"vdisklab-lab-{site.ledger.run_id}"
     started = time.monotonic()
@@ -219,9 +221,9 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, say: Callable[[str],
 def boot_lab_kernel(
     host: Host, kernel: Path, seconds: float, accelerator: Accelerator = Accelerator.KVM
 ) -> None:
-    """Boots the lab's kernel without a root: it panics at once, and QEMU ends with that.
+    """Boots the lab's kernel without a root file system: it panics at once, which ends QEMU.
 
-    Raises GuestError when that takes more than `seconds`, or the accelerator does not work.
+    Raises GuestError when this takes more than `seconds`, or the accelerator does not work.
     """
     cpu = "host" if accelerator is Accelerator.KVM else "max"
     try:
@@ -236,7 +238,7 @@ def boot_lab_kernel(
 
 
 def run_shell(site: Site, config: LabConfig, files: LabFiles) -> None:
-    """Boots the lab with its console on this terminal, until its shell ends."""
+    """Boots the lab with its console on this terminal, and returns when its shell ends."""
     name = f"vdisklab-lab-{site.ledger.run_id}"
     with site.tracked(Kind.PROCESS, f"guest={name},"):
         argv = lab_argv(config, files, name, Purpose.SHELL)
@@ -244,24 +246,22 @@ def run_shell(site: Site, config: LabConfig, files: LabFiles) -> None:
 
 
 def _lines(stream: Path, process: subprocess.Popen[bytes]) -> Iterator[str]:
-    """Whole lines of the stream as they come; an empty one when nothing came for a while."""
+    """The lines of the stream as they arrive; an empty line while there are none."""
     with stream.open("rb") as reading:
         rest = b""
-        heard = time.monotonic()
+        last_output = time.monotonic()
         while True:
             ended = process.poll() is not None
-            found = reading.read()
-            if found:
-                heard = time.monotonic()
-                *whole, rest = (rest + found).split(b"\n")
-                yield from (line.decode(errors="replace").rstrip("\r") for line in whole)
+            output = reading.read()
+            if output:
+                last_output = time.monotonic()
+                *lines, rest = (rest + output).split(b"\n")
+                yield from (line.decode(errors="replace").rstrip("\r") for line in lines)
             elif ended:
                 return
-            elif time.monotonic() - heard > _SILENCE_SECONDS * patience():
-                raise GuestError(
-                    f"the lab has been silent for {format_duration(time.monotonic() - heard)}",
-                    hint=_PATIENCE_HINT,
-                )
+            elif time.monotonic() - last_output > _SILENCE_SECONDS * patience():
+                silence = format_duration(time.monotonic() - last_output)
+                raise GuestError(f"the lab has printed nothing for {silence}", hint=_PATIENCE_HINT)
             else:
                 _require_spare_room(stream.parent)
                 yield ""
@@ -269,8 +269,8 @@ def _lines(stream: Path, process: subprocess.Popen[bytes]) -> Iterator[str]:
 
 
 def _require_spare_room(directory: Path) -> None:
-    """Without room QEMU stops the lab at its next write, and it would be silent for ever."""
-    free = shutil.disk_usage(directory).free
+    """Raises HostError when a disk is full: QEMU would then stop the lab at its next write."""
+    free = free_bytes(directory)
     if free < _SPARE_ROOM:
         raise HostError(
             f"the lab has filled {directory.parent}: {format_bytes(free)} are left",
@@ -295,24 +295,24 @@ def _await_end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(60)
     except subprocess.TimeoutExpired:
-        process.kill()  # its results are written; that is all that was wanted of it
+        process.kill()  # its results are written
 
 
 @contextmanager
 def _last_words(files: LabFiles) -> Iterator[None]:
-    """Adds what QEMU and the lab's kernel said last to an error of the lab."""
+    """Adds the last lines of QEMU and of the lab's console to a GuestError."""
     try:
         yield
     except GuestError as error:
-        for who, file in (("QEMU said:", files.errors), ("the lab's console:", files.console)):
-            said = file.read_text(errors="replace").splitlines() if file.is_file() else []
-            if said:
-                error.add_note("\n".join([who, *said[-_CONSOLE_LINES:]]))
+        for title, file in (("QEMU:", files.errors), ("the lab's console:", files.console)):
+            lines = file.read_text(errors="replace").splitlines() if file.is_file() else []
+            if lines:
+                error.add_note("\n".join([title, *lines[-_CONSOLE_LINES:]]))
         raise
 
 
 def take_result(files: LabFiles, name: str, into: Path) -> Path | None:
-    """One file out of the job's results, or None when it made none. Raises GuestError if torn."""
+    """One file from the job's results, or None. Raises GuestError for a damaged archive."""
     try:
         with tarfile.open(files.results, "r:") as archive:
             member = next((m for m in archive if m.name in (name, f"./{name}")), None)
@@ -324,4 +324,4 @@ def take_result(files: LabFiles, name: str, into: Path) -> Path | None:
                 shutil.copyfileobj(content, sink)
             return target
     except tarfile.ReadError as error:
-        raise GuestError(f"the lab left no readable results: {error}") from error
+        raise GuestError(f"the lab's results cannot be read: {error}") from error

@@ -1,0 +1,309 @@
+"""The lab's system: built from Debian's packages once, and cached by its ingredients."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from vdisklab.errors import CommandError, HostError
+from vdisklab.guest.image.cache import building, keep, locked
+from vdisklab.host.command import Host, require_programs
+from vdisklab.host.mounts import free_bytes
+from vdisklab.progress import Note, Progress, Step
+from vdisklab.units import GIB, MIB, format_bytes, format_duration
+
+_BUILD_SECONDS = 7200.0
+_BUILD_ROOM = 6 * GIB
+_SPARE = 512 * MIB
+_MANIFEST = "manifest.json"
+_FILES = ("root.ext4", "vmlinuz", "initrd")
+# The packages whose new versions cause a new image; zfs-dkms may be missing from apt's lists here.
+_VERSIONED = ("linux-image-amd64", "lvm2", "mdadm", "qemu-system-x86", "fio", "python3")
+
+
+# ZFS is in contrib because of its licence; DKMS compiles its module.
+_COMPONENTS = ("main", "contrib")
+
+PACKAGES = (
+    "linux-image-amd64", "linux-headers-amd64", "kmod", "udev", "mount", "util-linux",
+    "zfs-dkms", "zfsutils-linux", "lvm2", "thin-provisioning-tools", "mdadm",
+    "e2fsprogs", "xfsprogs", "btrfs-progs",
+    "qemu-system-x86", "qemu-utils", "seabios",
+    "qemu-guest-agent", "busybox-static",
+    "fio", "bonnie++", "sysbench", "sqlite3",
+    "python3", "libc-bin", "initramfs-tools", "procps",
+)  # fmt: skip
+
+# The modules to mount the root file system: ext4 on virtio. The usual initramfs has all drivers,
+# and emulated CPUs take a quarter of a minute for it.
+_INITRD_MODULES = ("virtio_pci", "virtio_blk", "ext4")
+
+# For /bin/sh, with the new system's directory as $1 and the init script as $2, after all packages
+# are configured. A change here makes a new image.
+FINISH = """\
+set -e
+root="$1"
+printf 'MODULES=list\\n' > "$root/etc/initramfs-tools/conf.d/lab"
+printf '%s\\n' {modules} >> "$root/etc/initramfs-tools/modules"
+chroot "$root" update-initramfs -u -k all
+ls "$root"/lib/modules/*/updates/dkms/zfs.ko* >/dev/null
+# The compiler and what it read have done their work.
+rm -rf "$root/usr/src" "$root/usr/lib/gcc" "$root/var/lib/dkms" "$root/usr/share/doc" \\
+    "$root/usr/share/locale" "$root/usr/share/man" "$root/var/cache/apt" \\
+    "$root/var/lib/apt/lists"
+mkdir -p "$root/vdisklab" "$root/work" "$root/var/lib/vdisklab"
+printf 'vdisklab-lab\\n' > "$root/etc/hostname"
+# Nothing is to be assembled or imported behind the back of what is measured.
+mkdir -p "$root/etc/mdadm" && printf 'AUTO -all\\n' > "$root/etc/mdadm/mdadm.conf"
+install -m 0755 "$2" "$root/sbin/vdisklab-lab"
+""".format(modules=" ".join(_INITRD_MODULES))
+
+
+@dataclass(frozen=True, slots=True)
+class LabImage:
+    """A bootable system: root file system, kernel and initramfs."""
+
+    directory: Path
+    kernel_release: str
+    python: str
+
+    @property
+    def root(self) -> Path:
+        """The root file system, ext4. It is never written to: each run has a layer over it."""
+        return self.directory / "root.ext4"
+
+    @property
+    def kernel(self) -> Path:
+        """The kernel."""
+        return self.directory / "vmlinuz"
+
+    @property
+    def initrd(self) -> Path:
+        """The initramfs."""
+        return self.directory / "initrd"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A package source of apt."""
+
+    origin: str
+    uri: str
+    codename: str
+
+
+def parse_sources(listing: str) -> tuple[Source, ...]:
+    """Debian's own sources in the output of `apt-get indextargets`, without repetition.
+
+    Lines are `origin|uri|codename|component`. Raises HostError when there are none.
+    """
+    sources: dict[Source, None] = {}
+    for line in listing.splitlines():
+        origin, uri, codename, component = line.split("|")
+        if origin == "Debian" and component == "main":
+            sources[Source(origin, uri.rstrip("/"), codename)] = None
+    if not sources:
+        raise HostError(
+            "apt has no sources of Debian here, and the lab is built from Debian's packages",
+            hint="run `apt-get update`; other distributions cannot build the lab yet",
+        )
+    return tuple(sources)
+
+
+def suite_of(sources: Sequence[Source]) -> str:
+    """The release of the sources: the shortest of bookworm, bookworm-updates, …"""
+    return min((source.codename for source in sources), key=len)
+
+
+def source_lines(sources: Sequence[Source]) -> tuple[str, ...]:
+    """Lines for sources.list, with the component that contains ZFS."""
+    components = " ".join(_COMPONENTS)
+    return tuple(f"deb {source.uri} {source.codename} {components}" for source in sources)
+
+
+def bootstrap_command(
+    sources: Sequence[Source], root: str, finish: str, init: str
+) -> tuple[str, ...]:
+    """The command that creates the system in a directory and runs the `finish` script on it.
+
+    mmdebstrap mounts /proc, /sys and /dev inside. In a mount namespace of its own, these mounts
+    end with it, so that removing a half-built system cannot reach the host's devices.
+    """
+    return (
+        "unshare", "--mount", "--propagation=private",
+        "mmdebstrap", "--mode=root", "--variant=apt", "--skip=cleanup/apt",
+        "--aptopt=APT::Install-Recommends false", "--aptopt=Acquire::Retries 3",
+        f"--include={','.join(PACKAGES)}",
+        f"--customize-hook=sh {finish} \"$1\" {init}",
+        suite_of(sources), root, *source_lines(sources),
+    )  # fmt: skip
+
+
+def key_of(sources: Sequence[Source], versions: Sequence[str], init: str) -> str:
+    """16 hexadecimal digits for everything that decides the content of the image.
+
+    `versions` are those that apt would install now, so that a security update of the kernel makes
+    a new image.
+    """
+    content = {
+        "sources": source_lines(sources),
+        "packages": PACKAGES,
+        "versions": list(versions),
+        "finish": FINISH,
+        "init": init,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def lab_cache(cache: Path) -> Path:
+    """The directory of lab images."""
+    return cache / "lab"
+
+
+def find_lab_image(host: Host, cache: Path) -> LabImage | None:
+    """The image for this host's current package sources, or None.
+
+    Raises HostError when the image is damaged.
+    """
+    directory = lab_cache(cache) / _key(host)
+    return _read(directory) if directory.is_dir() else None
+
+
+def build_lab_image(
+    host: Host, cache: Path, progress: Progress, *, again: bool = False
+) -> LabImage:
+    """The image, built if it is missing or `again` is set; building takes minutes.
+
+    Raises HostError without root, room or network, or when a package fails; then nothing is kept.
+    """
+    key = _key(host)
+    with locked(lab_cache(cache)) as parent:
+        directory = parent / key
+        if directory.is_dir() and not again:
+            return _read(directory)
+        _require_means(host, parent)
+        with building(parent) as fresh:
+            started = time.monotonic()
+            _bootstrap(host, fresh, progress)
+            _pack(host, fresh, progress)
+            _write_manifest(fresh, time.monotonic() - started)
+            image = _read(keep(fresh, directory))
+    progress(Note(f"built in {format_duration(time.monotonic() - started)}: {image.directory}"))
+    return image
+
+
+def _key(host: Host) -> str:
+    shown = host.run("apt-cache", "show", "--no-all-versions", *_VERSIONED, allowed=(0, 100)).stdout
+    versions = [line for line in shown.splitlines() if line.startswith(("Package:", "Version:"))]
+    return key_of(_sources(host), versions, _init())
+
+
+def _sources(host: Host) -> tuple[Source, ...]:
+    if host.which("apt-get") is None:
+        raise HostError(
+            "the lab is built from Debian's packages, and apt-get is not installed",
+            hint="build it on a Debian host",
+        )
+    form = "$(ORIGIN)|$(REPO_URI)|$(CODENAME)|$(COMPONENT)"
+    listing = host.run("apt-get", "indextargets", "--format", form, "Created-By: Packages").stdout
+    return parse_sources(listing)
+
+
+def _init() -> str:
+    return resources.files("vdisklab.lab").joinpath("init.sh").read_text()
+
+
+def _require_means(host: Host, parent: Path) -> None:
+    if os.geteuid() != 0:
+        raise HostError("building the lab needs root", hint="run it with sudo")
+    require_programs(host, "mmdebstrap", "mke2fs")
+    free = free_bytes(parent)
+    if free < _BUILD_ROOM:
+        raise HostError(
+            f"building the lab needs {format_bytes(_BUILD_ROOM)}, "
+            f"and {parent} has {format_bytes(free)} free",
+            hint="make room, or set VDISKLAB_STATE to a directory with more room",
+        )
+
+
+def _bootstrap(host: Host, fresh: Path, progress: Progress) -> None:
+    progress(Step("installing the lab's packages and compiling ZFS; this takes about ten minutes"))
+    finish, init, root = fresh / "finish.sh", fresh / "init.sh", fresh / "root"
+    finish.write_text(FINISH)
+    init.write_text(_init())
+    command = bootstrap_command(_sources(host), str(root), str(finish), str(init))
+    try:
+        completed = host.run(*command, timeout=_BUILD_SECONDS)
+    except CommandError as error:
+        lines = [line for line in error.stderr.splitlines() if line.startswith(("E:", "W: E"))]
+        raise HostError(
+            f"the lab's packages cannot be installed: {' | '.join(lines[-3:]) or error}",
+            hint="check the network, run `apt-get update`, and try again",
+        ) from error
+    (fresh / "build.log").write_text(completed.stderr)
+    finish.unlink()
+    init.unlink()
+
+
+def _pack(host: Host, fresh: Path, progress: Progress) -> None:
+    progress(Step("writing the lab's root file system"))
+    root = fresh / "root"
+    for source, name in (("vmlinuz-*", "vmlinuz"), ("initrd.img-*", "initrd")):
+        files = sorted((root / "boot").glob(source))
+        if not files:
+            raise HostError(f"the lab's system has no /boot/{source}", hint="build it again")
+        shutil.copyfile(files[-1], fresh / name)
+    used = sum(path.lstat().st_size for path in root.rglob("*") if path.is_file())
+    size = int(used * 1.25) + _SPARE
+    host.run("mke2fs", "-q", "-t", "ext4", "-d", root, fresh / "root.ext4", f"{size // 1024}k",
+             timeout=900)  # fmt: skip
+
+
+def _write_manifest(fresh: Path, seconds: float) -> None:
+    root = fresh / "root"
+    (modules,) = (root / "lib/modules").iterdir()
+    python = (root / "usr/bin/python3").readlink().name.removeprefix("python")
+    manifest = {
+        "kernel": modules.name,
+        "python": python,
+        "seconds": round(seconds, 1),
+        "files": {name: _digest(fresh / name) for name in _FILES},
+    }
+    shutil.rmtree(root)
+    (fresh / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "blake2b").hexdigest()[:32]
+
+
+def _read(directory: Path) -> LabImage:
+    """The image in a directory. Raises HostError when a file differs from the manifest."""
+    hint = "run `vdisklab lab build --again`"
+    try:
+        manifest = json.loads((directory / _MANIFEST).read_text())
+        for name in _FILES:
+            if _digest(directory / name) != manifest["files"][name]:
+                raise HostError(f"the lab image is damaged: {directory / name}", hint=hint)
+        return LabImage(directory, manifest["kernel"], manifest["python"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HostError(f"the lab image in {directory} is damaged: {error}", hint=hint) from error
+
+
+def require_same_python(image: LabImage) -> None:
+    """Raises HostError when our compiled Python packages cannot run in the lab."""
+    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if image.python != ours:
+        raise HostError(
+            f"vdisklab runs under Python {ours} here, and the lab has {image.python}",
+            hint=f"install vdisklab in an environment of python{image.python}",
+        )
