@@ -29,7 +29,7 @@ from vdisklab.render.tables.layout import sanitise
 from vdisklab.render.tables.power_cuts import basis
 from vdisklab.units import format_duration
 
-_RUNS_FOR_A_PACE = 3
+_RUNS_FOR_PACE = 3
 
 
 class TerminalProgress:
@@ -97,7 +97,7 @@ class TerminalProgress:
         self._began = time.monotonic()
         if event.finished:
             whole = self._of_all(event.finished, " of ")
-            self._say(f"continuing: {whole} runs are measured already")
+            self._say(f"continuing: {whole} runs are already measured")
 
     def _finish(self, event: RunFinished) -> None:
         self._done += 1
@@ -129,7 +129,7 @@ class TerminalProgress:
         elapsed = time.monotonic() - self._began
         measured = self._done - self._before
         left = self._seconds_estimated - elapsed
-        if measured >= _RUNS_FOR_A_PACE:
+        if measured >= _RUNS_FOR_PACE:
             left = elapsed / measured * (self._runs - self._done)
         return f"about {format_duration(max(left, 1.0))} left"
 

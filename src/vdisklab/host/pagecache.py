@@ -1,4 +1,4 @@
-"""The host's page cache for one file or block device: emptied, filled, and always read back."""
+"""Empties, fills and reads back the host's page cache of one file or block device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vdisklab.errors import HostError
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CHUNK = 4 << 20
 
-# cachestat(2), since Linux 6.5: counts cached pages without touching them.
+# cachestat(2), since Linux 6.5: counts cached pages without changing them.
 _SYS_CACHESTAT = 451
 # ioctl of linux/fs.h: flushes and invalidates a block device's buffers.
 _BLKFLSBUF = 0x1261
@@ -36,10 +36,10 @@ class _Cachestat(ctypes.Structure):
 
 
 def evict(path: Path) -> None:
-    """Writes back what is dirty and drops the clean pages of a file or a block device.
+    """Writes back the dirty pages of a file or block device, and drops all pages.
 
-    POSIX_FADV_DONTNEED drops only clean pages (mm/fadvise.c), hence the sync first. What others
-    have mapped or locked stays: read `residency` back. Raises HostError.
+    POSIX_FADV_DONTNEED drops only clean pages (mm/fadvise.c), hence the sync first. Pages that a
+    process has mapped or locked stay, so check `residency`. Raises HostError.
     """
     try:
         with _opened(path) as descriptor:
@@ -50,12 +50,12 @@ def evict(path: Path) -> None:
     except OSError as error:
         raise HostError(
             f"the page cache of {path} cannot be emptied: {error.strerror}",
-            hint="see that the file is still there and readable",
+            hint="check that the file is still there and readable",
         ) from error
 
 
 def write_back(path: Path) -> None:
-    """Writes what is dirty; the pages stay. Raises HostError."""
+    """Writes back dirty pages, which stay in the page cache. Raises HostError."""
     try:
         with _opened(path) as descriptor:
             os.fsync(descriptor)
@@ -64,7 +64,7 @@ def write_back(path: Path) -> None:
 
 
 def warm(path: Path) -> None:
-    """Reads the whole file or device once, so that its pages are in the page cache."""
+    """Reads a whole file or device into the page cache. Raises HostError."""
     try:
         with path.open("rb", buffering=0) as file:
             buffer = bytearray(_CHUNK)
@@ -78,7 +78,7 @@ def warm(path: Path) -> None:
 
 
 def residency(path: Path) -> float:
-    """The share (0 to 1) of a file's or device's allocated-or-not pages that are in the page cache.
+    """The share (0 to 1) of the pages of a file or device, holes included, in the page cache.
 
     Uses cachestat(2), or mincore(2) on older kernels. Raises HostError.
     """
@@ -92,8 +92,8 @@ def residency(path: Path) -> float:
     except OSError as error:
         raise HostError(
             f"the page cache of {path} cannot be read back: {os.strerror(error.errno or 0)}",
-            hint="this kernel answers no mincore(2) or cachestat(2) on it: another file system "
-            "in the work directory",
+            hint="this file system supports neither mincore(2) nor cachestat(2): name a directory "
+            "on another one with --dir",
         ) from error
 
 

@@ -1,8 +1,8 @@
-"""Lies to a process about its system calls: some of its fsyncs succeed without being done.
+"""Drops some fsyncs of a process, which succeed without effect.
 
-A control of the power cut's judge: a QEMU that forgets one flush in fifty must be found out. An
+This is a control of the power cut: it must detect a QEMU that drops one flush in fifty. An
 LD_PRELOAD library would need a compiler on the user's machine; seccomp's user notification
-(seccomp_unotify(2), Linux 5.5) needs none. Numbers are those of linux/seccomp.h, linux/filter.h.
+(seccomp_unotify(2), Linux 5.5) does not. Numbers are from linux/seccomp.h and linux/filter.h.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vdisklab.errors import HostError
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """Numbers that differ between processors: AUDIT_ARCH_… and system calls."""
+    """Numbers that depend on the architecture: AUDIT_ARCH_… and system calls."""
 
     audit: int
     seccomp: int
@@ -56,30 +56,30 @@ class _Program(ctypes.Structure):
 
 @dataclass(slots=True)
 class Forgetful:
-    """What the lie did: `before` goes into the process, the counts grow while it runs."""
+    """`before` must run in the process; the counts of sync calls grow while it runs."""
 
     before: Callable[[], None]
-    asked: int = 0
+    calls: int = 0
     dropped: int = 0
 
 
 @contextmanager
 def forgetful_syncs(every: int) -> Iterator[Forgetful]:
-    """A process that calls `before` has each `every`-th of its fsync and fdatasync calls dropped.
+    """Drops every `every`-th fsync or fdatasync of a process that has called `before`.
 
-    The call returns 0 and nothing happens. Raises HostError on a processor that is not known.
+    A dropped call returns 0. Raises HostError on an unknown architecture.
     """
     machine = _MACHINES.get(platform.machine())
     if machine is None:
-        raise HostError(f"dropping a process's fsyncs is not known for {platform.machine()}")
+        raise HostError(f"dropping fsyncs is not supported on {platform.machine()}")
     near, far = socket.socketpair()
     stop_end, stop = os.pipe()
-    lie = Forgetful(lambda: _install(far, machine))
-    watcher = threading.Thread(target=_watch, args=(near, stop_end, lie, every), daemon=True)
+    state = Forgetful(lambda: _install(far, machine))
+    watcher = threading.Thread(target=_watch, args=(near, stop_end, state, every), daemon=True)
     with near, far:
         watcher.start()
         try:
-            yield lie
+            yield state
         finally:
             os.close(stop)
             watcher.join()
@@ -87,7 +87,7 @@ def forgetful_syncs(every: int) -> Iterator[Forgetful]:
 
 
 def _filter(machine: _Machine) -> bytes:
-    """Loads architecture and number; the two calls go to the listener, all others through."""
+    """The BPF program: fsync and fdatasync go to the listener, other calls to the kernel."""
     return b"".join(
         _INSTRUCTION.pack(*instruction)
         for instruction in (
@@ -103,7 +103,7 @@ def _filter(machine: _Machine) -> bytes:
 
 
 def _install(far: socket.socket, machine: _Machine) -> None:
-    """Runs in the new process, before its program: filters it and sends the listener to us."""
+    """Runs in the new process before exec: installs the filter and sends us the listener."""
     libc = ctypes.CDLL(None, use_errno=True)
     code = _filter(machine)
     program = _Program(len(code) // _INSTRUCTION.size, code)
@@ -115,7 +115,7 @@ def _install(far: socket.socket, machine: _Machine) -> None:
     os.close(listener)
 
 
-def _watch(near: socket.socket, stop: int, lie: Forgetful, every: int) -> None:
+def _watch(near: socket.socket, stop: int, state: Forgetful, every: int) -> None:
     readable, _, _ = select.select([near.fileno(), stop], [], [])
     if near.fileno() not in readable:
         return
@@ -128,21 +128,21 @@ def _watch(near: socket.socket, stop: int, lie: Forgetful, every: int) -> None:
             events = dict(poll.poll())
             if stop in events or not events.get(listener, 0) & select.POLLIN:
                 return
-            _answer(listener, lie, every)
+            _answer(listener, state, every)
     finally:
         os.close(listener)
 
 
-def _answer(listener: int, lie: Forgetful, every: int) -> None:
+def _answer(listener: int, state: Forgetful, every: int) -> None:
     notification = bytearray(_NOTIFICATION_BYTES)
     try:
         fcntl.ioctl(listener, _NOTIF_RECV, notification)
         (number,) = struct.unpack_from("<Q", notification)
-        lie.asked += 1
-        drop = lie.asked % every == 0
+        state.calls += 1
+        drop = state.calls % every == 0
         response = bytearray(_RESPONSE.pack(number, 0, 0, 0 if drop else _CONTINUE))
         fcntl.ioctl(listener, _NOTIF_SEND, response)
-        lie.dropped += drop
+        state.dropped += drop
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.EINTR):  # the caller was killed meanwhile
             raise

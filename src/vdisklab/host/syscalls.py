@@ -1,8 +1,8 @@
-"""System calls that Python lacks: mounts, loop devices and clones of files, without a program.
+"""System calls that Python lacks: mounts, loop devices, and clones of files.
 
-The power cut builds thousands of disk states; a process for each mount would cost more than the
-state. Numbers are those of linux/loop.h, linux/fs.h and linux/falloc.h. Every function raises
-OSError, with the path in it.
+The power cut builds thousands of disk states; starting `mount` for each would take longer than the
+state itself. Numbers are from linux/loop.h, linux/fs.h and linux/falloc.h. All functions raise
+OSError with the path.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def mount(source: str, target: Path, filesystem: str, options: str = "", flags: 
 
 
 def unmount(target: Path, *, patience: float = _RELEASE_SECONDS) -> None:
-    """umount2(2), tried again for `patience` seconds while something is still busy."""
+    """umount2(2), repeated for `patience` seconds while the mount is busy."""
     deadline = time.monotonic() + patience
     while _libc.umount2(os.fsencode(target), 0) != 0:
         number = ctypes.get_errno()
@@ -71,23 +71,23 @@ def unmount(target: Path, *, patience: float = _RELEASE_SECONDS) -> None:
 
 
 def punch_hole(descriptor: int, offset: int, length: int) -> None:
-    """Gives a range back; it reads as zeros then."""
+    """Deallocates a range, which then reads as zeros."""
     _check(_libc.fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, offset, length))
 
 
 def write_whole(descriptor: int, parts: Sequence[bytes], offset: int) -> None:
-    """pwritev(2) of all of it: a file takes less only where there is no room for the rest."""
+    """pwritev(2) of all parts. A short write means that there is no room for the rest."""
     if os.pwritev(descriptor, parts, offset) < sum(map(len, parts)):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def clone_file(source: int, target: int) -> None:
-    """Makes one open file share all blocks of another (ioctl_ficlone(2)): O(1), not a copy."""
+    """Makes an open file share all blocks of another (ioctl_ficlone(2)), without copying."""
     fcntl.ioctl(target, _FICLONE, source)
 
 
 def sync_filesystem(directory: Path) -> None:
-    """syncfs(2): everything of the directory's file system is on its disk."""
+    """syncfs(2): writes everything in the directory's file system to its disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _check(_libc.syncfs(descriptor), directory)
@@ -96,9 +96,9 @@ def sync_filesystem(directory: Path) -> None:
 
 
 def freeze_and_thaw(directory: Path) -> None:
-    """Brings a file system to rest as before a snapshot, and lets it go on (ioctl_fs FIFREEZE).
+    """Freezes a file system, as for a snapshot, and thaws it (FIFREEZE in linux/fs.h).
 
-    Its journal is empty then, as after some idle seconds.
+    This empties its journal, as some idle seconds do.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -111,8 +111,8 @@ def freeze_and_thaw(directory: Path) -> None:
 def attach_loop(backing: Path, *, block_size: int = 512, direct_io: bool = True) -> str:
     """Attaches a file to a free loop device and returns the device's name.
 
-    LOOP_CONFIGURE does it in one step (Linux 5.8 and newer). A free device that another
-    process takes first is passed over.
+    LOOP_CONFIGURE needs Linux 5.8. If another process takes the free device first, the next one
+    is used.
     """
     control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
     file = os.open(backing, os.O_RDWR | os.O_CLOEXEC)
@@ -121,7 +121,7 @@ def attach_loop(backing: Path, *, block_size: int = 512, direct_io: bool = True)
         while True:
             number = fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
             device = f"/dev/loop{number}"
-            if not Path(device).exists():  # no devtmpfs, as in a container
+            if not Path(device).exists():  # a container without devtmpfs
                 os.mknod(device, 0o60660, os.makedev(_LOOP_MAJOR, number))
             if _configure(device, file, _loop_config(file, backing, block_size, flags)):
                 return device
@@ -152,9 +152,9 @@ def _configure(device: str, _file: int, config: bytes) -> bool:
 
 
 def detach_loop(device: str) -> None:
-    """Detaches a loop device and waits until its file is free; no error when it is free already.
+    """Detaches a loop device and waits until it is free; no error if it is free already.
 
-    A device that another process attaches at once to a file of its own is free of ours.
+    Another process may attach the device to its own file at once; that counts as free.
     """
     deadline = time.monotonic() + _RELEASE_SECONDS
     ours = _backing_file(device)
@@ -173,15 +173,15 @@ def detach_loop(device: str) -> None:
 
 
 def _backing_file(device: str) -> str | None:
-    """The file that a loop device is attached to, None when it is free."""
+    """The file that a loop device is attached to; None if it is free."""
     try:
         return Path("/sys/block", Path(device).name, "loop", "backing_file").read_text()
-    except OSError:  # ENOENT, or ENODEV when it is detached while we read
+    except OSError:  # ENOENT; ENODEV if it is detached while we read
         return None
 
 
 def forget_btrfs_devices() -> None:
-    """Makes btrfs forget unmounted devices: the next state carries the same identity."""
+    """Makes btrfs forget unmounted devices, because the next disk state has the same UUID."""
     try:
         control = os.open("/dev/btrfs-control", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -196,10 +196,10 @@ def forget_btrfs_devices() -> None:
 
 
 def lock_memory() -> bool:
-    """Keeps this process in memory: one that serves a disk must not wait for a disk to swap."""
+    """Locks this process in memory: a server of a disk must not wait for swap. True on success."""
     return bool(_libc.mlockall(_MCL_CURRENT | _MCL_FUTURE) == 0)
 
 
 def die_with_parent(signal: int) -> None:
-    """Has the kernel send us a signal when our parent ends (prctl(2), PR_SET_PDEATHSIG)."""
+    """Makes the kernel send us a signal when our parent ends (prctl(2), PR_SET_PDEATHSIG)."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal)

@@ -111,7 +111,7 @@ def _run(session: PowerCutSession, control: Control) -> ControlResult:
                 yield opened
 
         result = _examine(session, control, access)
-    note = f"{lie.dropped} of {lie.asked} syncs were dropped"
+    note = f"{lie.dropped} of {lie.calls} syncs were dropped"
     return ControlResult(result.name, result.must_lose, result.states, result.losses, note)
 
 

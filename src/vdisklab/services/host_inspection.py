@@ -86,8 +86,19 @@ def inspect_host(host: Host, directory: Path, progress: Progress) -> tuple[HostF
 
 def examine(inspection: Inspection) -> Iterator[HostFinding]:
     """All findings in the order in which they are shown."""
-    for probe in _PROBES:
-        yield from probe(inspection)
+    at = inspection
+    features = _features(at.host)
+    yield _kvm(at)
+    yield from _qemu(at.host, features)
+    yield from _fio(at.host)
+    yield from _programs(at.host)
+    yield from _io_uring(features)
+    yield from _directory(at)
+    yield from (_layer(at, layer) for layer in _LAYERS)
+    yield from _devices(at)
+    yield from _power_cut(at)
+    yield _memory(at)
+    yield _root()
 
 
 def can_do_main_job(findings: Iterable[HostFinding]) -> bool:
@@ -119,23 +130,21 @@ def _try_kvm(host: Host, progress: Progress) -> KvmTrial:
         return KvmTrial(None, f"{DEVICE} opens; no guest was booted under it", remedy)
 
 
-def _kvm(at: Inspection) -> Iterator[HostFinding]:
+def _kvm(at: Inspection) -> HostFinding:
     trial = at.kvm()
     if trial.works:
-        yield _ok("KVM", trial.tried)
-    elif trial.works is None:
+        return _ok("KVM", trial.tried)
+    if trial.works is None:
         costs = "it is unknown whether guests run under KVM or under emulation"
-        yield _limited("KVM", trial.tried, costs, trial.remedy)
-    else:
-        remedy = "modprobe -a kvm_intel kvm_amd; otherwise enable VT-x or AMD-V in the firmware"
-        if virtualised(at.root):
-            remedy = "enable nested virtualisation in the hypervisor that this machine runs under"
-        costs = "guests run under emulation: comparable with each other, no measure of KVM's speed"
-        yield _limited("KVM", trial.tried, costs, trial.remedy or remedy)
+        return _limited("KVM", trial.tried, costs, trial.remedy)
+    remedy = "modprobe -a kvm_intel kvm_amd; otherwise enable VT-x or AMD-V in the firmware"
+    if virtualised(at.root):
+        remedy = "enable nested virtualisation in the hypervisor that this machine runs under"
+    costs = "guests run under emulation: comparable with each other, no measure of KVM's speed"
+    return _limited("KVM", trial.tried, costs, trial.remedy or remedy)
 
 
-def _qemu(at: Inspection) -> Iterator[HostFinding]:
-    features = _features(at.host)
+def _qemu(host: Host, features: QemuFeatures | HostFinding) -> Iterator[HostFinding]:
     if isinstance(features, HostFinding):
         yield features
     else:
@@ -148,19 +157,14 @@ def _qemu(at: Inspection) -> Iterator[HostFinding]:
             yield _missing(
                 "QEMU virtio-blk", "not in this QEMU", costs, install_hint([QEMU]), essential=True
             )
-        if "io_uring" in features.aio:
-            yield _ok("QEMU io_uring", "QEMU was built with it")
-        else:
-            costs = "cannot be measured: aio=io_uring in guests"
-            yield _missing("QEMU io_uring", "not in this QEMU", costs, install_hint([QEMU]))
-    version = program_version(at.host, "qemu-img", r"version (.+)")
+    version = program_version(host, "qemu-img", r"version (.+)")
     if version is None:
         yield _no_program("qemu-img", essential=True)
         return
     yield _ok("qemu-img", version, essential=True)
     formats = {form.value: f"format {form}" for form in ImageFormat if form is not ImageFormat.NULL}
     formats["null-co"] = "format null"
-    yield _listed("image formats", formats, image_formats(at.host), "qemu-img")
+    yield _listed("image formats", formats, image_formats(host), "qemu-img")
 
 
 def _features(host: Host) -> QemuFeatures | HostFinding:
@@ -211,24 +215,24 @@ def _no_program(program: str, *, topic: str | None = None, essential: bool = Fal
     return _missing(topic or program, seen, costs, install_hint([program]), essential=essential)
 
 
-def _fio(at: Inspection) -> Iterator[HostFinding]:
-    version = program_version(at.host, "fio", r"fio-(\S+)")
+def _fio(host: Host) -> Iterator[HostFinding]:
+    version = program_version(host, "fio", r"fio-(\S+)")
     if version is None:
         yield _no_program("fio", essential=True)
         return
     yield _ok("fio", version, essential=True)
     engines = {"psync": "synchronous workloads", "libaio": "queue depths", "io_uring": "io_uring"}
     try:
-        listed = at.host.run("fio", "--enghelp", timeout=20).stdout.split()
+        listed = host.run("fio", "--enghelp", timeout=20).stdout.split()
     except HostError:
         listed = []
     yield _listed("fio engines", engines, listed, "fio")
 
 
-def _programs(at: Inspection) -> Iterator[HostFinding]:
+def _programs(host: Host) -> Iterator[HostFinding]:
     guest, measuring = ("busybox", "qemu-ga", "mke2fs"), ("bonnie++", "sysbench", "sqlite3")
-    yield _has_programs(at.host, "guest programs", guest, essential=True)
-    yield _has_programs(at.host, "other measuring programs", measuring)
+    yield _has_programs(host, "guest programs", guest, essential=True)
+    yield _has_programs(host, "other measuring programs", measuring)
 
 
 def _has_programs(
@@ -249,13 +253,20 @@ def _has_programs(
     )
 
 
-def _io_uring(at: Inspection) -> Iterator[HostFinding]:  # noqa: ARG001 - like the other probes
+def _io_uring(features: QemuFeatures | HostFinding) -> Iterator[HostFinding]:
     refused = try_io_uring()
     if refused is None:
         yield _ok("io_uring", "a ring was set up")
     else:
         mend = "sysctl kernel.io_uring_disabled=0, and allow it in the container's seccomp filter"
         yield _missing("io_uring", refused, "cannot be measured: aio=io_uring", mend)
+    if isinstance(features, HostFinding):
+        return
+    if "io_uring" in features.aio:
+        yield _ok("QEMU io_uring", "QEMU was built with it")
+    else:
+        costs = "cannot be measured: aio=io_uring in guests"
+        yield _missing("QEMU io_uring", "not in this QEMU", costs, install_hint([QEMU]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,11 +301,6 @@ _LAYERS = (
         kernel_mend="build its module (apt-get install zfs-dkms, from Debian's contrib)",
     ),
 )
-
-
-def _layers(at: Inspection) -> Iterator[HostFinding]:
-    for layer in _LAYERS:
-        yield _layer(at, layer)
 
 
 def _layer(at: Inspection, layer: _Layer) -> HostFinding:
@@ -391,35 +397,18 @@ def _medium(at: Inspection) -> HostFinding:
     return _ok("medium", seen)
 
 
-def _memory(at: Inspection) -> Iterator[HostFinding]:
+def _memory(at: Inspection) -> HostFinding:
     total, free = memory_bytes(at.root), available_memory(at.root)
     seen = f"{format_bytes(total)}, {format_bytes(free)} available"
     if free >= _MEMORY_WANTED:
-        yield _ok("memory", seen)
-    else:
-        costs = "the guest and the page cache compete; warm cells may not stay warm"
-        yield _limited("memory", seen, costs, "stop other programs")
+        return _ok("memory", seen)
+    costs = "the guest and the page cache compete; warm cells may not stay warm"
+    return _limited("memory", seen, costs, "stop other programs")
 
 
-def _root(at: Inspection) -> Iterator[HostFinding]:  # noqa: ARG001 - like the other probes
+def _root() -> HostFinding:
     user = os.geteuid()
     if user == 0:
-        yield _ok("root", "yes")
-    else:
-        costs = "cannot be measured: host layers (ext4, xfs, …), cold page cache of the whole host"
-        yield _limited("root", f"no (user {user})", costs, "sudo vdisklab …")
-
-
-_PROBES: tuple[Callable[[Inspection], Iterator[HostFinding]], ...] = (
-    _kvm,
-    _qemu,
-    _fio,
-    _programs,
-    _io_uring,
-    _directory,
-    _layers,
-    _devices,
-    _power_cut,
-    _memory,
-    _root,
-)
+        return _ok("root", "yes")
+    costs = "cannot be measured: host layers (ext4, xfs, …), cold page cache of the whole host"
+    return _limited("root", f"no (user {user})", costs, "sudo vdisklab …")

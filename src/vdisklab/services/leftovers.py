@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, VdisklabError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Entry, Leftover, leftovers
-from vdisklab.storage.undo import UNDO
-
-Undo = Callable[[Host, Entry], None]
-"""Removes one thing if it is there; raises VdisklabError when it cannot."""
+from vdisklab.storage.undo import UNDO, Undo
 
 
 def list_leftovers(directory: Path | None = None) -> list[Entry]:

@@ -30,10 +30,11 @@ from vdisklab.storage.undo_members import (
 )
 
 Undo = Callable[[Host, Entry], None]
+"""Removes one thing if it is there. Raises VdisklabError or OSError when it cannot."""
 
 _BUSY_SECONDS = 15.0
 _KILL_SECONDS = 10.0
-_OF_A_BROKEN_FILE_SYSTEM = (errno.EROFS, errno.EIO, errno.EUCLEAN, errno.ESHUTDOWN)
+_BROKEN_FILE_SYSTEM = (errno.EROFS, errno.EIO, errno.EUCLEAN, errno.ESHUTDOWN)
 _OURS = re.compile(r"vdisklab-[0-9a-f]{8}")
 """The directory of one run; see `open_site`."""
 
@@ -41,15 +42,15 @@ _OURS = re.compile(r"vdisklab-[0-9a-f]{8}")
 def remove_file(_host: Host, entry: Entry) -> None:
     """Unlinks one file, unless it is still attached to a loop device.
 
-    A file system of ours that has met an error may be read-only from then on; the file is gone with
-    it, when its disk is.
+    After an error, a file system may be read-only. If it is one of ours, the file is gone when its
+    disk is removed.
     """
     if _is_loop(entry.name):
         raise DirtyHostError(f"{entry.name} is not removed: a loop device is still attached to it")
     try:
         Path(entry.name).unlink(missing_ok=True)
     except OSError as error:
-        if error.errno in _OF_A_BROKEN_FILE_SYSTEM and _goes_with_its_mount(Path(entry.name)):
+        if error.errno in _BROKEN_FILE_SYSTEM and _goes_with_its_mount(Path(entry.name)):
             return
         raise DirtyHostError(f"{entry.name} cannot be removed: {error.strerror}") from error
 
@@ -111,7 +112,7 @@ def detach_loop(host: Host, entry: Entry) -> None:
     if _is_gone(Path(entry.name)):
         return
     if host.which("losetup") is None and not _is_loop(entry.name):
-        return  # it was missing when the device was to be attached, too
+        return  # it was missing at the time of attaching, too
     devices: list[str] = []
     try:
         devices = loops_of(host, entry.name)
@@ -126,7 +127,7 @@ def detach_loop(host: Host, entry: Entry) -> None:
             what=f"release of the loop device on {entry.name}",
         )
     except HostError as error:
-        holders = [each for device in devices for each in mounted_elsewhere(device)]
+        holders = [user for device in devices for user in mounted_elsewhere(device)]
         elsewhere = f"; it is mounted in the namespace of {', '.join(holders)}" if holders else ""
         raise DirtyHostError(
             f"the loop device on {entry.name} cannot be detached: {error}{elsewhere}"
@@ -146,7 +147,7 @@ def unmount(host: Host, entry: Entry) -> None:
     try:
         wait_until(gone, timeout=_BUSY_SECONDS, what=f"unmounting of {mountpoint}", interval=0.05)
     except HostError as error:
-        users = ", ".join(_users_of(mountpoint)) or "nobody that can be seen"
+        users = ", ".join(_users_of(mountpoint)) or "an unknown process"
         raise DirtyHostError(
             f"{mountpoint} cannot be unmounted; it is in use by {users}",
             hint="end these processes, then run `vdisklab clean`",

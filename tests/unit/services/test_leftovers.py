@@ -11,7 +11,8 @@ from vdisklab.cli.main import main
 from vdisklab.errors import CommandError, DirtyHostError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.ledger import Entry, open_ledger, pending
-from vdisklab.services.leftovers import Undo, list_leftovers, remove_leftovers
+from vdisklab.services.leftovers import list_leftovers, remove_leftovers
+from vdisklab.storage.undo import Undo
 
 
 def interrupted(state: Path, *things: tuple[str, str]) -> Path:
