@@ -17,7 +17,6 @@ from vdisklab.cli.main import main
 from vdisklab.cli.output import dumps
 from vdisklab.errors import HostError
 from vdisklab.guest.accelerator import KvmTrial
-from vdisklab.host import probes as trials
 from vdisklab.host.command import Completed, Host, PathArg
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.programs import QEMU
@@ -188,20 +187,6 @@ def test_io_uring_that_is_refused_is_explained(
     found = findings(tmp_path, ScriptedHost())
     assert found["io_uring"].state is Availability.MISSING
     assert "sysctl" in (found["io_uring"].mend or "")
-
-
-def test_o_direct_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "No such file" in (trials.try_o_direct(tmp_path / "absent") or "")
-
-    def refuse(*_arguments: object) -> int:
-        raise OSError(22, "Invalid argument")
-
-    monkeypatch.setattr("os.pwritev", refuse)
-    refused = trials.try_o_direct(tmp_path)
-    # Where even opening is refused (an old tmpfs) the reason is another, but it is refused.
-    assert refused is not None
-    assert "O_DIRECT: Invalid argument" in refused
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_json_is_stable(tmp_path: Path) -> None:
