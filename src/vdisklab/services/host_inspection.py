@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.guest.accelerator import DEVICE, KvmTrial
+from vdisklab.guest.accelerator import DEVICE, KvmTrial, device_refused
 from vdisklab.guest.factory import GuestContext, try_kvm_without_download
 from vdisklab.guest.qemu.probe import (
     AGENT_CHANNEL,
@@ -127,7 +127,8 @@ def _try_kvm(host: Host, progress: Progress) -> KvmTrial:
             return try_kvm_without_download(GuestContext(host, ledger, cache_directory(), progress))
     except HostError as error:
         remedy = f"{error}: {error.hint}" if error.hint else str(error)
-        return KvmTrial(None, f"{DEVICE} opens; no guest was booted under it", remedy)
+        untried = KvmTrial(None, f"{DEVICE} opens; no guest was booted under it", remedy)
+        return device_refused() or untried
 
 
 def _kvm(at: Inspection) -> HostFinding:
@@ -368,7 +369,7 @@ def _directory(at: Inspection) -> Iterator[HostFinding]:
             free = free_bytes(at.directory)
     except OSError as error:
         seen, mend = f"{at.directory}: {error.strerror}", "name a writable directory with --dir"
-        yield _missing(topic, seen, "everything", mend, essential=True)
+        yield _missing(topic, seen, "nothing can be measured in it", mend, essential=True)
         return
     yield _ok(topic, f"{at.directory} can be written", essential=True)
     refused = try_o_direct(at.directory)

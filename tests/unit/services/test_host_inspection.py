@@ -20,6 +20,7 @@ from vdisklab.guest.accelerator import KvmTrial
 from vdisklab.host.command import Completed, Host, PathArg
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.programs import QEMU
+from vdisklab.progress import silent
 from vdisklab.render.documents.schemas import json_schema
 from vdisklab.render.tables.host_findings import doctor_document
 from vdisklab.services import host_inspection as probe
@@ -260,3 +261,16 @@ def test_what_a_qemu_was_built_without(
 def test_free_space_is_what_the_plan_counts(tmp_path: Path) -> None:
     seen = findings(tmp_path, ScriptedHost())["free space"].seen
     assert seen.split(" free")[0][:3] == format_bytes(free_bytes(tmp_path))[:3]
+
+
+@pytest.mark.parametrize("device", [True, False])
+def test_kvm_without_a_state_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: bool
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "file"))
+    refused = None if device else no_kvm()
+    monkeypatch.setattr(probe, "device_refused", lambda: refused)
+    kvm = probe.inspect_host(ScriptedHost(), tmp_path, silent)[0]
+    assert (kvm.topic, kvm.state) == ("KVM", Availability.LIMITED)
+    assert ("set VDISKLAB_STATE" in (kvm.mend or "")) is device
