@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 
+from vdisklab.analysis.claim_verdicts import answer_claims
 from vdisklab.analysis.claimfile import Claim, parse_claims
-from vdisklab.analysis.claims import answer_claims
-from vdisklab.analysis.compare import against_baseline
 from vdisklab.analysis.diagnostics.values import (
-    bimodal_findings,
-    drift_findings,
-    first_block_findings,
+    bimodal_diagnostics,
+    drift_diagnostics,
+    first_block_diagnostics,
 )
 from vdisklab.analysis.observations import MeasureKey, Observations
-from vdisklab.analysis.rank import rank
+from vdisklab.analysis.paired_ratios import against_baseline
+from vdisklab.analysis.rank_intervals import rank
 from vdisklab.analysis.summary import summarise
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Direction
@@ -103,9 +103,9 @@ def measured(cells: int) -> dict[str, Any]:
     since = timed("claims", timed_claims)
     asked = time.perf_counter() - start
     for measure in found.measures:
-        drift_findings(found, measure)
-        first_block_findings(found, measure)
-        bimodal_findings(found, measure)
+        drift_diagnostics(found, measure)
+        first_block_diagnostics(found, measure)
+        bimodal_diagnostics(found, measure)
     timed("doubts", since)
     return {
         "cells": cells,

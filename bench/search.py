@@ -41,7 +41,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from vdisklab.analysis.observations import Floats, MeasureKey, observe
-from vdisklab.analysis.rank import rank
+from vdisklab.analysis.rank_intervals import rank
 from vdisklab.analysis.search import Rules, SearchState, goodness, look, next_cells
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.exchange import read_export

@@ -22,7 +22,7 @@ from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings, 
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.progress import silent
-from vdisklab.results.powercut import PowerCut
+from vdisklab.results.power_cut import PowerCut
 from vdisklab.units import MIB
 
 pytestmark = [pytest.mark.guest, pytest.mark.host]

@@ -28,7 +28,7 @@ from vdisklab.powercut.recording.recordings import TRACE_NAME, RunSpec
 from vdisklab.powercut.recording.trace import ClientKind, trace_to_json
 from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.progress import silent
-from vdisklab.results.powercut import PowerCut
+from vdisklab.results.power_cut import PowerCut
 
 pytestmark = pytest.mark.host
 

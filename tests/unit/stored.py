@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from vdisklab.results import rows, schema
 from vdisklab.results.model import METRICS, Campaign, Run
-from vdisklab.results.powercut import PowerCut
+from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -20,7 +20,7 @@ VOCABULARY = {
     "plan",
     "results.model",
     "results.outlines",
-    "results.powercut",
+    "results.power_cut",
 }
 ALLOWED = {
     "errors":   set(),
@@ -55,7 +55,7 @@ ALLOWED = {
 ALLOWED_IN_MODULE = {
     "results.model": {"path"},
     "results.outlines": {"path", "results.model"},
-    "results.powercut": {"results.model"},
+    "results.power_cut": {"results.model"},
 }
 
 # Names that say nothing about their subject.

@@ -22,9 +22,9 @@ import numpy as np
 from pydantic import Field
 
 from vdisklab.analysis.claimfile import ClaimCache
-from vdisklab.analysis.compare import PRECISION, Ratio, holm, paired_ratios
 from vdisklab.analysis.intervals import MIN_BLOCKS, t_sf
 from vdisklab.analysis.observations import MeasureKey, Observations, logarithms
+from vdisklab.analysis.paired_ratios import PRECISION, Ratio, holm, paired_ratios
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import parse_path

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vdisklab.analysis.claims import ClaimStatus
+from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import CampaignOption, Format, FormatOption

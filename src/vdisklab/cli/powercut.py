@@ -29,7 +29,7 @@ from vdisklab.render.tables.power_cuts import (
     replay_lines,
 )
 from vdisklab.services.answers import database_url
-from vdisklab.services.powercut import (
+from vdisklab.services.cut_power import (
     DEFAULT_STATES,
     EXHAUSTIVE_CHANGES,
     PowerCutPlace,

@@ -22,7 +22,7 @@ from vdisklab.powercut.recording.recordings import Access, RunSpec
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.session import PowerCutSession
 from vdisklab.progress import Progress, Step
-from vdisklab.results.powercut import ControlResult
+from vdisklab.results.power_cut import ControlResult
 
 _DROPPED_OF = 50
 _SECTORS_PER_WRITE = 8

@@ -33,7 +33,7 @@ from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.powercut.session import Examination, PowerCutSession
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import HostFacts
-from vdisklab.results.powercut import Counterexample, PowerCut
+from vdisklab.results.power_cut import Counterexample, PowerCut
 
 _MOST_RECORDINGS = 3
 """A run is recorded at most this often, until no other program flushes the disk during it."""

@@ -41,7 +41,7 @@ from vdisklab.powercut.recording.recordings import (
     open_recording,
 )
 from vdisklab.powercut.recording.write_log import read_log
-from vdisklab.results.powercut import ReplayedState
+from vdisklab.results.power_cut import ReplayedState
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
 from vdisklab.units import GIB, format_bytes

@@ -6,17 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import assert_never
 
-from vdisklab.analysis.compare import Ratio, Verdict
-from vdisklab.analysis.diagnostics.findings import (
+from vdisklab.analysis.diagnostics.kinds import (
     Bimodal,
     Caveats,
+    CellDiagnostic,
     ClockTrouble,
     DeviceCeiling,
-    Doubt,
+    Diagnostic,
     Drift,
     Emulated,
     FailedCell,
-    Finding,
     FitsInMemory,
     FrequencyGovernor,
     FromPageCache,
@@ -34,6 +33,7 @@ from vdisklab.analysis.diagnostics.findings import (
     TooFewBlocks,
 )
 from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.paired_ratios import Ratio, Verdict
 from vdisklab.analysis.score import NoScore
 from vdisklab.analysis.search import Ended, Outcome
 from vdisklab.path.cell import MeasuredCell
@@ -59,7 +59,7 @@ def measure_name(measure: MeasureKey) -> str:
     return measure.metric.replace("_", " ") if measure.name == "score" else str(measure)
 
 
-def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind
+def sentence(finding: Diagnostic) -> str:  # noqa: PLR0911 - one case per kind
     """One diagnostic in one or two sentences."""
     match finding:
         case TooFewBlocks(cells, have, want):
@@ -96,7 +96,7 @@ def sentence(finding: Finding) -> str:  # noqa: PLR0911 - one case per kind
             return _doubt(finding)
 
 
-def _doubt(doubt: Doubt) -> str:  # noqa: PLR0911 - one case per kind
+def _doubt(doubt: CellDiagnostic) -> str:  # noqa: PLR0911 - one case per kind
     """What limits the numbers, and what to do."""
     match doubt:
         case FromPageCache(cell, measurement, direction, share):

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from vdisklab.errors import DatabaseError
 from vdisklab.results.model import METRICS, Campaign, Origin, Run
-from vdisklab.results.powercut import PowerCut
+from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store
 
 FORMAT = "vdisklab/1"

@@ -31,7 +31,7 @@ from vdisklab.results.model import (
     Witnessed,
 )
 from vdisklab.results.outlines import RunOutline
-from vdisklab.results.powercut import Counterexample, PowerCut
+from vdisklab.results.power_cut import Counterexample, PowerCut
 
 Row = sa.RowMapping
 

@@ -28,7 +28,7 @@ from vdisklab.results.outlines import (
     RunOutline,
     RunSeries,
 )
-from vdisklab.results.powercut import PowerCut
+from vdisklab.results.power_cut import PowerCut
 
 __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
 

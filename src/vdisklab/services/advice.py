@@ -6,32 +6,32 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from vdisklab.analysis.compare import Comparison, Ratio, against_baseline, compare_cells
-from vdisklab.analysis.diagnostics.findings import (
+from vdisklab.analysis.candidates import Recommendation, candidates, ratio_of
+from vdisklab.analysis.candidates import recommend as recommend_cell
+from vdisklab.analysis.diagnostics.kinds import (
     Caveats,
+    Diagnostic,
     FailedCell,
-    Finding,
     FromPageCache,
     caveats_of,
     failed_cells,
-    ranking_findings,
+    ranking_diagnostics,
 )
-from vdisklab.analysis.diagnostics.recorded import host_findings
+from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.diagnostics.values import (
-    bimodal_findings,
-    ceiling_findings,
-    drift_findings,
-    first_block_findings,
+    bimodal_diagnostics,
+    ceiling_diagnostics,
+    drift_diagnostics,
+    first_block_diagnostics,
 )
-from vdisklab.analysis.evidence import Workings, workings
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
-from vdisklab.analysis.rank import Ranking
-from vdisklab.analysis.rank import rank as rank_cells
-from vdisklab.analysis.recommend import Recommendation, candidates, ratio_of
-from vdisklab.analysis.recommend import recommend as recommend_cell
+from vdisklab.analysis.paired_ratios import Comparison, Ratio, against_baseline, compare_cells
+from vdisklab.analysis.rank_intervals import Ranking
+from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import MIX, NoScore, RoleSet, Score, Scored, add_mix, add_scores
 from vdisklab.analysis.summary import Summary, summarise
+from vdisklab.analysis.tallies import Workings, workings
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
@@ -44,12 +44,12 @@ from vdisklab.results.store import Store
 from vdisklab.services.answers import (
     Loaded,
     baseline_of,
-    cache_findings,
-    direct_doubts,
-    evidence_doubts,
     find_cells,
     find_measure,
     load,
+    load_direct_diagnostics,
+    load_evidence_diagnostics,
+    page_cache_diagnostics,
     require_numbers,
     stored_verdicts,
 )
@@ -76,7 +76,7 @@ class RankingAnswer:
     ratios: Mapping[MeasuredCell, Ratio]
     cached: tuple[FromPageCache, ...]
     failed: tuple[FailedCell, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[Diagnostic, ...]
     blocks: int
     verdicts: Verdicts = field(default_factory=dict)
 
@@ -90,7 +90,7 @@ class ComparisonAnswer:
     a: MeasuredCell
     b: MeasuredCell
     comparisons: tuple[Comparison, ...]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Diagnostic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class RecommendationAnswer:
     summaries: Mapping[MeasureKey, Mapping[MeasuredCell, Summary]]
     ratios: Mapping[MeasuredCell, Ratio]
     workings: Mapping[MeasuredCell, Workings]
-    findings: tuple[Finding, ...]
+    findings: tuple[Diagnostic, ...]
 
     @property
     def path(self) -> str:
@@ -138,7 +138,7 @@ def ranking_of(
     observations = scored.observations
     ranking = rank_cells(observations, measure)
     caveats = caveats_of(loaded.outlines)
-    evidence = evidence_doubts(results, loaded)
+    evidence = load_evidence_diagnostics(results, loaded)
     cached = [doubt for doubt in evidence if isinstance(doubt, FromPageCache)]
     used = measurements_used(scored, measure)
     return RankingAnswer(
@@ -155,10 +155,10 @@ def ranking_of(
             *caveats.findings,
             *base_findings,
             *(doubt for doubt in evidence if not isinstance(doubt, FromPageCache)),
-            *host_findings(loaded.campaigns, loaded.observations.cells),
-            *direct_doubts(results, loaded),
-            *value_findings(observations, shown, measure, {doubt.cell for doubt in cached}),
-            *ranking_findings(ranking, MIN_BLOCKS),
+            *host_diagnostics(loaded.campaigns, loaded.observations.cells),
+            *load_direct_diagnostics(results, loaded),
+            *value_diagnostics(observations, shown, measure, {doubt.cell for doubt in cached}),
+            *ranking_diagnostics(ranking, MIN_BLOCKS),
             *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
         ),
         blocks=loaded.blocks,
@@ -166,21 +166,21 @@ def ranking_of(
     )
 
 
-def value_findings(
+def value_diagnostics(
     observations: Observations,
     shown: Collection[MeasureKey],
     measure: MeasureKey,
     cached: Collection[MeasuredCell],
-) -> Iterator[Finding]:
+) -> Iterator[Diagnostic]:
     """What the values of the blocks reveal: drift, outlying first blocks, two modes, ceilings.
 
     `cached` are the cells whose numbers come from the page cache.
     """
-    yield from drift_findings(observations, measure)
-    yield from first_block_findings(observations, measure)
+    yield from drift_diagnostics(observations, measure)
+    yield from first_block_diagnostics(observations, measure)
     for key in shown:
-        yield from bimodal_findings(observations, key)
-    yield from ceiling_findings(observations, measure, cached)
+        yield from bimodal_diagnostics(observations, key)
+    yield from ceiling_diagnostics(observations, measure, cached)
 
 
 def missing_scores(scored: Scored, measure: MeasureKey) -> tuple[NoScore, ...]:
@@ -217,7 +217,7 @@ def answer_comparisons(
     """One answer for each pair of cells. Raises PlanError for a path that was not measured."""
     loaded = load(results, names)
     pairs = match_cells(loaded.observations, a, b)
-    cached = cache_findings(results, loaded)
+    cached = page_cache_diagnostics(results, loaded)
     return tuple(
         ComparisonAnswer(
             campaigns=loaded.campaigns,
@@ -227,7 +227,7 @@ def answer_comparisons(
             comparisons=compare_cells(loaded.observations, first, second),
             findings=(
                 *(doubt for doubt in cached if doubt.cell in (first, second)),
-                *host_findings(loaded.campaigns, (first, second)),
+                *host_diagnostics(loaded.campaigns, (first, second)),
             ),
         )
         for first, second in pairs
@@ -311,7 +311,7 @@ def recommendation_of(
         summaries={key: summarise(observations, key) for key in shown},
         ratios={cell: ratio_of(observations, measure, cell, best.cell) for cell in order[1:6]},
         workings=worked,
-        findings=ranking_findings(best.ranking, MIN_BLOCKS),
+        findings=ranking_diagnostics(best.ranking, MIN_BLOCKS),
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from vdisklab.analysis.diagnostics.findings import Doubt, FromPageCache, NoBaseline, NotDirect
-from vdisklab.analysis.diagnostics.recorded import direct_findings, evidence_findings
+from vdisklab.analysis.diagnostics.kinds import CellDiagnostic, FromPageCache, NoBaseline, NotDirect
+from vdisklab.analysis.diagnostics.recorded import direct_diagnostics, evidence_diagnostics
 from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,
@@ -27,7 +27,7 @@ from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.results.address import default_url
 from vdisklab.results.model import Campaign, HostFacts
 from vdisklab.results.outlines import RunOutline
-from vdisklab.results.powercut import PowerCut
+from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
 
 
@@ -202,12 +202,12 @@ def baseline_of(
         return baseline, (NoBaseline(baseline),)
 
 
-def evidence_doubts(results: Store, loaded: Loaded) -> tuple[Doubt, ...]:
+def load_evidence_diagnostics(results: Store, loaded: Loaded) -> tuple[CellDiagnostic, ...]:
     """What the counters and clocks beside the numbers reveal about them."""
-    return evidence_findings(results.evidence(loaded.ids), loaded.campaigns[0].host.cpus or 1)
+    return evidence_diagnostics(results.evidence(loaded.ids), loaded.campaigns[0].host.cpus or 1)
 
 
-def direct_doubts(results: Store, loaded: Loaded) -> tuple[NotDirect, ...]:
+def load_direct_diagnostics(results: Store, loaded: Loaded) -> tuple[NotDirect, ...]:
     """Cells that should bypass the page cache on a ZFS that ignores O_DIRECT.
 
     Without a ZFS cell the database is not read.
@@ -215,12 +215,12 @@ def direct_doubts(results: Store, loaded: Loaded) -> tuple[NotDirect, ...]:
     cells = loaded.cells
     if not any("zfs" in cell.name for cell in cells.values()):
         return ()
-    return direct_findings(results.examples(loaded.ids), cells)
+    return direct_diagnostics(results.examples(loaded.ids), cells)
 
 
-def cache_findings(results: Store, loaded: Loaded) -> tuple[FromPageCache, ...]:
+def page_cache_diagnostics(results: Store, loaded: Loaded) -> tuple[FromPageCache, ...]:
     """The numbers that came from the page cache."""
-    doubts = evidence_doubts(results, loaded)
+    doubts = load_evidence_diagnostics(results, loaded)
     return tuple(doubt for doubt in doubts if isinstance(doubt, FromPageCache))
 
 

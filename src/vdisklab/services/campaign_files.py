@@ -23,7 +23,7 @@ from vdisklab.results.exchange import (
     write_samples_csv,
 )
 from vdisklab.results.model import Campaign
-from vdisklab.results.powercut import PowerCut
+from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimStatus, ClaimVerdict
+from vdisklab.analysis.claim_verdicts import answer_claims as verdicts_on
 from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
-from vdisklab.analysis.claims import ClaimAnswer, ClaimStatus, ClaimVerdict
-from vdisklab.analysis.claims import answer_claims as verdicts_on
-from vdisklab.analysis.diagnostics.findings import Caveats, Finding, caveats_of
-from vdisklab.analysis.diagnostics.recorded import host_findings
+from vdisklab.analysis.diagnostics.kinds import Caveats, Diagnostic, caveats_of
+from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.published import Publication, ShapeComparison, compare_shape, find_series
 from vdisklab.errors import PlanError
@@ -49,7 +49,7 @@ class ClaimsAnswer:
     answers: tuple[ClaimAnswer, ...]
     titles: Mapping[str, str]
     commands: Mapping[tuple[str, str], str]
-    findings: tuple[Finding, ...]
+    findings: tuple[Diagnostic, ...]
     left_out: tuple[str, ...]
 
     @property
@@ -74,7 +74,7 @@ class PublishedAnswer:
     comparison: ShapeComparison
     title: str
     command: str | None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Diagnostic, ...] = ()
 
 
 def read_claims(files: Sequence[Path], only: Sequence[str]) -> tuple[ClaimFile, ...]:
@@ -228,7 +228,7 @@ def evaluate_claims(
         answers=answers,
         titles={file.article: file.title for file in files},
         commands=commands,
-        findings=host_findings(loaded.campaigns, loaded.observations.cells),
+        findings=host_diagnostics(loaded.campaigns, loaded.observations.cells),
         left_out=left_out,
     )
 
@@ -263,7 +263,7 @@ def evaluate_series(
         comparison=comparison,
         title=article.title,
         command=command,
-        findings=host_findings(loaded.campaigns, loaded.observations.cells),
+        findings=host_diagnostics(loaded.campaigns, loaded.observations.cells),
     )
 
 

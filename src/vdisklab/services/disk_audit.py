@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vdisklab.analysis.compare import Ratio
-from vdisklab.analysis.diagnostics.findings import Caveats, caveats_of
+from vdisklab.analysis.candidates import candidates, ratio_of
+from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
 from vdisklab.analysis.observations import narrowed
-from vdisklab.analysis.rank import Ranking
-from vdisklab.analysis.rank import rank as rank_cells
-from vdisklab.analysis.recommend import candidates, ratio_of
+from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.analysis.rank_intervals import Ranking
+from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import Score, Scored, add_scores
 from vdisklab.analysis.summary import Summary, summarise
 from vdisklab.audit.configured_disk import (

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from vdisklab.analysis.claim_verdicts import ClaimAnswer, answer_claims
 from vdisklab.analysis.claimfile import Claim
-from vdisklab.analysis.claims import ClaimAnswer, answer_claims
 from vdisklab.errors import HostError, PlanError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.plan.campaign import CampaignPlan

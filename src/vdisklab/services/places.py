@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vdisklab.analysis.diagnostics.findings import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
 from vdisklab.analysis.score import role_set
 from vdisklab.results.model import Campaign, Origin
 from vdisklab.results.outlines import RunOutline

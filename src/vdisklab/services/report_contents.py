@@ -9,25 +9,25 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from vdisklab.analysis.claimfile import builtin_claims
-from vdisklab.analysis.compare import Ratio, against_baseline
-from vdisklab.analysis.diagnostics.findings import (
+from vdisklab.analysis.diagnostics.kinds import (
     Caveats,
+    Diagnostic,
     FailedCell,
-    Finding,
     FromPageCache,
     caveats_of,
     failed_cells,
-    ranking_findings,
+    ranking_diagnostics,
 )
-from vdisklab.analysis.diagnostics.recorded import FROM_CACHE_BELOW, host_findings
-from vdisklab.analysis.evidence import BandwidthSeries, Workings, bandwidth_series, workings
+from vdisklab.analysis.diagnostics.recorded import FROM_CACHE_BELOW, host_diagnostics
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.paired_ratios import Ratio, against_baseline
 from vdisklab.analysis.published import builtin_publications
-from vdisklab.analysis.rank import Ranking
-from vdisklab.analysis.rank import rank as rank_cells
+from vdisklab.analysis.rank_intervals import Ranking
+from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import RoleSet, Score, Scored, add_scores
 from vdisklab.analysis.summary import Summaries, Summary, summarise
+from vdisklab.analysis.tallies import BandwidthSeries, Workings, bandwidth_series, workings
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Verdicts
@@ -39,15 +39,15 @@ from vdisklab.services.advice import (
     RecommendationAnswer,
     missing_scores,
     recommendation_of,
-    value_findings,
+    value_diagnostics,
 )
 from vdisklab.services.answers import (
     Loaded,
     baseline_of,
     choose_campaigns,
-    direct_doubts,
-    evidence_doubts,
     load_chosen,
+    load_direct_diagnostics,
+    load_evidence_diagnostics,
     require_numbers,
     stored_verdicts,
 )
@@ -92,7 +92,7 @@ class Contents:
     cached: Mapping[MeasuredCell, tuple[str, ...]]
     examples: Mapping[MeasuredCell, Example]
     failed: tuple[FailedCell, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[Diagnostic, ...]
     verdicts: Verdicts = field(default_factory=dict)
     bandwidth_series: tuple[BandwidthSeries, ...] = ()
     claims: ClaimsAnswer | None = None
@@ -166,9 +166,9 @@ def gather(results: Store, names: list[str] | None) -> Contents:
         findings=(
             *caveats.findings,
             *base_findings,
-            *_evidence_findings(results, loaded),
-            *value_findings(observations, _checked_measures(scored, measure), measure, cached),
-            *ranking_findings(ranking, MIN_BLOCKS),
+            *_evidence_diagnostics(results, loaded),
+            *value_diagnostics(observations, _checked_measures(scored, measure), measure, cached),
+            *ranking_diagnostics(ranking, MIN_BLOCKS),
             *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
         ),
         claims=evaluate_claims(loaded, builtin_claims()),
@@ -212,12 +212,12 @@ def _checked_measures(scored: Scored, measure: MeasureKey) -> tuple[MeasureKey, 
     return tuple(score.key for score in Score if score.key in used)
 
 
-def _evidence_findings(results: Store, loaded: Loaded) -> Iterator[Finding]:
+def _evidence_diagnostics(results: Store, loaded: Loaded) -> Iterator[Diagnostic]:
     """What evidence and host reveal; the page cache has its own column in the table."""
-    yield from direct_doubts(results, loaded)
-    yield from host_findings(loaded.campaigns, loaded.observations.cells)
+    yield from load_direct_diagnostics(results, loaded)
+    yield from host_diagnostics(loaded.campaigns, loaded.observations.cells)
     if len(loaded.observations.cells) <= EVIDENCE_CELLS:
-        for doubt in evidence_doubts(results, loaded):
+        for doubt in load_evidence_diagnostics(results, loaded):
             if not isinstance(doubt, FromPageCache):
                 yield doubt
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.made import IOPS, START, labelled
+from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimVerdict, Void, answer_claims
 from vdisklab.analysis.claimfile import Claim, builtin_claims, parse_claims
-from vdisklab.analysis.claims import ClaimAnswer, ClaimVerdict, Void, answer_claims
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import PageCache

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.unit.analysis.made import IOPS, P99, cell, drifting, observed
-from vdisklab.analysis.compare import (
+from vdisklab.analysis.paired_ratios import (
     Verdict,
     against_baseline,
     blocks_needed,

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Sequence
 
 from tests.unit.analysis.made import START, cell
-from vdisklab.analysis.diagnostics.findings import NotDirect
-from vdisklab.analysis.diagnostics.recorded import SERVED_FROM_CACHE, direct_findings
+from vdisklab.analysis.diagnostics.kinds import NotDirect
+from vdisklab.analysis.diagnostics.recorded import SERVED_FROM_CACHE, direct_diagnostics
 from vdisklab.render.wording import sentence
 from vdisklab.results.outlines import Example
 from vdisklab.storage.direct import directness
@@ -32,11 +32,11 @@ def seen(fingerprint: str, o_direct: str, version: str | None = "2.1.11") -> Exa
 
 def test_only_what_was_to_bypass_the_cache_and_did_not() -> None:
     runs = [seen("a", SERVED_FROM_CACHE), seen("b", SERVED_FROM_CACHE), example("c", ())]
-    (found,) = direct_findings(runs, CELLS)
+    (found,) = direct_diagnostics(runs, CELLS)
     assert found == NotDirect((cell("zfs/raw/none"),), "2.1.11")
     assert "ZFS 2.1.11 accepts O_DIRECT and serves it from its cache" in sentence(found)
-    assert direct_findings([seen("a", "direct", "2.3.0")], CELLS) == ()
-    (unknown,) = direct_findings([seen("a", SERVED_FROM_CACHE, None)], CELLS)
+    assert direct_diagnostics([seen("a", "direct", "2.3.0")], CELLS) == ()
+    (unknown,) = direct_diagnostics([seen("a", SERVED_FROM_CACHE, None)], CELLS)
     assert unknown.version == "of an unknown version"
 
 

@@ -16,11 +16,11 @@ from tests.unit.analysis.made import (
     labelled,
     observed,
 )
-from vdisklab.analysis.diagnostics.findings import (
+from vdisklab.analysis.diagnostics.kinds import (
     Bimodal,
+    CellDiagnostic,
     ClockTrouble,
     DeviceCeiling,
-    Doubt,
     Drift,
     FitsInMemory,
     FrequencyGovernor,
@@ -31,12 +31,12 @@ from vdisklab.analysis.diagnostics.findings import (
     SlowFirstBlock,
     ThinImage,
 )
-from vdisklab.analysis.diagnostics.recorded import evidence_findings, host_findings, witnessed
+from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics, host_diagnostics, witnessed
 from vdisklab.analysis.diagnostics.values import (
-    bimodal_findings,
-    ceiling_findings,
-    drift_findings,
-    first_block_findings,
+    bimodal_diagnostics,
+    ceiling_diagnostics,
+    drift_diagnostics,
+    first_block_diagnostics,
 )
 from vdisklab.analysis.observations import Floats, Observations
 from vdisklab.path.segments import PageCache
@@ -74,7 +74,7 @@ def seen(**over: object) -> Witnessed:
 
 def test_a_trend_over_blocks_is_named_with_its_size() -> None:
     values = steady(np.random.default_rng(1), 5, 8) * np.exp(-0.05 * np.arange(8))
-    (found,) = drift_findings(observed({IOPS: values}), IOPS)
+    (found,) = drift_diagnostics(observed({IOPS: values}), IOPS)
     assert found.blocks == 8
     assert found.change == pytest.approx(np.exp(-0.35) - 1, abs=0.05)
 
@@ -84,8 +84,8 @@ def test_steady_blocks_make_few_false_trends_and_first_blocks() -> None:
     trends = firsts = 0
     for _ in range(300):
         numbers = observed({IOPS: steady(rng, 4, 6, noise=0.2)})
-        trends += bool(drift_findings(numbers, IOPS))
-        firsts += bool(first_block_findings(numbers, IOPS))
+        trends += bool(drift_diagnostics(numbers, IOPS))
+        firsts += bool(first_block_diagnostics(numbers, IOPS))
     assert trends / 300 <= 0.05 + 0.025
     assert firsts / 300 <= 0.01 + 0.012
 
@@ -94,17 +94,17 @@ def test_steady_blocks_make_few_false_trends_and_first_blocks() -> None:
 def test_a_slow_first_block(measure: type, first: float) -> None:
     values = steady(np.random.default_rng(3), 4, 5)
     values[:, 0] *= first
-    (found,) = first_block_findings(observed({measure: values}), measure)  # type: ignore[dict-item, arg-type]
+    (found,) = first_block_diagnostics(observed({measure: values}), measure)  # type: ignore[dict-item, arg-type]
     assert found.factor == pytest.approx(0.5, abs=0.05)
     values[:, 0] /= first**2  # a fast one is not slow
-    assert first_block_findings(observed({measure: values}), measure) == ()  # type: ignore[dict-item, arg-type]
+    assert first_block_diagnostics(observed({measure: values}), measure) == ()  # type: ignore[dict-item, arg-type]
 
 
 def test_two_modes_are_found_through_drift_and_named_once() -> None:
     rng = np.random.default_rng(4)
     values = drifting(rng, [1.0] * 6, 12)
     values[2, [1, 4, 5, 9, 10]] *= 2
-    (found,) = bimodal_findings(observed({IOPS: values}), IOPS)
+    (found,) = bimodal_diagnostics(observed({IOPS: values}), IOPS)
     assert found.cell == cell("c02")
     assert found.high / found.low == pytest.approx(2, rel=0.1)
     assert found.share_high == pytest.approx(5 / 12)
@@ -113,12 +113,12 @@ def test_two_modes_are_found_through_drift_and_named_once() -> None:
 def test_one_mode_is_hardly_ever_taken_for_two() -> None:
     rng = np.random.default_rng(5)
     wrong = sum(
-        len(bimodal_findings(observed({IOPS: np.exp(rng.normal(0, 0.2, (50, n)))}), IOPS))
+        len(bimodal_diagnostics(observed({IOPS: np.exp(rng.normal(0, 0.2, (50, n)))}), IOPS))
         for n in (8, 12, 20)
         for _ in range(5)
     )
     assert wrong <= 1  # of 750 cells
-    assert bimodal_findings(observed({IOPS: steady(rng, 5, 5)}), IOPS) == ()
+    assert bimodal_diagnostics(observed({IOPS: steady(rng, 5, 5)}), IOPS) == ()
 
 
 def test_ceilings_of_guest_and_device() -> None:
@@ -135,7 +135,7 @@ def test_ceilings_of_guest_and_device() -> None:
             "raw/none/nvme": 1.05 * ones,  # another bus than the null device's
         }
     )
-    found = ceiling_findings(numbers, IOPS, cached=[cell("raw/writeback (cold)")])
+    found = ceiling_diagnostics(numbers, IOPS, cached=[cell("raw/writeback (cold)")])
     guest, device = found
     assert isinstance(guest, GuestCeiling)
     assert {str(each) for each in guest.cells} == {
@@ -150,23 +150,23 @@ def test_ceilings_of_guest_and_device() -> None:
 
 def test_evidence_tells_thin_images_clocks_and_neighbours() -> None:
     grown = Evidence(allocated_before=0, allocated_after=64 << 20, steal_seconds=1.0)
-    found = evidence_findings([seen(evidence=grown), seen(measured_seconds=11.0)], cpus=2)
+    found = evidence_diagnostics([seen(evidence=grown), seen(measured_seconds=11.0)], cpus=2)
     assert [type(each) for each in found] == [ThinImage, ClockTrouble, NoisyNeighbour]
     assert isinstance(found[2], NoisyNeighbour)
     assert found[2].share == pytest.approx(0.05)
-    assert evidence_findings([seen(), seen(measured_seconds=None)], cpus=2) == ()
-    assert len(evidence_findings([seen(evidence=grown)], cpus=None)) == 1
+    assert evidence_diagnostics([seen(), seen(measured_seconds=None)], cpus=2) == ()
+    assert len(evidence_diagnostics([seen(evidence=grown)], cpus=None)) == 1
 
 
 def test_what_plan_and_host_alone_tell() -> None:
     numbers = named({"raw/writeback (warm)": np.ones(3), "raw/none": np.ones(3)})
     slow = dataclasses.replace(HOST, more={"governor": "powersave"}, kernel="6.5")
     other = dataclasses.replace(CAMPAIGN, host=slow)
-    fits, governor, kernel = host_findings([other, CAMPAIGN], numbers.cells)[:3]
+    fits, governor, kernel = host_diagnostics([other, CAMPAIGN], numbers.cells)[:3]
     assert fits == FitsInMemory(1, 1 << 28, 8 << 30)
     assert governor == FrequencyGovernor("powersave")
     assert kernel == HostChanged("kernel", ("6.5", "6.1.0-30-amd64"))
-    assert host_findings([CAMPAIGN], [cell("raw/none")]) == ()
+    assert host_diagnostics([CAMPAIGN], [cell("raw/none")]) == ()
 
 
 def test_a_runs_evidence_is_what_the_store_would_give() -> None:
@@ -191,7 +191,7 @@ def test_a_runs_evidence_is_what_the_store_would_give() -> None:
         HostChanged("kernel", ("1", "2")),
     ],
 )
-def test_each_doubt_says_something(doubt: Doubt) -> None:
+def test_each_doubt_says_something(doubt: CellDiagnostic) -> None:
     text = sentence(doubt)
     assert text.endswith(".")
     assert "{" not in text

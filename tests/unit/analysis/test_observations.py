@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.analysis.made import IOPS, campaign_runs, cell, observed
+from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,
@@ -16,7 +17,6 @@ from vdisklab.analysis.observations import (
     logarithms,
     observe,
 )
-from vdisklab.analysis.recommend import candidates
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import parse_path

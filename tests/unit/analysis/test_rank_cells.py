@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.unit.analysis.made import IOPS, P99, cell, drifting, observed
-from vdisklab.analysis import rank as ranking
+from vdisklab.analysis import rank_intervals as ranking
 from vdisklab.analysis.additive import Fit, fit, moderate, usable
 from vdisklab.analysis.observations import Floats, Observations, logarithms
-from vdisklab.analysis.rank import Unranked, rank, separate
+from vdisklab.analysis.rank_intervals import Unranked, rank, separate
 
 
 def places(data: Observations) -> dict[str, tuple[int, int]]:

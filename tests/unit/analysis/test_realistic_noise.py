@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.made import IOPS, observed
-from vdisklab.analysis.compare import paired_ratios
 from vdisklab.analysis.observations import Floats
-from vdisklab.analysis.rank import rank
+from vdisklab.analysis.paired_ratios import paired_ratios
+from vdisklab.analysis.rank_intervals import rank
 
 
 def in_time(

@@ -5,7 +5,7 @@ import pytest
 
 from tests.unit.analysis.made import campaign_runs, cell, observed
 from vdisklab.analysis.observations import MeasureKey, observe
-from vdisklab.analysis.rank import rank
+from vdisklab.analysis.rank_intervals import rank
 from vdisklab.analysis.score import ROLE_SETS, Role, Score, add_scores, role_set
 from vdisklab.results.model import Direction
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.made import IOPS, campaign_runs, cell, observed
-from vdisklab.analysis.diagnostics.findings import (
+from vdisklab.analysis.diagnostics.kinds import (
     Caveats,
     FromPageCache,
     InLab,
     caveats_of,
     failed_cells,
 )
-from vdisklab.analysis.diagnostics.recorded import evidence_findings, witnessed
+from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics, witnessed
 from vdisklab.analysis.summary import IntervalMethod, summarise
 from vdisklab.results.model import Direction, Origin
 
@@ -63,8 +63,8 @@ def test_an_interval_beyond_what_a_float_holds_is_none() -> None:
 
 def test_bytes_that_never_reached_the_device_are_told() -> None:
     seen = [each for run in campaign_runs() for each in witnessed(run)]
-    found = [each for each in evidence_findings(seen, 2) if isinstance(each, FromPageCache)]
-    assert len(found) == len(evidence_findings(seen, 2))
+    found = [each for each in evidence_diagnostics(seen, 2) if isinstance(each, FromPageCache)]
+    assert len(found) == len(evidence_diagnostics(seen, 2))
     assert {each.cell for each in found} == {cell("raw/writeback (warm)")}
     assert {each.direction for each in found} == {Direction.READ}
     assert all(each.share == pytest.approx(0.03, abs=0.001) for each in found)
@@ -72,7 +72,7 @@ def test_bytes_that_never_reached_the_device_are_told() -> None:
 
 def test_a_null_disk_has_no_device() -> None:
     runs = [dataclasses.replace(run, path="null/none") for run in campaign_runs()]
-    assert evidence_findings([each for run in runs for each in witnessed(run)], 2) == ()
+    assert evidence_diagnostics([each for run in runs for each in witnessed(run)], 2) == ()
 
 
 def test_failures_are_counted_until_they_are_made_good() -> None:

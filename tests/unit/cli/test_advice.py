@@ -20,7 +20,7 @@ from vdisklab.path.durability import Cuts, Keeping, PathVerdict, durability
 from vdisklab.render.tables.power_cuts import power_cut_fields, power_cut_word
 from vdisklab.render.tables.ranking import bar
 from vdisklab.results.model import Run
-from vdisklab.results.powercut import PowerCut
+from vdisklab.results.power_cut import PowerCut
 from vdisklab.services.answers import stored_verdicts, verdicts_of
 
 SPEEDS = {

@@ -21,9 +21,9 @@ from vdisklab.render.tables.power_cuts import (
     power_cut_table,
     verdict_word,
 )
-from vdisklab.results.powercut import ControlResult, PowerCut
-from vdisklab.services import powercut as service
-from vdisklab.services.powercut import PowerCutAnswer, PowerCutRequest, plan_questions
+from vdisklab.results.power_cut import ControlResult, PowerCut
+from vdisklab.services import cut_power as service
+from vdisklab.services.cut_power import PowerCutAnswer, PowerCutRequest, plan_questions
 
 
 @pytest.mark.parametrize(

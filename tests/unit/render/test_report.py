@@ -17,7 +17,7 @@ from pyarrow import parquet
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell
 from tests.unit.render.large import EVIL, hostile, renamed, shapely, shapely_runs
 from tests.unit.stored import Database, stored
-from vdisklab.analysis.diagnostics.findings import FailedCell
+from vdisklab.analysis.diagnostics.kinds import FailedCell
 from vdisklab.analysis.score import NoScore
 from vdisklab.cli.main import main
 from vdisklab.errors import DatabaseError, HostError, PlanError
@@ -33,7 +33,7 @@ from vdisklab.render.page.contents import (
 from vdisklab.render.page.files import build
 from vdisklab.render.page.html import render_page
 from vdisklab.results.model import Direction
-from vdisklab.results.powercut import PowerCut
+from vdisklab.results.power_cut import PowerCut
 from vdisklab.services.report_contents import Contents, gather
 
 

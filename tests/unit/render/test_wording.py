@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from tests.unit.analysis.made import cell
-from vdisklab.analysis.compare import Ratio, Verdict
-from vdisklab.analysis.diagnostics.findings import (
+from vdisklab.analysis.diagnostics.kinds import (
+    Diagnostic,
     Emulated,
     FailedCell,
-    Finding,
     FromPageCache,
     Inconclusive,
     NoBaseline,
@@ -17,12 +16,13 @@ from vdisklab.analysis.diagnostics.findings import (
     NothingToCompare,
     TooFewBlocks,
 )
+from vdisklab.analysis.paired_ratios import Ratio, Verdict
 from vdisklab.analysis.score import NoScore, Role, Score
 from vdisklab.render.documents.conversion import diagnostic_entries, to_json
 from vdisklab.render.wording import sentence, verdict
 from vdisklab.results.model import Direction
 
-WORDED: list[tuple[Finding, str]] = [
+WORDED: list[tuple[Diagnostic, str]] = [
     (TooFewBlocks((cell("a"),), 1, 3), "a: measured in 1 block; a rank needs 3."),
     (
         TooFewBlocks((cell("a"), cell("b"), cell("c"), cell("d"), cell("e")), 2, 3),
@@ -54,13 +54,13 @@ WORDED: list[tuple[Finding, str]] = [
 ]
 
 
-def finding_json(finding: Finding) -> Any:  # noqa: ANN401 - JSON
+def finding_json(finding: Diagnostic) -> Any:  # noqa: ANN401 - JSON
     (entry,) = diagnostic_entries([finding])
     return to_json(entry)
 
 
 @pytest.mark.parametrize(("finding", "part"), WORDED)
-def test_sentences(finding: Finding, part: str) -> None:
+def test_sentences(finding: Diagnostic, part: str) -> None:
     assert part in sentence(finding)
     assert finding_json(finding)["text"] == sentence(finding)
 

@@ -31,7 +31,7 @@ from vdisklab.results.exchange import (
     write_samples_csv,
 )
 from vdisklab.results.model import Campaign, Direction, Origin, Run, Sample
-from vdisklab.results.powercut import Counterexample
+from vdisklab.results.power_cut import Counterexample
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.campaign_files import export_data, exported_files, import_campaigns
 

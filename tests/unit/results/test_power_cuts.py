@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from vdisklab.errors import DatabaseError
-from vdisklab.results.powercut import Counterexample, PowerCut
+from vdisklab.results.power_cut import Counterexample, PowerCut
 from vdisklab.results.store import Store
 
 from .values import HOST, NOON

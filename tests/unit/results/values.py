@@ -26,7 +26,7 @@ from vdisklab.results.model import (
     Sample,
     Series,
 )
-from vdisklab.results.powercut import PowerCut
+from vdisklab.results.power_cut import PowerCut
 
 NOON = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)
 HOST = HostFacts(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from vdisklab.analysis.diagnostics.findings import (
+from vdisklab.analysis.diagnostics.kinds import (
+    CellDiagnostic,
     ClockTrouble,
-    Doubt,
     FitsInMemory,
     FrequencyGovernor,
     FromPageCache,
@@ -43,7 +43,9 @@ def witnessed(run: Run) -> Iterator[Witnessed]:
             )
 
 
-def evidence_findings(witnessed: Iterable[Witnessed], cpus: int | None) -> tuple[Doubt, ...]:
+def evidence_diagnostics(
+    witnessed: Iterable[Witnessed], cpus: int | None
+) -> tuple[CellDiagnostic, ...]:
     """All diagnostics from evidence, in one pass over it; memory grows with the number of cells.
 
     `cpus` is the host's number, which steal time is a share of; None leaves that out.
@@ -70,7 +72,7 @@ def evidence_findings(witnessed: Iterable[Witnessed], cpus: int | None) -> tuple
         share = _stolen(seen, cpus)
         if share > STOLEN_ABOVE:
             stolen.append((share, cell))
-    found: list[Doubt] = list(_from_cache(totals))
+    found: list[CellDiagnostic] = list(_from_cache(totals))
     if grown:
         found.append(ThinImage(tuple(sorted(grown)), max(grown.values())))
     if clock:
@@ -130,7 +132,7 @@ SERVED_FROM_CACHE = "accepted, served from a cache"
 _UNKNOWN = "of an unknown version"
 
 
-def direct_findings(
+def direct_diagnostics(
     runs: Iterable[Example], cells: Mapping[str, MeasuredCell]
 ) -> tuple[NotDirect, ...]:
     """Cells that should bypass caches but were on a ZFS that does not do so, by its version."""
@@ -150,7 +152,7 @@ FITS_BELOW = 0.8
 _SAVING = {"powersave", "ondemand", "conservative", "schedutil"}
 
 
-def host_findings(
+def host_diagnostics(
     campaigns: Sequence[Campaign], cells: Iterable[MeasuredCell]
 ) -> tuple[FitsInMemory | FrequencyGovernor | HostChanged, ...]:
     """Diagnostics from plan and host, of any number of campaigns of one machine.

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.analysis.compare import paired_ratios
-from vdisklab.analysis.diagnostics.findings import (
+from vdisklab.analysis.diagnostics.kinds import (
     Bimodal,
     DeviceCeiling,
     Drift,
@@ -18,6 +17,7 @@ from vdisklab.analysis.diagnostics.findings import (
 )
 from vdisklab.analysis.intervals import t_isf
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
+from vdisklab.analysis.paired_ratios import paired_ratios
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, Layer
 from vdisklab.path.segments import PageCache
@@ -36,7 +36,7 @@ _MODES_LIMIT = (15.5, 11.6, 9.1, 7.6, 6.1, 5.0, 4.2, 3.7)
 """99.99 % quantiles of `_two_modes` for normal noise (200,000 simulated cells for each n)."""
 
 
-def drift_findings(observations: Observations, measure: MeasureKey) -> tuple[Drift, ...]:
+def drift_diagnostics(observations: Observations, measure: MeasureKey) -> tuple[Drift, ...]:
     """A trend over the blocks of each campaign, by Kendall's rank test (Mann 1945, Kendall 1938).
 
     Tested is what all cells of a block have in common; ratios and ranks are free of it, medians
@@ -57,7 +57,7 @@ def drift_findings(observations: Observations, measure: MeasureKey) -> tuple[Dri
     return tuple(found)
 
 
-def first_block_findings(
+def first_block_diagnostics(
     observations: Observations, measure: MeasureKey
 ) -> tuple[SlowFirstBlock, ...]:
     """First blocks below the 99 % prediction of the others, and a tenth worse or more."""
@@ -93,7 +93,7 @@ def _block_effects(observations: Observations, measure: MeasureKey) -> dict[str,
     return effects
 
 
-def bimodal_findings(observations: Observations, measure: MeasureKey) -> tuple[Bimodal, ...]:
+def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tuple[Bimodal, ...]:
     """Cells of eight blocks and more whose values are in two groups, after the blocks' own part.
 
     The distance of the two means over the spread within is held against its 99.99 % quantile
@@ -153,7 +153,7 @@ CEILING_SHARE = 0.95
 GUEST_CEILING_SHARE = 0.8
 
 
-def ceiling_findings(
+def ceiling_diagnostics(
     observations: Observations, measure: MeasureKey, cached: Iterable[MeasuredCell]
 ) -> tuple[GuestCeiling | DeviceCeiling, ...]:
     """Guests that are limited by the virtual machine or by the device, not by their path.

@@ -62,10 +62,10 @@ _LATER_VERSION = 1 << 40
 _LATER_SEED = 1
 _SERIAL = "afterlife"
 
-Finding = tuple[StateOutcome, str]
+RecoveredState = tuple[StateOutcome, str]
 """An outcome and its detail."""
 
-_KEPT: Finding = (StateOutcome.KEPT, "")
+_KEPT: RecoveredState = (StateOutcome.KEPT, "")
 
 
 @dataclass(slots=True)
@@ -193,12 +193,12 @@ class Examiner:
 
     def _judge_database(
         self, guest: GuestFileSystem, sectors: ImageSectors, position: int
-    ) -> Finding:
+    ) -> RecoveredState:
         if sectors.problems:
             return StateOutcome.DAMAGED, "; ".join(sectors.problems)
         return guest.judge(sectors.content, FIRST_VERSION, due_transactions(self.trace, position))
 
-    def _compare(self, sectors: ImageSectors, due: DueVersions) -> Finding:
+    def _compare(self, sectors: ImageSectors, due: DueVersions) -> RecoveredState:
         versions = read_versions(sectors.content, self.expectation.sectors)
         broken = broken_promise(self.expectation.sectors, versions, due)
         if broken is not None:
@@ -209,7 +209,7 @@ class Examiner:
 
     def _write_after_recovery(
         self, daemon: RestartingDaemon, image: Path, due: DueVersions
-    ) -> Finding:
+    ) -> RecoveredState:
         """Writes to the image through QEMU, then reads everything old and new back."""
         size = self.trace.image_size
         promised = dict(zip(self.expectation.sectors.tolist(), due.promised.tolist(), strict=True))

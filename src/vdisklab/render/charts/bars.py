@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from vdisklab.analysis.recommend import candidates
+from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.path.cell import MeasuredCell

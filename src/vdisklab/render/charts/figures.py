@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from vdisklab.analysis.recommend import candidates
+from vdisklab.analysis.candidates import candidates
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Keeping, PathVerdict, durability
 from vdisklab.render import numbers

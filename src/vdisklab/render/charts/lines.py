@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import altair as alt
 import numpy as np
 
-from vdisklab.analysis.evidence import STALL_BELOW, BandwidthSeries, coarser
 from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.tallies import STALL_BELOW, BandwidthSeries, coarser
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
 from vdisklab.render.charts.svg import Palette, Spec

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cache
 from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
-from vdisklab.analysis.diagnostics.findings import Finding
+from vdisklab.analysis.diagnostics.kinds import Diagnostic
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render.wording import sentence
 from vdisklab.results.model import Campaign, HostFacts
@@ -59,7 +59,7 @@ def campaign_entries(campaigns: Iterable[Campaign]) -> tuple[CampaignEntry, ...]
     return tuple(copy_fields(CampaignEntry, campaign) for campaign in campaigns)
 
 
-def diagnostic_entries(findings: Iterable[Finding]) -> tuple[DiagnosticEntry, ...]:
+def diagnostic_entries(findings: Iterable[Diagnostic]) -> tuple[DiagnosticEntry, ...]:
     """The diagnostics in their order. A field called `kind` becomes `failure`."""
     return tuple(
         DiagnosticEntry(

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from vdisklab.analysis.claims import ClaimStatus, Void
-from vdisklab.analysis.compare import Verdict
+from vdisklab.analysis.claim_verdicts import ClaimStatus, Void
+from vdisklab.analysis.paired_ratios import Verdict
 from vdisklab.analysis.published import Shape
-from vdisklab.analysis.rank import Unranked
+from vdisklab.analysis.rank_intervals import Unranked
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.render.documents.conversion import CampaignEntry, DiagnosticEntry, Key, Limit

@@ -12,7 +12,7 @@ from vdisklab.plan.campaign import Dropped
 from vdisklab.render.documents.conversion import DiagnosticEntry, Key, Limit
 from vdisklab.render.documents.rankings import Emulation, Number
 from vdisklab.results.model import Counted, Direction, Failure, HostFacts, Origin
-from vdisklab.results.powercut import Counterexample
+from vdisklab.results.power_cut import Counterexample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

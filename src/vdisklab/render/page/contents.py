@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
-from vdisklab.analysis.claims import ClaimStatus
-from vdisklab.analysis.diagnostics.findings import Finding
+from vdisklab.analysis.claim_verdicts import ClaimStatus
+from vdisklab.analysis.diagnostics.kinds import Diagnostic
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
 from vdisklab.path.cell import MeasuredCell
@@ -68,7 +68,7 @@ def answer_sentences(contents: Contents) -> tuple[str, ...]:
 
 def diagnostic_sentences(contents: Contents) -> tuple[str, ...]:
     """All diagnostics in words; of very many of one kind the first."""
-    groups: dict[type, list[Finding]] = {}
+    groups: dict[type, list[Diagnostic]] = {}
     for finding in (*contents.findings, *contents.failed):
         groups.setdefault(type(finding), []).append(finding)
     lines = []
@@ -103,7 +103,7 @@ def names_of(names: Sequence[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _cells_of(finding: Finding) -> tuple[MeasuredCell, ...]:
+def _cells_of(finding: Diagnostic) -> tuple[MeasuredCell, ...]:
     """The cells that a diagnostic names; none for one about the machine or the campaign."""
     several = getattr(finding, "cells", ())
     one = getattr(finding, "cell", None)

@@ -22,9 +22,9 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from vdisklab import __version__
-from vdisklab.analysis.evidence import Workings
 from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.summary import Summaries
+from vdisklab.analysis.tallies import Workings
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
 from vdisklab.render.charts.figures import figures

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
-from vdisklab.analysis.compare import Ratio
+from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.audit.configured_disk import (
     AioConflict,
     FlushAfterEachWrite,

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from xml.etree import ElementTree as Xml
 
+from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimStatus, ClaimVerdict, Void
 from vdisklab.analysis.claimfile import Claim
-from vdisklab.analysis.claims import ClaimAnswer, ClaimStatus, ClaimVerdict, Void
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import (
     campaign_entries,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vdisklab.analysis.compare import Comparison, Verdict
+from vdisklab.analysis.paired_ratios import Comparison, Verdict
 from vdisklab.analysis.published import Shape, ShapeRow
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries

@@ -7,9 +7,9 @@ uses them.
 from __future__ import annotations
 
 from vdisklab.analysis import search
-from vdisklab.analysis.compare import MOST_BLOCKS
 from vdisklab.analysis.diagnostics import recorded, values
 from vdisklab.analysis.intervals import MIN_BLOCKS, ORDER_STATISTICS_FROM
+from vdisklab.analysis.paired_ratios import MOST_BLOCKS
 from vdisklab.render.documents.reports import Explanation, ExplanationRow, MethodDocument
 from vdisklab.render.tables.layout import Column, Table
 
@@ -59,7 +59,7 @@ EXPLANATIONS = (
         "ratio ratio_low ratio_high pairs gain gain_low gain_high over_default",
         "exp of the mean log ratio within blocks, so that drift cancels; its interval is Student's "
         "t on those. For a claim, pairs and measures are averaged in each block first.",
-        "analysis/compare.py, analysis/claims.py",
+        "analysis/paired_ratios.py, analysis/claim_verdicts.py",
     ),
     _entry(
         "score: read, write, overall",
@@ -102,7 +102,7 @@ EXPLANATIONS = (
         "`holds` or `fails` when the ratio is shown to lie inside or outside the stated range, "
         f"from {MIN_BLOCKS} blocks; else `inconclusive`. A claim of guest against host is void "
         "under emulation and in a lab.",
-        "analysis/claims.py",
+        "analysis/claim_verdicts.py",
     ),
     _entry(
         "shape",
@@ -125,7 +125,7 @@ EXPLANATIONS = (
         "rank, claims",
         "blocks",
         "Blocks in which the cell has the measure; for a claim, blocks that hold all of it.",
-        "analysis/rank.py",
+        "analysis/rank_intervals.py",
     ),
     _entry(
         "drift",
@@ -232,7 +232,7 @@ EXPLANATIONS = (
         "The ratio, within blocks, of the best path without that need to the recommended one; "
         "where its interval holds 1 no difference is shown. Only guests' paths are considered, "
         "and none with a warm page cache.",
-        "analysis/recommend.py",
+        "analysis/candidates.py",
     ),
     _entry(
         "CPU per operation, flushes per thousand, share at the device",
@@ -240,7 +240,7 @@ EXPLANATIONS = (
         "cpu_per_operation flushes_per_1000 device_flushes_per_1000 device_share",
         "Sums over all blocks and measurements of a cell: QEMU's CPU seconds and flushes over its "
         "reads and writes, the device's bytes over the requested bytes.",
-        "analysis/evidence.py",
+        "analysis/tallies.py",
     ),
     _entry(
         "power cut",

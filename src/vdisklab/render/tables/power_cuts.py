@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, assert_never
 
-from vdisklab.analysis.recommend import Recommendation
+from vdisklab.analysis.candidates import Recommendation
 from vdisklab.path.durability import Cuts, Durability, Keeping, PathVerdict
 from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.rankings import PowerCutOutcome
@@ -16,9 +16,9 @@ from vdisklab.render.documents.records import (
     VerdictRow,
 )
 from vdisklab.render.tables.layout import Column, Table
-from vdisklab.results.powercut import DISK_LOG, PowerCut, ReplayedState
+from vdisklab.results.power_cut import DISK_LOG, PowerCut, ReplayedState
 from vdisklab.services.answers import judged_without_its_device
-from vdisklab.services.powercut import PowerCutAnswer
+from vdisklab.services.cut_power import PowerCutAnswer
 
 
 def verdict_word(cut: PowerCut) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Literal
 
-from vdisklab.analysis.compare import Ratio
-from vdisklab.analysis.diagnostics.findings import Emulated, FromPageCache, InLab
+from vdisklab.analysis.diagnostics.kinds import Emulated, FromPageCache, InLab
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.analysis.rank import Ranked, WithoutRank
+from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.analysis.rank_intervals import Ranked, WithoutRank
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.path.cell import MeasuredCell

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from vdisklab.analysis.compare import Ratio
+from vdisklab.analysis.candidates import Price, Recommendation
 from vdisklab.analysis.diagnostics.recorded import FROM_CACHE_BELOW
-from vdisklab.analysis.evidence import Workings
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.analysis.recommend import Price, Recommendation
+from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.score import MIX
+from vdisklab.analysis.tallies import Workings
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from vdisklab.analysis.diagnostics.findings import Finding, caveats_of
-from vdisklab.analysis.diagnostics.recorded import evidence_findings, witnessed
+from vdisklab.analysis.diagnostics.kinds import Diagnostic, caveats_of
+from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics, witnessed
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import copy_fields, diagnostic_entries
 from vdisklab.render.documents.records import (
@@ -152,9 +152,9 @@ def samples_table(run: Run) -> Table[SampleRow]:
     return Table(f"Run {run.id}", (), rows, kind=SampleRow)
 
 
-def run_findings(run: Run) -> tuple[Finding, ...]:
+def run_diagnostics(run: Run) -> tuple[Diagnostic, ...]:
     """What limits the numbers of this one run."""
-    return evidence_findings(witnessed(run), None)
+    return evidence_diagnostics(witnessed(run), None)
 
 
 def run_document(run: Run, *, raw: bool) -> RunDocument:
@@ -166,7 +166,7 @@ def run_document(run: Run, *, raw: bool) -> RunDocument:
         emulation=caveats_of((run,)).emulated,
         checks=tuple(copy_fields(CheckEntry, check) for check in run.checks),
         measurements=tuple(_measurement_entry(measured, raw=raw) for measured in run.measurements),
-        findings=diagnostic_entries(run_findings(run)),
+        findings=diagnostic_entries(run_diagnostics(run)),
     )
 
 
@@ -202,7 +202,7 @@ def _facts(run: Run) -> Table[tuple[str, str]]:
         facts.append(("failed", f"{run.failure.kind}: {run.failure.message}"))
     warning = caution(caveats_of((run,)))
     notes = [] if warning is None else [f"Measured {warning}."]
-    notes += [sentence(finding) for finding in run_findings(run)]
+    notes += [sentence(finding) for finding in run_diagnostics(run)]
     columns = (
         Column[tuple[str, str]]("", lambda fact: fact[0]),
         Column[tuple[str, str]]("", lambda fact: fact[1], folds=True),

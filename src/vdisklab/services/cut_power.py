@@ -28,7 +28,7 @@ from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.session import PowerCutSession, open_session, replayed
 from vdisklab.progress import Note, Progress
 from vdisklab.results.model import HostFacts
-from vdisklab.results.powercut import ControlResult, PowerCut, ReplayedState
+from vdisklab.results.power_cut import ControlResult, PowerCut, ReplayedState
 from vdisklab.results.store import Store, open_store
 from vdisklab.storage.zfs import require_zfs
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vdisklab.analysis.compare import Ratio, paired_ratios
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
-from vdisklab.analysis.rank import Ranking, rank
+from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
+from vdisklab.analysis.rank_intervals import Ranking, rank
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, Verdicts, durability

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vdisklab.analysis.rank import Ranking, Unranked
+from vdisklab.analysis.rank_intervals import Ranking, Unranked
 from vdisklab.analysis.score import NoScore
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.guest import Accelerator
@@ -136,7 +136,7 @@ class HostChanged:
     values: tuple[str, ...]
 
 
-Doubt = (
+CellDiagnostic = (
     FromPageCache
     | Drift
     | SlowFirstBlock
@@ -210,14 +210,14 @@ class NoBaseline:
     baseline: MeasuredCell
 
 
-Finding = (
+Diagnostic = (
     TooFewBlocks
     | NoCommonBlock
     | NothingToCompare
     | Inconclusive
     | Emulated
     | InLab
-    | Doubt
+    | CellDiagnostic
     | FailedCell
     | NoBaseline
     | NoScore
@@ -266,9 +266,9 @@ def failed_cells(runs: Iterable[AnyRun]) -> tuple[FailedCell, ...]:
     return tuple(found[cell] for cell in sorted(found))
 
 
-def ranking_findings(ranking: Ranking, want: int) -> tuple[Finding, ...]:
+def ranking_diagnostics(ranking: Ranking, want: int) -> tuple[Diagnostic, ...]:
     """What the ranking itself has to say; `want` is the least number of blocks for a rank."""
-    found: list[Finding] = []
+    found: list[Diagnostic] = []
     few = [each for each in ranking.unranked if each.reason is Unranked.TOO_FEW_BLOCKS]
     apart = [each for each in ranking.unranked if each.reason is Unranked.NO_COMMON_BLOCK]
     if few:

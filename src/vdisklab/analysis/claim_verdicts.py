@@ -15,7 +15,6 @@ from enum import StrEnum
 import numpy as np
 
 from vdisklab.analysis.claimfile import Claim
-from vdisklab.analysis.compare import PRECISION, blocks_needed, holm
 from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf, t_sf
 from vdisklab.analysis.observations import (
     Floats,
@@ -23,6 +22,7 @@ from vdisklab.analysis.observations import (
     Observations,
     logarithms,
 )
+from vdisklab.analysis.paired_ratios import PRECISION, blocks_needed, holm
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.plan.guest import Accelerator
 from vdisklab.results.model import Origin
