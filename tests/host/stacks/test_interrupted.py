@@ -31,13 +31,14 @@ VICTIM = """
     from vdisklab.host.command import LocalHost
     from vdisklab.host.ledger import open_ledger
     from vdisklab.path.disk_path import parse_path
-    from vdisklab.powercut.recording.recordings import recorded_stack
+    from vdisklab.powercut.recording.recordings import RunSpec, _recorded_stack
     from vdisklab.storage.site import open_site
     _turn_signals_into_interrupts()
     path, work = parse_path(sys.argv[1]), Path(sys.argv[2])
     try:
         with open_ledger(work / "state") as ledger, open_site(LocalHost(), ledger, work) as site:
-            with recorded_stack(site, path, 8 << 20, "a"):
+            spec = RunSpec(path, load=None, size=8 << 20)
+            with _recorded_stack(site, spec, "a", site.directory / "a.log"):
                 print("up", flush=True)
                 time.sleep(60)
     except KeyboardInterrupt:
