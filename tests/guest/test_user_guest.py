@@ -104,7 +104,7 @@ def test_an_image_that_does_not_boot_says_so_once(lab: Lab) -> None:
     assert status == 8, printed
     assert [failure.kind for failure in failures if failure] == [FailureKind.GUEST] * 2
     first, second = (failure.message for failure in failures if failure)
-    assert "with BIOS does not come up: no sign of the guest's agent under tcg within 6 s" in first
+    assert "with BIOS does not start: no answer of the guest's agent under tcg within 6 s" in first
     assert "last lines of the guest's console" in first
     assert "Booting from Hard Disk" in first
     assert "with BIOS does not come up" in second

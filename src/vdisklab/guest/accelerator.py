@@ -1,5 +1,8 @@
-"""KVM or emulation. KVM is trusted only once a guest has booted under it: on some hosts /dev/kvm
-opens, and even a boot sector runs, but a kernel hangs."""
+"""KVM or emulation.
+
+KVM is used only after a guest has booted under it: on some hosts /dev/kvm opens, and even a boot
+sector runs, but a kernel hangs.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from vdisklab.errors import GuestError
 
 DEVICE = Path("/dev/kvm")
 TRIAL_SECONDS = 12.0
-"""Deadline of the trial. A micro guest under KVM answers in one or two seconds."""
+"""Deadline of the trial. A micro guest under KVM answers within one or two seconds."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
 class KvmTrial:
-    """Whether guests run under KVM (None: not tried), what was tried, and a remedy if known."""
+    """Whether guests run under KVM (None: not tested), what was tested, and a remedy if known."""
 
     works: bool | None
     tried: str
@@ -30,7 +33,7 @@ class KvmTrial:
 
 
 def device_refused(device: Path = DEVICE) -> KvmTrial | None:
-    """Why KVM cannot work for this user: the device is missing or cannot be opened. Else None."""
+    """Why this user cannot open the KVM device; None if it opens."""
     try:
         os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
     except FileNotFoundError:
@@ -39,7 +42,7 @@ def device_refused(device: Path = DEVICE) -> KvmTrial | None:
         return KvmTrial(
             False,
             f"{device} cannot be opened: {error.strerror}",
-            remedy="become root, or join its group: usermod --append -G kvm USER",
+            remedy="run vdisklab as root, or join the device's group: usermod --append -G kvm USER",
         )
     except OSError as error:
         return KvmTrial(False, f"{device} cannot be opened: {error.strerror}")
@@ -51,9 +54,8 @@ def try_kvm(
 ) -> KvmTrial:
     """Whether a guest runs under KVM.
 
-    `boot(seconds)` boots under KVM the kernel that will be used, and ends it. It raises
-    GuestError when the guest does not come up within `seconds`; any other error is no result
-    of the trial and is passed on.
+    `boot(seconds)` boots the campaign's kernel under KVM and ends the guest. Its GuestError means
+    that the guest did not come up within `seconds`; other errors are passed on.
     """
     refused = device_refused(device)
     if refused is not None:
@@ -71,9 +73,9 @@ def try_kvm(
 
 
 def remembered_trial(file: Path, key: str, trial: Callable[[], KvmTrial]) -> KvmTrial:
-    """The result kept in `file` if it was kept under the same key, else that of a new trial.
+    """The trial's result stored in `file` under the same key, else the result of a new trial.
 
-    A file that cannot be read or written only costs a new trial.
+    If the file cannot be read or written, the trial is repeated.
     """
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         note = json.loads(file.read_text())
@@ -89,10 +91,10 @@ def remembered_trial(file: Path, key: str, trial: Callable[[], KvmTrial]) -> Kvm
 def trial_key(
     qemu_version: str, image: str, boot_id: Path = _BOOT_ID, device: Path = DEVICE
 ) -> str:
-    """What a trial's result holds for: this boot of the host, this QEMU, this guest image.
+    """Identifies what a trial's result depends on: the host's boot, QEMU, the guest image.
 
-    And this access to the device: a user who joins the group `kvm`, or loads the module, gets a
-    new trial without a reboot.
+    It includes the access to the device, so a user who joins the group `kvm` or loads the module
+    gets a new trial without a reboot.
     """
     refused = device_refused(device)
     access = "opens" if refused is None else refused.tried

@@ -1,4 +1,4 @@
-"""Runs programs and reads and writes files inside a guest, through the QEMU guest agent."""
+"""The QEMU guest agent: runs programs and reads and writes files inside a guest."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _taskkill(pid: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CompletedInGuest:
-    """What a program in the guest returned, and the seconds it took."""
+    """The output of a program in the guest, and its run time in seconds."""
 
     argv: tuple[str, ...]
     status: int
@@ -93,14 +93,14 @@ class Agent:
     ) -> None:
         """`kill(pid)` is the guest's command that ends a process.
 
-        `patience_seconds` is the deadline of each answer.
+        `patience_seconds` is the deadline for each answer.
         """
         self._channel = channel
         self._kill_command = kill
         self._patience = patience_seconds
 
     def on_windows(self) -> Agent:
-        """The same agent for Windows, where another command ends a process."""
+        """The same agent with Windows' command to end a process."""
         return Agent(self._channel, _taskkill, patience_seconds=self._patience)
 
     def query(self, command: str) -> Any:  # noqa: ANN401 - the protocol returns any JSON value
@@ -117,14 +117,15 @@ class Agent:
                 written = self._ask(_Written, "guest-file-write", arguments).count
                 if written != len(content[start : start + _CHUNK]):
                     raise GuestError(
-                        f"the guest agent wrote {path} in part: its disk may be full",
-                        hint="make room in the guest, in the directory that its programs write to",
+                        f"the guest agent wrote only a part of {path}: the guest's disk may be "
+                        "full",
+                        hint="free space in that directory of the guest",
                     )
         finally:
             self._channel.execute("guest-file-close", {"handle": handle})
 
     def synchronise(self, *, timeout: float) -> None:
-        """Discards answers of an earlier conversation that may still be in the channel.
+        """Discards answers to earlier commands that may still be in the channel.
 
         The agent echoes a random number (qemu-ga's documentation of guest-sync). Raises GuestError.
         """
@@ -133,8 +134,7 @@ class Agent:
         if answer != token:
             raise GuestError(
                 f"the guest agent answered {answer!r} to guest-sync",
-                hint="another program uses the guest's agent (libvirt does when it manages the "
-                "guest): end it",
+                hint="another program uses the guest's agent, such as libvirt: stop it",
             )
 
     def run(
@@ -149,10 +149,10 @@ class Agent:
     ) -> CompletedInGuest:
         """Runs a program in the guest to its end.
 
-        `expected` is the least time it takes, in seconds. Its state is not polled before, so
-        that polling does not disturb the measurement. `watch` is called about twice a second
-        meanwhile. Raises WorkloadError for a status outside `allowed`, GuestError when the
-        agent stops answering or the program does not end within `timeout` seconds.
+        `expected` is its minimum run time in seconds; its state is polled only after that, so that
+        polling does not disturb the measurement. `watch` is called about twice a second. Raises
+        WorkloadError for a status outside `allowed`, GuestError when the agent stops answering or
+        the program does not end within `timeout` seconds.
         """
         started = time.monotonic()
         pid = self.start(argv, stdin=stdin)
@@ -171,7 +171,10 @@ class Agent:
     def finish(
         self, pid: int, argv: Sequence[str], *, timeout: float, allowed: Collection[int] = (0,)
     ) -> CompletedInGuest:
-        """Waits for the end of what `start` began; see `run` for what is raised."""
+        """Waits until the process that `start` returned has ended.
+
+        Raises the same errors as `run`.
+        """
         return self._await_end(pid, argv, time.monotonic(), timeout=timeout, allowed=allowed)
 
     def _await_end(
@@ -205,17 +208,17 @@ class Agent:
         try:
             return self._ask(_State, "guest-exec-status", {"pid": pid})
         except RefusedError as error:
-            # A restarted agent does not know the processes of the one before it.
+            # A restarted agent does not know the processes that it started before.
             raise GuestError(
-                f"the guest agent no longer knows `{shlex.join(argv)}`: it was restarted while "
-                f"that ran ({error})",
-                hint="see in the guest's journal what ended its qemu-guest-agent",
+                f"the guest agent was restarted while it ran `{shlex.join(argv)}`, so the result "
+                f"is lost ({error})",
+                hint="look in the guest's journal for what ended its qemu-guest-agent",
             ) from error
 
     def read_file(self, name: str) -> str:
         """The text of a file in the guest.
 
-        The agent reads it, because starting a program for it costs an emulated guest 70 ms. Raises
+        The agent reads it itself: starting a program takes 70 ms in an emulated guest. Raises
         WorkloadError for a file that is missing or larger than 64 MiB, GuestError when the agent
         stops answering.
         """
@@ -224,7 +227,9 @@ class Agent:
             content = b"".join(self._pieces(name, handle))
             self._channel.execute("guest-file-close", {"handle": handle})
         except RefusedError as error:
-            raise WorkloadError(f"{name} was not written in the guest: {error}") from error
+            raise WorkloadError(
+                f"the program did not write {name} in the guest: {error}"
+            ) from error
         return content.decode(errors="replace")
 
     def _pieces(self, name: str, handle: int) -> Iterator[bytes]:
@@ -263,7 +268,7 @@ class Agent:
 
 
 def _interval(elapsed: float, expected: float) -> float:
-    """Seconds between two polls: short for a short program that measures nothing, else long."""
+    """Seconds between two polls: short for programs that measure nothing, else long."""
     if not expected and elapsed < 0.5:
         return _SHORT_POLL
     return (_POLL if elapsed < expected + 2 else _SETTLED_POLL) * patience()
@@ -276,7 +281,7 @@ def _ended(
     if state.out_truncated:
         raise WorkloadError(
             f"`{argv[0]}` printed more than the guest agent can pass on (16 MiB)",
-            hint="choose a shorter output of the program in the profile",
+            hint="change the profile so that the program prints less",
         )
     stdout, stderr = _text(state.out_data), _text(state.err_data)
     if status not in allowed:
@@ -296,5 +301,5 @@ def _bytes(encoded: str) -> bytes:
     except binascii.Error as error:
         raise GuestError(
             "the guest agent sent damaged base64",
-            hint="install the qemu-guest-agent of the guest's distribution in it",
+            hint="install the distribution's qemu-guest-agent in the guest",
         ) from error

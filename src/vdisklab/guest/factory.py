@@ -37,7 +37,7 @@ from vdisklab.progress import Note, Progress, Step
 
 @dataclass(frozen=True, slots=True)
 class GuestContext:
-    """What starting a guest needs besides its plan: host, ledger, cache directory, progress."""
+    """The services needed to start a guest: host, ledger, cache directory, progress."""
 
     host: Host
     ledger: Ledger
@@ -46,7 +46,7 @@ class GuestContext:
 
 
 UserBoots = Callable[[str], AbstractContextManager[UserBoot]]
-"""(a name that no other guest has) -> what one user guest boots, as a context."""
+"""(unique name of the guest) -> a context with the files that one user guest boots from."""
 
 
 def prepare_guests(
@@ -59,10 +59,11 @@ def prepare_guests(
     qemus: Sequence[Qemu | None] = (None,),
     user_boots: UserBoots | None = None,
 ) -> tuple[Accelerator, StartGuest]:
-    """The accelerator for all guests, and the function that starts one with drivers for `buses`.
+    """Returns the accelerator of all guests, and a function that starts a guest with drivers for
+    `buses`.
 
-    It starts micro guests, or with `user_boots` user guests; each runs under one of `qemus` and
-    has the disks `carried`. QEMU's console and errors are written below `directory`.
+    With `user_boots` it starts user guests, else micro guests. Each runs under one of `qemus` and
+    has the disks `carried`. The console and QEMU's errors are written below `directory`.
     """
     micro = cache(partial(_micro_guest, context, guest, buses))
     if user_boots is None:
@@ -101,7 +102,7 @@ def prepare_guests(
 
 @contextmanager
 def _answering(opened: AbstractContextManager[Machine], guest: GuestPlan) -> Iterator[Machine]:
-    """The guest. UnfitGuestError when it does not come up: a second try would not help."""
+    """Starts the guest. Raises UnfitGuestError if it does not come up: retrying would not help."""
     with ExitStack() as stack:
         try:
             machine = stack.enter_context(opened)
@@ -111,9 +112,9 @@ def _answering(opened: AbstractContextManager[Machine], guest: GuestPlan) -> Ite
             user = guest.user
             what = "the image" if user is None else f"{user.image} with {user.firmware.upper()}"
             unfit = UnfitGuestError(
-                f"the guest of {what} does not come up: {error}",
-                hint="check --guest-firmware and --guest-bus, and that the guest starts the QEMU "
-                "guest agent; --guest-boot gives it more time",
+                f"the guest of {what} does not start: {error}",
+                hint="check --guest-firmware, --guest-bus, and that the guest starts the QEMU "
+                "guest agent; --guest-boot allows more time",
             )
             for note in getattr(error, "__notes__", ()):
                 unfit.add_note(note)
@@ -122,7 +123,7 @@ def _answering(opened: AbstractContextManager[Machine], guest: GuestPlan) -> Ite
 
 
 def binary_of(qemu: Qemu | None) -> str:
-    """The program of a QEMU; None is the installed one."""
+    """The QEMU program of that name; None means the installed one."""
     return QEMU if qemu is None else str(qemu.binary)
 
 
@@ -136,14 +137,14 @@ def boot_files(
 ) -> BootFiles:
     """The micro guest with drivers for these buses, from the cache or newly built.
 
-    `kernel` is the image of a certain kernel to take. Raises HostError.
+    `kernel` is the kernel image to use; None lets vdisklab find one. Raises HostError.
     """
     image = build_guest_image(host, cache, find_kernel(host, cache, buses, wanted=kernel))
     return files_of(image)
 
 
 def files_of(image: GuestImage) -> BootFiles:
-    """What QEMU takes of a built image."""
+    """The files of a built image that QEMU boots."""
     return BootFiles(image.kernel, image.initrd, image.root, image.append)
 
 
@@ -170,7 +171,7 @@ def _choose_accelerator(
 def _kvm_trial(
     context: GuestContext, guest: GuestPlan, qemu: Qemu | None, boot: BootFiles, directory: Path
 ) -> KvmTrial:
-    """Whether the micro guest boots under KVM with this QEMU; remembered in the cache."""
+    """Tests whether the micro guest boots under KVM with this QEMU; the cache keeps the result."""
 
     def start(seconds: float) -> None:
         marker = f"vdisklab-{context.ledger.run_id}-kvm"
@@ -180,7 +181,7 @@ def _kvm_trial(
             pass
 
     def trial() -> KvmTrial:
-        context.progress(Step("trying whether a guest runs under KVM"))
+        context.progress(Step("testing whether a guest runs under KVM"))
         return try_kvm(start)
 
     version = context.host.run(binary_of(qemu), "--version").stdout.splitlines()[0]
@@ -190,10 +191,10 @@ def _kvm_trial(
 
 
 def try_kvm_without_download(context: GuestContext) -> KvmTrial:
-    """The trial that a campaign makes, and remembered for it, if a kernel is at hand.
+    """Makes the same KVM trial as a campaign, if a kernel is installed or cached; the cache keeps
+    the result.
 
-    `works` is None when there is no kernel yet, so that nothing could be booted. Raises HostError
-    when the guest cannot be built.
+    `works` is None without a kernel. Raises HostError when the guest cannot be built.
     """
     buses = frozenset({Bus.VIRTIO})
     refused = device_refused()
@@ -202,8 +203,11 @@ def try_kvm_without_download(context: GuestContext) -> KvmTrial:
     if not is_kernel_at_hand(context.cache, buses):
         return KvmTrial(
             works=None,
-            tried=f"{DEVICE} opens; no kernel is at hand yet to boot a guest under it",
-            remedy="`vdisklab run` downloads one and tries it",
+            tried=(
+                f"{DEVICE} opens; not tested further, because no guest kernel is installed or "
+                "cached yet"
+            ),
+            remedy="`vdisklab run` downloads one and tests it",
         )
     with tempfile.TemporaryDirectory(prefix="vdisklab-kvm-") as name:
         boot = boot_files(context.host, context.cache, buses)

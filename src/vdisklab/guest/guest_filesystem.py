@@ -1,4 +1,4 @@
-"""A file system on a measured disk, made and mounted inside the guest while a context is open."""
+"""A new file system on the measured disk, mounted in the guest while the context is open."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MOUNT_POINT = "/mnt/vdisklab"
 _MKFS_SECONDS = 900.0
 _MOUNT_SECONDS = 300.0
 
-# As on the host (storage.filesystem): no discards, which would undo the image's allocation, and no
-# initialisation that the kernel would finish later, during a measurement.
+# As on the host (storage.filesystem): no discards, because they would undo the image's allocation,
+# and no lazy initialisation, because it would run during a measurement.
 _EXT = ("-q", "-F", "-E", "lazy_itable_init=0,nodiscard")
 _MKFS: dict[str, tuple[str, ...]] = {
     "ext2": ("mkfs.ext2", *_EXT),
@@ -46,7 +46,7 @@ class MountedInGuest:
     mount_point: str = MOUNT_POINT
 
     def empty_cache(self) -> None:
-        """Empties the guest's page cache of its pages by mounting it again."""
+        """Removes its pages from the guest's page cache by remounting it."""
         agent = self.machine.agent
         agent.run(("umount", MOUNT_POINT), timeout=_MOUNT_SECONDS)
         mount = ("mount", "-t", self.kind, self.device, MOUNT_POINT)
@@ -59,8 +59,8 @@ def guest_filesystem(machine: Machine, device: str, kind: str) -> Iterator[Mount
     """The new file system, mounted at MOUNT_POINT.
 
     Raises WorkloadError when mkfs, mount or umount fails, GuestError when it is not mounted
-    although mount succeeded. After any error it stays mounted: that guest is not used again, and
-    a second error while unmounting would hide the first.
+    although mount succeeded. After an error it stays mounted: the guest is not used again, and an
+    error of umount would hide the first one.
     """
     for command in make_commands(device, kind):
         machine.agent.run(command, timeout=_MKFS_SECONDS)
@@ -77,13 +77,14 @@ def _require_mounted(machine: Machine, device: str, kind: str) -> None:
             if seen != kind:
                 raise GuestError(
                     f"{device} was mounted as {seen} instead of {kind}",
-                    hint="the guest's mount chose another driver: measure with the micro guest",
+                    hint="the guest's mount command used another driver: measure with the micro "
+                    "guest",
                 )
             return
     raise GuestError(
         f"{device} is not mounted in the guest although mount succeeded",
-        hint="the machine may be too busy: try when it is quiet; in your own guest an automounter "
-        "may have unmounted it",
+        hint="the machine may be too busy: try again when it is idle; in a user guest an "
+        "automounter may have unmounted it",
     )
 
 

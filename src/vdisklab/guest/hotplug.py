@@ -1,4 +1,4 @@
-"""What is plugged into a running guest while a context is open: a disk, a virtio-serial port."""
+"""Hot-plugs a disk or a virtio-serial port into a running guest while a context is open."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONNECT_SECONDS = 10.0
 
 
 def port_for(disk: Disk) -> str | None:
-    """The PCI bus that a disk is plugged into, or None where the bus is another one."""
+    """The PCI root port for the disk; None for a bus without PCI hot-plug."""
     return HOTPLUG_PORTS[0] if disk.attachment.bus in (Bus.VIRTIO, Bus.SCSI, Bus.NVME) else None
 
 
@@ -26,8 +26,8 @@ def port_for(disk: Disk) -> str | None:
 def attached_disk(machine: Machine, disk: Disk) -> Iterator[GuestDisk]:
     """Plugs a disk into a running guest, and unplugs it at the end.
 
-    Raises GuestError. After any error the disk stays plugged: that guest is not used again, and
-    a second error while unplugging would hide the first.
+    Raises GuestError. After an error the disk stays plugged: the guest is not used again, and an
+    error of the unplug would hide the first one.
     """
     port = port_for(disk)
     for command in attach_commands(disk, port):
@@ -41,7 +41,7 @@ def attached_disk(machine: Machine, disk: Disk) -> Iterator[GuestDisk]:
 
 
 def _unplug(machine: Machine, device: str) -> None:
-    """Removes a device. It is gone when QEMU sends the event, not when it accepts the command."""
+    """Removes a device and waits for QEMU's event, since the command only starts the removal."""
     with machine.monitor.expecting(
         "DEVICE_DELETED", lambda data: data.get("device") == device
     ) as wait:
@@ -50,7 +50,7 @@ def _unplug(machine: Machine, device: str) -> None:
 
 
 def port_commands(name: str) -> tuple[QmpCommand, QmpCommand]:
-    """The QMP commands that plug a port of that name; its host end is an abstract socket."""
+    """The QMP commands that plug a port of that name; on the host it is an abstract socket."""
     address = {"type": "unix", "data": {"path": name, "abstract": True, "tight": True}}
     backend = {"type": "socket", "data": {"addr": address, "server": True, "wait": False}}
     return (
@@ -64,9 +64,10 @@ def port_commands(name: str) -> tuple[QmpCommand, QmpCommand]:
 
 @contextmanager
 def virtio_serial(machine: Machine, name: str) -> Iterator[socket.socket]:
-    """The host's end of a new port, which the guest finds by `name`; both go at the end.
+    """Plugs a port and yields the host's socket; the guest finds the port by `name`. Both are
+    removed.
 
-    `name` must be unique on this host. After an error the port stays: such a guest is not used
+    `name` must be unique on this host. After an error the port stays, because the guest is not used
     again. Raises GuestError.
     """
     for command in port_commands(name):

@@ -28,22 +28,21 @@ SHUT_DOWN = "/usr/lib/vdisklab/shutdown"
 _CONSOLE_LINES = 8
 
 BOOT_SECONDS = {Accelerator.KVM: 15.0, Accelerator.TCG: 90.0}
-"""Deadline of the guest agent's first answer: at least ten times what was measured."""
+"""Deadline for the guest agent's first answer: at least ten times the longest measured time."""
 
 USER_BOOT_SECONDS = {Accelerator.KVM: 300.0, Accelerator.TCG: 900.0}
-"""The same for a user guest, which may start much before its agent."""
+"""The same for a user guest, which may start many services before its agent."""
 
 ANSWER_SECONDS = {Accelerator.KVM: 30.0, Accelerator.TCG: 120.0}
-"""Deadline of each later answer of the agent.
+"""Deadline for each later answer of the agent.
 
-On a busy machine an emulated processor was once stopped for 36 s, according to the guest's own
-watchdog.
+On a busy machine the guest's watchdog once reported an emulated CPU that was stopped for 36 s.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One QEMU process whose guest answers."""
+    """One QEMU process with a guest whose agent answers."""
 
     config: GuestConfig
     argv: tuple[str, ...]
@@ -75,7 +74,7 @@ class Machine:
         """
         process = os.pidfd_open(self.pid)
         try:
-            # The answer may be lost with the guest.
+            # The guest may stop before its answer arrives.
             with contextlib.suppress(GuestError):
                 self.agent.start((SHUT_DOWN,))
             ended, _, _ = select.select([process], [], [], timeout * patience())
@@ -101,13 +100,13 @@ def start_machine(
     timeout: float | None = None,
     watch: Callable[[Channel], None] | None = None,
 ) -> Iterator[Machine]:
-    """A guest whose agent has answered.
+    """Starts a guest and waits until its agent answers.
 
     `watch` is called with QEMU's monitor as soon as it answers, and while the guest boots.
 
-    Raises GuestError with the console's last lines when it dies or does not answer within
-    `timeout` seconds. The process is killed at the end: its disks have been detached or are
-    thrown away, so an orderly shutdown would be of no use.
+    Raises GuestError with the console's last lines when it dies or does not answer within `timeout`
+    seconds. The process is killed at the end: its disks have been detached or are discarded, so an
+    orderly shutdown is unnecessary.
     """
     limit = timeout or _boot_seconds(config)
     console = directory / f"{config.marker}.console"
@@ -159,14 +158,14 @@ def _await_agent_port(
 ) -> None:
     """Waits until the guest has opened the agent's port.
 
-    Nothing is sent to the agent before: messages in a port that is not open yet hung a guest with
-    two CPUs under TCG (QEMU 7.2). QEMU sends the event only for ports with an id.
+    Messages to a port that is not open yet hung a guest with two CPUs under TCG (QEMU 7.2). QEMU
+    sends the event only for ports with an id.
     """
 
     def opened(data: Mapping[str, Any]) -> bool:
         return bool(data.get("open"))
 
-    what = f"sign of the guest's agent under {accelerator.value}"
+    what = f"answer of the guest's agent under {accelerator.value}"
     with monitor.expecting("VSERPORT_CHANGE", opened, what=what, meanwhile=meanwhile) as wait:
         if meanwhile is not None:
             meanwhile()

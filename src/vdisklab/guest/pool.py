@@ -1,4 +1,4 @@
-"""Running guests: booted once a block, frozen while another one is measured."""
+"""Running guests: each is booted once per block, and frozen while another guest is measured."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from vdisklab.results.model import Check
 class GuestKey:
     """Cells with equal keys may share a guest.
 
-    The aio mode is part of it: QEMU never gives up the context of an aio mode, so a second mode
-    in the same process could not be told from the first.
+    The aio mode is included: QEMU never closes an aio context, so a second mode in the same process
+    could not be distinguished from the first.
     """
 
     machine: str
@@ -39,8 +39,8 @@ class PooledGuest:
 
 
 StartGuest = Callable[[str, tuple[Disk, ...], str | None], AbstractContextManager[Machine]]
-"""(machine type, disks that are there from the start, name of the QEMU or None for the installed
-one) -> a running guest, as a context."""
+"""(machine type, disks present at boot, name of the QEMU or None for the installed one) -> a
+context with a running guest."""
 
 
 class GuestPool:
@@ -66,14 +66,17 @@ class GuestPool:
             self._end(key)
 
     def _end(self, key: GuestKey) -> None:
-        """Ends the guest with this key, if there is one."""
+        """Ends the guest with this key, if it runs."""
         if key in self._guests:
             _, stack = self._guests.pop(key)
             stack.close()
 
     @contextmanager
     def _start(self, machine: str, disks: tuple[Disk, ...], qemu: str | None) -> Iterator[Machine]:
-        """A started guest. Raises the error of an unfit one again without another try."""
+        """Starts a guest.
+
+        If one was unfit before, raises the same error without another attempt.
+        """
         if self._unfit is not None:
             raise UnfitGuestError(self._unfit.message, hint=self._unfit.hint)
         try:
@@ -99,7 +102,8 @@ class GuestPool:
         except BaseException as error:
             if key in self._guests:
                 _, stack = self._guests.pop(key)
-                # The machine must see the error, to add the last lines of the guest's console.
+                # The machine's context must see the error, to add the last lines of the guest's
+                # console.
                 stack.__exit__(type(error), error, error.__traceback__)
             raise
 
@@ -121,7 +125,7 @@ class GuestPool:
     def plugged(
         self, disk: Disk, *, fresh: bool = False
     ) -> Iterator[tuple[PooledGuest, GuestDisk]]:
-        """A running guest with the disk: hot-plugged if the bus allows it, else there at boot.
+        """A running guest with the disk: hot-plugged if the bus allows it, else present at boot.
 
         With `fresh` the guest is newly booted.
         """
@@ -146,7 +150,8 @@ class GuestPool:
             yield PooledGuest(machine, before or read_process(machine), facts)
 
     def before_any_disk(self, disk: Disk) -> QemuTraces | None:
-        """QEMU's traces without the disk, which tell io_uring from polling; else None."""
+        """QEMU's traces without the disk, which distinguish io_uring from polling; None if not
+        needed."""
         if disk.attachment.aio is not Aio.IO_URING:
             return None
         key = GuestKey(Bus.VIRTIO.machine, Aio.THREADS, disk.attachment.qemu)

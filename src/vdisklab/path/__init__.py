@@ -1,1 +1,1 @@
-"""Disk paths: what they mean, which cannot exist, what they promise. Pure; all packages use it."""
+"""Disk paths: their syntax, what they mean, which are impossible, what they guarantee. No I/O."""

@@ -1,4 +1,4 @@
-"""What host stacks stand on: slices of the work directory, or whole devices of the user."""
+"""The disks below host stacks: slices of the work directory, or whole devices of the user."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SPREADING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BackingDevices:
-    """The bottom of all stacks of a campaign.
+    """The disks below all stacks of a campaign.
 
     `devices` are whole block devices that are used instead of slices of the work directory;
-    `destroy` are those whose contents may be lost. `disks` is the number of slices (None: as few
-    as the layer needs) or devices (None: all) for a layer that can use several. `arc_bytes` limits
-    ZFS's cache while stacks are up; None leaves it alone.
+    `destroy` lists the devices whose contents may be overwritten. `disks` is the number of slices
+    (None: as few as the layer needs) or devices (None: all) for a layer that can use several.
+    `arc_bytes` limits ZFS's cache while stacks are up; None leaves the limit unchanged.
     """
 
     devices: tuple[Path, ...] = ()
@@ -34,7 +34,7 @@ class BackingDevices:
     arc_bytes: int | None = None
 
     def on_devices(self, layers: tuple[Layer, ...]) -> bool:
-        """True when a stack occupies the user's devices; tmpfs never does."""
+        """True when a stack uses the user's devices; a stack on tmpfs never does."""
         return bool(self.devices) and not in_memory(layers)
 
     def disks_for(self, layers: tuple[Layer, ...]) -> int:
@@ -61,16 +61,16 @@ class BackingDevices:
 
 
 WORK_DIRECTORY = BackingDevices()
-"""Slices of the work directory, as few as each layer needs."""
+"""Slices of the work directory: for each layer the smallest number that it accepts."""
 
 
 def in_memory(layers: tuple[Layer, ...]) -> bool:
-    """True for a stack on tmpfs: it needs no device, and a power cut takes everything."""
+    """True for a stack on tmpfs: it needs no device, and loses all data in a power cut."""
     return bool(layers) and layers[0].kind is LayerKind.TMPFS
 
 
 def fewest_disks(layer: Layer) -> int:
-    """The least number of disks that a layer needs."""
+    """The smallest number of disks that a layer accepts."""
     fewest: Mapping[str, int]
     match layer.kind:
         case LayerKind.MD:

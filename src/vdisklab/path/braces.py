@@ -1,7 +1,7 @@
 """Brace expansion as in bash: `{a,b}`, `{1..4}`, `{a..e..2}`, nested.
 
-It follows the order of bash's matcher, which decides all odd patterns: a brace that is never
-closed, or that holds neither a comma nor a sequence, stays as it is.
+It scans in the same order as bash, so malformed patterns give the same result: a brace that is
+never closed, or that holds neither a comma nor a sequence, is kept literally.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_INTEGER = 1 << 63
 
 
 def expand(pattern: str) -> list[str]:
-    """The words that bash makes of `pattern`, in bash's order and without empty words.
+    """The words that bash expands `pattern` to, in bash's order, without empty words.
 
     Raises PlanError for more than MAX_WORDS words or MAX_LENGTH characters, for braces nested
     deeper than MAX_DEPTH, and for a sequence such as `{a..C}`, which includes characters that no
@@ -40,8 +40,8 @@ def expand(pattern: str) -> list[str]:
 def expand_segments(pattern: str) -> list[str]:
     """Like `expand`, without the extra slash that an empty alternative leaves behind.
 
-    `ext4/{raw,}/none` gives `ext4/raw/none` and `ext4/none`. A plain path is returned as it is, so
-    that an extra slash in it remains an error.
+    `ext4/{raw,}/none` gives `ext4/raw/none` and `ext4/none`. A path without braces is returned
+    unchanged, so an extra slash in it is still an error.
     """
     words = expand(pattern)
     if words == [pattern]:
@@ -70,7 +70,7 @@ def _expand(text: str, pattern: str, depth: int) -> list[str]:
 
 
 def _opening_brace(text: str) -> int | None:
-    """The position of the first brace that is closed later and holds a comma or two dots."""
+    """The position of the first `{` whose matching `}` follows a comma or two dots."""
     for at, character in enumerate(text):
         if character != "{":
             continue
@@ -104,7 +104,7 @@ def _is_range(text: str, at: int) -> bool:
 
 
 def _alternatives(amble: str, pattern: str, depth: int) -> list[str]:
-    """The words for `{amble}`; itself if it is neither a list nor a sequence."""
+    """The words for `{amble}`; `{amble}` itself if it is neither a list nor a sequence."""
     if "," not in amble:
         sequence = _sequence(amble, pattern)
         return [f"{{{amble}}}"] if sequence is None else sequence
@@ -136,7 +136,7 @@ def _sequence(amble: str, pattern: str) -> list[str] | None:
         return _letters(match["from"], match["to"], int(match["by"] or 1), pattern)
     first, last, step = int(match["first"]), int(match["last"]), int(match["step"] or 1)
     if max(abs(first), abs(last), abs(step)) >= _LONGEST_INTEGER:
-        return None  # bash's integers have 64 bits; a larger number makes no sequence
+        return None  # bash's integers have 64 bits; with a larger number bash expands nothing
     numbers = _steps(first, last, step, pattern)
     width = _width(match["first"], match["last"])
     return [f"{number:0{width}d}" for number in numbers]
@@ -152,14 +152,14 @@ def _letters(first: str, last: str, step: int, pattern: str) -> list[str]:
 
 
 def _steps(first: int, last: int, step: int, pattern: str) -> range:
-    """From first to last, both included; the sign of `step` does not matter."""
+    """The numbers from first to last, inclusive; the sign of `step` is ignored."""
     step = abs(step) or 1
     _check_number(abs(last - first) // step + 1, pattern)
     return range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
 
 
 def _width(*ends: str) -> int:
-    """The width to pad numbers to: the longer end's if one begins with a zero, else 0."""
+    """The width to pad numbers to: that of the longer bound if one begins with 0, else 0."""
     padded = any(re.fullmatch(r"-?0[0-9]+", end) for end in ends)
     return max(map(len, ends)) if padded else 0
 
@@ -172,7 +172,7 @@ def _joined(heads: list[str], tails: list[str], pattern: str) -> list[str]:
 def _check_number(words: int, pattern: str) -> None:
     if words > MAX_WORDS:
         raise PlanError(
-            f"{_shortened(pattern)} stands for more than {MAX_WORDS} paths",
+            f"{_shortened(pattern)} expands to more than {MAX_WORDS} paths",
             hint="write fewer alternatives between its braces",
         )
 

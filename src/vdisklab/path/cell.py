@@ -23,26 +23,26 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """The path, and the page cache's state where it can differ: `raw/writeback (warm)`."""
+        """The path, with the page cache's state if the path has two: `raw/writeback (warm)`."""
         return _label(self.path.canonical, self.page_cache)
 
     @property
     def measured(self) -> MeasuredCell:
-        """This cell as the results have it."""
+        """The same cell as the results store it."""
         return MeasuredCell(self.path.canonical, self.page_cache)
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that stand for this cell in the database."""
+        """16 hexadecimal digits that identify this cell in the database."""
         return hashlib.sha256(self.label.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class MeasuredCell:
-    """A cell of the results, under the name that it is stored with.
+    """A stored cell with its stored name.
 
-    `name` spells a disk path, or it is free (`my VM at home`): an import may give any. Cells
-    are equal, and sorted, by their labels.
+    `name` is a disk path, or any text that an import used (`my VM at home`). Cells are compared and
+    sorted by their labels.
     """
 
     name: str = field(compare=False)
@@ -63,7 +63,7 @@ class MeasuredCell:
 
     @property
     def path(self) -> DiskPath | None:
-        """The disk path; None for a free name."""
+        """The disk path; None if the name is not one."""
         return _parsed(self.name)
 
     @property
@@ -86,7 +86,7 @@ def _label(name: str, page_cache: PageCache) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _parsed(name: str) -> DiskPath | None:
-    """Cached: a report asks a dozen times for each of ten thousand cells."""
+    """The disk path or None. Cached: a report needs each of ten thousand paths a dozen times."""
     try:
         return parse_path(name)
     except PlanError:
@@ -101,7 +101,7 @@ class PageCacheChoice(StrEnum):
     BOTH = "both"
 
     def admits(self, state: PageCache) -> bool:
-        """True for a requested state; a path that bypasses the cache has no choice."""
+        """True for a requested state, and for any state if the path bypasses the page cache."""
         return (
             state is PageCache.BYPASSED or self is PageCacheChoice.BOTH or state.value == self.value
         )

@@ -3,8 +3,8 @@
     HOST LAYERS (bottom first) / IMAGE FORMAT / CACHE MODE / BUS        zvol/ext4/qcow2/writeback
     HOST LAYERS / host                                                   ext4/host
 
-The names of the four kinds are disjoint, so any segment may be left out. Canonical spelling:
-cache mode always written, `virtio` without options left out, options sorted, defaults left out.
+No name belongs to two kinds, so any segment may be omitted. The canonical spelling always has the
+cache mode, omits `virtio` without options and options at their defaults, and sorts options.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Options = tuple[tuple[str, OptionValue], ...]
 
 
 class PathSyntaxError(PlanError):
-    """A text that is not a disk path; `position` counts characters from 1."""
+    """The text is not a disk path; `position` counts characters from 1."""
 
     def __init__(self, text: str, position: int, problem: str, expected: str) -> None:
         self.text = text
@@ -46,7 +46,7 @@ class PathSyntaxError(PlanError):
 
 
 def _normalized(options: Options, schema: Schema) -> Options:
-    """The options without those that repeat their default, sorted."""
+    """The options that differ from their defaults, sorted."""
     return tuple(sorted((key, value) for key, value in options if value != schema[key].default))
 
 
@@ -79,7 +79,7 @@ class Image:
         object.__setattr__(self, "options", _normalized(self.options, FORMAT_OPTIONS[self.format]))
 
     def option(self, name: str) -> OptionValue | None:
-        """The requested value, or the default; None for an option that the format lacks."""
+        """The requested value, or the default; None if the format lacks the option."""
         return _lookup(self.options, FORMAT_OPTIONS[self.format], name)
 
     @property
@@ -105,12 +105,12 @@ class Attachment:
         object.__setattr__(self, "options", _normalized(self.options, BUS_OPTIONS[self.bus]))
 
     def option(self, name: str) -> OptionValue | None:
-        """The requested value, or the default; None for an option that the bus lacks."""
+        """The requested value, or the default; None if the bus lacks the option."""
         return _lookup(self.options, BUS_OPTIONS[self.bus], name)
 
     @property
     def aio(self) -> Aio:
-        """How QEMU asks the host for I/O."""
+        """QEMU's interface to the host's kernel for I/O."""
         return Aio(str(self.option("aio")))
 
     @property
@@ -164,7 +164,7 @@ class DiskPath:
 
     @cached_property
     def canonical(self) -> str:
-        """The one spelling of this path; `parse_path` reads it back."""
+        """The canonical spelling of this path, which `parse_path` accepts."""
         parts = [str(layer) for layer in self.layers]
         if self.on_host:
             return "/".join([*parts, HOST])
@@ -202,10 +202,10 @@ class DiskPath:
 
     @property
     def guest_side(self) -> tuple[object, ...]:
-        """What QEMU is told about the disk; equal for two spellings of one configuration.
+        """The part that configures QEMU; equal for two paths with the same QEMU configuration.
 
-        `writeback` with write_cache=off is `writethrough`. Host layers and image options are not
-        part of it.
+        `writeback` with write_cache=off is `writethrough`. Host layers and image options are
+        excluded.
         """
         attachment, mode = self.attachment, self.cache
         return (
@@ -218,7 +218,7 @@ class DiskPath:
 
     @property
     def stack(self) -> str:
-        """The canonical host layers; empty for the work directory itself."""
+        """The canonical host layers; an empty string for the work directory itself."""
         return "/".join(str(layer) for layer in self.layers)
 
     def __str__(self) -> str:
@@ -249,7 +249,7 @@ _MAY_FOLLOW: Mapping[_Kind | None, tuple[_Kind, ...]] = {
     _Kind.BUS: (),
     _Kind.HOST: (),
 }
-"""The kinds that may follow each kind of segment; None is the beginning."""
+"""The kinds that may follow each kind of segment; None is the start of the path."""
 
 
 def _vocabulary() -> dict[str, tuple[_Kind, Schema]]:
@@ -274,7 +274,7 @@ class _Token:
 
 
 def parse_path(text: str) -> DiskPath:
-    """The disk path that `text` spells. Raises PathSyntaxError with position and expectation."""
+    """The disk path that `text` spells. Raises PathSyntaxError with the position and a hint."""
     if not text.strip():
         raise PathSyntaxError(text, 1, "the path is empty", "write a path such as ext4/qcow2/none")
     tokens: list[_Token] = []
@@ -293,8 +293,8 @@ def _token(text: str, part: str, position: int, before: _Token | None) -> _Token
             text,
             position,
             "an empty segment",
-            "write one name between two slashes and none at the ends; "
-            "in a shell's braces the slash goes with the name, as in ext4/{raw/,}none",
+            "write exactly one slash between two names and none at the ends; in braces put the "
+            "slash next to the name, as in ext4/{raw/,}none",
         )
     if name not in _WORDS:
         raise PathSyntaxError(text, position, *_unknown_name(name, before))
@@ -344,14 +344,14 @@ def _possible_options(segment: str, option: str, schema: Schema) -> str:
 
 
 def _unknown_name(name: str, before: _Token | None) -> tuple[str, str]:
-    """Problem and hint for an unknown name, with the nearest names that may stand here."""
+    """Problem and hint for an unknown name; the hint has the most similar names allowed here."""
     kinds = _MAY_FOLLOW[None if before is None else before.kind]
     problem = f"unknown segment {name!r}"
     if "{" in name or "}" in name:
-        # Complete braces are expanded by now.
-        return problem, "a brace has no partner, or no comma: write {raw,qcow2}, in quotes"
+        # Complete braces have been expanded already.
+        return problem, "a brace is not closed or holds no comma: write '{raw,qcow2}', in quotes"
     if before is not None and not kinds:
-        return problem, f"nothing follows {_described(before.kind, before.name)}: end the path here"
+        return problem, f"nothing may follow {_described(before.kind, before.name)}: end it here"
     by_kind = {kind: [word for word, (of, _) in _WORDS.items() if of is kind] for kind in kinds}
     lists = [
         _KIND_NAMES[kind] if kind is _Kind.HOST else f"{_KIND_NAMES[kind]} ({', '.join(words)})"
@@ -368,7 +368,7 @@ def _out_of_order(kind: _Kind, name: str, before: _Token) -> tuple[str, str]:
     if kind is _Kind.HOST:
         return (
             f"`host` after {_described(before.kind, before.name)}",
-            "only host layers stand before `host`, as in ext4/host",
+            "only host layers may precede `host`, as in ext4/host",
         )
     if kind is before.kind:
         return (

@@ -1,7 +1,7 @@
-"""What a path keeps in a power cut: known by rule, shown by cutting the power, or not known.
+"""Whether a path's data survives a power cut: known by rule, from simulated power cuts, or unknown.
 
-Every rule about flushes stands here: what drops them, which device forgets FUA, and where no
-flush is needed at all. `vdisklab powercut` shows what a path really loses.
+All rules about flushes: what drops them, which device ignores FUA, and which paths need no flush.
+`vdisklab powercut` tests what a path really loses.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import Bus
 
 FEWEST_CUTS = 20
-"""States to judge before a verdict: with 20 clean states the 95 % bound on losses is still 15 %."""
+"""Minimum number of states for a verdict; with 20 clean states the 95 % bound is still 15 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Judged states, and how many of them broke a promise.
+    """The number of judged states, and how many of them had lost promised data.
 
     `all_judged` is True when every state that a power cut could leave was judged.
     """
@@ -31,16 +31,16 @@ class Cuts:
 
     @property
     def kept(self) -> bool | None:
-        """True when no promise was broken; None with too few states for a verdict."""
+        """True when no state had lost promised data; None with too few states for a verdict."""
         if self.broken:
             return False
         return True if self.all_judged or self.judged >= FEWEST_CUTS else None
 
     @property
     def most_losing(self) -> float:
-        """The 95 % upper bound on the share of losing states when none of the judged ones lost.
+        """The 95 % upper bound on the share of states with losses, when no judged state had any.
 
-        The rule of three (Hanley and Lippman-Hand, JAMA 1983); 0 where all were judged.
+        The rule of three (Hanley and Lippman-Hand, JAMA 1983); 0 if all states were judged.
         """
         return 0.0 if self.all_judged else min(1.0, 3 / self.judged) if self.judged else 1.0
 
@@ -55,10 +55,10 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True)
 class PathVerdict:
-    """The power cuts of one path, as `vdisklab powercut` stored them.
+    """The results of one path's power cuts, as `vdisklab powercut` stored them.
 
-    `flushed` counts clients that wait for a flush (or write with FUA), `unflushed` the client that
-    takes an acknowledged write for durable.
+    `flushed` is for clients that wait for a flush (or write with FUA), `unflushed` for the client
+    that expects every acknowledged write to be durable.
     """
 
     path: str
@@ -67,7 +67,7 @@ class PathVerdict:
 
 
 class Keeping(StrEnum):
-    """What becomes of data that the guest has flushed."""
+    """What happens in a power cut to data that the guest has flushed."""
 
     LOST_BY_CONSTRUCTION = "lost-by-construction"
     LOST_IN_TEST = "lost-in-test"
@@ -76,15 +76,16 @@ class Keeping(StrEnum):
 
     @property
     def acceptable(self) -> bool:
-        """False where flushed data is known to be lost. An untested path counts as durable."""
+        """False if flushed data is known to be lost. An untested path counts as durable."""
         return self in (Keeping.KEPT_IN_TEST, Keeping.NOT_TESTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """`reason` names what drops flushes; `flush_free` means that writes need no flush.
+    """`reason` says what drops flushes; `flush_free` means that writes are durable without a flush.
 
-    `cuts` are the states that decided, or that were too few to; `tested` is the whole verdict.
+    `cuts` counts the states behind the verdict, or too few states for one; `tested` holds all
+    power-cut results of the path.
     """
 
     keeping: Keeping
@@ -99,9 +100,9 @@ Verdicts = Mapping[str, PathVerdict]
 
 
 def durability(path: DiskPath, verdicts: Verdicts) -> Durability:
-    """What is known of a path. Rules come first, then power cuts.
+    """What is known about a path: a rule if one applies, else the stored power cuts.
 
-    Unflushed data counts only where the path needs no flush.
+    Losses of unflushed data count only if the path needs no flush.
     """
     flush_free = not path.offers_write_cache
     tested = verdicts.get(path.canonical)
@@ -121,7 +122,7 @@ _TESTED = {
 
 
 class FlushDropper(StrEnum):
-    """The part of a path that answers a flush before the data is durable."""
+    """The part of a path that acknowledges a flush before the data is durable."""
 
     CACHE_MODE = "cache mode"
     DEVICE = "device"
@@ -137,11 +138,11 @@ class DroppedFlushes:
 
 
 def dropped_flushes(path: DiskPath) -> tuple[DroppedFlushes, ...]:
-    """Every part of the path that drops flushes: cache mode, device, then layers from the bottom.
+    """All parts of the path that drop flushes: cache mode, device, then layers from the bottom.
 
-    cache=unsafe drops the guest's flushes (qemu(1)); tmpfs lives in memory; ZFS with
-    sync=disabled answers before data is stable (zfsprops(7)); barrier=0 and nobarrier leave the
-    device's cache unflushed (ext4(5), btrfs(5)).
+    cache=unsafe drops the guest's flushes (qemu(1)); tmpfs lives in memory; ZFS with sync=disabled
+    acknowledges before data is stable (zfsprops(7)); with barrier=0 and nobarrier the device's
+    cache is not flushed (ext4(5), btrfs(5)).
     """
     return tuple(_dropped_flushes(path))
 
@@ -154,8 +155,8 @@ def _dropped_flushes(path: DiskPath) -> Iterator[DroppedFlushes]:
     if forgets_fua(path):
         yield DroppedFlushes(
             FlushDropper.DEVICE,
-            "QEMU's NVMe device answers the guest's FUA writes, as its file systems' journals send "
-            "them, before they are durable; write_cache=off mends it",
+            "QEMU's NVMe device acknowledges FUA writes, which journaling file systems use, "
+            "before they are durable; write_cache=off prevents this",
         )
     if in_memory(path.layers):
         yield DroppedFlushes(FlushDropper.LAYER, "tmpfs is memory")
@@ -163,14 +164,16 @@ def _dropped_flushes(path: DiskPath) -> Iterator[DroppedFlushes]:
         if layer.option("barrier") is False:
             yield DroppedFlushes(FlushDropper.LAYER, f"{layer} sends no flushes to the disk")
         if layer.option("sync") == "disabled":
-            yield DroppedFlushes(FlushDropper.LAYER, f"{layer} answers flushes without writing")
+            yield DroppedFlushes(
+                FlushDropper.LAYER, f"{layer} acknowledges flushes without writing"
+            )
 
 
 def forgets_fua(path: DiskPath) -> bool:
     """True when fsync(2) in the guest may return too early: NVMe with a write cache.
 
-    The device announces FUA to Linux and does not pass the flag on. Seen in power cuts with
-    QEMU 7.2.22 (docs/powercut.md); the source of later versions is the same (hw/nvme/ctrl.c, with
-    the fixes of 9.2).
+    The device announces FUA to Linux and does not pass the flag on. Observed in power cuts with
+    QEMU 7.2.22 (docs/powercut.md); later versions have the same code (hw/nvme/ctrl.c, with the
+    fixes of 9.2).
     """
     return path.attachment.bus is Bus.NVME and path.offers_write_cache

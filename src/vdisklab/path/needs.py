@@ -1,6 +1,6 @@
-"""Needs: what a user requires of a disk path. One language for every `--need`.
+"""Needs: requirements on a disk path, in the same words for every option `--need`.
 
-A new need is one member of `NeedKind` and one row of `_RULES`; help texts come from there.
+A new need is one member of `NeedKind` and one row of `_RULES`, which also feeds the help.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
 
 
 class NeedKind(StrEnum):
-    """The needs, as they are written; the last four take a value: `format=qcow2`."""
+    """The needs, as users write them; the last four take a value: `format=qcow2`."""
 
     DURABLE = "durable"
     NO_FLUSH_SAFE = "no-flush-safe"
@@ -33,7 +33,7 @@ class NeedKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One need; `value` is set for the kinds that take one."""
+    """One need; `value` is None for a kind that takes none."""
 
     kind: NeedKind
     value: str | None = None
@@ -43,17 +43,17 @@ class Need:
 
     @property
     def meaning(self) -> str:
-        """What the need asks for, as a clause."""
+        """What the path must do, as a clause."""
         return _RULES[self.kind].meaning
 
     @property
     def goes_by_power_cuts(self) -> bool:
-        """True when stored power cuts decide, where there are any."""
+        """True when stored power cuts, if there are any, decide whether a path meets the need."""
         return self.kind in (NeedKind.DURABLE, NeedKind.NO_FLUSH_SAFE)
 
 
 def parse_need(text: str) -> Need:
-    """The need that `text` spells. Raises PlanError with the known needs."""
+    """Parses one need. Raises PlanError, which lists the known needs."""
     word, equals, value = text.partition("=")
     rule = _RULES.get(NeedKind(word)) if word in set(NeedKind) else None
     if rule is None or bool(equals) != bool(rule.values):
@@ -64,14 +64,14 @@ def parse_need(text: str) -> Need:
 
 
 def parse_needs(texts: Iterable[str] | None) -> tuple[Need, ...]:
-    """The needs that several `--need` spell, each once. Raises PlanError."""
+    """Parses the values of `--need`, without duplicates. Raises PlanError."""
     return tuple(dict.fromkeys(parse_need(text) for text in texts or ()))
 
 
 def lack(path: DiskPath, need: Need, verdicts: Verdicts) -> str | None:
-    """Why a path does not meet a need, as a clause; None when it does.
+    """Why a path does not meet a need, as a clause; None if it meets it.
 
-    An untested path counts as durable as long as no rule speaks against it.
+    A path without power cuts counts as durable unless a rule says otherwise.
     """
     return _RULES[need.kind].lack(path, need.value or "", verdicts)
 
@@ -82,7 +82,7 @@ def meets(path: DiskPath, need: Need, verdicts: Verdicts) -> bool:
 
 
 def unmet(path: DiskPath, needs: Iterable[Need], verdicts: Verdicts) -> dict[Need, str]:
-    """The needs that a path does not meet, with the reasons; empty when it meets all."""
+    """The needs that a path does not meet, with reasons; empty if it meets all."""
     reasons = ((need, lack(path, need, verdicts)) for need in needs)
     return {need: reason for need, reason in reasons if reason is not None}
 
@@ -145,7 +145,7 @@ def _has_no_such_layer(path: DiskPath, value: str, _verdicts: Verdicts) -> str |
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """`values` are those that a need takes; empty for one without."""
+    """`values` are the values that a need accepts; empty for a need without a value."""
 
     meaning: str
     lack: Callable[[DiskPath, str, Verdicts], str | None]
@@ -160,9 +160,10 @@ _RULES: Mapping[NeedKind, _Rule] = {
         "written data survives a power cut even if the guest never flushes", _loses_unflushed_data
     ),
     NeedKind.SNAPSHOTS: _Rule("qcow2, or a host layer that makes snapshots", _has_no_snapshots),
-    NeedKind.DISCARD: _Rule("the guest's discards free room on the host", _ignores_discards),
+    NeedKind.DISCARD: _Rule("the guest's discards free space on the host", _ignores_discards),
     NeedKind.LIVE_MIGRATION: _Rule(
-        "the host's page cache holds nothing, and the device can migrate", _cannot_migrate
+        "the image bypasses the host's page cache, and the device can migrate",
+        _cannot_migrate,
     ),
     NeedKind.FORMAT: _Rule("this image format", _has_another_format, tuple(ImageFormat)),
     NeedKind.CACHE: _Rule("this cache mode", _has_another_cache, tuple(CacheMode)),
@@ -175,11 +176,11 @@ _SNAPSHOT_LAYERS = frozenset(
 )
 
 NEED_WORDS = ", ".join(f"{kind}=…" if rule.values else kind for kind, rule in _RULES.items())
-"""All needs as they are written, for help texts and hints."""
+"""All needs as users write them, for help texts and hints."""
 
 
 def needs_help(sentence: str) -> str:
-    """The help text of an option `--need`: its sentence and the words."""
+    """The help text of an option `--need`: `sentence` and the list of needs."""
     return f"{sentence}: {NEED_WORDS}; may be given again."
 
 
@@ -187,12 +188,12 @@ _EXAMPLE = "ext4/qcow2/none"
 
 
 def example_of(needs: Sequence[Need]) -> DiskPath | None:
-    """A path to measure that meets all needs; None when the needs exclude one another."""
+    """An example of a path that meets all needs; None if the needs contradict each other."""
     return nearest(parse_path(_EXAMPLE), needs, {})
 
 
 def nearest(path: DiskPath, needs: Sequence[Need], verdicts: Verdicts) -> DiskPath | None:
-    """The path with the fewest changed parts that meets all needs and can exist, or None."""
+    """The possible path closest to `path` that meets all needs, or None."""
     for variation in sorted(_variations(path, needs), key=lambda each: _distance(path, each)):
         if not unmet(variation, needs, verdicts) and impossible(variation) is None:
             return variation
@@ -234,7 +235,7 @@ def _formats(wanted: str | None) -> tuple[ImageFormat, ...]:
 
 
 def _distance(path: DiskPath, other: DiskPath) -> int:
-    """How much differs: `discard` counts less than a segment, `write_cache` more."""
+    """The difference of two paths: `discard` counts less than a segment, `write_cache` more."""
     segments = (
         path.layers != other.layers,
         path.image != other.image,

@@ -1,4 +1,4 @@
-"""Which paths cannot exist: why, and what to write instead."""
+"""Which disk paths are impossible: why, and what to write instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """Why a path cannot exist, and what to write instead."""
+    """Why a path is impossible, and what to write instead."""
 
     reason: str
     instead: str
@@ -112,19 +112,19 @@ def _enough_disks(path: DiskPath, backing: BackingDevices) -> Impossible | None:
         fewest = fewest_disks(layer)
         if number and fewest > 1:
             return Impossible(
-                f"{layer} needs {fewest} disks, and {path.layers[number - 1].kind} below is one",
+                f"{layer} needs {fewest} disks, but {path.layers[number - 1].kind} below it is one",
                 f"put {layer.kind} first",
             )
         if number == 0 and backing.disks_for(path.layers) < fewest:
             return Impossible(
-                f"{layer} needs {fewest} disks, and --disks is {backing.disks}",
+                f"{layer} needs {fewest} disks, but --disks is {backing.disks}",
                 f"write --disks {fewest} or more",
             )
         if number == 0 and backing.on_devices(path.layers):
             wanted = backing.disks_for(path.layers)
             if wanted > len(backing.devices):
                 return Impossible(
-                    f"{layer} needs {wanted} disks, and --on names {len(backing.devices)}",
+                    f"{layer} needs {wanted} disks, but --on names {len(backing.devices)}",
                     "name more with --on",
                 )
     return None
@@ -133,8 +133,8 @@ def _enough_disks(path: DiskPath, backing: BackingDevices) -> Impossible | None:
 def _usb_keeps_its_write_cache(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
     """usb-storage accepts write-cache=off and keeps its write cache.
 
-    Seen in the guest and in query-block of QEMU 7.2: usb_msd_storage_realize() does not pass the
-    property on to its SCSI disk (hw/usb/dev-storage-classic.c).
+    Observed in the guest and in query-block of QEMU 7.2: usb_msd_storage_realize() does not pass
+    the property on to its SCSI disk (hw/usb/dev-storage-classic.c).
     """
     if path.attachment.bus is Bus.USB and not path.offers_write_cache:
         return Impossible(
@@ -145,7 +145,7 @@ def _usb_keeps_its_write_cache(path: DiskPath, _backing: BackingDevices) -> Impo
 
 
 def too_many_queues(path: DiskPath, cpus: int) -> Impossible | None:
-    """The reason when a guest with that many CPUs cannot use the path's queues.
+    """Why a guest with `cpus` CPUs cannot use all queues of the path; None if it can.
 
     Linux gives a disk at most one queue per CPU (block/blk-mq.c, blk_mq_alloc_tag_set).
     """

@@ -37,7 +37,8 @@ _DIRECTORIES = frozenset(
 
 
 class ImageFormat(StrEnum):
-    """Image formats; `null` is QEMU's null-co driver, a disk that stores nothing, as a ceiling."""
+    """Image formats; `null` is QEMU's null-co driver, which stores nothing and shows the maximum
+    speed."""
 
     RAW = "raw"
     QCOW2 = "qcow2"
@@ -54,9 +55,9 @@ class ImageFormat(StrEnum):
 
 
 class CacheMode(StrEnum):
-    """QEMU's cache modes, and `default`, which leaves the choice to QEMU.
+    """QEMU's cache modes, and `default`, which passes none, so QEMU chooses.
 
-    By qemu(1), `-drive cache=`, each mode stands for cache.writeback, cache.direct and
+    According to qemu(1), `-drive cache=`, each mode sets cache.writeback, cache.direct and
     cache.no-flush. With -blockdev, cache.writeback is the device's `write-cache`.
     """
 
@@ -74,7 +75,7 @@ class CacheMode(StrEnum):
 
     @property
     def no_flush(self) -> bool:
-        """cache.no-flush: flushes of the guest are thrown away."""
+        """cache.no-flush: QEMU ignores the guest's flushes."""
         return self is CacheMode.UNSAFE
 
     @property
@@ -84,7 +85,7 @@ class CacheMode(StrEnum):
 
     @property
     def spelled_out(self) -> CacheMode:
-        """The mode itself, or the one that QEMU uses when it is told nothing."""
+        """The mode itself; for `default` the mode that QEMU uses without one."""
         return CacheMode.WRITEBACK if self is CacheMode.DEFAULT else self
 
 
@@ -100,7 +101,7 @@ class Bus(StrEnum):
 
     @property
     def hot_pluggable(self) -> bool:
-        """False where each disk needs a fresh boot of QEMU."""
+        """False if QEMU must be restarted for each disk."""
         return self not in (Bus.IDE, Bus.SATA)
 
     @property
@@ -110,7 +111,7 @@ class Bus(StrEnum):
 
 
 class Aio(StrEnum):
-    """How QEMU asks the host for I/O (`aio=` of the file driver)."""
+    """QEMU's interface to the host's kernel for I/O (`aio=` of the file driver)."""
 
     THREADS = "threads"
     NATIVE = "native"
@@ -118,7 +119,7 @@ class Aio(StrEnum):
 
 
 class WriteCache(StrEnum):
-    """The option `write_cache` of a bus; `mode` follows the cache mode, as -drive does."""
+    """The option `write_cache` of a bus; `mode` derives it from the cache mode, as -drive does."""
 
     MODE = "mode"
     ON = "on"
@@ -142,7 +143,7 @@ class WriteCache(StrEnum):
 
 
 class PageCache(StrEnum):
-    """How much of the image the host's page cache holds before each measurement: all or nothing."""
+    """The page cache before each measurement: `warm` holds the whole image, `cold` none of it."""
 
     COLD = "cold"
     WARM = "warm"
@@ -158,9 +159,9 @@ OptionValue = str | int | bool
 
 @dataclass(frozen=True, slots=True)
 class OptionType(ABC):
-    """Reads and writes the values of one option; `expected` names what may be written.
+    """Parses and formats the values of one option; `expected` describes the valid values.
 
-    `default` is the value of an option that is left out; None leaves the choice to the system.
+    `default` is the value of an omitted option; None means that the program below chooses.
     """
 
     default: OptionValue | None = field(default=None, kw_only=True)
@@ -168,21 +169,21 @@ class OptionType(ABC):
     @property
     @abstractmethod
     def expected(self) -> str:
-        """What may be written, for messages."""
+        """The valid values, for messages."""
 
     @abstractmethod
     def _read(self, text: str) -> OptionValue | None:
-        """The typed value; None for what is not expected."""
+        """The typed value; None if the text is not valid."""
 
     def parse(self, text: str) -> OptionValue:
-        """The typed value; raises ValueError with what was expected."""
+        """The typed value; raises ValueError, which describes the valid values."""
         value = self._read(text)
         if value is None:
             raise ValueError(self.expected)
         return value
 
     def format(self, value: OptionValue) -> str:
-        """The one spelling of a value, which `parse` reads back."""
+        """The canonical spelling of a value, which `parse` accepts."""
         return str(value)
 
 
@@ -261,7 +262,7 @@ class Size(OptionType):
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,39}")
-"""A name without any character that disk paths or shells treat specially."""
+"""A name without characters that are special in disk paths or shells."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,10 @@ def test_raw_on_a_device_is_the_device() -> None:
         (
             "md:level=5/none",
             BackingDevices(disks=2),
-            "md:level=5 needs 3 disks, and --disks is 2",
+            "md:level=5 needs 3 disks, but --disks is 2",
         ),
-        ("zfs:raid=raidz1/raw", ONE, "zfs:raid=raidz1 needs 3 disks, and --on names 1"),
-        ("lvm/md/none", WORK_DIRECTORY, "md needs 2 disks, and lvm below is one"),
+        ("zfs:raid=raidz1/raw", ONE, "zfs:raid=raidz1 needs 3 disks, but --on names 1"),
+        ("lvm/md/none", WORK_DIRECTORY, "md needs 2 disks, but lvm below it is one"),
     ],
 )
 def test_too_few_disks(text: str, backing: BackingDevices, reason: str) -> None:

@@ -102,8 +102,8 @@ def test_canonical_spelling(text: str, canonical: str) -> None:
         ("ext5/raw", 1, "unknown segment 'ext5'", "did you mean ext4?"),
         ("ext4/QCOW2", 6, "unknown segment 'QCOW2'", "did you mean qcow2?"),
         ("raw/none/virti", 10, "unknown segment", "did you mean virtio?"),
-        ("raw/none/virtio/x", 17, "unknown segment", "nothing follows bus 'virtio'"),
-        ("ext4/host/x", 11, "unknown segment", "nothing follows `host`"),
+        ("raw/none/virtio/x", 17, "unknown segment", "nothing may follow bus 'virtio'"),
+        ("ext4/host/x", 11, "unknown segment", "nothing may follow `host`"),
         ("ext4/host/ext4", 11, "'ext4' after `host`", "the workload runs on the host"),
         ("raw/host", 5, "`host` after image format 'raw'", "only host layers"),
         ("none/raw", 6, "image format 'raw' after cache mode 'none'", "the order is"),
@@ -111,7 +111,7 @@ def test_canonical_spelling(text: str, canonical: str) -> None:
         ("raw/ext4", 5, "host layer 'ext4' after image format 'raw'", "the order is"),
         ("raw/qcow2", 5, "a second image format, 'qcow2'", "write {raw,qcow2}"),
         ("raw/none/unsafe", 10, "a second cache mode", "write {none,unsafe}"),
-        ("raw//none", 5, "an empty segment", "one name between two slashes"),
+        ("raw//none", 5, "an empty segment", "one slash between two names"),
         ("/raw", 1, "an empty segment", "none at the ends"),
         ("raw/", 5, "an empty segment", "none at the ends"),
         ("qcow2:prealloc=off", 7, "no option 'prealloc'", "did you mean preallocation?"),
@@ -231,4 +231,4 @@ def test_a_lonely_brace_is_named_as_what_it_is(text: str) -> None:
     with pytest.raises(PathSyntaxError) as caught:
         parse_path(text)
     assert caught.value.hint is not None
-    assert "a brace has no partner" in caught.value.hint
+    assert "a brace is not closed" in caught.value.hint

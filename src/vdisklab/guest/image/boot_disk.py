@@ -1,7 +1,7 @@
-"""The micro guest's system on a disk that is booted from, instead of in memory.
+"""The micro guest's system on a disk that it boots from, instead of in memory.
 
-The files are those of the micro guest. All of them lie on the measured disk; the RAM file system
-holds only what finds that disk: the drivers of all buses. Kept in the cache:
+All files of the micro guest are on the measured disk. The RAM file system holds only what is needed
+to find that disk: the drivers of all buses. Kept in the cache:
 
     CACHE/boot/FINGERPRINT/initrd   the RAM file system
                            tree/    the files of the disk
@@ -32,14 +32,17 @@ _SCRIPTS = ("init-disk.sh", "prepare-disk.sh", "shutdown.sh")
 
 @dataclass(frozen=True, slots=True)
 class DiskSystem:
-    """What such a guest boots: the RAM file system and the directory of the disk's files."""
+    """The files to boot from a disk: the RAM file system, and the directory of the disk's files."""
 
     initrd: Path
     tree: Path
 
 
 def disk_system(host: Host, cache: Path, kernel: Kernel, image: GuestImage) -> DiskSystem:
-    """The system of `image` for a disk, from the cache or newly built. Raises HostError."""
+    """The system in `image` in a form for a disk, from the cache or newly built.
+
+    Raises HostError.
+    """
     directory = cache / "boot"
     final = directory / _fingerprint(image)
     system = DiskSystem(final / "initrd", final / "tree")
@@ -51,7 +54,7 @@ def disk_system(host: Host, cache: Path, kernel: Kernel, image: GuestImage) -> D
         return system
 
     return kept_or_built(
-        directory, lambda: system if final.exists() else None, build, "the system to boot"
+        directory, lambda: system if final.exists() else None, build, "the system on the boot disk"
     )
 
 
@@ -75,7 +78,7 @@ def _build(host: Host, kernel: Kernel, image: GuestImage, work: Path) -> None:
 
 
 def _drivers(content: GuestContent) -> FileTree:
-    """What the RAM file system needs besides: the drivers, and another first process."""
+    """The additions to the RAM file system: the drivers, and another first process."""
     drivers = FileTree()
     drivers.file("init", guest_scripts()["init-disk.sh"], executable=True)
     for path, node in content.late.files():

@@ -1,4 +1,5 @@
-"""Directories in the cache: one builder at a time builds aside and moves the result into place."""
+"""Directories in the cache: one builder at a time builds in a temporary directory and renames
+it."""
 
 from __future__ import annotations
 
@@ -22,15 +23,15 @@ _Kept = TypeVar("_Kept")
 def kept_or_built(
     directory: Path, find: Callable[[], _Kept | None], build: Callable[[], _Kept], what: str
 ) -> _Kept:
-    """What `find` finds in the cache, else what `build` makes there, by one builder at a time.
+    """Returns what `find` finds in the cache, else builds it under a lock and returns that.
 
-    Raises HostError, which names `what`, when `directory` cannot be written.
+    Raises HostError naming `what` when `directory` cannot be written.
     """
     kept = find()
     if kept is not None:
         return kept
     with locked(directory):
-        # Another builder may have made it while this one waited.
+        # Another builder may have built it while this one waited for the lock.
         kept = find()
         if kept is not None:
             return kept
@@ -39,7 +40,7 @@ def kept_or_built(
         except OSError as error:
             raise HostError(
                 f"{what} cannot be built in {directory}: {error.strerror or error}",
-                hint="make room there, or set another cache directory",
+                hint="free some space there, or set another cache directory",
             ) from error
 
 
@@ -86,7 +87,7 @@ def building(parent: Path) -> Iterator[Path]:
 
 def keep(fresh: Path, final: Path) -> Path:
     """Moves a built directory to its place, replacing an older one."""
-    # mkdtemp makes it private, but another user than the builder may start the guest.
+    # mkdtemp makes it private, but a different user may start the guest.
     fresh.chmod(0o755)
     if final.exists():
         shutil.rmtree(final)

@@ -1,7 +1,7 @@
 """The micro guest's files: its scripts, the host's programs with their libraries, the modules.
 
-`early` files are in memory from the start, because the guest's first answers need them. `late`
-files are on the disk that the guest mounts on /extra, with a link at the place of each.
+`early` files are in the RAM file system, because the agent needs them before the disk is mounted.
+`late` files are on the disk that the guest mounts on /extra; each has a link at its path.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ run /run tmpfs mode=755 0 0
 tmp /tmp tmpfs mode=1777 0 0
 """
 
-# For the guest's scripts and for people who look into a guest. Real programs take precedence.
+# For the guest's scripts and for interactive debugging. Real programs take precedence.
 _APPLETS = """
     ash cat chmod chroot cp cut date dd df dmesg du echo env false find free grep head hexdump
     insmod kill ln losetup ls lsmod mkdir mkfifo mknod modprobe mount mv od poweroff printf ps
@@ -53,7 +53,8 @@ def guest_scripts() -> dict[str, bytes]:
 def guest_content(
     host: Host, kernel: Kernel, programs: Sequence[InstalledProgram], work: Path
 ) -> GuestContent:
-    """All files of a guest with these programs; the changed ones are written to `work`."""
+    """All files of a guest with these programs; programs that are modified are written to
+    `work`."""
     content = GuestContent(host, kernel)
     content.add_base()
     content.add_programs(programs, work)
@@ -62,7 +63,7 @@ def guest_content(
 
 
 class GuestContent:
-    """The guest's files: `early` in memory from the start, `late` on the disk at /extra."""
+    """The guest's files: `early` ones in the RAM file system, `late` ones on the disk at /extra."""
 
     def __init__(self, host: Host, kernel: Kernel) -> None:
         self.early = FileTree()
@@ -72,7 +73,7 @@ class GuestContent:
         self._kernel = kernel
 
     def add_base(self) -> None:
-        """The guest's scripts, the mount points, and what programs need of /etc."""
+        """Adds the guest's scripts, the mount points, and the files in /etc that programs need."""
         for name in ("dev", "proc", "sys", "run", "tmp", "mnt", "extra", "root"):
             self.early.directory(name)
         for name in MERGED:
@@ -95,7 +96,8 @@ class GuestContent:
             self.sources.add(defaults)
 
     def add_programs(self, programs: Sequence[InstalledProgram], work: Path) -> None:
-        """The programs and their libraries, and busybox's applets for names that are free."""
+        """Adds the programs, their libraries, and busybox applets where no program has that
+        name."""
         early = []
         late = []
         for installed in programs:
@@ -123,7 +125,7 @@ class GuestContent:
         self._add_busybox()
 
     def _add_program(self, tree: FileTree, installed: InstalledProgram, file: Path) -> None:
-        # Each program is where the host has it, and also where the guest's scripts look for it.
+        # Each program is at the host's path, with a link where the guest's scripts look for it.
         real = guest_path(installed.real)
         tree.file(real, file, executable=True)
         aliases = (guest_path(installed.path), _GUEST_PATHS.get(installed.program.name, real))
@@ -153,7 +155,7 @@ class GuestContent:
         self.early.link("usr/sbin/modprobe", "../bin/busybox")
 
     def add_modules(self) -> None:
-        """The modules: early those of the agent's port and of the late disk, late all others."""
+        """Adds the modules: early ones for the agent's port and the late disk, all others late."""
         tree = self._kernel.modules
         buses = sorted({name for bus in self._kernel.buses for name in BUS_MODULES[bus]})
         first = tree.closure([*AGENT_MODULES, *ROOT_MODULES])
@@ -171,7 +173,7 @@ class GuestContent:
             self.early.file(f"etc/vdisklab/{name}-modules", f"{line}\n".encode())
 
 
-# Fixed places, wherever the host has these programs.
+# Fixed paths, wherever these programs are on the host.
 _GUEST_PATHS = {
     "busybox": "usr/bin/busybox",
     "qemu-ga": "usr/sbin/qemu-ga",

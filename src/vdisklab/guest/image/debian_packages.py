@@ -1,4 +1,4 @@
-"""Distribution packages: one that is unpacked, or all of a system for a guest without a network.
+"""Distribution packages: unpacks a single one, or downloads all of a system for a guest offline.
 
 Nothing is installed on the host. The packages of a system are kept in the cache:
 
@@ -6,8 +6,8 @@ Nothing is installed on the host. The packages of a system are kept in the cache
                                disk.ext4      the same as an image for a read-only disk
                                manifest.json
 
-They are used again without asking apt, so that a campaign goes on with the packages that it began
-with. Remove the directory to get the distribution's newest.
+They are reused without asking apt, so a campaign continues with the same packages. Remove the
+directory to get the distribution's newest ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from vdisklab.plan.guest import System
 _DOWNLOAD_SECONDS = 900.0
 
 _CAUSES = (
-    ("No space left", "the disk is full", "make room, or set another cache directory"),
+    ("No space left", "the disk is full", "free some space, or set another cache directory"),
     ("Hash Sum mismatch", "the download is damaged", "run `apt-get update` and try again"),
     ("Unable to locate package", "apt does not know it", "run `apt-get update` as root"),
     ("No candidate version", "apt does not know it", "run `apt-get update` as root"),
@@ -65,8 +65,8 @@ def depends_on(host: Host, package: str) -> list[str]:
 def unpack_package(host: Host, package: str, into: Path) -> None:
     """Downloads the newest candidate of `package` and unpacks it into the directory `into`.
 
-    Raises HostError with the cause: no network, no room, a damaged download. What was
-    unpacked by then stays in `into`, which the caller removes.
+    Raises HostError with the cause: no network, no room, a damaged download. Files unpacked before
+    the error stay in `into`, which the caller removes.
     """
     with tempfile.TemporaryDirectory(dir=into.parent, prefix=".download-") as name:
         directory = Path(name)
@@ -83,7 +83,7 @@ def unpack_package(host: Host, package: str, into: Path) -> None:
         except CommandError as error:
             raise _explain(package, error) from error
         except ValueError as error:
-            raise HostError(f"apt-get downloaded no single file for {package}") from error
+            raise HostError(f"apt-get did not download exactly one file for {package}") from error
 
 
 def _explain(package: str, error: CommandError) -> HostError:
@@ -103,10 +103,10 @@ def _explain(package: str, error: CommandError) -> HostError:
 
 
 def closure(host: Host, wanted: Sequence[str], status: Path) -> list[str]:
-    """Names of the package files that the packages `wanted` need on an empty system.
+    """Names of all package files to install the packages `wanted` on an empty system.
 
-    `status` is an empty file that replaces dpkg's list of installed packages. Raises HostError as
-    `download_packages` does.
+    `status` is an empty file that replaces dpkg's list of installed packages. Raises the same
+    errors as `download_packages`.
     """
     output = _apt_get(host, ("--print-uris", "install", *wanted), status, wanted).stdout
     files = re.findall(r"^'[^']*' (\S+\.deb) ", output, re.MULTILINE)
@@ -150,7 +150,7 @@ def _apt_get(host: Host, words: Sequence[str], status: Path, wanted: Sequence[st
         raise _explain(" ".join(wanted), error) from error
 
 
-# Increase it when the same packages make another directory than before.
+# Increase it when the same packages give a different directory than before.
 _RECIPE = 1
 
 
@@ -175,12 +175,12 @@ def package_set(host: Host, cache: Path, system: System) -> PackageSet:
         directory,
         lambda: _kept(directory, request),
         lambda: _build(host, directory, system, request),
-        "the directory of packages",
+        "the package directory",
     )
 
 
 def _request(host: Host, system: System) -> dict[str, Any]:
-    """The packages by name, and the distribution that they come from."""
+    """What the package set depends on: the packages' names, and the distribution."""
     try:
         release = platform.freedesktop_os_release()
     except OSError:
@@ -201,7 +201,7 @@ def _kept(directory: Path, request: Mapping[str, Any]) -> PackageSet | None:
             known = json.loads(manifest.read_text())
             packages = _package_set(manifest.parent, int(known["count"]))
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # half-written by a crash of the machine
+            continue  # incomplete after a crash of the machine
         if known.get("request") == request and packages.disk.exists():
             return packages
     return None
@@ -246,7 +246,7 @@ def _write_disk(host: Host, debs: Path, image: Path) -> None:
     room = free_bytes(image.parent)
     if size > room:
         raise HostError(
-            f"{image.parent.parent} has no room for the packages",
+            f"{image.parent.parent} has no space left for the packages",
             hint="make room there, or set another cache directory",
         )
     kib = size * 21 // 20 // 1024 + 4096

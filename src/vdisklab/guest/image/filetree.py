@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from vdisklab.host.command import Host
 
-# In Debian and in the guest /bin, /lib… are links into /usr. Files of other hosts go there, too.
+# In Debian and in the guest /bin, /lib… are links into /usr; files of other hosts move there.
 MERGED = ("bin", "sbin", "lib", "lib64", "lib32")
 
 _DIRECTORY, _FILE, _LINK = 0o040000, 0o100000, 0o120000
@@ -19,9 +19,9 @@ _DIRECTORY, _FILE, _LINK = 0o040000, 0o100000, 0o120000
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One file: kind and permissions, and its content, which for a link is the target.
+    """One file: type, permissions and content; the content of a link is its target.
 
-    With `source` the content is that of a file of the host, read when the tree is written.
+    `source` is a host file that holds the content; it is read when the tree is written.
     """
 
     mode: int
@@ -40,7 +40,7 @@ class Node:
 
 @dataclass(slots=True)
 class FileTree:
-    """Files by their path in the guest, without the leading slash; parents are added."""
+    """Files by their path in the guest, without the leading slash; parent directories are added."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class FileTree:
         self._add(path, Node(_DIRECTORY | 0o755))
 
     def graft(self, place: str, other: FileTree) -> None:
-        """Adds another tree below the directory `place`."""
+        """Adds the files of another tree below the directory `place`."""
         for path, node in other.files():
             self._add(f"{place}/{path}", node)
 
@@ -98,8 +98,8 @@ class FileTree:
     def write_archive(self, path: Path) -> None:
         """Writes an initial RAM file system: cpio in the format `newc`, uncompressed.
 
-        See the kernel's Documentation/driver-api/early-userspace/buffer-format.rst. Uncompressed,
-        because unpacking costs an emulated guest more than reading costs QEMU.
+        See the kernel's Documentation/driver-api/early-userspace/buffer-format.rst. It is not
+        compressed: decompression in an emulated guest takes longer than QEMU's reading.
         """
         with path.open("wb") as out:
             for number, (name, node) in enumerate(self.files(), start=1):
@@ -133,7 +133,7 @@ def _write_member(out: BinaryIO, number: int, mode: int, name: str, content: byt
 
 
 def guest_path(path: Path) -> str:
-    """Where a file of the host lies in the guest, without the leading slash."""
+    """The path in the guest of a file of the host, without the leading slash."""
     text = str(path).lstrip("/")
     return f"usr/{text}" if text.split("/", 1)[0] in MERGED else text
 
@@ -148,7 +148,7 @@ def write_root(host: Host, tree: FileTree, work: Path) -> None:
     staging = work / "extra"
     staging.mkdir()
     tree.write_directory(staging)
-    # A tenth and 4 MiB more, for inodes and bitmaps.
+    # 10 % and 4 MiB more, for inodes and bitmaps.
     kib = tree.size * 11 // 10 // 1024 + 4096
     host.run(
         *_FIXED_TIME, "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-m", "0",

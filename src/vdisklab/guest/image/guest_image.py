@@ -1,9 +1,9 @@
-"""Builds the micro guest from the host's own files, and again only when these change.
+"""Builds the micro guest from files of the host, and rebuilds it only when they change.
 
-It has two parts. The initial RAM file system holds what the guest's first answers need: busybox,
-the agent, fio, their libraries and the modules of the agent's port. Everything else (mkfs,
-sysbench, drivers, file systems) is in a read-only ext4 image that the guest mounts on /extra while
-its agent already answers; links in the RAM file system make it one tree. Kept in the cache:
+It has two parts. The initial RAM file system holds what the agent needs to answer: busybox, the
+agent, fio, their libraries and the modules of the agent's port. Everything else (mkfs, sysbench,
+drivers, file systems) is in a read-only ext4 image that the guest mounts on /extra while the agent
+already answers; links in the RAM file system point there. The cache holds:
 
     CACHE/guest/FINGERPRINT/kernel       a copy of the kernel
                             initrd       the RAM file system
@@ -48,7 +48,7 @@ APPEND = " ".join(
         "panic=-1",
         # No self-tests of ciphers: 0.4 s under emulation.
         "cryptomgr.notests",
-        # The clock of an emulated or KVM guest is the host's: no watchdog, no test of the timer.
+        # The guest uses the host's clock: it needs no clock watchdog and no test of the timer.
         "tsc=reliable",
         "no_timer_check",
         # Without it each further processor calibrates its delay loop for a tenth of a second. The
@@ -80,11 +80,10 @@ APPEND = " ".join(
 """The guest's kernel command line. It leaves out tracing, keys and network.
 
 Nothing here affects a disk: mitigations, memory, block layer and schedulers keep the kernel's
-defaults, so that a measurement means what it would mean in an ordinary guest. The kernel ignores
-initcalls that it does not have.
+defaults, so results are those of an ordinary guest. The kernel ignores unknown initcalls.
 """
 
-# Increase it when the same sources make another image than before.
+# Increase it when the same sources give a different image than before.
 _RECIPE = 2
 _KEPT_IMAGES = 4
 _KEPT_SECONDS = 24 * 3600.0
@@ -92,7 +91,8 @@ _KEPT_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class GuestImage:
-    """What QEMU boots: `-kernel`, `-initrd`, `-append`, and `root` as a read-only virtio disk.
+    """The files that QEMU boots: `-kernel`, `-initrd`, `-append`, and `root` as a read-only virtio
+    disk.
 
     The disk has the serial number IMAGE_SERIAL. `fingerprint` identifies all contents; `programs`
     gives the version of each program in it.
@@ -109,7 +109,7 @@ class GuestImage:
 def build_guest_image(
     host: Host, cache: Path, kernel: Kernel, programs: Sequence[Program] = PROGRAMS
 ) -> GuestImage:
-    """The guest with `kernel` and the host's `programs`, from the cache if nothing changed.
+    """The image with `kernel` and the host's `programs`, from the cache if nothing changed.
 
     Raises HostError for a missing program or library, a damaged kernel, a full disk.
     """
@@ -125,7 +125,7 @@ def build_guest_image(
 
 
 def _request(kernel: Kernel, programs: Iterable[InstalledProgram]) -> dict[str, Any]:
-    """What the image is made of, as far as it is known without building."""
+    """What the image depends on, as far as it is known before the build."""
     return {
         "recipe": _RECIPE,
         "append": APPEND,
@@ -138,7 +138,7 @@ def _request(kernel: Kernel, programs: Iterable[InstalledProgram]) -> dict[str, 
 
 
 def _stamp(path: Path) -> list[int]:
-    """Changes whenever a package or a person replaces the file."""
+    """Changes when the file is replaced, by a package or by hand."""
     status = path.stat()
     return [status.st_size, status.st_mtime_ns]
 
@@ -155,7 +155,7 @@ def _kept(directory: Path, request: Mapping[str, Any]) -> GuestImage | None:
                 manifest.touch()
                 return image
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # half-written by a crash of the machine, or of another version: build anew
+            continue  # incomplete after a crash of the machine, or of another version: rebuild it
     return None
 
 
@@ -199,7 +199,10 @@ def _build(
 
 
 def _place(work: Path, final: Path, known: Mapping[str, Any]) -> GuestImage:
-    """Moves the image to its place. One of equal content stays: a guest may be running from it."""
+    """Moves the image to its place.
+
+    An image with the same content is kept: a guest may be using it.
+    """
     image = _image(final, known)
     if all(path.exists() for path in (image.kernel, image.initrd, image.root)):
         (work / "manifest.json").replace(final / "manifest.json")
@@ -217,7 +220,7 @@ def _fingerprint(kernel: Path, content: GuestContent) -> str:
 
 
 def _prune(directory: Path) -> None:
-    """Removes old images, but none used today: a guest of another process may need it."""
+    """Removes old images except those used within a day: another process's guest may need them."""
     manifests = list(directory.glob("[!.]*/manifest.json"))
     manifests.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     for manifest in manifests[_KEPT_IMAGES:]:

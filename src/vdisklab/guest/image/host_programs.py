@@ -16,7 +16,7 @@ from vdisklab.host.programs import install_hint
 class Program:
     """A program that the guest gets if the host has it.
 
-    An `early` one is in memory from the start, because the guest's first answers need it.
+    An `early` program is in the RAM file system: the agent needs it before the disk is mounted.
     """
 
     name: str
@@ -61,7 +61,7 @@ class InstalledProgram:
 
 
 def find_programs(host: Host, programs: Sequence[Program]) -> list[InstalledProgram]:
-    """The installed ones of `programs`. Raises HostError when a required one is missing."""
+    """Those of `programs` that are installed. Raises HostError when a required one is missing."""
     installed = []
     for program in programs:
         path = host.which(program.name)
@@ -69,7 +69,7 @@ def find_programs(host: Host, programs: Sequence[Program]) -> list[InstalledProg
             installed.append(InstalledProgram(program, path, path.resolve()))
         elif program.required:
             raise HostError(
-                f"{program.name} is not installed, and a guest needs it",
+                f"{program.name} is not installed, but the guest needs it",
                 hint=install_hint([program.name]),
             )
     return installed

@@ -1,6 +1,6 @@
-"""Finds a kernel for the guest: the host's own, or the distribution's package of one.
+"""Finds a kernel for the guest: an installed one, or one from the distribution's packages.
 
-One campaign uses one kernel for all its cells, so it is chosen for all the buses at once.
+All cells of a campaign use the same kernel, so it must have drivers for all their buses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vdisklab.path.segments import Bus
 
 
 class Flavour(StrEnum):
-    """Where a kernel comes from, and the machines it is built for."""
+    """A distribution's kernel package, and the machines that it is built for."""
 
     HOST = "host"
     CLOUD = "cloud"
@@ -43,7 +43,7 @@ class Flavour(StrEnum):
         return "linux-image-cloud-amd64" if self is Flavour.CLOUD else "linux-image-amd64"
 
 
-# All but AHCI and USB. This kernel has fewer built-in drivers and boots about 5 % faster.
+# All buses but AHCI and USB. This kernel has fewer built-in drivers and boots about 5 % faster.
 _CLOUD_BUSES = frozenset({Bus.VIRTIO, Bus.SCSI, Bus.NVME, Bus.IDE})
 
 
@@ -58,12 +58,12 @@ class Kernel:
 
     @property
     def modules(self) -> ModuleTree:
-        """Its modules."""
+        """The kernel's modules."""
         return ModuleTree(_module_directory(self.modules_root, self.release))
 
     @property
     def buses(self) -> frozenset[Bus]:
-        """The buses that it has drivers for."""
+        """The buses that the kernel has drivers for."""
         tree = self.modules
         return frozenset(bus for bus in Bus if not tree.lacking(BUS_MODULES[bus]))
 
@@ -71,8 +71,8 @@ class Kernel:
 def kernel_release(image: bytes) -> str:
     """The release of a bzImage, as `uname -r` prints it in the guest.
 
-    Raises HostError when it is no bzImage: a damaged file, or another architecture's kernel.
-    The header's fields are those of Documentation/arch/x86/boot.rst.
+    Raises HostError if the file is not a bzImage: damaged, or for another architecture. The
+    header's fields are those of Documentation/arch/x86/boot.rst.
     """
     words: list[bytes] = []
     if image[0x202:0x206] == b"HdrS":
@@ -98,9 +98,10 @@ def find_kernel(
 ) -> Kernel:
     """A kernel with drivers for the guest agent's port and all of `buses`.
 
-    In this order: the image `wanted`, the running kernel, the newest in `boot`, one in `cache`, a
-    download from the distribution. A kernel in the cache is not replaced by a newer one, so that
-    campaigns stay comparable; remove it to get a newer one. Raises HostError when there is none.
+    Tries the image `wanted`, the running kernel, the newest in `boot`, one in `cache`, and a
+    download from the distribution, in this order. A cached kernel is not replaced by a newer one,
+    so that campaigns stay comparable; remove it to get a newer one. Raises HostError if none is
+    usable.
     """
     if wanted is not None:
         return _wanted_kernel(Path(wanted), buses)
@@ -135,7 +136,7 @@ def _wanted_kernel(image: Path, buses: frozenset[Bus]) -> Kernel:
     if lacking:
         raise HostError(
             f"the kernel {image} lacks drivers that this guest needs: {', '.join(lacking)}",
-            hint="name no kernel, and vdisklab finds one",
+            hint="omit the kernel, and vdisklab finds one",
         )
     return kernel
 
@@ -152,9 +153,10 @@ def _host_kernels(boot: Path) -> Iterator[Kernel]:
 
 
 def _read_kernel(image: Path, roots: Iterable[Path], flavour: Flavour) -> Kernel | None:
-    """The kernel in the file `image` with its modules, or None when either cannot be read.
+    """The kernel in the file `image` with its modules; None if kernel or modules cannot be read.
 
-    Ubuntu makes /boot/vmlinuz-* readable for root only. That is no error: another may be usable.
+    Ubuntu makes /boot/vmlinuz-* readable for root only. That is not an error: another kernel may be
+    usable.
     """
     try:
         with image.open("rb") as file:
@@ -221,8 +223,8 @@ def _room(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise HostError(
-            f"the kernel cannot be kept in {directory}: {error.strerror}",
-            hint="make room there, or set another cache directory",
+            f"the kernel cannot be stored in {directory}: {error.strerror}",
+            hint="free some space there, or set another cache directory",
         ) from error
 
 

@@ -36,7 +36,7 @@ BUS_MODULES: Mapping[Bus, tuple[str, ...]] = {
 """What a disk on each bus needs in the guest."""
 
 OPTIONAL_MODULES = ("xfs", "btrfs", "ext2", "loop", "virtio_rng")
-"""For file systems on the measured disk; included if the kernel has them."""
+"""File systems for the measured disk; included if the kernel has them."""
 
 # A module that looks up a checksum by name at run time (crypto_alloc_shash) has no symbol
 # dependency on it; `softdep` names the checksum by an alias.
@@ -85,7 +85,7 @@ class ModuleTree:
 
     @cached_property
     def builtin(self) -> frozenset[str]:
-        """Names of what is part of the kernel itself."""
+        """Names of the modules that are built into the kernel."""
         try:
             lines = (self.directory / "modules.builtin").read_text().split()
         except OSError:
@@ -135,7 +135,7 @@ def module_content(path: Path) -> bytes:
 
 
 def _unpack_zstd(packed: bytes) -> bytes:
-    """One zstd frame. Raises ValueError when it is damaged or larger than _LARGEST."""
+    """Unpacks one zstd frame. Raises ValueError if it is damaged or larger than _LARGEST."""
     # Debian's apt and dpkg depend on this library, so it is always there.
     try:
         library = ctypes.CDLL("libzstd.so.1")

@@ -25,7 +25,7 @@ _LIBRARIES = ("ld-linux", "libc.", "libm.", "libz.", "libaio.", "libnuma.", "lib
 _PT_NULL, _PT_LOAD, _PT_DYNAMIC, _PT_GNU_RELRO = 0, 1, 2, 0x6474E552
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_BIND_NOW, _DT_FLAGS = 0, 1, 5, 24, 30
 _DT_FLAGS_1, _DT_VERNEED = 0x6FFFFFFB, 0x6FFFFFFE
-_DT_IGNORED = 0x6000FFFF  # in the range for operating systems; no loader knows it
+_DT_IGNORED = 0x6000FFFF  # no loader knows this tag (from the range for operating systems)
 _NOW = {_DT_FLAGS: 0x8, _DT_FLAGS_1: 0x1}
 
 
@@ -47,10 +47,10 @@ def slim_fio(host: Host, fio: Path, into: Path) -> Path:
 
 
 def without_libraries(program: bytes, keep: Callable[[str], bool]) -> bytes:
-    """A program that loads only the libraries for whose names `keep` is true.
+    """The program's bytes, changed to load only the libraries whose names pass `keep`.
 
-    Symbols are bound at their first use (no BIND_NOW, no RELRO), so that a missing one matters
-    only if it is used. Raises HostError when it is no dynamic 64-bit little-endian ELF file.
+    Symbols are bound at first use (no BIND_NOW, no RELRO), so a missing symbol is an error only
+    when it is used. Raises HostError if it is not a dynamic 64-bit little-endian ELF file.
     """
     elf = _Elf(program)
     for at in elf.entries(_DT_NEEDED):
@@ -69,7 +69,8 @@ def without_libraries(program: bytes, keep: Callable[[str], bool]) -> bytes:
 
 
 class _Elf:
-    """The bytes of a program, and where its segments and the entries of its dynamic section are."""
+    """The bytes of a program, and the offsets of its segments and of its dynamic section's
+    entries."""
 
     def __init__(self, program: bytes) -> None:
         self.data = bytearray(program)
@@ -94,24 +95,24 @@ class _Elf:
         self._strings = self.offset(self.number(strings + 8))
 
     def entries(self, tag: int) -> list[int]:
-        """The places of the dynamic section's entries with this tag."""
+        """The offsets of the dynamic section's entries with this tag."""
         return [place for known, place in self._entries if known == tag]
 
     def number(self, at: int) -> int:
-        """The 64-bit number at this place."""
+        """The 64-bit number at this offset."""
         return int.from_bytes(self.data[at : at + 8], "little")
 
     def put(self, at: int, number: int) -> None:
-        """Writes a 64-bit number to this place."""
+        """Writes a 64-bit number at this offset."""
         self.data[at : at + 8] = number.to_bytes(8, "little")
 
     def string(self, at: int) -> str:
-        """The string at this place of the string table."""
+        """The string at this offset in the string table."""
         start = self._strings + at
         return self.data[start : self.data.index(0, start)].decode()
 
     def offset(self, address: int) -> int:
-        """The place in the file of an address in memory."""
+        """The offset in the file of an address in memory."""
         for offset, start, size in self._loads:
             if start <= address < start + size:
                 return offset + address - start
@@ -119,7 +120,7 @@ class _Elf:
 
 
 def _unlink_versions(elf: _Elf, first: int, keep: Callable[[str], bool]) -> None:
-    """Takes the files that are not kept out of the linked list of needed versions.
+    """Removes the dropped libraries from the linked list of needed versions.
 
     A record (Elf64_Verneed) holds: version and count, the file's name, the distance to its
     versions, the distance to the next record. The loader starts at the first record, so the first

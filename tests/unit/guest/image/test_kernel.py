@@ -118,7 +118,7 @@ def test_a_kernel_of_the_users_own(machine: FakeMachine, tmp_path: Path) -> None
     [
         ("E: Could not resolve 'archive.example'", "no network", "connect"),
         ("E: Failed to fetch http://x  Could not connect to x", "no network", "connect"),
-        ("E: You don't have enough free space. No space left on device", "disk is full", "room"),
+        ("E: You don't have enough free space. No space left on device", "disk is full", "space"),
         ("E: Failed to fetch http://x  Hash Sum mismatch", "damaged", "update"),
         ("E: Failed to fetch http://x  404  Not Found", "out of date", "update"),
         ("E: Unable to locate package x", "does not know", "update"),
