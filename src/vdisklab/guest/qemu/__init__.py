@@ -1,1 +1,1 @@
-"""QEMU: its command line, block nodes, process and monitor, and what is read back from it."""
+"""QEMU: command line, block nodes, process, monitor, and the state that is read back from it."""

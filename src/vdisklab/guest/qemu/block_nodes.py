@@ -27,7 +27,7 @@ class QmpCommand:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk for a guest, which finds it by `serial`. `filename` None is the null device."""
+    """A disk of a guest, which finds it by `serial`. `filename` is None for the null device."""
 
     serial: str
     size: int
@@ -40,7 +40,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class AttachedNames:
-    """The names in QEMU of the parts of one attached disk."""
+    """The ids in QEMU of the parts of one attached disk."""
 
     serial: str
 
@@ -189,7 +189,7 @@ def cold_arguments(disk: Disk) -> tuple[str, ...]:
 
 
 def spell_commands(commands: tuple[QmpCommand, ...]) -> tuple[str, ...]:
-    """The commands as lines of JSON, for a person or for QEMU's qmp-shell."""
+    """The commands as lines of JSON, to read or to paste into QEMU's qmp-shell."""
     return tuple(str(command) for command in commands)
 
 

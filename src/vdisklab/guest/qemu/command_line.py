@@ -1,4 +1,4 @@
-"""QEMU's command line for a guest. Pure: it is tested without QEMU."""
+"""Builds QEMU's command line for a guest. No I/O."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ HOTPLUG_PORTS = ("hp0", "hp1", "hp2")
 
 @dataclass(frozen=True, slots=True)
 class BootFiles:
-    """What the micro guest boots: kernel, initrd, read-only root image, kernel command line.
+    """The files that the micro guest boots, and its kernel command line.
 
-    `root` is None where the system is on the measured disk.
+    `root` is None if the system is on the measured disk.
     """
 
     kernel: Path
@@ -33,7 +33,7 @@ class BootFiles:
 
 @dataclass(frozen=True, slots=True)
 class FirmwareFiles:
-    """UEFI: its read-only code, and a copy of its variables, which it writes."""
+    """UEFI firmware: its read-only code, and a writable copy of its variables."""
 
     code: Path
     variables: Path
@@ -41,9 +41,9 @@ class FirmwareFiles:
 
 @dataclass(frozen=True, slots=True)
 class UserBoot:
-    """What a user guest boots: a qcow2 overlay on its image.
+    """The disk that a user guest boots: a qcow2 overlay on the user's image.
 
-    `firmware` None is BIOS. `seconds` is the deadline of its boot, None for the default.
+    `firmware` None means BIOS. `seconds` is the deadline for its boot, None for the default.
     """
 
     overlay: Path
@@ -55,7 +55,7 @@ class UserBoot:
 
 @dataclass(frozen=True, slots=True)
 class CarriedDisk:
-    """A read-only raw virtio disk that is there from the start; the guest finds it by `serial`."""
+    """A read-only raw virtio disk that is present at boot; the guest finds it by `serial`."""
 
     serial: str
     path: Path
@@ -63,8 +63,10 @@ class CarriedDisk:
 
 @dataclass(frozen=True, slots=True)
 class GuestConfig:
-    """One QEMU process. `clean` finds it by the unique `marker`. `version` is the expected version,
-    None for any."""
+    """One QEMU process, which `clean` finds by the unique `marker`.
+
+    `version` is the expected QEMU version; None accepts any.
+    """
 
     binary: str
     marker: str
@@ -118,7 +120,7 @@ def _machine(config: GuestConfig) -> str:
     if isinstance(boot, BootFiles):
         return config.machine
     if boot.firmware is None:
-        # SeaBIOS then writes to the serial port (etc/sercon-port), also why it cannot boot.
+        # SeaBIOS then writes to the serial port (etc/sercon-port), including why it cannot boot.
         return f"{config.machine},graphics=off"
     return f"{config.machine},pflash0=firmware,pflash1=variables"
 
@@ -152,9 +154,9 @@ def _firmware(files: FirmwareFiles | None) -> tuple[str, ...]:
 
 
 def _system_disk(boot: UserBoot) -> tuple[str, ...]:
-    """The overlay. It is thrown away, so nothing is flushed to the host's disk for it.
+    """The overlay. It is discarded, so its flushes to the host's disk are skipped.
 
-    On SATA the first port is left to a measured disk. Windows needs a screen to boot.
+    On SATA the first port stays free for a measured disk. Windows needs a display to boot.
     """
     shared = f"drive=system,serial={SYSTEM_SERIAL},bootindex=0"
     device = {
@@ -171,7 +173,7 @@ def _system_disk(boot: UserBoot) -> tuple[str, ...]:
 
 
 def _escape(path: Path) -> str:
-    """In QEMU's options a doubled comma stands for a comma."""
+    """In QEMU's options a comma within a value is written twice."""
     return str(path).replace(",", ",,")
 
 

@@ -2,8 +2,8 @@
 
 QEMU answers through its monitor, without a machine, so nothing is booted.
 
-Each device is asked for by name: `-device help` loads all modules in the directory compiled into
-QEMU, and a QEMU that was unpacked beside an installed one aborts when it meets the other's modules.
+Each device is queried by name: `-device help` loads all modules in the directory compiled into
+QEMU, and a QEMU that was unpacked next to an installed one aborts on the other's modules.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEVICES = (*dict.fromkeys(name for names in BUS_DEVICES.values() for name in nam
 
 TARGET = "x86_64"
 OLDEST = (5, 0)
-"""It has aio=io_uring and all properties that are set here. The oldest one tried is 5.2."""
+"""The oldest QEMU with aio=io_uring and all properties that are set here; 5.2 was tested."""
 
 _SECONDS = 30.0
 _QUERIES = ("query-version", "query-target", "query-machines", "query-qmp-schema")
@@ -50,7 +50,7 @@ _NO_MACHINE = (
 
 @dataclass(frozen=True, slots=True)
 class QemuFeatures:
-    """What a QEMU has. `number` is its short version, `version` includes the package."""
+    """The features of a QEMU. `number` is its short version, `version` includes the package."""
 
     number: str
     version: str
@@ -77,7 +77,7 @@ class QemuVersion(BaseModel):
 
     @property
     def number(self) -> str:
-        """In short: `7.2.22`."""
+        """The short version: `7.2.22`."""
         return f"{self.qemu.major}.{self.qemu.minor}.{self.qemu.micro}"
 
     def __str__(self) -> str:
@@ -89,9 +89,9 @@ class QemuVersion(BaseModel):
 def probe_qemu(
     host: Host, binary: Path | str = QEMU, devices: Sequence[str] = DEVICES
 ) -> QemuFeatures:
-    """What a QEMU has; of its devices only those in `devices`.
+    """The features of a QEMU; only devices in `devices` are tested.
 
-    Raises HostError for a file that is no program, no QEMU for x86-64, or too old.
+    Raises HostError if the file is not a program, not QEMU for x86-64, or too old.
     """
     program = host.which(str(binary))
     if program is None:
@@ -105,7 +105,7 @@ def probe_qemu(
         target = answers["query-target"]["arch"]
         if target != TARGET:
             raise HostError(
-                f"{binary} is QEMU for {target}, and the guests are {TARGET}",
+                f"{binary} is QEMU for {target}, but the guests are {TARGET}",
                 hint="give --qemu the path of a qemu-system-x86_64",
             )
         if (version.qemu.major, version.qemu.minor) < OLDEST:
@@ -125,7 +125,7 @@ def probe_qemu(
 
 
 def _conversation(host: Host, binary: Path, devices: Iterable[str]) -> dict[str, Any]:
-    """The `return` of each command that was not refused, by the command's id."""
+    """The `return` of each accepted command, by the command's id."""
     commands: list[dict[str, Any]] = [
         {"execute": "qmp_capabilities"},
         *({"execute": name, "id": name} for name in _QUERIES),
@@ -170,7 +170,7 @@ def _machine_names(machines: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def _aio_modes(schema: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """The values of BlockdevAioOptions, recognised by its members: the schema hides its name."""
+    """The values of BlockdevAioOptions, recognised by its members: the schema hides type names."""
     for entry in schema:
         values = frozenset(map(str, entry.get("values", ())))
         if {"threads", "native"} <= values:

@@ -1,4 +1,4 @@
-"""A process of QEMU or its storage daemon, which ends with its context and with this program."""
+"""A process of QEMU or its storage daemon, killed at the end of its context or of this program."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def qemu_process(
     *,
     before: Callable[[], None] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A running program of QEMU's, killed at the end. Its output goes to `errors`.
+    """Runs one of QEMU's programs, and kills it at the end. Its output goes to `errors`.
 
-    It inherits the given sockets. `before` runs in the process just before the program starts.
+    The program inherits the given sockets. `before` runs in the process just before the program.
     """
 
     def prepare() -> None:
@@ -47,7 +47,7 @@ def qemu_process(
                 stderr=sink,
                 pass_fds=descriptors,
                 env=environment(),
-                start_new_session=True,  # Ctrl-C must not reach it: disks are detached first
+                start_new_session=True,  # Ctrl-C must not reach it: disks must be detached first
                 preexec_fn=prepare,  # noqa: PLW1509 - there are no threads here
             )
         except FileNotFoundError as error:
@@ -96,7 +96,7 @@ def _finish_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """Lets cancelled tasks end.
 
     A Ctrl-C inside a task is raised again by each task that waits for it, so this may take several
-    attempts. Without it asyncio prints warnings about unfinished tasks.
+    attempts. Otherwise asyncio would print warnings about unfinished tasks.
     """
     with contextlib.suppress(RuntimeError):
         closing = loop.create_task(loop.shutdown_asyncgens())

@@ -1,4 +1,4 @@
-"""QEMU's machine protocol and the guest agent's: a synchronous interface to qemu.qmp."""
+"""A synchronous interface to qemu.qmp, for QEMU's machine protocol and the guest agent's."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ _LINE_LIMIT = 64 << 20  # fio's JSON comes as one line of base64
 
 
 class _QuietClient(QMPClient):
-    """Without the log of messages, which is always formatted and cost 5 ms per measurement. The two
-    hooks are meant to be overridden."""
+    """A client without qemu.qmp's log of messages, whose formatting cost 5 ms per measurement.
+
+    The library documents both methods as hooks to override.
+    """
 
     def _cb_outbound(self, msg: Message) -> Message:
         return msg
@@ -57,7 +59,7 @@ class Channel:
         return "the guest agent" if self._client.name == "agent" else "QEMU"
 
     def perform(self, command: QmpCommand, *, timeout: float = 30.0) -> Any:  # noqa: ANN401
-        """The `return` of a prepared command; see `execute`."""
+        """The `return` of a `QmpCommand`. Raises the same errors as `execute`."""
         return self.execute(command.execute, command.arguments, timeout=timeout)
 
     @contextmanager
@@ -69,9 +71,9 @@ class Channel:
         what: str | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> Iterator[Callable[[float], None]]:
-        """Listens for an event from now on. Yields `wait(timeout)`, which waits for it.
+        """Listens for an event from now on, and yields `wait(timeout)`, which waits for the event.
 
-        `what` names the event in an error. `meanwhile` is called twice a second while waiting.
+        `what` describes the event in errors. `meanwhile` is called twice a second during the wait.
         """
 
         def accept(message: Message) -> bool:
@@ -96,7 +98,7 @@ class Channel:
                     raise EOFError from None
 
     def pause(self, seconds: float) -> None:
-        """Waits while messages are still received."""
+        """Sleeps, but continues to receive messages."""
         self._loop.run_until_complete(asyncio.sleep(seconds))
 
     def _wait(
@@ -112,7 +114,8 @@ class Channel:
                 meanwhile()
             return self._loop.run_until_complete(task)
         except (KeyboardInterrupt, GuestError):
-            # Otherwise it fails when the connection is closed, and asyncio prints a traceback.
+            # Otherwise the task fails when the connection is closed, and asyncio prints a
+            # traceback.
             task.cancel()
             self._is_done(task, 1)
             work.close()  # or Python warns about a task that was cancelled before it began
@@ -120,8 +123,9 @@ class Channel:
         except TimeoutError as error:
             raise GuestError(
                 f"no {what} within {timeout:g} s",
-                hint="the guest may hang, its agent may have been stopped, or the machine may be "
-                "too busy: see the guest's console in the message or in the run's evidence",
+                hint="the guest may hang, its agent may have been stopped, or the machine may "
+                "be too busy: the guest's console is in the message or in the run's "
+                "evidence",
             ) from error
         except ExecuteError as error:
             raise RefusedError(f"{self._who} refused: {error}") from error
@@ -129,7 +133,7 @@ class Channel:
             raise GuestError(f"no {what}: the connection was lost") from error
 
     def _is_done(self, task: asyncio.Task[Any], seconds: float) -> bool:
-        """Waits for the end of the task, but no longer than `seconds`."""
+        """Waits up to `seconds` for the task; True if it is done."""
         self._loop.run_until_complete(asyncio.wait({task}, timeout=seconds))
         return task.done()
 

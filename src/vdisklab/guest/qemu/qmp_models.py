@@ -1,4 +1,4 @@
-"""QEMU's answers about a disk, with the members that are used. Any other form is an error."""
+"""Models of QEMU's answers about a disk, with the members used here; other data is an error."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ _Element = TypeVar("_Element", bound=BaseModel)
 
 
 def inserted_node(machine: Machine, device: str) -> Inserted:
-    """The node below a device that was plugged. Raises GuestError when QEMU does not list it."""
+    """The node below a plugged device. Raises GuestError when QEMU does not list the device."""
     device_answer = _of_device(_query(machine, "query-block", _Block), device)
     if device_answer is None or device_answer.inserted is None:
-        raise GuestError(f"QEMU does not list the disk {device} that it accepted")
+        raise GuestError(f"QEMU accepted the disk {device} but does not list it")
     return device_answer.inserted
 
 
@@ -79,7 +79,7 @@ def device_statistics(machine: Machine, device: str) -> Statistics | None:
 
 
 def running_version(machine: Machine) -> str:
-    """The version of the running QEMU, in the form of `probe_qemu`."""
+    """The version of the running QEMU, in the same form as `probe_qemu` returns."""
     answer = machine.query("query-version")
     try:
         return str(QemuVersion.model_validate(answer))
@@ -88,18 +88,18 @@ def running_version(machine: Machine) -> str:
 
 
 def count_iothreads(machine: Machine) -> int:
-    """The number of event loops that QEMU has besides its main loop."""
+    """The number of QEMU's event loops, not counting the main loop."""
     return len(_query(machine, "query-iothreads", _IoThread))
 
 
 def _of_device(answers: Sequence[_Of], device: str) -> _Of | None:
-    """QEMU shows virtio-blk-pci by the path of its inner virtio device, hence the split."""
+    """QEMU lists virtio-blk-pci under the path of its inner virtio device, so the path is split."""
     return next((answer for answer in answers if device in answer.qdev.split("/")), None)
 
 
 @cache
 def _list_of(kind: type[_Element]) -> TypeAdapter[list[_Element]]:
-    """Cached, because making one takes longer than reading an answer."""
+    """The validator of a list. Cached: making one takes longer than parsing an answer."""
     return TypeAdapter(list[kind])  # type: ignore[valid-type]
 
 

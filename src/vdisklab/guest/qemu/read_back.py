@@ -1,4 +1,4 @@
-"""Reads back from QEMU and the guest's kernel how an attached disk is really configured."""
+"""Reads from QEMU and the guest's kernel how an attached disk is actually configured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vdisklab.results.model import Check
 
 @dataclass(frozen=True, slots=True)
 class QemuTraces:
-    """QEMU's number of io_uring rings, as seen in /proc, and of event loops."""
+    """QEMU's number of io_uring rings, according to /proc, and of event loops."""
 
     rings: int
     loops: int
@@ -33,10 +33,10 @@ def read_process(machine: Machine) -> QemuTraces:
 def check_state(
     machine: Machine, disk: Disk, seen: GuestDisk, at_start: QemuTraces
 ) -> tuple[Check, ...]:
-    """The requested state of this disk beside the state that was read back.
+    """Compares the requested state of this disk with the state that was read back.
 
-    `at_start` are QEMU's traces before its first disk was plugged. A guest must have disks of one
-    aio mode only: QEMU never gives up an aio context, so later modes cannot be told apart.
+    `at_start` are QEMU's traces before its first disk was plugged. All disks of a guest must use
+    the same aio mode: QEMU never closes an aio context, so later modes cannot be distinguished.
     """
     version = running_version(machine)
     checks = [
@@ -57,7 +57,7 @@ def check_state(
 
 
 def _check_fact(seen: GuestDisk, name: str, fact: str, requested: str | None) -> tuple[Check, ...]:
-    """A fact of the disk; nothing where this kind of guest cannot know it."""
+    """Checks one fact of the disk; no check if this kind of guest cannot report it."""
     if fact in seen.hidden:
         return ()
     return (Check(name, requested, seen.facts.get(fact, "unknown")),)
@@ -110,7 +110,7 @@ def _open_flags(pid: int, filename: str) -> list[int]:
 
 
 def _flags_of(pid: int, number: str, wanted: os.stat_result) -> int | None:
-    """The flags of a descriptor, or None if it is of another file or was closed meanwhile."""
+    """The flags of a descriptor; None if it refers to another file or has been closed."""
     try:
         if not _same_file(Path(f"/proc/{pid}/fd/{number}").stat(), wanted):
             return None
@@ -128,9 +128,9 @@ def _same_file(one: os.stat_result, other: os.stat_result) -> bool:
 
 
 def _seen_aio(machine: Machine, at_start: QemuTraces) -> str:
-    """The aio mode by its traces: a ring of libaio in memory, or io_uring descriptors.
+    """The aio mode, recognised by a ring of libaio in memory or by io_uring descriptors.
 
-    Each of QEMU's event loops may have a ring for polling; one more than these is the disk's.
+    Each of QEMU's event loops may have a ring for polling; an additional ring belongs to the disk.
     """
     if _has_aio_ring(machine.pid):
         return Aio.NATIVE

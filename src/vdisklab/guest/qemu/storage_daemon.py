@@ -35,7 +35,7 @@ class StorageDaemon:
     process: subprocess.Popen[bytes]
 
     def alive(self, *, grace: float = 0.0) -> bool:
-        """Whether it still runs; it is given `grace` seconds to end."""
+        """True if it still runs after `grace` seconds."""
         try:
             self.process.wait(grace)
         except subprocess.TimeoutExpired:
@@ -44,7 +44,10 @@ class StorageDaemon:
 
     @contextmanager
     def export(self, disk: Disk) -> Iterator[None]:
-        """Exports a disk, writable, under its serial; GuestError when QEMU will not open it."""
+        """Exports a disk, writable, under its serial.
+
+        Raises GuestError if QEMU does not open it.
+        """
         names = AttachedNames(disk.serial)
         nodes = block_nodes(disk)
         with ExitStack() as opened:
@@ -58,7 +61,7 @@ class StorageDaemon:
             yield
 
     def _stop_export(self, export: str) -> None:
-        """Ends an export and waits for it: its node cannot be closed before."""
+        """Ends an export and waits for the end: until then its node cannot be closed."""
 
         with self.monitor.expecting(
             "BLOCK_EXPORT_DELETED", lambda data: data.get("id") == export
@@ -108,10 +111,10 @@ def daemon_argv(monitor: int, address: str) -> tuple[str, ...]:
 def start_storage_daemon(
     ledger: Ledger, directory: Path, name: str, *, before: Callable[[], None] | None = None
 ) -> Iterator[StorageDaemon]:
-    """A daemon that answers; `name` must be unique among running ones.
+    """Starts a daemon and waits until it answers; `name` must be unique on this host.
 
-    `before` runs in its process just before QEMU does. Raises GuestError when it does not
-    answer, HostError when it is not installed.
+    `before` runs in its process just before QEMU does. Raises GuestError if it does not answer,
+    HostError if it is not installed.
     """
     errors = directory / f"{name}.stderr"
     with ExitStack() as stack:

@@ -1,1 +1,1 @@
-"""The operating systems inside guests: micro guest, the user's Linux or Windows."""
+"""The operating systems of guests: the micro guest, and the user's Linux or Windows."""

@@ -19,7 +19,7 @@ _NEEDED = (
 
 
 def detect_os(agent: Agent, diskspd: Path | None) -> GuestSystem:
-    """The system of the guest that answers.
+    """The operating system of a guest, as its agent reports it.
 
     Raises UnfitGuestError when its agent does not allow running programs, which is the default on
     Red Hat's distributions.

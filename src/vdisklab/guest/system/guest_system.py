@@ -1,4 +1,4 @@
-"""What measuring needs to know of the operating system inside a guest, and the micro guest."""
+"""The interface to a guest's operating system, and its implementation for the micro guest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DRIVER_SECONDS = 60
 
 
 class Family(StrEnum):
-    """Which programs a guest can have."""
+    """Operating systems that differ in the programs that exist for them."""
 
     LINUX = "linux"
     WINDOWS = "windows"
@@ -31,7 +31,7 @@ class Family(StrEnum):
 class GuestDisk:
     """The disk as the guest's kernel sees it: `/dev/vda` and the facts of its queue.
 
-    This kind of guest shows the facts named in `hidden` of no disk.
+    `hidden` names the facts that this kind of guest never shows.
     """
 
     device: str
@@ -40,7 +40,7 @@ class GuestDisk:
 
 
 class UnfitGuestError(GuestError):
-    """The user guest cannot be used for measuring, and another boot would not change that."""
+    """The user guest cannot be used for measuring; booting it again would not help."""
 
 
 class GuestSystem(Protocol):
@@ -48,7 +48,7 @@ class GuestSystem(Protocol):
 
     @property
     def family(self) -> Family:
-        """Which programs it can have."""
+        """The family, which decides the available programs."""
 
     @property
     def scratch(self) -> str:
@@ -56,7 +56,7 @@ class GuestSystem(Protocol):
 
     @property
     def stderr_log(self) -> str | None:
-        """Prefix of file names that lead to a program's standard error; None without such."""
+        """Prefix of file names that refer to a program's standard error; None if there are none."""
 
     def await_ready(self, agent: Agent) -> None:
         """Waits until the boot is finished and the guest is idle. Raises GuestError."""
@@ -79,11 +79,11 @@ class MicroGuest:
     stderr_log = STDERR_LOG
 
     def await_ready(self, agent: Agent) -> None:
-        """Waits for every driver, which it loads after its agent has answered.
+        """Waits until all drivers are loaded, which happens after the agent's first answer.
 
-        Until then its second processor is busy, and a measurement would be disturbed.
+        Until then its second CPU is busy, which would disturb a measurement.
         """
-        # On a slow machine, where starting `usleep` takes a tenth of a second, poll less often.
+        # Poll less often on a slow machine, where starting `usleep` takes a tenth of a second.
         pause = f"{10_000 * patience():.0f}"
         command = (LOAD_DRIVERS, f"{_DRIVER_SECONDS * patience():.0f}", pause)
         ended = agent.run(command, timeout=_DRIVER_SECONDS + 15.0, allowed=(0, 1))
@@ -91,14 +91,14 @@ class MicroGuest:
             raise GuestError(ended.stderr.strip() or "the guest did not load its drivers")
 
     def require(self, agent: Agent, programs: Sequence[str]) -> None:
-        """Nothing: it is built with all of them, and a missing one fails when it is run."""
+        """Checks nothing: the image holds all programs, and running a missing one fails."""
 
     def find_disk(self, agent: Agent, serial: str) -> GuestDisk:
-        """By the guest's script find-disk."""
+        """Uses the guest's script find-disk."""
         return find_by_script(agent, (FIND_DISK,), serial)
 
     def facts(self, agent: Agent) -> tuple[Check, ...]:
-        """None: the image's manifest lists its contents."""
+        """No facts: the image's manifest lists its contents."""
         del agent
         return ()
 

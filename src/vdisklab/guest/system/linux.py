@@ -1,4 +1,4 @@
-"""A Linux user guest: it has no scripts of vdisklab, so they are passed to its shell."""
+"""A Linux user guest: it lacks vdisklab's scripts, so they are passed to its shell."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from vdisklab.results.model import Check
 _SETTLE_SECONDS = 600.0
 _ASK_SECONDS = 60.0
 
-# What still boots when the agent answers would disturb a measurement. systemd says when all of it
-# is done (systemctl(1), is-system-running); other init systems do not.
+# Services that still start after the agent's first answer would disturb a measurement. systemd
+# reports when all are started (systemctl(1), is-system-running); other init systems do not.
 _SETTLE = "command -v systemctl >/dev/null || exit 0; systemctl is-system-running --wait"
 _MISSING = 'for p in "$@"; do command -v "$p" >/dev/null || echo "$p"; done'
 _VERSIONS = "uname -sr; fio --version"
@@ -55,7 +55,7 @@ class LinuxGuest:
             )
 
     def find_disk(self, agent: Agent, serial: str) -> GuestDisk:
-        """By the micro guest's script find-disk, passed to the shell on its standard input."""
+        """Passes the micro guest's script find-disk to the shell on standard input."""
         script = (
             resources.files("vdisklab.guest.image").joinpath("guestfiles/find-disk.sh").read_text()
         )

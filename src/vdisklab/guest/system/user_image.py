@@ -1,4 +1,4 @@
-"""The disk image of a user guest: inspected, used below an overlay, never written to."""
+"""The disk image of a user guest: guests write to an overlay on it, never to the image itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIRMWARE = (
 
 
 def inspect_image(host: Host, image: Path) -> UserGuest:
-    """The user guest of an image. Raises HostError when it cannot be read or is no disk image."""
+    """The user guest in an image. Raises HostError if it cannot be read or is not a disk image."""
     try:
         with image.open("rb") as opened:
             first = opened.read(_SECTOR)
@@ -33,14 +33,15 @@ def inspect_image(host: Host, image: Path) -> UserGuest:
     form = str(known["format"])
     if form == "raw" and first[-2:] != b"\x55\xaa":
         raise HostError(
-            f"{image} is no disk image: it has no format that qemu-img knows, and no boot sector",
+            f"{image} is not a disk image: it has no format that qemu-img knows, and no boot "
+            "sector",
             hint="name the image of an installed system, such as guest.qcow2",
         )
     return UserGuest(image.absolute(), form, state_of(image))
 
 
 def state_of(image: Path) -> str:
-    """Changes when the image is written to: its size and modification time."""
+    """The image's size and modification time, which change when it is written to."""
     status = image.stat()
     return f"{status.st_size} bytes of {status.st_mtime_ns}"
 
@@ -50,7 +51,7 @@ def require_unchanged(own: UserGuest) -> None:
     if state_of(own.image) != own.state:
         raise HostError(
             f"the guest's image {own.image} changed during the campaign",
-            hint="end the program that writes to it, and start again",
+            hint="stop the program that writes to it, and run the same command again",
         )
 
 

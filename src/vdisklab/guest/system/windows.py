@@ -1,7 +1,7 @@
 """A Windows user guest: PowerShell through the agent, DISKSPD copied into it.
 
-Written after the documentation of Microsoft (Get-Disk, Set-Disk; DISKSPD's wiki) and of QEMU's
-guest agent. It was never run on a real Windows.
+Written from the documentation of Microsoft (Get-Disk, Set-Disk; DISKSPD's wiki) and of QEMU's guest
+agent, and never run on a real Windows.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from vdisklab.results.model import Check
 _STARTING_SECONDS = 60.0  # PowerShell takes seconds to start, and tens under emulation
 
 # A new disk may be offline and read-only by the SAN policy (Set-Disk's documentation), and both
-# must be off before its sectors can be written. It is not initialised: a disk without volumes may
-# be written as it is.
+# must be off before its sectors can be written. It needs no initialisation: sectors of a disk
+# without volumes can be written.
 _FIND_DISK = r"""
 $ErrorActionPreference = 'Stop'
 $deadline = (Get-Date).AddSeconds(%(seconds)d)
@@ -58,11 +58,11 @@ if ($disk.IsBoot -or $disk.IsSystem -or $disk.NumberOfPartitions -ne 0) {
 """
 
 _HIDDEN = frozenset({"write_cache", "nr_hw_queues"})
-"""Get-Disk shows neither, so they are not read back."""
+"""Facts that Get-Disk does not show, so they are not read back."""
 
 
 def powershell(script: str) -> tuple[str, ...]:
-    """The command that runs a script; encoded, so it needs no quoting (about_PowerShell_exe)."""
+    """The command that runs a script, encoded to avoid quoting (about_PowerShell_exe)."""
     encoded = base64.b64encode(script.encode("utf-16-le")).decode()
     return (
         "powershell.exe", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass",
@@ -83,20 +83,21 @@ class WindowsGuest:
         self._diskspd = diskspd
 
     def await_ready(self, agent: Agent) -> None:
-        """Returns at once: Windows does not say when its boot is finished."""
+        """Returns at once: Windows does not report the end of its boot."""
 
     def require(self, agent: Agent, programs: Sequence[str]) -> None:
-        """Copies DISKSPD into the guest. Raises UnfitGuestError when none was given."""
+        """Copies DISKSPD into the guest. Raises UnfitGuestError if the user named none."""
         del programs
         if self._diskspd is None:
             raise UnfitGuestError(
-                f"the guest is {self._name}, where DISKSPD measures, and --diskspd was not given",
+                f"the guest runs {self._name}, where vdisklab measures with DISKSPD, but "
+                "--diskspd is missing",
                 hint="download DISKSPD from Microsoft and give --diskspd FILE (amd64/diskspd.exe)",
             )
         agent.write_file(f"{self.scratch}\\vdisklab-diskspd.exe", read_diskspd(self._diskspd))
 
     def find_disk(self, agent: Agent, serial: str) -> GuestDisk:
-        """By Get-Disk. The device is DISKSPD's name of a physical disk, such as `#1`."""
+        """Uses Get-Disk. The device is DISKSPD's name of a physical disk, such as `#1`."""
         seconds = round(FIND_SECONDS * patience())
         ended = agent.run(
             powershell(_FIND_DISK % {"serial": serial, "seconds": seconds}),
@@ -106,7 +107,7 @@ class WindowsGuest:
         return disk_found(ended.status, ended.stdout, ended.stderr, serial, _HIDDEN)
 
     def facts(self, agent: Agent) -> tuple[Check, ...]:
-        """System and agent."""
+        """The versions of system and agent."""
         del agent
         return (
             Check("guest.system", None, self._name),
@@ -115,7 +116,7 @@ class WindowsGuest:
 
 
 def read_diskspd(file: Path) -> bytes:
-    """The content of DISKSPD. Raises HostError for a file that is no Windows program."""
+    """The content of DISKSPD. Raises HostError if the file is not a Windows program."""
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -125,6 +126,6 @@ def read_diskspd(file: Path) -> bytes:
         ) from error
     if content[:2] != b"MZ":
         raise HostError(
-            f"{file} is no Windows program", hint="give --diskspd the file amd64/diskspd.exe"
+            f"{file} is not a Windows program", hint="give --diskspd the file amd64/diskspd.exe"
         )
     return content

@@ -98,7 +98,7 @@ class TestImage:
         ("content", "problem"),
         [
             (None, "cannot be read: No such file"),
-            (b"hello\n", "is no disk image"),
+            (b"hello\n", "is not a disk image"),
             (b"", "no disk"),
         ],
     )
@@ -130,7 +130,7 @@ class TestImage:
         )  # fmt: skip
         assert own is not None
         assert (own.firmware, own.bus, own.boot_seconds) == (Firmware.BIOS, SystemBus.SATA, 5.0)
-        with pytest.raises(HostError, match="no Windows program"):
+        with pytest.raises(HostError, match="not a Windows program"):
             requested_guest(HOST, Request(guest_image=own.image, diskspd=own.image))
 
 
