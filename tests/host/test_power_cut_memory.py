@@ -68,7 +68,7 @@ def test_a_logged_disk_without_room_fails_and_goes_on(tmp_path: Path) -> None:
         open_site(LocalHost(), ledger, memory.path) as site,
     ):
         with (
-            pytest.raises(MemoryFullError, match="for all that was written to the logged disk"),
+            pytest.raises(MemoryFullError, match="for the data written to the logged disk"),
             logged_disk(site, "disk", 64 * MIB) as disk,
         ):
             write_until_full(disk)

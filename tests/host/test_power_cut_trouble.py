@@ -141,7 +141,7 @@ def test_a_hang_is_stored_before_the_campaign_ends(
     assert cut.survives is False
     assert cut.counterexample is not None
     assert not cut.exhaustive
-    with pytest.raises(DirtyHostError, match="nothing more can be judged"):
+    with pytest.raises(DirtyHostError, match="no further state can be judged"):
         next(found)
 
 

@@ -1,1 +1,1 @@
-"""Cuts the power of a logged host disk, lets everything recover, and checks what was promised."""
+"""Simulates power cuts of a logged host disk, runs the recovery, and checks promised data."""

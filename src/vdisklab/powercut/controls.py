@@ -1,6 +1,6 @@
-"""Controls: broken disks that must be caught, and an honest one that must not.
+"""Controls: broken disks that must lose data, and an intact one that must not.
 
-They run before every campaign; when one fails, no verdict is given.
+They run before every campaign; if one fails, no path is judged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ControlError(PowercutError):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A run with a known answer: whether promises must be broken."""
+    """A run with a known result: `must_lose` says if promises must be broken."""
 
     name: str
     spec: RunSpec
@@ -61,7 +61,7 @@ CONTROLS: Sequence[Control] = (
         _spec(f"{_THIN}/writeback", writes=240),
         must_lose=True,
         drops_syncs=True,
-        states=160,  # the end of every epoch must be among them
+        states=160,  # the end of every epoch must be among these states
     ),
     Control("cache mode unsafe", _spec(f"{_THIN}/unsafe"), must_lose=True),
     Control(
@@ -80,17 +80,21 @@ CONTROLS: Sequence[Control] = (
 def run_controls(
     session: PowerCutSession, progress: Progress, controls: Sequence[Control] = CONTROLS
 ) -> Iterator[ControlResult]:
-    """Each control's result as it comes. Raises ControlError at the first failure."""
+    """Yields each control's result. Raises ControlError at the first failure."""
     for control in controls:
         progress(Step(f"control: {control.name}"))
         result = _run(session, control)
         yield result
         if not result.passed:
-            failure = "must lose and did not" if control.must_lose else "must not lose and did"
+            failure = (
+                "should have lost data and did not"
+                if control.must_lose
+                else "should not have lost data and did"
+            )
             raise ControlError(
                 f"the control `{control.name}` {failure} "
                 f"({result.losses} of {result.states} states)",
-                hint="no verdict can be given on this machine; please report this",
+                hint="no path can be judged on this machine; please report this",
             )
 
 

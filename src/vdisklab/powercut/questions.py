@@ -36,13 +36,13 @@ from vdisklab.results.model import HostFacts
 from vdisklab.results.power_cut import Counterexample, PowerCut
 
 _MOST_RECORDINGS = 3
-"""A run is recorded at most this often, until no other program flushes the disk during it."""
+"""Maximum number of recordings of a run, until no other program flushes the disk during one."""
 
 _FATAL = (DirtyHostError, FutureVersionError, ControlError)
 
 
 class AccessKind(StrEnum):
-    """How the client reaches the disk."""
+    """The way from the client to the disk."""
 
     NBD = "nbd"
     BOOT_SECTOR = "boot-sector"
@@ -51,7 +51,10 @@ class AccessKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuestionSettings:
-    """How each path is judged. `driver` is what a guest does to its disk's write cache first."""
+    """How each path is judged.
+
+    `driver` is how a guest changes its disk's write cache beforehand.
+    """
 
     size: int = IMAGE_BYTES
     writes: int = 80
@@ -82,7 +85,7 @@ class QuestionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Does this path keep what this kind of client was promised?"""
+    """The question whether this path keeps the promises to this kind of client."""
 
     path: DiskPath
     client: ClientKind
@@ -91,7 +94,7 @@ class Question:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for equal questions, on any machine."""
+        """Equal for equal questions, on every machine."""
         parts = [
             self.path.canonical, self.client.value, self.access.value, self.settings.as_stored(),
         ]  # fmt: skip
@@ -99,7 +102,7 @@ class Question:
 
     @property
     def load(self) -> Load:
-        """What the client does; a boot sector writes one sector after another."""
+        """The client's load; a boot sector writes one sector after another."""
         settings = self.settings
         load = Load(
             self.client, settings.writes, settings.flush_every, settings.depth, settings.seed
@@ -110,8 +113,10 @@ class Question:
 
     @property
     def writes_may_flush(self) -> bool:
-        """Whether a write alone may cause a flush: without a write cache, and perhaps in a guest,
-        whose driver decides."""
+        """True if a write may itself cause a flush: without a write cache, and possibly in a guest.
+
+        The guest's driver decides that.
+        """
         return self.access is not AccessKind.NBD or not self.path.offers_write_cache
 
 
@@ -122,11 +127,11 @@ def judge_questions(
     recordings: Path,
     progress: Progress,
 ) -> Iterator[PowerCut]:
-    """One verdict for each question as it comes; a failed one holds the reason.
+    """Yields one verdict for each question; the verdict of a failed one holds the reason.
 
     The recording of a loss is kept below `recordings`, in a directory named by the verdict's id.
-    Raises DirtyHostError, FutureVersionError and ControlError: then no verdict is possible. When
-    the kernel hangs on a state, its verdict is the last before the DirtyHostError.
+    Raises DirtyHostError, FutureVersionError and ControlError, after which no verdict is possible.
+    If the kernel hangs on a state, its verdict is the last before the DirtyHostError.
     """
     for number, question in enumerate(questions, start=1):
         progress(Step(f"{number} of {len(questions)}: {question.path}, client {question.client}"))
@@ -147,7 +152,7 @@ def judge_question(
 class _Answer:
     """The examination of a run, its flushes, and how often it was recorded.
 
-    `not_kept` is the reason why the recording of a loss could not be kept.
+    `not_kept` is the reason why the recording of a loss could not be stored.
     """
 
     examination: Examination
@@ -160,8 +165,8 @@ class _Answer:
     def disturbed(self) -> bool:
         """True when other programs' flushes may have hidden a loss.
 
-        In so short a time only the client has a reason to flush below a raw image. With other
-        formats QEMU itself orders the metadata by flushes.
+        During a short run only the client has a reason to flush below a raw image. With other
+        formats QEMU itself flushes to order metadata.
         """
         trace, verdict = self.examination.recording.trace, self.examination.verdict
         raw = trace.image_format == ImageFormat.RAW
@@ -175,11 +180,11 @@ class _Answer:
             return verdict.claim
         return (
             f"{verdict.claim}; {self.unrequested} of {self.flushes} flushes were not requested by "
-            "the client and may have helped"
+            "the client and may have hidden a loss"
         )
 
     def counterexample(self, name: str) -> Counterexample | None:
-        """The first state that broke a promise, and whether it cannot be replayed."""
+        """The first state that broke a promise, with a note if it cannot be replayed."""
         state = self.examination.verdict.counterexample
         if state is None:
             return None
@@ -241,12 +246,12 @@ def _filled(blank: PowerCut, answer: _Answer) -> PowerCut:
 
 
 def _as_float(count: int) -> float:
-    """The count, or the largest float where subsets of many writes are more."""
+    """The count, or the largest float if the number of subsets exceeds it."""
     return float(count) if count.bit_length() < sys.float_info.max_exp else sys.float_info.max
 
 
 def _record_and_examine(session: PowerCutSession, question: Question, keep_in: Path) -> _Answer:
-    """Records and judges a run, again while another program's flushes disturb it."""
+    """Records and judges a run; repeats it while other programs' flushes disturb it."""
     number = 0
     while True:
         number += 1
@@ -281,7 +286,7 @@ def _examine_once(
 
 
 def _keep(recording: Recording, directory: Path) -> str | None:
-    """Keeps a recording; the reason when that fails, since the verdict stands all the same."""
+    """Stores a recording; returns the reason if that fails, because the verdict remains valid."""
     try:
         recording.copy_to(directory)
     except PowercutError as error:

@@ -1,7 +1,7 @@
 """Self-describing sectors: each one is empty, holds version v of sector n, or is damaged.
 
 A sector of 512 bytes holds the same 32-byte record sixteen times: magic, sector number, version and
-a checksum of these (all 64-bit, little-endian). A sector that was torn anywhere therefore shows it.
+a checksum of these (all 64-bit, little-endian). So a torn sector is detected wherever the tear is.
 Buffers are made and checked as a whole with numpy.
 """
 
@@ -25,11 +25,11 @@ _RECORDS = _WORDS // _RECORD_WORDS
 _MAGIC = np.uint64(0x3154554357504456)  # "VDPWCUT1"
 _MAX_VERSION = np.uint64(1 << 48)
 _BRIDGE = 128
-"""Gaps of up to so many sectors are read along: cheaper than another call."""
+"""Gaps of up to this many sectors are read too, which is cheaper than another call."""
 
 
 class NoVersion(IntEnum):
-    """Stands for the content of a sector that holds no version; versions start at 1."""
+    """Special values for a sector without a version; versions start at 1."""
 
     EMPTY = 0
     GARBAGE = -1
@@ -114,9 +114,9 @@ class Extent:
 def read_sorted(
     numbers: Numbers, read: Callable[[Extent], bytes]
 ) -> Iterator[tuple[slice, npt.NDArray[np.uint8]]]:
-    """The content of sorted sectors in few calls of `read`: slices of `numbers`, and their rows.
+    """Reads sorted sectors in few calls of `read`; yields slices of `numbers` with their rows.
 
-    A short read is filled up with zeros.
+    A short read is padded with zeros.
     """
     for extent in extents_of(numbers, _BRIDGE):
         raw = read(extent).ljust(extent.count * SECTOR, b"\0")
@@ -126,7 +126,7 @@ def read_sorted(
 
 
 def extents_of(numbers: Numbers, bridge: int) -> tuple[Extent, ...]:
-    """Few extents that cover the sorted sectors; gaps of up to `bridge` sectors are included."""
+    """Extents that cover the sorted sectors; gaps of up to `bridge` sectors are included."""
     if not len(numbers):
         return ()
     breaks = np.flatnonzero(np.diff(numbers) > bridge + 1)

@@ -1,4 +1,4 @@
-"""A power-cut session: memory, block layer and workers; recordings are made and judged in it.
+"""A power-cut session: memory, block layer and workers, to make and judge recordings.
 
 `replayed` rebuilds a single state of a kept recording, and leaves it mounted.
 """
@@ -57,7 +57,7 @@ _MEMORY_PER_WORKER = GIB // 4
 class Examination:
     """A recording, its judged states, and the verdict on them.
 
-    `hang`: the kernel hangs on the last judged state, and nothing more can be judged on this host.
+    `hang` is set if the kernel hangs on the last judged state; then no further state can be judged.
     """
 
     recording: Recording
@@ -81,17 +81,17 @@ class PowerCutSession:
 
     @property
     def daemon(self) -> StorageDaemon:
-        """QEMU's block layer, restarted if it has ended."""
+        """The storage daemon, restarted if it has ended."""
         return self.block_layer.running()
 
     def over_nbd(self, disk: Disk) -> AbstractContextManager[ClientDisk]:
-        """A disk through QEMU's block layer alone."""
+        """A disk served by QEMU's block layer, without a guest."""
         return nbd_disk(self.daemon, disk)
 
     def record(self, spec: RunSpec, access: Access | None = None) -> Recording:
         """Records one run, over NBD unless `access` is given; the caller removes the recording.
 
-        Raises MemoryFullError without room.
+        Raises MemoryFullError.
         """
         require_memory(self.site.directory, _ROOM_PER_RECORDING, _RECORDING)
         self._recordings += 1
@@ -102,7 +102,7 @@ class PowerCutSession:
     def examine(
         self, recording: Recording, sampling: Sampling, *, post_recovery_states: int
     ) -> Examination:
-        """Judges a recording's states; QEMU writes on in so many of them."""
+        """Judges a recording's states; `post_recovery_states` of them with post-recovery writes."""
         selection = select_states(recording, sampling)
         states: list[JudgedState] = []
         hang: HangError | None = None
@@ -130,7 +130,8 @@ def select_states(recording: Recording, sampling: Sampling) -> Selection:
 
 
 def make_jobs(cuts: Sequence[Cut], post_recovery_states: int) -> list[Job]:
-    """A job for each cut; so many of them, evenly spread, with post-recovery writes."""
+    """A job for each cut; `post_recovery_states` of them, evenly spread, with post-recovery
+    writes."""
     every = max(1, len(cuts) // post_recovery_states) if post_recovery_states else 0
     return [Job(cut, bool(every) and number % every == 0) for number, cut in enumerate(cuts)]
 
@@ -144,10 +145,11 @@ def open_session(
     workers: int | None = None,
     state_seconds: float = STATE_SECONDS,
 ) -> Iterator[PowerCutSession]:
-    """A session below `directory`, all of it in memory. Needs root.
+    """A session in a new directory in memory below `directory`. Needs root.
 
     `workers` defaults to one for each CPU, as far as memory allows; a state that takes longer than
-    `state_seconds` counts as hanging. Raises HostError when memory, rights or programs are missing.
+    `state_seconds` counts as a hang of the kernel. Raises HostError when memory, rights or programs
+    are missing.
     """
     if os.geteuid() != 0:
         raise HostError("mounting the states needs root", hint="run vdisklab as root")
@@ -182,7 +184,7 @@ def split_case(case: str) -> tuple[str, Cut]:
     name, slash, cut = case.partition("/")
     if not slash or not name.isalnum():
         raise PowercutError(
-            f"{case!r} names no case", hint="a verdict shows its case: ID/EPOCH-BITS"
+            f"{case!r} is not a case", hint="copy it from a verdict's counterexample: ID/EPOCH-BITS"
         )
     return name, parse_cut(cut)
 
@@ -191,7 +193,7 @@ def split_case(case: str) -> tuple[str, Cut]:
 def replayed(
     host: Host, ledger: Ledger, directory: Path, recordings: Path, case: str
 ) -> Iterator[ReplayedState]:
-    """The state of a case, judged again, and mounted while the context is open.
+    """Rebuilds and judges the state of a case, and keeps it mounted while the context is open.
 
     `recordings` holds the recordings of losses. Raises PowercutError for an unknown case.
     """
@@ -206,7 +208,7 @@ def replayed(
     ):
         judged, trace = examiner.judge(cut), recording.trace
         state = examiner.rebuilder.build(examiner.epoch(cut), cut)
-        device = attach_loop(state)  # in the ledger by the examiner
+        device = attach_loop(state)  # the examiner has recorded it in the ledger
         replayed_state = ReplayedState(
             trace.path, trace.client, trace.client.promise, judged.outcome, judged.detail, device
         )

@@ -1,1 +1,1 @@
-"""The clients that write: over NBD, in a guest, as a database, through the BIOS."""
+"""The clients that write to a disk: over NBD, in a guest, as a database, through the BIOS."""

@@ -1,7 +1,7 @@
 """The guest that never flushes: 512 bytes of real mode that write through the BIOS (INT 13h).
 
-DOS, boot loaders and old systems never flush, and the BIOS has no call for it. SeaBIOS drives the
-disk, so what it negotiates (a write cache or none) decides what is lost.
+DOS, boot loaders and old systems never flush, and the BIOS has no call for it. SeaBIOS is the
+disk's driver, so the features that it negotiates (a write cache or none) decide what is lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vdisklab.storage.site import Site
 PROGRAM = "qemu-system-x86_64"
 
 _BUSES = (Bus.IDE, Bus.VIRTIO)
-"""Buses that SeaBIOS drives on the machine `pc`."""
+"""Buses with a SeaBIOS driver on the machine `pc`."""
 
 _BOOT_SECONDS = 30.0
 _ANSWER_SECONDS = 30.0
@@ -63,7 +63,7 @@ def boot_sector() -> bytes:
 
 
 def boot_argv(boot: Path, serial: int, disk: Disk) -> tuple[str, ...]:
-    """QEMU's command line: boots the floppy `boot`, with `disk` as the first hard disk."""
+    """QEMU's command line to boot the floppy `boot`, with `disk` as the first hard disk."""
     return (
         PROGRAM, "-name", f"guest={disk.serial}-boot",
         "-machine", "pc", "-accel", "tcg", "-m", "32",
@@ -93,7 +93,7 @@ class BootSectorDisk:
 
     @property
     def seen(self) -> Mapping[str, str]:
-        """Nothing: the boot sector cannot read properties back."""
+        """Empty: the boot sector cannot read properties back."""
         return {}
 
     def write(self, first: int, count: int, version: int, *, fua: bool) -> int:

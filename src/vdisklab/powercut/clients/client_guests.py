@@ -1,4 +1,4 @@
-"""Real guests in which clients write to the path's disk, and what a guest's driver is set to."""
+"""Real guests in which clients write to the path's disk, with a setting of the guest's driver."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SETTING_SECONDS = 30.0
 
 
 class DriverSetting(StrEnum):
-    """What a guest does to its disk's write cache.
+    """How a guest changes its disk's write cache.
 
-    `queue` affects the block layer only: it sends no more flushes, and the device is not told
-    (Documentation/block/writeback_cache_control.rst). `cache-type` and `hdparm` tell the device.
+    `queue` affects the guest's block layer only: it stops sending flushes, without a command to the
+    device (Documentation/block/writeback_cache_control.rst). `cache-type` and `hdparm` send one.
     """
 
     AS_FOUND = "as-found"
@@ -49,7 +49,7 @@ class DriverSetting(StrEnum):
 
     @property
     def command(self) -> str:
-        """The command that a person would type."""
+        """The equivalent shell command."""
         return {
             DriverSetting.AS_FOUND: "nothing",
             DriverSetting.QUEUE: "echo write through > /sys/block/DISK/queue/write_cache",
@@ -77,7 +77,7 @@ _EXPECTED = {
 def apply_setting(
     machine: Machine, serial: str, device: str, setting: DriverSetting
 ) -> Mapping[str, str]:
-    """Applies it in the guest; returns the write cache's state as guest and QEMU report it.
+    """Applies the setting; returns the write cache's state according to the guest and to QEMU.
 
     Raises WorkloadError when the guest's kernel refuses it, GuestError when it took no effect.
     """
@@ -107,7 +107,8 @@ class Guests:
 
     @contextmanager
     def open(self, disk: Disk, load: Load, setting: DriverSetting) -> Iterator[ClientDisk]:
-        """A client of the load's kind in a guest with the disk, its driver set and read back.
+        """The load's client in a guest with the disk, whose driver setting is applied and read
+        back.
 
         Raises GuestError, and PlanError for a setting that the bus does not have.
         """
@@ -140,7 +141,7 @@ def _client(
 def open_guests(
     context: GuestContext, guest: GuestPlan, buses: frozenset[Bus], site: Site
 ) -> Iterator[Guests]:
-    """Guests with drivers for these buses; they end with the context."""
+    """Guests with drivers for these buses, which end with the context."""
     accelerator, start = prepare_guests(context, guest, buses, site.directory)
     with GuestPool(start, context.progress) as pool:
         yield Guests(pool, accelerator, context.ledger.run_id)

@@ -1,8 +1,8 @@
-"""Programs in a guest that the host talks to over a virtio-serial port, and the client among them.
+"""Programs in a guest that the host controls over a virtio-serial port, such as the client.
 
-The client writes to the guest's disk with O_DIRECT. The host makes the sectors, and the program
-answers each request when its system call has returned; so the guest's kernel, its driver and QEMU's
-device are all part of a promise.
+The client writes to the guest's disk with O_DIRECT. The host generates the sectors, and the program
+answers each request when its system call has returned. So a promise covers the guest's kernel, its
+driver and QEMU's device.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vdisklab.host.waiting import patience
 from vdisklab.powercut.sectors import make_records
 
 PERL = "/usr/bin/perl"
-"""The host's perl in the micro guest; the programs need no modules."""
+"""The host's perl in the micro guest; the programs use no Perl modules."""
 
 _END_SECONDS = 30.0
 _START_SECONDS = 30.0
@@ -51,14 +51,17 @@ class GuestProgram:
     title: str
 
     def send(self, data: bytes) -> None:
-        """Sends bytes to it. Raises GuestError when it is gone."""
+        """Sends bytes to the program. Raises GuestError if it has ended."""
         try:
             self.line.sendall(data)
         except OSError as error:
             raise self._lost(error) from error
 
     def receive(self, most: int, seconds: float) -> bytes:
-        """Its next bytes, at most `most`. Raises GuestError after `seconds` of silence."""
+        """The program's next output, up to `most` bytes.
+
+        Raises GuestError after `seconds` without any.
+        """
         self.line.settimeout(seconds * patience())
         try:
             data = self.line.recv(most)
@@ -89,9 +92,9 @@ class GuestProgram:
 def guest_program(
     machine: Machine, port: str, argv: Sequence[str], title: str
 ) -> Iterator[GuestProgram]:
-    """Runs a program that finds its end of the line by the name `port`, unique on this host.
+    """Runs a program that opens its end of the port by the name `port`, unique on this host.
 
-    The block must tell it to end. Raises GuestError, and WorkloadError when it ends with an error.
+    The caller must make the program end. Raises GuestError, and WorkloadError if it fails.
     """
     with virtio_serial(machine, port) as line:
         process = machine.agent.start(argv)
@@ -111,7 +114,7 @@ class RequestKind(IntEnum):
 def writer_request(
     number: int, kind: RequestKind, first: int = 0, count: int = 0, version: int = 0
 ) -> bytes:
-    """A request as `writer.pl` reads it, with one record for each sector to write."""
+    """A request in the format of `writer.pl`, with one record for each sector to write."""
     head = _HEAD.pack(number, kind, count, 0, first)
     if not count:
         return head
@@ -120,7 +123,7 @@ def writer_request(
 
 @dataclass(slots=True)
 class GuestClientDisk:
-    """A `ClientDisk` in a guest; `seen` was read back there."""
+    """A `ClientDisk` in a guest; `seen` holds properties read back there."""
 
     program: GuestProgram
     seen: Mapping[str, str]
@@ -148,10 +151,10 @@ class GuestClientDisk:
         return number
 
     def await_hello(self) -> None:
-        """Waits until the program runs."""
+        """Waits for the program's greeting. Raises GuestError for anything else."""
         if self._answer(_START_SECONDS) != (_HELLO, 0):
             raise GuestError(
-                "the client in the guest did not start with its greeting",
+                "the client in the guest did not send its greeting",
                 hint="`vdisklab --debug powercut …` shows the guest's console",
             )
 

@@ -1,8 +1,8 @@
 """The client on QEMU's block layer alone: requests over NBD to a storage daemon, no guest.
 
 `NbdDisk` speaks the fixed newstyle handshake and simple replies of the protocol's specification
-(NetworkBlockDevice/nbd, doc/proto.md). Python's NBD packages are bindings that need the
-distribution's libnbd; what is needed here is one page.
+(NetworkBlockDevice/nbd, doc/proto.md). Python's NBD packages need the distribution's libnbd; the
+part needed here is short.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REP_ERROR = 1 << 31
 _REQUEST_MAGIC, _REPLY_MAGIC = 0x25609513, 0x67446698
 
 _GRACE_SECONDS = 0.05
-"""Time between the end of a connection and the end of the daemon's process."""
+"""Time to wait for the end of the daemon's process after its connection has ended."""
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class NbdDisk:
 
     @property
     def seen(self) -> Mapping[str, str]:
-        """Nothing is read back."""
+        """Empty: nothing is read back."""
         return {}
 
     def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
@@ -80,11 +80,11 @@ class NbdDisk:
     def await_one(self) -> int:
         """The number of the next answered request.
 
-        Raises GuestError when the server refuses the request or is gone.
+        Raises GuestError when the server refuses the request or has ended.
         """
         magic, error, number = _REPLY.unpack(_receive(self.connection, _REPLY.size))
         if magic != _REPLY_MAGIC:
-            raise GuestError("the NBD server sent something that is no reply")
+            raise GuestError("the NBD server sent something other than a reply")
         if error:
             raise GuestError(
                 f"the disk answered a request with error {error}",
@@ -94,15 +94,15 @@ class NbdDisk:
         return int(number)
 
     def read(self, extent: Extent) -> bytes:
-        """Reads sectors, with nothing else in flight."""
+        """Reads sectors; no other request may be in flight."""
         length = extent.count * SECTOR
         number = self._send(_Command.READ, extent.first * SECTOR, length)
         if self.await_one() != number:
-            raise GuestError("the NBD server answered a request that was not sent")
+            raise GuestError("the NBD server answered a request that vdisklab did not send")
         return _receive(self.connection, length)
 
     def sync(self) -> None:
-        """Flushes and waits, with nothing else in flight."""
+        """Flushes and waits; no other request may be in flight."""
         self.flush()
         self.await_one()
 
@@ -168,7 +168,7 @@ def _connection_lost(reason: OSError | str) -> GuestError:
 
 @contextmanager
 def nbd_disk(daemon: StorageDaemon, disk: Disk) -> Iterator[NbdDisk]:
-    """A disk that QEMU's storage daemon opens and serves while the context is open."""
+    """A disk that QEMU's storage daemon serves while the context is open."""
     with daemon.export(disk), closing(daemon.connect()) as connection:
         _handshake(connection, disk.serial)
         opened = NbdDisk(connection)
@@ -178,7 +178,7 @@ def nbd_disk(daemon: StorageDaemon, disk: Disk) -> Iterator[NbdDisk]:
 
 @dataclass(slots=True)
 class RestartingDaemon:
-    """A storage daemon for many states; it is started when needed, and again when it has ended."""
+    """A storage daemon for many states, started on first use and restarted if it has ended."""
 
     ledger: Ledger
     directory: Path
@@ -188,7 +188,7 @@ class RestartingDaemon:
     _started: int = 0
 
     def running(self) -> StorageDaemon:
-        """A running daemon. Raises GuestError when it does not start."""
+        """The running daemon, started if necessary. Raises GuestError if it does not start."""
         if self._running is None or not self._running.alive():
             self.end()
             self._started += 1
@@ -201,9 +201,9 @@ class RestartingDaemon:
     def with_disk(self, disk: Disk, use: Callable[[NbdDisk], T]) -> T:
         """Calls `use` with the opened disk and returns its result.
 
-        Raises BadImageError when QEMU refuses the image. QEMU may die of an image, which is a
-        verdict, or be killed, which is none: so the image counts as bad only when a second daemon
-        ends on it as well.
+        Raises BadImageError when QEMU refuses the image. An image can crash QEMU, which is a
+        verdict; or QEMU is killed, which is not. So the image counts as bad only if a second daemon
+        ends on it too.
         """
         for last in (False, True):
             daemon = self.running()
@@ -212,9 +212,11 @@ class RestartingDaemon:
                     return use(opened)
             except GuestError as error:
                 if daemon.alive(grace=_GRACE_SECONDS):
-                    raise BadImageError(f"QEMU cannot go on with the image: {error}") from error
+                    raise BadImageError(f"QEMU cannot use the image: {error}") from error
                 if last:
-                    raise BadImageError(f"QEMU ends on the image, twice: {error}") from error
+                    raise BadImageError(
+                        f"QEMU ended twice when it used the image: {error}"
+                    ) from error
         raise AssertionError
 
     def end(self) -> None:
@@ -225,7 +227,7 @@ class RestartingDaemon:
 
 @contextmanager
 def restarting_daemon(ledger: Ledger, directory: Path, name: str) -> Iterator[RestartingDaemon]:
-    """A daemon that ends with the context; `name` must be unique among running ones."""
+    """A daemon that ends with the context; `name` must be unique on this host."""
     daemon = RestartingDaemon(ledger, directory, name)
     try:
         yield daemon

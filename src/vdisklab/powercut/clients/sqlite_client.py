@@ -1,11 +1,11 @@
-"""A real program as the client: SQLite in a guest, and whether its transactions survive a cut.
+"""A real program as the client: SQLite in a guest, whose transactions should survive a cut.
 
-The database lies on the guest's ext4 on the path's disk. Each transaction is acknowledged to the
-host when COMMIT has returned. Transaction v inserts row v, whose content follows from v, and writes
-v to a second table, so half a transaction is visible.
+The database is on the guest's ext4 on the path's disk. The host gets an acknowledgement when COMMIT
+has returned. Transaction v inserts row v, whose content is computed from v, and writes v to a
+second table, so half a transaction is detected.
 
-After a cut, the disk is read out of its image into a file, mounted as the guest would at its next
-boot (which replays the guest's journal), and opened with SQLite (which replays its own).
+After a cut, the disk's content is copied from its image to a file and mounted, which replays the
+guest's journal, as at its next boot; then SQLite opens the database, which replays SQLite's own.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _MODES = {
 
 
 def payload(version: int) -> str:
-    """The content of row `version`: a good third of a page, so some transactions need several."""
+    """The content of row `version`: a third of a page, so some change several pages."""
     return (f"{version}." * _PAYLOAD)[:_PAYLOAD]
 
 
 def transaction(version: int) -> str:
-    """The SQL of one transaction; its last statement answers when COMMIT has returned."""
+    """The SQL of one transaction; its last statement prints an answer after COMMIT."""
     return (
         f"BEGIN IMMEDIATE; INSERT INTO promise VALUES ({version}, '{payload(version)}'); "  # noqa: S608 - numbers
         f"UPDATE newest SET version = {version}; COMMIT; SELECT 'done {version}';\n"
@@ -64,7 +64,7 @@ def transaction(version: int) -> str:
 
 @dataclass(slots=True)
 class GuestDatabase:
-    """A `ClientDisk` of which each write is one transaction, in a place that SQLite chooses."""
+    """A `ClientDisk` on which each write is one transaction; SQLite chooses the sectors."""
 
     program: GuestProgram
     seen: dict[str, str]
@@ -79,8 +79,8 @@ class GuestDatabase:
         return version
 
     def flush(self) -> int:
-        """Raises GuestError: SQLite decides itself when to flush."""
-        raise GuestError("a database is not flushed by its client")
+        """Raises GuestError: SQLite itself decides when to flush."""
+        raise GuestError("the client of a database cannot flush")
 
     def await_one(self) -> int:
         """Waits for a commit."""
@@ -89,7 +89,7 @@ class GuestDatabase:
         return version
 
     def prepare(self, mode: str, level: str) -> None:
-        """Sets the journal mode and the synchronous level, reads both back, makes the tables."""
+        """Sets the journal mode and synchronous level, reads both back, and creates the tables."""
         self._send(f"PRAGMA journal_mode={mode};\n")
         self._expect(mode)
         self._send(f"PRAGMA synchronous={level}; PRAGMA synchronous;\n")
@@ -148,14 +148,14 @@ def database_in_guest(
 
 @dataclass(frozen=True, slots=True)
 class DueTransactions:
-    """The number of the last promised transaction, and of the last one that may be there."""
+    """The number of the last promised transaction, and of the last one that can be present."""
 
     promised: int
     newest: int
 
 
 def due_transactions(trace: Trace, position: int) -> DueTransactions:
-    """The transactions due after a cut at a log position; 0 stands for none."""
+    """The transactions due after a cut at a log position; 0 means none."""
     promised = (
         w.version for w in trace.writes if w.promised is not None and w.promised <= position
     )
@@ -188,25 +188,25 @@ def _compare(
 ) -> tuple[StateOutcome, str]:
     last = max(rows, default=0)
     if last > due.newest:
-        raise FutureVersionError(f"the database holds transaction {last} before it was begun")
+        raise FutureVersionError(f"the database holds transaction {last}, which had not begun")
     if last < due.promised:
         return StateOutcome.LOST, (
-            f"transaction {due.promised} was promised, and the last in the database is {last}"
+            f"transaction {due.promised} was promised, but the last one in the database is {last}"
         )
     missing = [version for version in range(first, last + 1) if version not in rows]
     if missing:
-        return StateOutcome.LOST, f"transaction {missing[0]} is missing, and {last} is there"
+        return StateOutcome.LOST, f"transaction {missing[0]} is missing, but {last} is present"
     if newest != last:
         return StateOutcome.TORN, f"half of transaction {max(newest, last)} is in the database"
     wrong = [version for version, content in rows.items() if content != payload(version)]
     if wrong:
-        return StateOutcome.GARBAGE, f"row {wrong[0]} holds other than was written"
+        return StateOutcome.GARBAGE, f"row {wrong[0]} does not hold what was written"
     return StateOutcome.KEPT, ""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestFileSystem:
-    """A file for the content of a guest's disk, and where that is mounted on the host."""
+    """A file with the content of a guest's disk, and its mount point on the host."""
 
     file: Path
     mountpoint: Path

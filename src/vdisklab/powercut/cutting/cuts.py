@@ -1,9 +1,9 @@
-"""The states that a disk may hold after a power cut, and which of them to judge. Pure and seeded.
+"""The possible states of a disk after a power cut, and the choice of those to judge. No I/O.
 
 The model: what completed before the last flush is durable; any subset of what came after it may be.
-Between two flushes (an epoch) every cut leads to a subset of the epoch's writes. A subset that is
-possible at some moment stays possible until the epoch ends, when the most has been promised. So
-each state is judged once, at the end of its epoch.
+Between two flushes (an epoch) every cut leaves a subset of the epoch's writes. A subset that is
+possible at some moment stays possible until the end of the epoch, when the number of promises is
+highest. So each state is judged once, at the end of its epoch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vdisklab.errors import PowercutError
 from vdisklab.powercut.recording.write_log import Flag, LogEntry
 
 TEAR_BYTES = 4096
-"""The unit that a disk writes as a whole."""
+"""The unit that a disk writes atomically, in bytes."""
 
 _RANDOM_STATES = 32
 _TORN_STATES = 4
@@ -48,7 +48,7 @@ class Epoch:
 class Cut:
     """One state: an epoch, the bits of the changes that reached the disk, and of those torn.
 
-    A torn change is there in part, in units of `unit` bytes; `seed` decides which.
+    Of a torn change only some units of `unit` bytes are present; `seed` decides which.
     """
 
     epoch: int
@@ -66,7 +66,7 @@ def parse_cut(text: str) -> Cut:
     """The cut spelled by `str(cut)`. Raises PowercutError for anything else."""
     match = re.fullmatch(r"(\d+)-([0-9a-f]+)(?:-([0-9a-f]+)-([1-9]\d*)-(\d+))?", text)
     if match is None:
-        raise PowercutError(f"{text!r} names no case", hint="copy it from the verdict's table")
+        raise PowercutError(f"{text!r} is not a case", hint="copy it from the verdict's table")
     epoch, kept, torn, unit, seed = match.groups()
     if torn is None:
         return Cut(int(epoch), int(kept, 16))
@@ -74,14 +74,14 @@ def parse_cut(text: str) -> Cut:
 
 
 def epochs_between(entries: Sequence[LogEntry], begin: int, end: int) -> tuple[Epoch, ...]:
-    """The epochs in which a cut between two log positions may fall.
+    """The epochs between two log positions.
 
-    A write with FUA ends an epoch too: afterwards it cannot be lost, before it cannot be there.
-    Raises PowercutError when the log is shorter than the recorded run.
+    A write with FUA ends an epoch too: it cannot be lost afterwards, nor be present before. Raises
+    PowercutError when the log is shorter than the recorded run.
     """
     if not 0 <= begin <= end <= len(entries):
         raise PowercutError(
-            f"the log has {len(entries)} entries, the run that was recorded in it ends at {end}"
+            f"the log has {len(entries)} entries, but the recorded run ends at entry {end}"
         )
     ends = [at for at in range(begin, end) if entries[at].flags & (Flag.FLUSH | Flag.FUA)]
     base = max((at for at in range(begin) if entries[at].flushes), default=0)
@@ -97,8 +97,11 @@ def epochs_between(entries: Sequence[LogEntry], begin: int, end: int) -> tuple[E
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Which states to judge: every subset of epochs with up to `exhaustive_up_to` changes, a sample
-    of the others; at most `states` in all; torn at `tear` bytes, or never when it is 0."""
+    """Which states to judge: all subsets of small epochs, and a sample of the others.
+
+    Small epochs have up to `exhaustive_up_to` changes. `states` is the maximum in all. Writes are
+    torn at `tear` bytes, never if it is 0.
+    """
 
     states: int | None = 1000
     exhaustive_up_to: int = 8
@@ -108,9 +111,10 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The cuts to judge, in order. `exhaustive`: every subset of every epoch is among them.
+    """The cuts to judge, in order. `exhaustive` is True if they include every subset of every
+    epoch.
 
-    `possible` counts all subsets of all epochs, or the candidates where these are more, since some
+    `possible` counts all subsets of all epochs, or the candidates if they are more, because some
     are torn.
     """
 
@@ -124,8 +128,8 @@ def select_cuts(
 ) -> Selection:
     """First every state in which nothing after the flush survived, then the others.
 
-    The former are few, the most sensitive, and assume no reordering: they are prefixes of the log.
-    Of the others a random sample is taken when there are more than `sampling.states`.
+    The former are few, detect most losses, and assume no reordering: they are prefixes of the log.
+    If there are more than `sampling.states` others, a random sample of them is taken.
     """
     rng = random.Random(sampling.seed)  # noqa: S311 - reproducible, not secret
     first = [Cut(epoch.number, epoch.durable) for epoch in epochs]
@@ -158,7 +162,7 @@ def _every_subset(epoch: Epoch) -> Iterator[Cut]:
 
 
 def _some_subsets(epoch: Epoch, rng: random.Random) -> Iterator[Cut]:
-    """All changes, all but one, the last one only, and random subsets."""
+    """All changes, all except one, only the last one, and random subsets."""
     size, everything = len(epoch.changes), epoch.all
     subsets = [everything, *(everything & ~(1 << bit) for bit in range(size)), 1 << size - 1]
     for _ in range(_RANDOM_STATES):

@@ -1,4 +1,5 @@
-"""Sparse files in memory, and the error when memory is full: an error, and never a loss."""
+"""Sparse files in memory; if memory is full, an error is raised, so it is never taken for a
+loss."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from vdisklab.host.mounts import free_bytes
 
 
 class MemoryFullError(HostError):
-    """Memory is full, so nothing written or read meanwhile can be trusted."""
+    """Memory is full, so recent reads and writes cannot be trusted."""
 
 
 def memory_full(purpose: str) -> MemoryFullError:
-    """The error that names what there is no room for."""
+    """The error, naming the purpose of the memory."""
     return MemoryFullError(
         f"there is no room in memory for {purpose}",
-        hint="free some memory (`free -h`), or write less with --writes",
+        hint="free some memory (`free -h` shows it), or write less with --writes",
     )
 
 
@@ -45,7 +46,7 @@ def reporting_full_memory(purpose: str) -> Iterator[None]:
 
 
 def stored_ranges(descriptor: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of each range of an open file that is no hole (lseek(2), SEEK_DATA)."""
+    """Begin and end of each range of an open file that holds data (lseek(2), SEEK_DATA)."""
     size = os.fstat(descriptor).st_size
     at = 0
     while at < size:

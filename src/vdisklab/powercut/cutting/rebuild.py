@@ -1,11 +1,11 @@
-"""Builds the disk as it may be after a cut: the durable part once, each state on top of it.
+"""Builds a disk's states after cuts: the durable part once, then each state on top of it.
 
-Two sparse files in memory: the durable part, which grows with the log, and the current state. The
-state is not built anew each time: changes by recovery and by the next boot are found by comparing
-the two files page by page, and undone; then the surviving changes of the next cut are applied. So a
-state costs what differs from its neighbour, and only one loop device lies between file system and
-memory. A disk is always built forward from an empty one: XFS takes older blocks over newer ones for
-corruption, by their log sequence numbers.
+Two sparse files in memory: the durable part, which grows with the log, and the current state. A
+state is not built from scratch: the two files are compared page by page to find and undo the
+changes by recovery and by the next boot; then the surviving changes of the next cut are applied. So
+the cost of a state depends on its difference from the previous one, and only one loop device is
+between file system and memory. A disk is always built forward from an empty one: XFS reports
+corruption when newer blocks are replaced by older ones, by their log sequence numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vdisklab.units import MIB
 
 _PAGE = 4096
 _ROOM_FOR_A_STATE = 96 * MIB
-"""What building, mounting and post-recovery writes may add: XFS alone logs 2 MiB when it mounts."""
+"""Room for changes by mounting and post-recovery writes: XFS alone logs 2 MiB on mount."""
 _ROOM_LEFT = 4 * MIB
 _STATE = "another state of the disk"
 
@@ -41,7 +41,7 @@ Words = npt.NDArray[np.uint64]
 class _SparseFile:
     """A file in memory, mapped as rows of pages.
 
-    Only stored rows may be read: reading a hole would fill it.
+    Only stored rows may be read, because reading a hole allocates memory.
     """
 
     path: Path
@@ -49,14 +49,14 @@ class _SparseFile:
     rows: Words
 
     def stored(self) -> Pages:
-        """For each page whether it is stored."""
+        """For each page, whether it holds data."""
         pages = np.zeros(len(self.rows), dtype=np.bool_)
         for begin, end in stored_ranges(self.descriptor):
             pages[begin // _PAGE : -(-end // _PAGE)] = True
         return pages
 
     def clear(self, size: int) -> None:
-        """Makes it one hole of `size` bytes."""
+        """Replaces the content by one hole of `size` bytes."""
         os.ftruncate(self.descriptor, 0)
         os.ftruncate(self.descriptor, size)
 
@@ -84,9 +84,9 @@ class Rebuilder:
     def build(self, epoch: Epoch, cut: Cut) -> Path:
         """Builds the state of a cut; returns its file, which must not be in use.
 
-        Raises MemoryFullError when memory is short: a full disk would look like a loss. There must
-        be room for all sharers, since one could take the last room from another and free it before
-        that one checks.
+        Raises MemoryFullError when memory is short, because a full disk would look like a loss.
+        There must be room for all sharers: one could use up the last memory and free it again
+        before another checks.
         """
         require_memory(self.state.path.parent, _ROOM_FOR_A_STATE * self.sharers, _STATE)
         self._undo()
@@ -99,8 +99,10 @@ class Rebuilder:
         return self.state_file
 
     def require_room(self) -> None:
-        """Raises MemoryFullError when memory ran short while the state was in use: no observation
-        of it can be trusted then."""
+        """Raises MemoryFullError if memory ran short while the state was in use.
+
+        Observations of the state are then unreliable.
+        """
         require_memory(self.state.path.parent, _ROOM_LEFT, _STATE)
 
     def _undo(self) -> None:
@@ -117,7 +119,7 @@ class Rebuilder:
             write_whole(self.state.descriptor, [data], first * _PAGE)
 
     def _advance(self, position: int) -> None:
-        """Makes everything before a log position durable."""
+        """Adds all log entries before a position to the durable part."""
         if position < self.applied:
             for file in (self.base, self.state):
                 file.clear(self.disk_size)

@@ -1,1 +1,1 @@
-"""Lets a disk recover, reads it, and compares it with what the client was promised."""
+"""Runs a disk's recovery, reads its content, and compares it with the promises to the client."""

@@ -1,12 +1,12 @@
 """Judges the states of one recording: build, mount (which replays the journal), read, compare.
 
-The kernel does here what it does at the next boot. No process is started for a state: loop devices
+The kernel does the same as at the host's next boot. No process is started for a state: loop devices
 and mounts are system calls, raw and qcow2 images are read directly, and one QEMU storage daemon
-serves all states for the post-recovery writes.
+serves the post-recovery writes of all states.
 
-Those writes are a test of their own: QEMU opens the image for writing, and the guest goes on.
-Reading a recovered image shows what is on the disk; damaged metadata of an image format shows only
-when QEMU repairs it, allocates clusters again, and overwrites clusters that it took for free.
+Post-recovery writes are a separate test: QEMU opens the image for writing, and the guest continues.
+Reading shows the data on the disk, but damaged metadata of an image format causes losses only
+later, when QEMU allocates and overwrites clusters that it wrongly considers free.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from vdisklab.storage.site import Site
 _LATER_WRITES = 48
 _LATER_SECTORS = 8
 _LATER_VERSION = 1 << 40
-"""Larger than any version of a recorded run."""
+"""Larger than any version in a recorded run."""
 _LATER_SEED = 1
 _SERIAL = "afterlife"
 
@@ -95,7 +95,7 @@ class Examiner:
     guest: GuestFileSystem | None = None
 
     def judge(self, cut: Cut, *, write_after: bool = False) -> JudgedState:
-        """Judges the state of a cut.
+        """Builds and judges the state of a cut.
 
         Raises FutureVersionError, and DirtyHostError when a state cannot be unmounted.
         """
@@ -177,7 +177,7 @@ class Examiner:
         )
 
     def _read(self, image: Path) -> ImageSectors:
-        """The sectors to judge: read directly where the format is known, otherwise by QEMU."""
+        """The sectors to judge: read directly if the format is known, otherwise by QEMU."""
         if self.guest is None:
             numbers = self.expectation.sectors
         else:  # the whole disk: it holds a file system
@@ -210,7 +210,7 @@ class Examiner:
     def _write_after_recovery(
         self, daemon: RestartingDaemon, image: Path, due: DueVersions
     ) -> RecoveredState:
-        """Writes to the image through QEMU, then reads everything old and new back."""
+        """Writes to the image through QEMU, then reads all old and new sectors back."""
         size = self.trace.image_size
         promised = dict(zip(self.expectation.sectors.tolist(), due.promised.tolist(), strict=True))
         try:
@@ -222,7 +222,7 @@ class Examiner:
         return _KEPT if problem is None else (StateOutcome.CORRUPT_LATER, problem)
 
     def _writable(self, image: Path) -> Disk:
-        """The image as QEMU opens it at the guest's next boot: for writing."""
+        """The image as QEMU opens it at the guest's next boot, for writing."""
         return Disk(
             _SERIAL, self.trace.image_size, str(image), False, self.trace.image_format,
             CacheMode.WRITEBACK, Attachment(),
@@ -230,7 +230,7 @@ class Examiner:
 
 
 def _write_and_compare(disk: NbdDisk, size: int, promised: dict[int, int]) -> str | None:
-    """The sectors lost after new writes, as a sentence; `promised` are the least old versions."""
+    """The sectors lost after new writes, as a sentence; `promised` are the minimum old versions."""
     rng = random.Random(_LATER_SEED)  # noqa: S311 - reproducible, not secret
     new: dict[int, int] = {}
     for number in range(_LATER_WRITES):
@@ -252,8 +252,9 @@ def _write_and_compare(disk: NbdDisk, size: int, promised: dict[int, int]) -> st
     number, version = lost[0]
     kind = "new" if number in new else "old"
     return (
-        f"{len(lost)} sectors are lost after QEMU went on with the image; {kind} sector {number} "
-        f"was promised to hold version {new.get(number, promised.get(number))} and holds {version}"
+        f"{len(lost)} sectors are lost after QEMU wrote to the recovered image; {kind} sector "
+        f"{number} was promised to hold version {new.get(number, promised.get(number))} and holds "
+        f"{version}"
     )
 
 
@@ -278,9 +279,9 @@ def open_examiner(
     log = read_log(recording.log)
     epochs = epochs_between(log.entries, trace.begin, trace.end)
     if trace.writes and max(w.first + w.count for w in trace.writes) * SECTOR > trace.image_size:
-        raise PowercutError("the recording is damaged: it writes behind the end of its disk")
+        raise PowercutError("the recording is damaged: it writes beyond the end of its disk")
     if any(entry.offset + entry.length > trace.disk_size for entry in log.entries):
-        raise PowercutError("the recording is damaged: its log is of a larger disk")
+        raise PowercutError("the recording is damaged: its log belongs to a larger disk")
     with (
         guest_file_system(site) if trace.client.is_database else nullcontext() as guest,
         open_rebuilder(site.directory, log, trace.disk_size, sharers=sharers) as rebuilder,

@@ -1,9 +1,8 @@
 """Reads sectors of raw and qcow2 images, and checks a qcow2's reference counts, without QEMU.
 
-The format is that of QEMU's docs/interop/qcow2.txt. Thousands of states are checked, and
-`qemu-img check` would start a process for each; tests compare the two on real crash states. Only
-images as `qemu-img create` makes them are read: no snapshots, encryption, compression or external
-data.
+The format is that of QEMU's docs/interop/qcow2.txt. `qemu-img check` would start a process for each
+of thousands of states; tests compare both on real crash states. Only images made by `qemu-img
+create` are supported: no snapshots, encryption, compression or external data.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class ImageSectors:
 def read_image(path: Path, image_format: str, numbers: Numbers) -> ImageSectors:
     """The sectors with these sorted numbers. Raises OSError and BadImageError.
 
-    Sectors behind the end of the file read as zeros, as with QEMU.
+    Sectors beyond the end of the file read as zeros, as in QEMU.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -158,7 +157,7 @@ def read_metadata(descriptor: int) -> Qcow2Metadata:
 def parse_header(head: bytes) -> Qcow2Header:
     """The header in the first cluster. Raises BadImageError for an unsupported image."""
     if len(head) < _HEADER.size or head[:4] != _MAGIC:
-        raise BadImageError("its header is not that of a qcow2 image")
+        raise BadImageError("its header is not a qcow2 header")
     (
         _, version, _backing, _backing_length, cluster_bits, size, encrypted,
         l1_entries, l1_offset, table_offset, table_clusters, snapshots, _snapshots_at,
@@ -172,7 +171,7 @@ def parse_header(head: bytes) -> Qcow2Header:
         raise BadImageError("it uses features that images made by vdisklab do not have")
     needed = -(-size // (1 << (2 * cluster_bits - 3)))
     if l1_entries < needed or l1_entries * 8 > _TABLE_LIMIT:
-        raise BadImageError(f"its L1 table has {l1_entries} entries, {needed} are needed")
+        raise BadImageError(f"its L1 table has {l1_entries} entries, but {needed} are needed")
     return Qcow2Header(
         version, cluster_bits, size, l1_entries, l1_offset, table_offset, table_clusters, order,
         bool(features & _DIRTY), bool(features & _CORRUPT),
@@ -183,7 +182,7 @@ def _table(descriptor: int, offset: int, length: int, name: str) -> Words:
     if offset % 512:
         raise BadImageError(f"its {name} is at {offset}, which is no multiple of a sector")
     raw = os.pread(descriptor, length, offset)
-    # QEMU reads zeros behind the end of a file.
+    # QEMU reads zeros beyond the end of a file.
     return np.frombuffer(raw.ljust(length, b"\0"), dtype=">u8").astype(np.uint64)
 
 
@@ -216,7 +215,7 @@ def _mapping(header: Qcow2Header, tables: dict[int, Words]) -> tuple[Numbers, _D
 
 
 class _References:
-    """How often each cluster of the file is referred to."""
+    """The number of references to each cluster of the file."""
 
     def __init__(self, header: Qcow2Header, file_size: int) -> None:
         self._header = header
@@ -229,7 +228,7 @@ class _References:
         indices = offsets >> self._header.cluster_bits
         outside = indices >= self.clusters
         if outside.any():
-            self.problems.append(f"{int(outside.sum())} clusters lie behind the end of the file")
+            self.problems.append(f"{int(outside.sum())} clusters are beyond the end of the file")
         self.counts += np.bincount(indices[~outside], minlength=self.clusters)
 
     def add_range(self, offset: int, length: int) -> None:
@@ -268,7 +267,7 @@ def _compare(
     problems: list[str] = []
     short = int((references.counts > stored).sum())
     if short:
-        problems.append(f"{short} clusters are used more often than their count says")
+        problems.append(f"{short} clusters have more references than their reference count")
     for name, entries in (("L2 table", l1), ("cluster", data.entries)):
         offsets = (entries & _OFFSET_MASK).astype(np.int64) >> header.cluster_bits
         inside = offsets < references.clusters
@@ -276,5 +275,5 @@ def _compare(
         wrong = int((copied != (stored[offsets[inside]] == 1)).sum())
         if wrong:
             problems.append(f"{wrong} {name}s have a wrong OFLAG_COPIED")
-    leaked = int((stored > references.counts).sum())  # QEMU counts none behind the end of the file
+    leaked = int((stored > references.counts).sum())  # QEMU counts none beyond the end of the file
     return problems, leaked

@@ -1,4 +1,4 @@
-"""What power cuts come to: promises compared with what is there, one state, and a whole run. Pure.
+"""Outcomes of power cuts: promises compared with the disk's content, by state and by run. No I/O.
 
 The values of `StateOutcome` are stored with verdicts.
 """
@@ -48,7 +48,7 @@ class FutureVersionError(PowercutError):
 
 @dataclass(frozen=True, slots=True)
 class DueVersions:
-    """For each written sector: the promised version, and the newest that can be there."""
+    """For each written sector: the promised version, and the newest version that can be present."""
 
     promised: Numbers
     newest: Numbers
@@ -73,7 +73,7 @@ class Expectation:
         ]
 
     def at(self, position: int) -> DueVersions:
-        """The versions that must and may be there after a cut at a log position."""
+        """The promised and the newest possible versions after a cut at a log position."""
         if position not in self._known:
             self._known[position] = self._work_out(position)
         return self._known[position]
@@ -92,7 +92,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class BrokenPromise:
-    """How many sectors of a state are wrong in one way; `sector` is the first of them."""
+    """The number of sectors of a state with the same kind of error; `sector` is the first one."""
 
     outcome: StateOutcome
     count: int
@@ -123,7 +123,7 @@ def broken_promise(sectors: Numbers, versions: Numbers, due: DueVersions) -> Bro
     if future.any():
         at = int(np.argmax(future))
         raise FutureVersionError(
-            f"sector {sectors[at]} holds version {versions[at]} before it was written"
+            f"sector {sectors[at]} holds version {versions[at]}, which had not been written"
         )
     for outcome, wrong in (
         (StateOutcome.GARBAGE, versions == NoVersion.GARBAGE),
@@ -144,9 +144,9 @@ def broken_promise(sectors: Numbers, versions: Numbers, due: DueVersions) -> Bro
 
 @dataclass(frozen=True, slots=True)
 class JudgedState:
-    """One judged state. `leaked` counts qcow2 clusters, which may leak without any loss.
+    """One judged state. `leaked` counts leaked qcow2 clusters, which are not a loss.
 
-    `repaired`: fsck was run; `written_after`: QEMU wrote to the image after the recovery.
+    `repaired` is True if fsck ran; `written_after` if QEMU wrote to the image after the recovery.
     """
 
     cut: str
@@ -174,7 +174,7 @@ class RunVerdict:
 
     @property
     def survives(self) -> bool | None:
-        """Whether no promise was broken; None when nothing was judged, or nothing promised."""
+        """True if no promise was broken; None if nothing was judged or promised."""
         if self.counterexample is not None:
             return False
         return True if self.states and self.promises else None
@@ -188,7 +188,7 @@ class RunVerdict:
     def loss_bound(self) -> float | None:
         """Upper end of the 95 % interval for the share of bad states (see `Cuts.most_losing`).
 
-        None after a loss, and where every state was judged: nothing is left to estimate.
+        None after a loss, and if every state was judged, because nothing remains to estimate.
         """
         if self.survives is not True or self.exhaustive:
             return None
@@ -196,7 +196,7 @@ class RunVerdict:
 
     @property
     def claim(self) -> str:
-        """The sentence that the verdict justifies."""
+        """The conclusion from the verdict, as a sentence."""
         model = "everything before the last completed flush is durable, any subset of the rest is"
         if self.survives is None:
             return "nothing was promised in this run, so nothing can be said"
@@ -219,7 +219,7 @@ class RunVerdict:
 def summarise(
     states: Iterable[JudgedState], *, possible: int, exhaustive: bool, promises: int
 ) -> RunVerdict:
-    """The verdict on states in the order in which they were selected."""
+    """The verdict on states, which are in the order of their selection."""
     judged = tuple(states)
     return RunVerdict(
         outcomes=dict(Counter(state.outcome for state in judged)),

@@ -1,7 +1,7 @@
-"""How a host gets at its files after a power cut, for each file system.
+"""The recovery of a host's file system after a power cut, for each kind of file system.
 
-The kernel mounts ext4, xfs and btrfs, which replays their journals. A ZFS pool is imported, which
-rolls it back to its last transaction group and replays the intent log.
+Mounting ext4, xfs and btrfs replays their journals. Importing a ZFS pool rolls it back to its last
+transaction group and replays the intent log.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Recovery(Protocol):
     """Makes the files of a state readable, and releases the state."""
 
     def recover(self, device: str) -> str | None:
-        """The reason why the state cannot be used; None when its files are there."""
+        """The reason why the state cannot be used; None if its files can be read."""
 
     def repair(self, device: str) -> bool:
         """Runs the file system's repair program; True when it reports success."""
@@ -56,7 +56,7 @@ class Recovery(Protocol):
         """Unmounts or exports the recovered state. Raises DirtyHostError when that fails."""
 
     def forget(self) -> None:
-        """Makes the kernel forget the state's device, after that is gone."""
+        """Makes the kernel forget the state's device, after the device has been removed."""
 
 
 @dataclass(slots=True)
@@ -73,17 +73,17 @@ class KernelFilesystem:
         try:
             mount(device, self.mountpoint, self.kind, self.options)
         except OSError as error:
-            if error.errno == errno.ENOMEM:  # the kernel's fault, not the state's
-                raise memory_full("the mount of a state") from error
+            if error.errno == errno.ENOMEM:  # an error of this kernel, not of the state
+                raise memory_full("mounting a state") from error
             return f"the kernel refuses to mount it: {error.strerror}"
         return None
 
     def repair(self, device: str) -> bool:
         """Runs fsck.
 
-        e2fsck(8): 0 to 3 means repaired, 4 and more does not. xfs_repair(8) refuses a log that was
-        not replayed with 2; since the kernel refused the mount, the log is then discarded (-L),
-        which its manual calls the last resort. btrfs check(8) ends with 0.
+        By e2fsck(8), status 0 to 3 means repaired. xfs_repair(8) ends with 2 if the log was not
+        replayed; since the kernel refused the mount, the log is then discarded (-L), the manual's
+        last resort. btrfs check(8) ends with 0.
         """
         return any(
             self.host.run(*command, device, timeout=_FSCK_SECONDS, allowed=range(256)).status
@@ -100,7 +100,7 @@ class KernelFilesystem:
         unmount_state(self.mountpoint)
 
     def forget(self) -> None:
-        """Forgets a btrfs, of which all states have the same identity."""
+        """Makes the kernel forget a btrfs, because all states have the same UUID."""
         if self.kind is LayerKind.BTRFS:
             forget_btrfs_devices()
 
@@ -120,7 +120,7 @@ class ZfsPool:
     pool: str
     root: Path
     _entry: ExitStack | None = None
-    """Holds the ledger entry of a pool that may be there."""
+    """Holds the ledger entry of a pool that may exist."""
 
     def recover(self, device: str) -> str | None:
         """Imports the pool. Raises PowercutError when ZFS itself no longer answers."""
@@ -139,7 +139,7 @@ class ZfsPool:
         return refusal
 
     def abandon(self) -> None:
-        """Exports the pool if it may be there; only then its ledger entry is removed."""
+        """Exports the pool if it may exist; after that its ledger entry is removed."""
         self._close_entry(self._export_if_present)
 
     def _import(self, devices: Path) -> str | None:
@@ -154,16 +154,16 @@ class ZfsPool:
         if imported.status != 0:
             self._require_zfs()
             lines = imported.stderr.strip().splitlines()
-            return f"the pool cannot be imported: {lines[0] if lines else 'no reason is given'}"
+            return f"the pool cannot be imported: {lines[0] if lines else 'no reason was given'}"
         if not mounts_below(self.root / "files"):
-            return "the pool was imported, and its dataset was not mounted"
+            return "the pool was imported, but its dataset was not mounted"
         return None
 
     def _run(self, *argv: PathArg) -> Completed:
         return self.site.host.run(*argv, timeout=_POOL_SECONDS, allowed=range(256))
 
     def _require_zfs(self) -> None:
-        """Raises PowercutError when ZFS does not answer: that is no verdict on a state."""
+        """Raises PowercutError if ZFS does not answer, which is not a verdict on a state."""
         if self._run("zpool", "list").status != 0:
             raise PowercutError(
                 "ZFS no longer answers, so this state cannot be judged",
@@ -171,12 +171,12 @@ class ZfsPool:
             )
 
     def _export_if_present(self) -> None:
-        """Exports the pool if it is listed; a zfs-fuse that has ended lists none."""
+        """Exports the pool if it is listed; after the end of zfs-fuse none is."""
         if self.pool in self._run("zpool", "list", "-H", "-o", "name").stdout.split():
             self._export()
 
     def _export(self) -> None:
-        """Exports the pool; it is busy as long as another mount namespace holds a copy."""
+        """Exports the pool, with retries: it is busy while another mount namespace holds a copy."""
         try:
             wait_until(self._is_exported, timeout=_POOL_SECONDS, what=f"export of {self.pool}")
         except HostError as error:
@@ -205,7 +205,7 @@ class ZfsPool:
         self._close_entry(self._export)
 
     def _close_entry(self, export: Callable[[], None]) -> None:
-        """Exports a pool that may be there; after an error `abandon` tries again."""
+        """Exports a pool that may exist; after an error `abandon` tries again."""
         if self._entry is None:
             return
         with self._entry:
@@ -213,7 +213,7 @@ class ZfsPool:
         self._entry = None
 
     def forget(self) -> None:
-        """Does nothing: an export leaves nothing behind."""
+        """Does nothing: the export has removed everything."""
 
 
 Opener = Callable[[Site, Trace, Path], AbstractContextManager[Recovery]]
@@ -246,10 +246,10 @@ RECOVERIES: Mapping[LayerKind, Opener] = {
     LayerKind.BTRFS: _kernel_filesystem,
     LayerKind.ZFS: _zfs_pool,
 }
-"""The file systems whose recovery is known."""
+"""The file systems whose recovery is implemented."""
 
 ALONE = frozenset({LayerKind.BTRFS, LayerKind.ZFS})
-"""File systems known by their identity, which all states share: one state at a time."""
+"""File systems that the kernel identifies by UUID, which all states share: one state at a time."""
 
 
 @contextmanager
@@ -271,6 +271,6 @@ def open_recovery(site: Site, trace: Trace) -> Iterator[Recovery]:
 
 
 def mount_options(trace: Trace) -> str:
-    """The recorded mount options; XFS may meet its own identity twice."""
+    """The recorded mount options; for XFS also the one that allows a duplicate UUID."""
     extra = ("nouuid",) if trace.filesystem == LayerKind.XFS else ()
     return ",".join((*trace.mount_options, *extra))

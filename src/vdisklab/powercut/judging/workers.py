@@ -1,7 +1,7 @@
-"""Processes that judge states side by side, each with its own ledger, directory and QEMU.
+"""Processes that judge states in parallel, each with its own ledger, directory and QEMU.
 
-A worker ends with an exception, or is killed. Another takes its place for the next recording, after
-everything in the dead worker's ledger was taken down.
+A worker may end with an exception or be killed. Then everything in its ledger is removed, and a new
+worker replaces it for the next recording.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vdisklab.storage.site import open_site
 from vdisklab.storage.undo import UNDO
 
 STATE_SECONDS = 60.0
-"""Deadline for one state, mount included; after it the kernel is taken to hang."""
+"""Deadline for one state, mount included; after it the kernel counts as hanging."""
 
 _START_SECONDS = 60.0
 _END_SECONDS = 30.0
@@ -39,7 +39,7 @@ _CHUNK = 24
 
 
 class HangError(DirtyHostError):
-    """The kernel hangs on a state, so nothing more can be judged before a reboot."""
+    """The kernel hangs on a state, so no further state can be judged before a reboot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ _Message = _Ready | _Closed | _Failed | _Done
 
 
 def _work(pipe: Connection, memory: Path, sharers: int) -> None:
-    """The worker's process. It ends when the parent closes the pipe or is gone."""
+    """The worker's process. It ends when the parent closes the pipe or has ended."""
     for number in INTERRUPTS:  # the parent handles them and closes the pipe
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
@@ -106,7 +106,9 @@ def _work(pipe: Connection, memory: Path, sharers: int) -> None:
         return
     except VdisklabError as error:
         failure = _transferable(error)
-    except OSError as error:  # of a system call on this host; those of a state are verdicts
+    except (
+        OSError
+    ) as error:  # an error of a system call on this host; errors of a state are verdicts
         place = f" ({error.filename})" if error.filename else ""
         failure = PowercutError(
             f"a state could not be built: {error.strerror}{place}",
@@ -117,7 +119,7 @@ def _work(pipe: Connection, memory: Path, sharers: int) -> None:
 
 
 def _transferable(error: VdisklabError) -> VdisklabError:
-    """The error as a type that pickles; FutureVersionError adds its own hint."""
+    """The error as a type that can be pickled; FutureVersionError adds its own hint."""
     if isinstance(error, FutureVersionError):
         return FutureVersionError(error.message)
     for kind in (DirtyHostError, MemoryFullError):
@@ -154,7 +156,7 @@ class _Worker:
     hangs: bool = False
 
     def feed(self, jobs: list[tuple[int, Job]]) -> bool:
-        """Sends the next jobs, taken from the end of the list; False when there are none."""
+        """Sends the next jobs, taken from the end of the list; False if none is left."""
         if not jobs:
             return False
         self.chunk = [jobs.pop() for _ in range(min(_CHUNK, len(jobs)))]
@@ -163,27 +165,27 @@ class _Worker:
         return True
 
     def send(self, message: object) -> None:
-        """Raises PowercutError when the worker is gone."""
+        """Raises PowercutError if the worker has ended."""
         try:
             self.pipe.send(message)
         except OSError as error:
             raise PowercutError("a judging process ended unexpectedly") from error
 
     def receive(self) -> _Message:
-        """The next message. Raises the worker's exception, or PowercutError when it is gone."""
+        """The next message. Raises the worker's exception, or PowercutError if it has ended."""
         try:
             message: _Message = self.pipe.recv()
         except (EOFError, OSError) as error:
             raise PowercutError(
                 "a judging process ended unexpectedly",
-                hint="look at dmesg whether memory ran out; the same command continues",
+                hint="check in dmesg whether memory ran out; the same command continues",
             ) from error
         if isinstance(message, _Failed):
             raise message.error
         return message
 
     def await_ready(self) -> None:
-        """Waits until it is ready, and notes the name of its ledger."""
+        """Waits until the worker is ready, and stores the name of its ledger."""
         if not self.pipe.poll(_START_SECONDS):
             raise PowercutError(f"a judging process was not ready within {_START_SECONDS:.0f} s")
         message = self.receive()
@@ -191,7 +193,7 @@ class _Worker:
             self.run_id = message.run_id
 
     def close_recording(self, seconds: float) -> bool:
-        """Waits for its recording to be closed; False when it hangs or is gone."""
+        """Waits until the worker has closed its recording; False if it hangs or has ended."""
         deadline = time.monotonic() + seconds
         while not self.hangs and time.monotonic() < deadline:
             try:
@@ -205,7 +207,7 @@ class _Worker:
 
 @dataclass(slots=True)
 class WorkerPool:
-    """Workers that are ready to judge; each state has `seconds`."""
+    """Workers that are ready to judge; `seconds` is the deadline for each state."""
 
     memory: Path
     count: int
@@ -220,7 +222,9 @@ class WorkerPool:
             near, far = context.Pipe()
             arguments = (far, self.memory, self.count)
             process = context.Process(target=_work, args=arguments, daemon=False)
-            with _blocked(INTERRUPTS):  # inherited, until the worker ignores them
+            with _blocked(
+                INTERRUPTS
+            ):  # the worker inherits this until it ignores the signals itself
                 process.start()
             far.close()
             new.append(_Worker(process, near))
@@ -235,8 +239,8 @@ class WorkerPool:
     def judge(self, recording: Recording, jobs: Sequence[Job]) -> Iterator[JudgedState]:
         """The judged states, in the order of the jobs.
 
-        Raises FutureVersionError and DirtyHostError as a worker does, PowercutError when one ended.
-        A state on which the kernel hangs is judged unmountable, the last one before a HangError.
+        Raises FutureVersionError and DirtyHostError from a worker, PowercutError if one ended. A
+        state on which the kernel hangs is judged unmountable; it is the last before a HangError.
         """
         self.start()
         alone = recording.trace.filesystem in ALONE
@@ -283,14 +287,14 @@ class WorkerPool:
             detail = f"the kernel did not finish mounting or reading it within {self.seconds:.0f} s"
             yield JudgedState(str(job.cut), StateOutcome.UNMOUNTABLE, detail)
         raise HangError(
-            "the kernel hangs on a state of the disk; nothing more can be judged",
+            "the kernel hangs on a state of the disk; no further state can be judged",
             hint="look at dmesg, then run `vdisklab clean`",
         )
 
     def _release(self, used: Sequence[_Worker]) -> None:
-        """Makes the workers close their recording, and removes those that do not.
+        """Makes the workers close their recording, and ends those that do not.
 
-        What a removed worker had made is taken down, or stays in its ledger for `clean`.
+        The things that an ended worker created are removed, or stay in its ledger for `clean`.
         """
         for worker in used:
             with suppress(PowercutError):
@@ -305,7 +309,7 @@ class WorkerPool:
             _take_down(worker.run_id)
 
     def end(self) -> None:
-        """Ends all workers; they take down what they made."""
+        """Ends all workers; each removes the things that it created."""
         for worker in self._workers:
             worker.pipe.close()
         for worker in self._workers:

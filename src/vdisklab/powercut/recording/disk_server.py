@@ -28,7 +28,7 @@ from vdisklab.powercut.recording.write_log import LogWriter
 
 READY = b"ready\n"
 FULL = b"full\n"
-"""Written once to standard error when a request failed for lack of memory."""
+"""Written to standard error, once, if a request failed for lack of memory."""
 
 _MOUNT_OPTIONS = (
     "fd={fd},rootmode=100600,user_id=0,group_id=0,allow_other,default_permissions,max_read=1048576"
@@ -38,7 +38,7 @@ _KNOWN_FALLOCATE = (
 )
 
 _REQUEST_BUFFER = (1 << 20) + (1 << 13)
-"""Bytes that a read of /dev/fuse must offer: the longest write and its header."""
+"""The buffer size for reads of /dev/fuse: the longest write and its header."""
 _MAX_WRITE = 1 << 20
 
 _IN = struct.Struct("<IIQQIIII")
@@ -65,7 +65,7 @@ _BLOCK = 4096
 
 
 class Operation(IntEnum):
-    """The requests that reach a single file mounted on itself."""
+    """The requests that the kernel sends for a single file mounted on itself."""
 
     FORGET = 2
     GETATTR = 3
@@ -89,7 +89,8 @@ _UNANSWERED = (Operation.FORGET, Operation.BATCH_FORGET, Operation.INTERRUPT)
 
 @dataclass(frozen=True, slots=True)
 class FuseRequest:
-    """One request with its number; `body` follows the header, and is valid until the next one."""
+    """One request with its number; `body`, which follows the header, is valid until the next
+    request."""
 
     operation: int
     unique: int
@@ -130,7 +131,7 @@ def _statfs_reply(size: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Lies:
-    """How a dishonest disk lies: this share of its flushes is answered without flushing."""
+    """A disk that drops flushes: this share of them is acknowledged without flushing."""
 
     dropped_flushes: float = 0.0
     seed: int = 1
@@ -142,10 +143,10 @@ HONEST = Lies()
 class DiskServer:
     """Answers the kernel's requests about one file.
 
-    Writes are answered as late as possible: when no further request waits. They are logged just
-    before they are answered, in random order. A write that is unanswered when a flush arrives
-    therefore follows that flush in the log and is not covered by it, as with a real disk (this is
-    also the rule of dm-log-writes).
+    Writes are answered as late as possible: when no further request is waiting. They are logged
+    just before the answer, in random order. So a write that is unanswered when a flush arrives
+    follows that flush in the log and is not covered by it, as with a real disk (dm-log-writes has
+    the same rule).
     """
 
     def __init__(self, device: int, disk: int, log: LogWriter, size: int, lies: Lies) -> None:
@@ -175,7 +176,7 @@ class DiskServer:
         }
 
     def serve(self) -> None:
-        """Answers until the file is unmounted."""
+        """Answers the kernel's requests until the file is unmounted."""
         buffer = bytearray(_REQUEST_BUFFER)
         view = memoryview(buffer)
         poll = select.poll()
@@ -191,7 +192,7 @@ class DiskServer:
                 self._answer(_parse_request(view[:length]))
 
     def _receive(self, buffer: bytearray) -> int:
-        """Reads a request; 0 when there is none, or when the file is unmounted."""
+        """Reads a request and returns its length; 0 if none is waiting or the file is unmounted."""
         try:
             return os.readv(self._device, [buffer])
         except OSError as error:
@@ -214,7 +215,7 @@ class DiskServer:
             self._fail(request.unique, error)
 
     def _fail(self, unique: int, error: OSError) -> None:
-        """Tells the kernel and the parent process that there is no memory left."""
+        """Reports to the kernel and to the parent process that memory is full."""
         if not self._full:
             self._full = True
             os.write(sys.stderr.fileno(), FULL)
@@ -236,7 +237,7 @@ class DiskServer:
         )
 
     def _answer_when_logged(self, unique: int, log: Callable[[], None], body: bytes = b"") -> None:
-        """Answers a request as late as possible, just after logging it."""
+        """Queues a request, to log and answer it as late as possible."""
 
         def complete() -> None:
             try:

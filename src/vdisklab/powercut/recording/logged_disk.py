@@ -1,10 +1,10 @@
 """A block device whose every change is logged: the disk below the host's file system.
 
 Two instruments log it: the project's own FUSE server, and device-mapper's target `log-writes`
-(Documentation/admin-guide/device-mapper/log-writes.rst) where the kernel has it. That target logs a
-write some time after answering it, and one without a later flush only when one comes; so the length
-of its log says nothing while it grows. A position is therefore a mark, which is queued behind the
-answered requests; `resolve_marks` turns marks into positions when the log is complete.
+(Documentation/admin-guide/device-mapper/log-writes.rst) where the kernel has it. The target logs a
+write some time after acknowledging it, and only after the next flush. So the length of a growing
+log is not a position. Instead a position is a mark, which is queued after the acknowledged
+requests; `resolve_marks` replaces marks by positions when the log is complete.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MARK = "vdisklab-"
 
 
 class LoggedBy(StrEnum):
-    """What logs the disk."""
+    """The instrument that logs the disk."""
 
     FUSE = "fuse"
     DM = "dm-log-writes"
@@ -67,7 +67,7 @@ class MarkTail:
 class LoggedDisk:
     """The device to build on, and its growing log.
 
-    `marks` is set where positions are marks instead of the length of the log.
+    `marks` is set if positions are marks instead of lengths of the log.
     """
 
     target: Target
@@ -127,14 +127,14 @@ def _direct_io(site: Site, loop: Path) -> dict[str, str]:
 
 @contextmanager
 def _server(argv: tuple[str, ...], marker: str) -> Iterator[None]:
-    """The running server. It ends by itself once its file is unmounted; otherwise it is killed."""
+    """The running server. It ends when its file is unmounted; otherwise it is killed."""
     process = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        # An interrupt may go to our whole process group: the disk must outlive its users.
+        # Ctrl-C goes to the whole process group, but the disk must outlive its users.
         start_new_session=True,
     )
     try:
@@ -150,8 +150,8 @@ def _server(argv: tuple[str, ...], marker: str) -> Iterator[None]:
 def _required_health(process: subprocess.Popen[bytes], marker: str) -> Iterator[None]:
     """Waits for the server's end when the context closes.
 
-    Raises HostError, however the block ended, when the server was killed or ran out of memory: the
-    users of the disk then met errors that the disk model does not have.
+    Raises HostError if the server was killed or ran out of memory, even if the body raised another
+    error: the disk's users then saw errors that are not part of the disk model.
     """
     try:
         yield
@@ -179,8 +179,8 @@ def _still_mounted(marker: str) -> HostError:
     return HostError(
         "the logged disk is still mounted in another mount namespace, created after the disk, by "
         f"{', '.join(holders)}",
-        hint="while vdisklab runs, start no container and nothing with `unshare --mount`; then run "
-        "the same command again",
+        hint="run the same command again, and meanwhile start no container and nothing with "
+        "`unshare --mount`",
     )
 
 
@@ -195,9 +195,9 @@ def _ended_early(status: int) -> HostError:
 def _require_memory_sufficed(
     process: subprocess.Popen[bytes], cause: Exception | None = None
 ) -> None:
-    """Raises MemoryFullError when the server reported it; ends the server to read that."""
+    """Raises MemoryFullError if the server reported it; ends the server to read its report."""
     if FULL in _error_output(process):
-        raise memory_full("all that was written to the logged disk") from cause
+        raise memory_full("the data written to the logged disk") from cause
 
 
 def _error_output(process: subprocess.Popen[bytes]) -> bytes:
@@ -245,7 +245,7 @@ def _require_mapped(host: Host, device: str) -> None:
     if table[2:3] != [TARGET]:
         raise HostError(
             f"dmsetup made the device {device}, but its table is {' '.join(table)!r}",
-            hint="another program made a device of that name: run the same command again",
+            hint="another program created a device of that name: run the same command again",
         )
 
 

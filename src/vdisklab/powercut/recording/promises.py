@@ -1,4 +1,4 @@
-"""Drives a disk as a guest would, and notes which write was promised to be durable, and when."""
+"""Writes to a disk like a guest, and records which writes were promised to be durable, and when."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _HOT_SHARE = 16
 
 
 class ClientDisk(Protocol):
-    """The disk as a client reaches it: over NBD, in a guest, as a database, from a boot sector."""
+    """A client's access to the disk: over NBD, in a guest, as a database, from a boot sector."""
 
     @property
     def seen(self) -> Mapping[str, str]:
         """Properties of the disk that were read back."""
 
     def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
-        """Sends a write of sectors of that version; returns the request's number."""
+        """Sends a write of sectors with that version; returns the request's number."""
 
     def flush(self) -> int:
         """Sends a flush; returns the request's number."""
@@ -34,7 +34,8 @@ class ClientDisk(Protocol):
 
 
 class Tail(Protocol):
-    """The end of the log as a growing number; never too small when read after an answer."""
+    """The end of the log as a growing number; a value read after an answer includes that
+    request."""
 
     def position(self) -> int:
         """The position now."""
@@ -42,7 +43,7 @@ class Tail(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the client does. `depth` requests are in flight; `seed` decides sizes and places."""
+    """The client's load. `depth` requests are in flight; `seed` decides sizes and places."""
 
     kind: ClientKind
     writes: int = 80
@@ -53,10 +54,10 @@ class Load:
 
 
 def write_extents(load: Load, sectors: int) -> Iterator[Extent]:
-    """The extent of each write: mixed sizes, half of them in one sixteenth of the disk.
+    """The extent of each write: mixed sizes, with half of the writes in one sixteenth of the disk.
 
-    The hot area causes overwrites, the rest makes a growing image grow. A database chooses its own
-    places, so its extents are empty.
+    The hot area causes overwrites; writes elsewhere make a thin image grow. A database chooses its
+    own places, so its extents are empty.
     """
     if load.kind.is_database:
         yield from itertools.repeat(Extent(0, 0), load.writes)
@@ -72,7 +73,7 @@ def write_extents(load: Load, sectors: int) -> Iterator[Extent]:
 
 @dataclass(frozen=True, slots=True)
 class _Flush:
-    """A flush in flight: the writes it covers, by index, and the position before it was sent."""
+    """A flush in flight: the indices of the writes that it covers, and the position before it."""
 
     covered: tuple[int, ...]
     submitted: int
@@ -80,7 +81,10 @@ class _Flush:
 
 @dataclass(frozen=True, slots=True)
 class ClientRun:
-    """All writes of a run; `flushes`: the positions before each was sent and after its answer."""
+    """All writes of a run.
+
+    `flushes` has the positions before each flush was sent and after its answer.
+    """
 
     writes: tuple[Write, ...]
     flushes: tuple[tuple[int, int], ...]
@@ -97,7 +101,7 @@ class _Recorder:
     flushing: dict[int, _Flush] = field(default_factory=dict)  # request -> flush
 
     def submit_write(self, extent: Extent) -> None:
-        """Sends one more write, but never over a sector that another write in flight covers."""
+        """Sends a write, unless another write in flight covers one of its sectors."""
         while self._is_blocked(extent):
             self._take_answer()
         version = FIRST_VERSION + len(self.writes)
@@ -108,7 +112,7 @@ class _Recorder:
         self.writes.append(Write(version, extent.first, extent.count, submitted))
 
     def submit_flush(self) -> None:
-        """Sends a flush; it promises the writes that were acknowledged before it was sent."""
+        """Sends a flush, which promises the writes acknowledged before it."""
         if self.load.depth == 1:
             self.drain()
         covered = tuple(

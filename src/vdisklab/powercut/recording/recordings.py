@@ -1,4 +1,4 @@
-"""Recordings: the stack is built on a logged disk, a client writes, log and trace are kept."""
+"""Recordings: builds the stack on a logged disk, lets a client write, and keeps log and trace."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class Recording:
         shutil.rmtree(self.directory)
 
     def copy_to(self, directory: Path) -> None:
-        """Copies it to a new directory; holes of the log stay holes.
+        """Copies the recording to a new directory, without filling the log's holes.
 
-        Raises PowercutError, and leaves nothing there, when the copy cannot be written.
+        Raises PowercutError if the copy cannot be written, and removes the part written so far.
         """
         try:
             directory.mkdir(parents=True)
@@ -90,7 +90,7 @@ def _copy_sparse(source: Path, target: Path) -> None:
 
 
 def open_recording(directory: Path) -> Recording:
-    """Opens a kept recording. Raises PowercutError when there is none, or a damaged one."""
+    """Opens a kept recording. Raises PowercutError if it does not exist or is damaged."""
     try:
         content = (directory / TRACE_NAME).read_bytes()
     except OSError as error:
@@ -116,7 +116,7 @@ class RunSpec:
 
 
 def make_recording(site: Site, spec: RunSpec, access: Access, directory: Path) -> Recording:
-    """Records one run into `directory`, which is new. The stack is gone when it returns."""
+    """Records one run into the new `directory`. The stack is removed before it returns."""
     directory.mkdir()
     log = directory / LOG_NAME
     with _recorded_stack(site, spec, directory.name, log) as stack:
@@ -186,35 +186,36 @@ def require_judgeable(path: DiskPath) -> tuple[Layer, Image]:
     """The path's only file system and its image. Raises PlanError for other paths."""
     if path.on_host:
         raise PlanError(
-            f"{path} has no guest disk, so nothing is promised", hint="write a path with a format"
+            f"{path} has no guest disk, so no data is promised to be durable",
+            hint=("write a path with a format"),
         )
     if not path.layers:
         raise PlanError(
-            f"{path} has no host layer to put a logged disk under",
+            f"{path} has no host layer, so there is no place for the logged disk",
             hint=f"add a file system: ext4/{path}",
         )
     (layer, *above) = path.layers
     known = ", ".join(RECOVERIES)
     if in_memory(path.layers):
         raise PlanError(
-            f"{path} lies in memory: nothing is left after a power cut, so nothing can be judged",
+            f"{path} is in memory: nothing is left after a power cut, so nothing can be judged",
             hint=f"write one of {known} instead of tmpfs",
         )
     if above or layer.kind not in RECOVERIES:
         unknown = layer if layer.kind not in RECOVERIES else above[0]
         raise PlanError(
-            f"{path} cannot be judged: vdisklab does not know how a host finds {unknown} again "
-            "after a power cut",
+            f"{path} cannot be judged: vdisklab does not know how {unknown} recovers after a "
+            "power cut",
             hint=f"write one of {known} as the only host layer",
         )
     if layer.option("raid") not in (None, "single"):
         raise PlanError(
-            f"{path} cannot be judged: one disk is logged, and {layer} stands on several",
+            f"{path} cannot be judged: only one disk is logged, but {layer} uses several",
             hint="leave raid out",
         )
     if path.image is None or not path.image.format.is_file:
         raise PlanError(
-            f"{path} has no image on its host layer, so nothing of it is kept",
+            f"{path} has no image on its host layer, so no data survives",
             hint=f"name a format: {path.stack}/raw/{path.cache}",
         )
     return layer, path.image
@@ -257,7 +258,7 @@ def _disk_to_record(
 
 
 def _write_source(file: Path, size: int) -> None:
-    """Writes the content that a full image is filled with: sectors of version `FILLED`."""
+    """Writes the initial content of full images: sectors of version `FILLED`."""
     with file.open("xb") as sink:
         for first in range(0, size // SECTOR, _SOURCE_SECTORS):
             count = min(_SOURCE_SECTORS, size // SECTOR - first)
@@ -265,7 +266,7 @@ def _write_source(file: Path, size: int) -> None:
 
 
 def _sync_pool(site: Site, pool: str) -> None:
-    """Makes a pool write its transaction group: taking a snapshot waits for it.
+    """Makes a pool write its transaction group, by a snapshot, which waits for it.
 
     zfs-fuse 0.7.0 lost a new, empty file after its fsync had returned.
     """

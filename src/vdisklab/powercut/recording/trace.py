@@ -1,4 +1,4 @@
-"""What a client wrote and was promised, by positions in the log of writes. Values and their JSON.
+"""The client's writes and promises, by their positions in the log. Values and their JSON.
 
 The field names of `Write` and `Trace` are those of `trace.json` in recordings that users keep.
 """
@@ -25,7 +25,7 @@ _COMMIT = "a transaction is durable once COMMIT has returned; on the guest's ext
 
 
 class ClientKind(StrEnum):
-    """When a client takes a write for durable."""
+    """The point from which a client expects a write to be durable."""
 
     FLUSHES = "flushes"
     FUA = "fua"
@@ -57,8 +57,8 @@ class Write:
     """One write, or one database transaction, which has no sectors of its own.
 
     Positions are numbers of log entries: `submitted` was read before the write was sent, `acked`
-    after it was acknowledged, `promised` after the acknowledgement that made it durable. None when
-    that acknowledgement never came.
+    after its acknowledgement, `promised` after the acknowledgement that made it durable (None
+    without one).
     """
 
     version: int
@@ -74,7 +74,7 @@ class Trace:
     """A recorded run: the stack, the log positions of its begin and end, and all its writes.
 
     `image` is relative to the mount point. `seen` holds the properties that were read back.
-    `flushes` holds, for each flush, the positions before it was sent and after it was acknowledged.
+    `flushes` has, for each flush, the positions before it was sent and after its acknowledgement.
     """
 
     path: str
@@ -110,7 +110,7 @@ def trace_to_json(trace: Trace) -> str:
 def trace_from_json(text: str | bytes) -> Trace:
     """The trace in a JSON document; one of an older version has no flushes.
 
-    Raises PowercutError for a document that is invalid or contradicts itself.
+    Raises PowercutError if the document is invalid or contradicts itself.
     """
     try:
         trace = _TRACE.validate_json(text)
@@ -125,7 +125,7 @@ def trace_from_json(text: str | bytes) -> Trace:
 
 
 def _contradiction(trace: Trace) -> str | None:
-    """The first impossible or unsafe statement of a trace; None for a sound one."""
+    """The first impossible or unsafe statement in a trace; None if there is none."""
     image = PurePosixPath(trace.image)
     if image.is_absolute() or ".." in image.parts:
         return "its image lies outside its file system"
@@ -142,14 +142,14 @@ def count_flushes(trace: Trace, entries: Sequence[LogEntry]) -> int:
 
 
 def unrequested_flushes(trace: Trace, entries: Sequence[LogEntry], *, writes_flush: bool) -> int:
-    """The number of flushes in the log that no request of the client can have caused.
+    """The number of flushes in the log that the client's requests cannot have caused.
 
     A flush by the client may cause any flush between its submission and its acknowledgement; so may
     a write with FUA, or any write to a device without a write cache (`writes_flush`). The rest come
     from another program's sync, from the file system's commit timer, or from QEMU ordering the
-    metadata of an image format. They make writes durable before they were promised, and so may hide
-    a loss: each promise is judged at its own position, where a later flush does not help it, but a
-    flush between a write and its acknowledgement does.
+    metadata of an image format. They make writes durable earlier than promised and so can hide a
+    loss. A promise is judged at its own position, so a later flush does not matter, but a flush
+    between a write and its acknowledgement does.
     """
     causes = [*trace.flushes]
     if writes_flush or trace.client is ClientKind.FUA:

@@ -1,4 +1,4 @@
-"""The log of writes: what reached a disk, in order, in the format of dm-log-writes.
+"""The log of writes to a disk, in order, in the format of dm-log-writes.
 
 The format is that of the Linux kernel, drivers/md/dm-log-writes.c: a superblock in the first
 sector, then one header sector for each entry, followed by its data. A discard has no data; a mark
@@ -40,14 +40,14 @@ class Flag(IntFlag):
 
 
 class LogError(PowercutError):
-    """A file is no log of writes, or a damaged one."""
+    """A file is not a log of writes, or is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """One event. `offset`, `length` and `data_at` are in bytes.
 
-    `zeroes`: the data are a hole in the log, which stands for a zeroed range.
+    `zeroes` is True for a zeroed range, whose data are a hole in the log.
     """
 
     offset: int
@@ -70,7 +70,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The entries of a log; their data stay in the file."""
+    """The entries of a log; their data remain in the file."""
 
     path: Path
     entries: tuple[LogEntry, ...]
@@ -94,7 +94,7 @@ class LogWriter:
         self._append([_header(offset, len(data), Flag(0)), data])
 
     def zero(self, offset: int, length: int) -> None:
-        """Logs written zeros; their data are a hole, which takes no space and reads the same."""
+        """Logs written zeros as a hole, which takes no space and reads as zeros."""
         self._append([_header(offset, length, Flag(0))], hole=length)
 
     def discard(self, offset: int, length: int) -> None:
@@ -102,7 +102,7 @@ class LogWriter:
         self._append([_header(offset, length, Flag.DISCARD)])
 
     def flush(self) -> None:
-        """Logs that everything before is durable."""
+        """Logs a flush: everything before it is durable."""
         self._append([_header(0, 0, Flag.FLUSH)])
 
     def _append(self, parts: Sequence[bytes], *, hole: int = 0) -> None:
@@ -137,8 +137,8 @@ class LogTail:
     def position(self) -> int:
         """The number of entries now.
 
-        The server acknowledges a request after counting its entry. A position read after an
-        acknowledgement is therefore never too small, so no promise is dated too early.
+        The server acknowledges a request after counting its entry. So a position read after an
+        acknowledgement is never too small, and no promise is dated too early.
         """
         return int.from_bytes(os.pread(self._descriptor, 8, _COUNT_AT), "little")
 
@@ -212,19 +212,19 @@ def _read_super(descriptor: int, path: Path) -> tuple[int, int]:
     magic, version, count, sector = _SUPER.unpack(head)
     if magic != _MAGIC:
         raise LogError(
-            f"{path} is no log of writes: it does not begin with dm-log-writes' magic",
+            f"{path} is not a log of writes: it does not begin with dm-log-writes' magic number",
             hint=name_a_log,
         )
     if version != _VERSION or sector < SECTOR or sector & (sector - 1) or sector > 1 << 16:
         raise LogError(
-            f"{path} is a log of unknown version ({version}) or sector size ({sector})",
-            hint="only version 1 of dm-log-writes' format is known",
+            f"{path} is a log with unknown version ({version}) or sector size ({sector})",
+            hint="only version 1 of dm-log-writes' format is supported",
         )
     return count, sector
 
 
 def _is_hole(descriptor: int, at: int, length: int) -> bool:
-    """True when the range stores nothing (lseek(2), SEEK_DATA) except zeros at its two ends.
+    """True if the range is a hole (lseek(2), SEEK_DATA), except for zeros at its two ends.
 
     Files are stored in pages; the first and last one are shared with the headers around the data.
     """

@@ -263,7 +263,7 @@ class TestFiles:
         refusal = {"error": {"class": "GenericError", "desc": "No such file or directory"}}
         with (
             channel_to(lambda request: [refusal], greets=False) as (channel, _),
-            pytest.raises(WorkloadError, match=r"/run/log was not written .*No such file"),
+            pytest.raises(WorkloadError, match=r"did not write /run/log .*No such file"),
         ):
             Agent(channel).read_file("/run/log")
 

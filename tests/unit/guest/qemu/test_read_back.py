@@ -296,5 +296,5 @@ def test_another_disk_is_not_listed(image: Path) -> None:
     other = "vdl99999999-dev"
     with plugged(FakeQemu("nvme"), disk_of("nvme", image)) as (machine, _):
         assert device_statistics(machine, other) is None
-        with pytest.raises(GuestError, match=f"QEMU does not list the disk {other}"):
+        with pytest.raises(GuestError, match="but does not list it"):
             inserted_node(machine, other)

@@ -165,7 +165,7 @@ class TestWindows:
 
     def test_without_diskspd_it_says_where_to_get_it(self, tmp_path: Path) -> None:
         with agent_of(FakeAgent(WINDOWS, windows)) as agent:
-            with pytest.raises(UnfitGuestError, match="where DISKSPD measures") as caught:
+            with pytest.raises(UnfitGuestError, match="measures with DISKSPD") as caught:
                 detect_os(agent, None).require(agent, ())
             assert "--diskspd FILE" in str(caught.value.hint)
             (tmp_path / "text").write_text("no program")

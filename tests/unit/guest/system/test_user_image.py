@@ -99,7 +99,7 @@ class TestImage:
         [
             (None, "cannot be read: No such file"),
             (b"hello\n", "is not a disk image"),
-            (b"", "no disk"),
+            (b"", "not a disk"),
         ],
     )
     def test_what_is_no_image(self, tmp_path: Path, content: bytes | None, problem: str) -> None:

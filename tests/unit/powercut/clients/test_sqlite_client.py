@@ -60,7 +60,11 @@ def test_nothing_promised_and_nothing_there_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "outcome", "said"),
     [
-        ("DELETE FROM promise WHERE version = 10", StateOutcome.LOST, "last in the database is 9"),
+        (
+            "DELETE FROM promise WHERE version = 10",
+            StateOutcome.LOST,
+            "last one in the database is 9",
+        ),
         ("DELETE FROM promise WHERE version = 5", StateOutcome.LOST, "transaction 5 is missing"),
         ("UPDATE newest SET version = 9", StateOutcome.TORN, "half of transaction 10"),
         ("UPDATE promise SET payload = 'x' WHERE version = 4", StateOutcome.GARBAGE, "row 4"),
@@ -93,7 +97,7 @@ def test_a_missing_file_is_a_loss(tmp_path: Path) -> None:
 
 def test_a_transaction_from_the_future_is_our_bug(tmp_path: Path) -> None:
     file = database(tmp_path, range(FIRST, 11))
-    with pytest.raises(FutureVersionError, match="transaction 10 before it was begun"):
+    with pytest.raises(FutureVersionError, match="transaction 10, which had not begun"):
         judge_database(file, FIRST, DueTransactions(8, 9))
 
 

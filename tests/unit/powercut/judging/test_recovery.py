@@ -123,7 +123,7 @@ def test_a_kernel_without_memory_is_no_verdict_on_a_state(
 
     monkeypatch.setattr(recovery, "mount", mount)
     filesystem = KernelFilesystem(Zpool(), LayerKind.EXT4, "", tmp_path)
-    with pytest.raises(MemoryFullError, match="no room in memory for the mount of a state"):
+    with pytest.raises(MemoryFullError, match="no room in memory for mounting a state"):
         filesystem.recover("/dev/loop9")
 
 

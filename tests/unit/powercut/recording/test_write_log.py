@@ -111,7 +111,7 @@ def test_a_mark_takes_one_sector(tmp_path: Path, file: int) -> None:
     ("content", "sentence"),
     [
         (b"", "too short"),
-        (b"QFI\xfb" * 128, "no log of writes"),
+        (b"QFI\xfb" * 128, "not a log of writes"),
         (struct.pack("<QQQI", 0x6A736677736872, 7, 0, 512), "version"),
         (struct.pack("<QQQI", 0x6A736677736872, 1, 0, 500), "sector size"),
         (struct.pack("<QQQI", 0x6A736677736872, 1, 3, 512).ljust(512, b"\0"), "after 0 of 3"),
