@@ -1,18 +1,18 @@
-"""Every error that a user can be told of, as one tree with an exit status by kind.
+"""All errors that vdisklab reports, as one class tree with an exit status for each kind.
 
     VdisklabError            1
-    ├── PlanError            2   what was asked cannot be
+    ├── PlanError            2   the request is impossible or not understood
     ├── HostError            3   this machine cannot do it
-    │   └── CommandError         a program ended with a status we did not allow
-    ├── DirtyHostError       4   something could not be taken down again
+    │   └── CommandError         a program ended with an unexpected status
+    ├── DirtyHostError       4   something that vdisklab created is still there
     ├── GuestError           5   the virtual machine or its agent failed
-    ├── WorkloadError        6   the measuring program failed or said something unexpected
+    ├── WorkloadError        6   the measuring program failed, or its output is not as expected
     ├── DatabaseError        7   the results cannot be read or written
-    │   └── DatabaseBusyError    not now: locked, on a full disk, or out of reach
+    │   └── DatabaseBusyError    not at the moment: locked, disk full, unreachable
     └── PowercutError       11   a power cut cannot be judged
 
 A campaign that finished with failed cells ends with 8, an interrupted one with 130. `claims` ends
-with 9 when a claim fails, with 10 when none fails but not every one is shown to hold.
+with 9 if a claim fails, with 10 if none fails but some could not be shown to hold.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXIT_INTERRUPTED = 130
 
 
 class VdisklabError(Exception):
-    """A sentence for the user, and in `hint` the way out."""
+    """A sentence for the user; `hint` says what to do about it."""
 
     exit_code: ClassVar[int] = 1
 
@@ -39,19 +39,19 @@ class VdisklabError(Exception):
 
 
 class PlanError(VdisklabError):
-    """What was asked for cannot exist or is not understood."""
+    """The request is impossible or is not understood."""
 
     exit_code = 2
 
 
 class HostError(VdisklabError):
-    """This machine lacks something: a program, a right, room, a kernel feature."""
+    """This machine lacks something: a program, a permission, space, a kernel feature."""
 
     exit_code = 3
 
 
 class CommandError(HostError):
-    """A program ended with a status that its caller did not allow."""
+    """A program ended with a status that its caller does not accept."""
 
     def __init__(self, argv: Sequence[str], status: int, stderr: str) -> None:
         self.argv = tuple(argv)
@@ -71,12 +71,14 @@ class CommandError(HostError):
 
 
 class DirtyHostError(VdisklabError):
-    """Something that we made is still there; no further measurement is to be trusted."""
+    """Something that vdisklab created is still there, so further measurements are unreliable."""
 
     exit_code = 4
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint or "end what uses it, then run `vdisklab clean`")
+        super().__init__(
+            message, hint=hint or "stop the program that uses it, then run `vdisklab clean`"
+        )
 
 
 class GuestError(VdisklabError):
@@ -90,7 +92,7 @@ class RefusedError(GuestError):
 
 
 class WorkloadError(VdisklabError):
-    """The measuring program failed, or answered in a form we do not know."""
+    """The measuring program failed, or its output is not as expected."""
 
     exit_code = 6
 
@@ -102,10 +104,10 @@ class DatabaseError(VdisklabError):
 
 
 class DatabaseBusyError(DatabaseError):
-    """The database cannot be used now, and may be later: locked, on a full disk, out of reach."""
+    """The database cannot be used at the moment: locked, disk full, or unreachable."""
 
 
 class PowercutError(VdisklabError):
-    """A power cut cannot be judged: a log or case is damaged, or an instrument failed its test."""
+    """A power cut cannot be judged: the log or case is damaged, or a control failed."""
 
     exit_code = 11

@@ -1,4 +1,4 @@
-"""The events of a long task, which its caller receives through a `Progress`."""
+"""The events of a long task, which reports them to its caller through a `Progress`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 class CampaignStarted:
     """The number of runs of a campaign, and how many of them are already stored.
 
-    `at_most` is true when a search may leave cells out on the way.
+    `at_most` is True if a search may drop cells later, so that fewer runs are made.
     """
 
     runs: int
@@ -43,7 +43,7 @@ class MeasurementStarted:
 class Throughput:
     """The current throughput of the running measurement.
 
-    QEMU counts it in a guest, on the host the kernel, which does not count a program's operations.
+    In a guest QEMU counts it; on the host the kernel does, but without operations.
     """
 
     bytes_per_second: float
@@ -68,7 +68,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A sentence that the user should read even when it scrolls by."""
+    """A sentence for the user that must not be overwritten by later progress."""
 
     text: str
 
@@ -84,7 +84,7 @@ class PathDropped:
 
 @dataclass(frozen=True, slots=True)
 class PlanWarning:
-    """What to know about the numbers before they are measured."""
+    """A warning about the numbers, before they are measured."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""Bytes and durations: read as users write them, written as users read them."""
+"""Parses and formats bytes and durations for users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_size(text: str) -> int:
-    """Bytes for `4096`, `64k`, `1M`, `2GiB`; suffixes are powers of 1024, as in QEMU and fio.
+    """The bytes of `4096`, `64k`, `1M`, `2GiB`; suffixes are powers of 1024, as in QEMU and fio.
 
     Raises PlanError for anything else.
     """
@@ -28,7 +28,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """The shortest exact spelling that `parse_size` reads back: `64k`, `1536M`, `1000`."""
+    """The shortest exact spelling, which `parse_size` accepts: `64k`, `1536M`, `1000`."""
     for suffix, shift in (("T", 40), ("G", 30), ("M", 20), ("k", 10)):
         if size and size % (1 << shift) == 0:
             return f"{size >> shift}{suffix}"

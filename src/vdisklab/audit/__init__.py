@@ -1,1 +1,1 @@
-"""An existing configuration as disk paths, and what is doubtful about it. Pure."""
+"""Existing guests' configurations as disk paths, and their risks. No I/O."""

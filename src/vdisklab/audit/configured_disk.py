@@ -1,8 +1,8 @@
-"""One disk of an existing guest: its path, and what is risky about it.
+"""One disk of an existing guest: its path and its risks.
 
 A new risk is one class, one function in `_CHECKS`, and one case in the wording
-(`render/tables/audited_disks.py`), which the type checker asks for. What a path means stands in
-`vdisklab.path`.
+(`render/tables/audited_disks.py`), which the type checker requires. `vdisklab.path` defines the
+meaning of paths.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from vdisklab.path.segments import Bus, CacheMode
 class ConfiguredDisk:
     """A disk as a guest's configuration describes it.
 
-    `path` is what the configuration says and `noted` the path that vdisklab wrote into it.
-    `target` is the guest's name for the disk (`vda`). `source` is its file or device; None if the
-    disk is on the network or has none. `problem` says why there is no disk path.
+    `path` is computed from the configuration; `noted` is the path that vdisklab wrote into it.
+    `target` is the guest's name for the disk (`vda`). `source` is its file or device; None for an
+    empty or network disk. `problem` says why the disk has no path.
     """
 
     domain: str
@@ -34,7 +34,7 @@ class ConfiguredDisk:
 
     @property
     def stale_note(self) -> DiskPath | None:
-        """The noted path when the configuration was changed after vdisklab wrote it."""
+        """The noted path if the configuration was changed after vdisklab wrote it; else None."""
         if self.noted is None or self.path is None:
             return None
         return None if self.noted.guest_side == self.path.guest_side else self.noted
@@ -42,7 +42,7 @@ class ConfiguredDisk:
 
 @dataclass(frozen=True, slots=True)
 class DiskContext:
-    """What this host knows about a disk's source; None where it knows nothing.
+    """What this host knows about a disk's source; unknown values are None.
 
     `layers` is the file system that holds it, `image` its format with the options that qemu-img
     reads. Sizes are bytes.
@@ -59,7 +59,7 @@ UNKNOWN_CONTEXT = DiskContext()
 
 
 def disk_path(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> DiskPath | None:
-    """The whole path: the noted one while it holds, else the configuration with the context."""
+    """The complete path: the noted one if still valid, else the configuration with the context."""
     path = disk.path
     if path is None:
         return None
@@ -86,7 +86,7 @@ class FlushesDroppedBelow:
 class HangsOnGuestFlushes:
     """A volatile write cache: only what the guest flushes is durable.
 
-    `in_memory` is True if data waits in the host's page cache, not only in the disk's own cache.
+    `in_memory` is True if data may be in the host's page cache, not only in the disk's own cache.
     """
 
     in_memory: bool
@@ -94,7 +94,7 @@ class HangsOnGuestFlushes:
 
 @dataclass(frozen=True, slots=True)
 class FuaForgotten:
-    """QEMU's NVMe device with a write cache: it answers FUA writes before they are durable."""
+    """QEMU's NVMe device with a write cache: it acknowledges FUA writes before they are durable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class MayOutgrow:
 
 @dataclass(frozen=True, slots=True)
 class SlowBus:
-    """A bus that emulates a real controller, where virtio would do."""
+    """A bus that emulates a real controller, although virtio is faster."""
 
     bus: Bus
 
@@ -152,7 +152,7 @@ Risk = (
 
 
 def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple[Risk, ...]:
-    """The disk's risks, the gravest first; none for a disk without a path."""
+    """The disk's risks, most serious first; none for a disk without a path."""
     path = disk_path(disk, context)
     if path is None:
         return ()
@@ -166,7 +166,7 @@ def _cannot_work(path: DiskPath, _context: DiskContext) -> Risk | None:
     if native_without_direct(path):
         return AioConflict(path.cache)
     if path.image is None and not path.layers:
-        return None  # a block device whose layers are not known
+        return None  # a block device with unknown layers
     return impossible(path)
 
 
@@ -177,7 +177,7 @@ def _forgotten_fua(path: DiskPath, _context: DiskContext) -> Risk | None:
 
 
 def _flushes(path: DiskPath, _context: DiskContext) -> Risk:
-    """What becomes of flushes in cache mode and layers; see `_forgotten_fua` for the device."""
+    """Risks for flushes in cache mode and layers; `_forgotten_fua` checks the device."""
     for drop in dropped_flushes(path):
         if drop.dropper is FlushDropper.CACHE_MODE:
             return FlushesDropped()

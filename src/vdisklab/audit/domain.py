@@ -1,8 +1,8 @@
 """Reads libvirt's domain XML: each disk as a disk path. The opposite of `export.libvirt`.
 
-Disks that libvirt hands to QEMU as arguments are read too, where these are JSON as `export.qemu`
-writes them. The XML may come from anybody: defusedxml refuses document types and entities, so
-nothing else is read and nothing grows without bound.
+Disks that libvirt passes to QEMU as arguments are read too, if these are JSON as `export.qemu`
+writes them. The XML is not trusted: defusedxml refuses document types and entities, so no other
+file is read and memory use is bounded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from vdisklab.path.segments import (
 )
 
 LARGEST = 4 << 20
-"""No domain has more characters than this."""
+"""Maximum number of characters of a domain's XML."""
 
 Word = TypeVar("Word", bound=StrEnum)
 Settings = Mapping[str, Any]
@@ -47,14 +47,14 @@ def read_domain(text: str, origin: str) -> tuple[ConfiguredDisk, ...]:
     if len(text) > LARGEST:
         raise PlanError(
             f"{origin} is larger than any domain's XML",
-            hint="write it anew: `virsh dumpxml DOMAIN > FILE`",
+            hint="write it again: `virsh dumpxml DOMAIN > FILE`",
         )
     try:
         root = fromstring(text, forbid_dtd=True)
     except DefusedXmlException as error:
         raise PlanError(
             f"{origin} declares a document type or entities, which no domain has",
-            hint="it is not read; write it anew: `virsh dumpxml DOMAIN`",
+            hint="vdisklab does not read such files; write it again: `virsh dumpxml DOMAIN`",
         ) from error
     except (ParseError, ValueError) as error:  # ValueError: an encoding that the text contradicts
         raise PlanError(
@@ -82,12 +82,12 @@ def _disks(domain: Element) -> Iterator[ConfiguredDisk]:
 
 
 def _notes(domain: Element) -> Iterator[tuple[str, DiskPath]]:
-    """The paths that vdisklab noted in the metadata, by target; "" for a disk in arguments."""
+    """The paths that vdisklab wrote into the metadata, by target; "" for a disk in arguments."""
     for note in domain.iterfind(f"./metadata/{_V}disks/{_V}disk"):
         try:
             yield note.get("target", ""), parse_path(note.get("path", ""))
         except PlanError:
-            continue  # somebody edited it; the XML itself still says nearly everything
+            continue  # the note was edited; the XML itself still has nearly everything
 
 
 def _disk(
@@ -115,7 +115,7 @@ def _attributes(element: Element, child: str) -> Mapping[str, str]:
 
 
 def _path(domain: Element, disk: Element, *, is_block: bool) -> DiskPath:
-    """The path that the disk's element describes. Raises ValueError for what no path can say."""
+    """The path that the disk's element describes. Raises ValueError if no path can express it."""
     driver = _attributes(disk, "driver")
     image = _image(_known(ImageFormat, driver.get("type", "raw"), "format"), is_block=is_block)
     cache = _known(CacheMode, driver.get("cache", "default"), "cache mode")
@@ -147,11 +147,11 @@ def _queues(text: str) -> OptionValue:
     try:
         return BUS_OPTIONS[Bus.VIRTIO]["queues"].parse(text)
     except ValueError as error:
-        raise ValueError(f"its number of queues is {text!r}, not {error}") from None
+        raise ValueError(f"its number of queues is {text!r}, but must be {error}") from None
 
 
 def _known_options(bus: Bus, options: Mapping[str, OptionValue]) -> Attachment:
-    """The attachment with those options that the bus has."""
+    """The attachment, limited to options that the bus has."""
     schema = BUS_OPTIONS[bus]
     return Attachment(bus, tuple((key, options[key]) for key in options if key in schema))
 
@@ -201,9 +201,9 @@ _BUSES = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI, "nvme": Bus.NVME,
 
 
 def disks_of_arguments(words: Sequence[str]) -> Iterator[tuple[str, str, DiskPath]]:
-    """Device id, file name and path of each disk whose QEMU arguments are JSON; others are skipped.
+    """Device id, file name and path of each disk whose QEMU arguments are JSON; skips others.
 
-    A disk that no path can describe is skipped too.
+    A disk that no path can express is skipped too.
     """
     nodes = {str(node.get("node-name")): node for node in _json_after(words, "-blockdev")}
     devices = list(_json_after(words, "-device"))

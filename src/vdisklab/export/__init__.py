@@ -1,1 +1,1 @@
-"""A disk path as the configuration of the programs that run guests. Pure: text comes out."""
+"""Writes a disk path as configuration for platforms that run guests. No I/O."""

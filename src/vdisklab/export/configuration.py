@@ -1,4 +1,4 @@
-"""What every exporter is given and returns, and the parts of a configuration that several share."""
+"""The input and output of all exporters, and the parts of configurations that several share."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from vdisklab.units import GIB
 class ExportRequest:
     """A disk path to configure, the file or device that holds the disk, and the guest's name.
 
-    `source` None takes a place that suits the platform. `size` (bytes) is that of an image that
-    has to be created. `domain_type` is libvirt's: `kvm`, or `qemu` for emulation.
+    With `source` None the platform's default place is used. `size` (bytes) is for an image that has
+    to be created. `domain_type` is libvirt's: `kvm`, or `qemu` for emulation.
     """
 
     path: DiskPath
@@ -68,18 +68,18 @@ class Configuration:
 
 
 Exporter = Callable[[ExportRequest], Configuration]
-"""Raises PlanError when the platform has nothing that comes near."""
+"""Returns the configuration. Raises PlanError if the platform has nothing equivalent."""
 
 
 class NotExpressibleError(PlanError):
-    """A cache mode, bus or format that a platform lacks: anything else would be another path."""
+    """The platform lacks the cache mode, bus or format; a substitute would be a different path."""
 
     def __init__(self, platform: str, what: str, instead: str) -> None:
         super().__init__(f"{platform} has no {what}", hint=instead)
 
 
 def require_configurable(path: DiskPath) -> None:
-    """Raises PlanError for a path that is not a guest's disk or cannot exist."""
+    """Raises PlanError for a path that is not a guest's disk or is impossible."""
     if path.on_host:
         raise PlanError(
             f"{path} has no guest, so there is nothing to configure",
@@ -87,8 +87,8 @@ def require_configurable(path: DiskPath) -> None:
         )
     if not path.has_storage:
         raise PlanError(
-            f"{path} stores nothing: it is a ceiling to measure against",
-            hint="name a path with a real image, such as raw/none",
+            f"{path} stores nothing: it only shows the maximum speed",
+            hint="name a path with an image, such as raw/none",
         )
     reason = impossible(path)
     if reason is not None:
@@ -125,7 +125,10 @@ def cache_gaps(path: DiskPath) -> Iterator[Gap]:
     if path.cache is CacheMode.DEFAULT:
         yield Gap("cache mode default", "written as writeback, which QEMU uses by default")
     if path.attachment.write_cache is not WriteCache.MODE:
-        yield Gap(f"write_cache={path.attachment.write_cache}", "the disk follows its cache mode")
+        yield Gap(
+            f"write_cache={path.attachment.write_cache}",
+            "the disk's write cache follows the cache mode",
+        )
 
 
 def preparation(request: ExportRequest, place: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Incus: a disk device of a virtual machine (devices_disk in its documentation).
 
 `io.cache` is none (its default), writeback or unsafe; `io.bus` nvme, virtio-blk, virtio-scsi (its
-default) or usb. It chooses aio by itself (io_uring where it works, threads with writeback), passes
+default) or usb. It chooses aio itself (io_uring if it works, threads with writeback), passes
 discards on, and opens every file as raw.
 """
 
@@ -52,6 +52,6 @@ def _gaps(path: DiskPath) -> Iterator[Gap]:
     if attachment.option("discard") == "ignore":
         yield Gap("discard=ignore", "Incus passes discards on")
     if attachment.iothread:
-        yield Gap("iothread=on", "Incus decides on threads by itself")
+        yield Gap("iothread=on", "Incus itself decides on threads")
     if attachment.queues is not None:
         yield Gap(f"queues={attachment.queues}", "Incus sets them by the number of CPUs")

@@ -1,8 +1,8 @@
 """KubeVirt: a VirtualMachine (kubevirt.io/v1, staging/src/kubevirt.io/api/core/v1/schema.go).
 
-Its cache modes are none, writethrough and writeback; without one it takes none where O_DIRECT
-works, else writethrough. Its disks on volumes are raw. `blockMultiQueue` gives as many queues as
-CPUs; `dedicatedIOThread` works for virtio disks.
+Its cache modes are none, writethrough and writeback; by default it uses none if O_DIRECT works,
+else writethrough. Its disks on volumes are raw. `blockMultiQueue` gives as many queues as CPUs;
+`dedicatedIOThread` works for virtio disks.
 """
 
 from __future__ import annotations
@@ -95,4 +95,7 @@ def _gaps(path: DiskPath) -> Iterator[Gap]:
     if attachment.bus is Bus.SCSI and (attachment.iothread or attachment.queues is not None):
         yield Gap("iothread and queues of a SCSI disk", "only virtio disks have them")
     if attachment.bus is Bus.VIRTIO and attachment.queues is not None:
-        yield Gap("a number of queues", "it follows the number of CPUs, set alike here")
+        yield Gap(
+            "a number of queues",
+            "it follows the number of CPUs, which is set to the same number here",
+        )

@@ -1,10 +1,10 @@
-"""libvirt's domain XML (formatdomain.html), as libvirt 9.0 and QEMU 7.2 take it.
+"""libvirt's domain XML (formatdomain.html) for libvirt 9.0 and QEMU 7.2.
 
-Cache mode `default` leaves the attribute out; all else is written, because libvirt's defaults are
-not QEMU's (it opens files with discard=unmap). `write-cache` has no attribute: it is a property
-override of libvirt 8.2. A disk that libvirt cannot describe (NVMe, vhdx) goes to QEMU as arguments.
-The element `metadata` keeps the disk path; `vdisklab audit` reads there what XML cannot hold: the
-host layers and the options of the image.
+Cache mode `default` omits the attribute; all other settings are written, because libvirt's defaults
+differ from QEMU's (it opens files with discard=unmap). `write-cache` has no attribute: it is a
+property override of libvirt 8.2. A disk that libvirt cannot describe (NVMe, vhdx) goes to QEMU as
+arguments. The element `metadata` holds the disk path; from it `vdisklab audit` reads what the other
+elements cannot express: the host layers and the options of the image.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ TARGETS = {Bus.VIRTIO: "vda", Bus.SCSI: "sda", Bus.IDE: "hda", Bus.SATA: "sda", 
 _UNKNOWN_FORMATS = (ImageFormat.VHDX,)
 _FOREIGN = Gap(
     "this disk",
-    "libvirt's XML lacks its bus or format, so QEMU gets it as arguments; libvirt neither labels "
-    "the file nor migrates or snapshots the disk",
+    "libvirt's XML lacks its bus or format, so QEMU gets the disk as arguments; libvirt neither "
+    "labels the file nor migrates or snapshots the disk",
 )
 
 
 def export(request: ExportRequest) -> Configuration:
-    """A domain that can be defined and started, with the disk as its only one."""
+    """A domain that can be defined and started; the disk is its only one."""
     require_configurable(request.path)
     place = request.place(DIRECTORY)
     foreign = _is_foreign(request)
@@ -68,7 +68,7 @@ def export(request: ExportRequest) -> Configuration:
 
 
 def _is_foreign(request: ExportRequest) -> bool:
-    """True when libvirt's XML has no word for the disk's bus or format."""
+    """True if libvirt's XML has no value for the disk's bus or format."""
     image = request.path.image
     unknown = image is not None and image.format in _UNKNOWN_FORMATS
     return unknown or request.path.attachment.bus not in TARGETS

@@ -1,4 +1,4 @@
-"""The platforms that a disk path can be exported to: one file and one line each."""
+"""The platforms for exported disk paths: each is one file and one line here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOMAIN_TYPES = ("kvm", "qemu")
 
 
 class Platform(StrEnum):
-    """What runs the guest."""
+    """The platform that runs the guest."""
 
     LIBVIRT = "libvirt"
     QEMU = "qemu"
@@ -34,10 +34,11 @@ EXPORTERS: Mapping[Platform, Exporter] = {
 
 
 def configure(request: ExportRequest, platform: Platform) -> Configuration:
-    """The configuration of a disk as a user asks for it.
+    """The configuration of a disk with a user's options.
 
-    The QEMU that a path names is a gap: no guest's configuration decides it. Raises PlanError for
-    texts and sizes that the platform would refuse, and for a path that it cannot express.
+    A QEMU named in the path becomes a gap, because guests' configurations cannot choose it. Raises
+    PlanError for texts and sizes that the platform would refuse, and for paths that it cannot
+    express.
     """
     _require_plain_texts(request)
     _require_disk(request, platform)
@@ -69,7 +70,7 @@ def _require_disk(request: ExportRequest, platform: Platform) -> None:
             hint="give the whole path: --source /srv/images/web1.qcow2",
         )
     if request.size <= 0:
-        raise PlanError("a disk of size 0 holds nothing", hint="--size 10G")
+        raise PlanError("a disk cannot have size 0", hint="--size 10G")
     if "/" in request.name:
         raise PlanError(f"{request.name!r} cannot be the name of a guest", hint="--name web1")
     if request.domain_type not in DOMAIN_TYPES:

@@ -1,8 +1,7 @@
 """Proxmox VE: lines of /etc/pve/qemu-server/VMID.conf (qm.conf(5), qemu-server 7 and later).
 
-Proxmox has defaults of its own: a drive without `cache` gets cache=none, and one without `aio`
-gets io_uring. So both are always written. Proxmox opens a volume of a storage: the host layers are
-those of the storage that is called `STORAGE` here.
+Proxmox has its own defaults: cache=none and aio=io_uring. So both are always written. Proxmox opens
+a volume of a storage, called `STORAGE` here, which must have the path's host layers.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "
 
 
 def export(request: ExportRequest) -> Configuration:
-    """The drive's line, with the controller's before it."""
+    """The line of the drive, after the line of its controller if it has one."""
     path, attachment = request.path, request.path.attachment
     require_configurable(path)
     require_supported("Proxmox VE", path, buses=_SLOTS, formats=_FORMATS)
@@ -40,10 +39,10 @@ def export(request: ExportRequest) -> Configuration:
     if attachment.bus is Bus.SCSI and attachment.queues is not None:
         options.append(f"queues={attachment.queues}")
     gaps = tuple(_gaps(path))
-    # Only this controller gives each disk a thread of its own.
+    # Only this controller gives each disk its own thread.
     model = "virtio-scsi-single" if attachment.iothread else "virtio-scsi-pci"
     controller = f"scsihw: {model}\n" if attachment.bus is Bus.SCSI else ""
-    storage = [f"STORAGE is one on {path.stack}"] if path.layers else []
+    storage = [f"STORAGE is a storage on {path.stack}"] if path.layers else []
     comments = commented([f"vdisklab {path}", *storage], gaps)
     return Configuration(
         f"{comments}{controller}{_SLOTS[attachment.bus]}: {','.join(options)}\n", gaps

@@ -1,4 +1,4 @@
-"""QEMU's own arguments, as vdisklab measures with them."""
+"""QEMU's own arguments, the same as in vdisklab's measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DIRECTORY = "/var/lib/libvirt/images"
 
 
 def disk_of(request: ExportRequest, place: str) -> Disk:
-    """The disk as `guest.qemu` describes it."""
+    """The disk in the form that `guest.qemu` uses."""
     return Disk(
         SERIAL,
         request.size,
@@ -38,7 +38,7 @@ def arguments(request: ExportRequest, place: str) -> tuple[str, ...]:
 
 
 def export(request: ExportRequest) -> Configuration:
-    """A command line to paste; more arguments may follow it."""
+    """A command line to paste; further arguments can be appended."""
     require_configurable(request.path)
     place = request.place(DIRECTORY)
     accelerator = "kvm" if request.domain_type == "kvm" else "tcg"

@@ -260,7 +260,7 @@ def open_recovery(site: Site, trace: Trace) -> Iterator[Recovery]:
     """
     if trace.filesystem not in RECOVERIES:
         raise PowercutError(
-            f"how {trace.filesystem!r} recovers is not known",
+            f"vdisklab does not know how {trace.filesystem!r} recovers",
             hint="name a case that `vdisklab powercut` of this version printed",
         )
     place = site.directory / "recovered"

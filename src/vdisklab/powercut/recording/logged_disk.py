@@ -244,7 +244,7 @@ def _require_mapped(host: Host, device: str) -> None:
     table = host.run("dmsetup", "table", device).stdout.split()
     if table[2:3] != [TARGET]:
         raise HostError(
-            f"dmsetup made the device {device}, but its table is {' '.join(table)!r}",
+            f"dmsetup created the device {device}, but its table is {' '.join(table)!r}",
             hint="another program created a device of that name: run the same command again",
         )
 

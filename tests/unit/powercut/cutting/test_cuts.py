@@ -102,7 +102,7 @@ def test_a_case_is_read_back(cut: Cut) -> None:
     "text", ["", "x", "1", "1-", "1-g", "1-f-1", "1-f-1-512", "1-f-1-0-3", "-1-f"]
 )
 def test_what_names_no_case_is_refused(text: str) -> None:
-    with pytest.raises(PowercutError, match="names no case"):
+    with pytest.raises(PowercutError, match="is not a case"):
         parse_cut(text)
 
 

@@ -69,7 +69,7 @@ def test_each_fault_is_named(found: list[int], outcome: StateOutcome | None, sec
 
 
 def test_a_version_from_the_future_is_our_bug() -> None:
-    with pytest.raises(FutureVersionError, match="sector 0 holds version 4 before"):
+    with pytest.raises(FutureVersionError, match="sector 0 holds version 4, which had not"):
         broken_promise(EXPECTATION.sectors, np.array([4, 2, 3, 3, 3, 3]), EXPECTATION.at(15))
 
 

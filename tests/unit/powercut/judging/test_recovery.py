@@ -135,7 +135,7 @@ def test_a_recording_of_an_unknown_file_system_is_refused(tmp_path: Path) -> Non
     with (
         open_ledger(tmp_path / "state") as ledger,
         open_site(Zpool(), ledger, tmp_path) as site,
-        pytest.raises(PowercutError, match="how 'ntfs' recovers is not known"),
+        pytest.raises(PowercutError, match="does not know how 'ntfs' recovers"),
         open_recovery(site, trace),
     ):
         pytest.fail("not reached")
