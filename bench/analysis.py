@@ -2,9 +2,9 @@
 
     bench/analysis.py [--cells 2500 5000 10000] [--json FILE]
 
-Each size runs in a process of its own, so that its peak memory is its own. Measured are ranking,
-summaries (intervals), ratios to a baseline, the doubts of the values and forty claims, for every
-measure. Prints one JSON document with seconds, peak memory, and how time grows.
+Each size runs in its own process, so that its peak memory can be measured. For every measure it
+computes ranking, summaries (intervals), ratios to a baseline, the diagnostics of the values and
+forty claims. Prints one JSON document with seconds, peak memory, and how time grows.
 """
 
 from __future__ import annotations

@@ -2,15 +2,16 @@
 
     python bench/boot.py [--repeats N] [--cache DIR] > bench/results/boot.json
 
-Both run under TCG with 2 CPUs and 1 GiB. The clock starts when QEMU is executed: for virtme-ng
-a script that replaces QEMU writes down the time, so that Python's own start is not counted against
-it (`command` counts from the start of `vng`). The first answer is the guest agent's here, and the
-first line of a command in the guest there; then follows fio's.
+Both run under TCG with 2 CPUs and 1 GiB. The clock starts when QEMU is executed. For virtme-ng a
+script in QEMU's place records that time, so that the start of Python does not count (`command`
+counts from the start of `vng`). The micro guest's first answer is the guest agent's; that of
+virtme-ng is the first line of a command in the guest. After it, fio's first answer is timed.
 
-virtme-ng is installed into a separate environment in the cache. It shows the guest the host's
-files by 9p, which Debian's cloud kernel does not have, or by virtiofsd's Rust version, which
-Debian 12 does not have; so both boot Debian's full kernel. The cloud kernel, which is used unless
-USB or SATA are requested, is measured too, and why virtme-ng does not boot it is recorded.
+virtme-ng is installed into a separate environment in the cache. The guest reads the host's files
+through 9p, which Debian's cloud kernel does not have, or through virtiofsd's Rust version, which
+Debian 12 does not have. So both boot Debian's full kernel. The micro guest is also measured with
+the cloud kernel, which it uses unless USB or SATA are requested. The record has the reason why
+virtme-ng does not boot that kernel.
 """
 
 from __future__ import annotations

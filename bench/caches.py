@@ -1,10 +1,10 @@
-"""Finds where a guest's write is when it is acknowledged, and when it was flushed, by cache mode.
+"""Finds where a guest's write is when it is acknowledged, and after a flush, for each cache mode.
 
     python bench/caches.py [--dir DIR] > bench/results/powercut-caches.json
 
-Needs root. It measures instead of trusting documentation: each acknowledged sector is looked up in
-the log of the host's disk, and the image's pages are counted in the page cache. How the guest sees
-its disk is read in a real guest, under emulation where there is no KVM.
+Needs root. Each acknowledged sector is looked up in the log of the host's disk, and the image's
+pages in the page cache are counted. A real guest reads how it sees its disk, under emulation where
+there is no KVM.
 """
 
 from __future__ import annotations

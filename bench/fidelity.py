@@ -1,10 +1,10 @@
-"""Whether vdisklab measures what a person would: one cell through it and by hand, in turns.
+"""Compares vdisklab with measuring by hand: one cell, both ways in turns.
 
     python bench/fidelity.py [--dir DIR] [--pairs N] > bench/results/fidelity.json
 
-The hand-written side uses none of vdisklab's code to start QEMU, attach the disk (-drive, as people
-write it), talk to the agent or read fio's result. Both guests boot the same kernel and programs;
-the waiting one is stopped. Each round boots both again; pairs alternate A B, B A.
+The side by hand uses none of vdisklab's code to start QEMU, attach the disk (with -drive, as people
+do), talk to the agent or read fio's result. Both guests boot the same kernel and programs; the
+guest that waits is stopped. Each round boots both again; pairs alternate A B, B A.
 """
 
 from __future__ import annotations

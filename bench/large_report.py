@@ -2,10 +2,10 @@
 
     bench/large_report.py [--cells 10000] [--blocks 3] > bench/results/large-report.json
 
-Fills an SQLite database with made-up runs (eight measurements of seven metrics each, with evidence,
-states, commands and seconds), then runs `vdisklab report --db FILE` as a process of its own, three
-times, and opens the file in headless Chromium, five times, each in a fresh browser context. Nothing
-here is a measured speed: only how much there is, and how long it takes.
+Fills an SQLite database with synthetic runs (eight measurements of seven metrics each, with
+evidence, states, commands and seconds). Then runs `vdisklab report --db FILE` in its own process,
+three times, and opens the file in headless Chromium, five times, each in a fresh browser context.
+The speeds in the report are synthetic; only its size and its times are measured.
 """
 
 from __future__ import annotations

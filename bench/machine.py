@@ -1,4 +1,4 @@
-"""What every benchmark says of the machine that it ran on."""
+"""Facts of the machine that every benchmark records."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""What a campaign costs beside measuring: seconds per hot-plugged cell, share of time measured.
+"""The overhead of a campaign: seconds per hot-plugged cell, and the share of time spent measuring.
 
-Runs real campaigns through the command line into a database of their own and reads them back:
+Runs real campaigns through the command line into a new database and reads them back:
 
     python bench/overhead.py [--dir DIR] > bench/results/overhead.json
 
-`outside_program` is a run's wall time less the wall time of its fio processes; where the host's
-page cache is used it includes the writing back of what fio wrote, before each measurement.
-`measuring_share` is the time that fio measured (its own runtime, ramp and start-up left out) over
-the wall time of the blocks, guests' boots included.
+`outside_program` is a run's wall time minus the wall time of its fio processes. Where the host's
+page cache is used, it includes writing back what fio wrote, before each measurement.
+`measuring_share` is fio's own runtime (without ramp and start-up) over the wall time of the
+blocks, including guests' boots.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Measures how many states of a power cut are judged in a minute, by stage.
+"""Measures how many states of a power cut are judged per minute, by stage.
 
     python bench/powercut.py [--states N] [--workers N] [--dir DIR] [PATHS...]
 
-Needs root. The prototype is timed in the same run, on a sample of the same states and with as many
-processes: there each state is a clone (FICLONE) of the durable part on an XFS on a loop device in
-memory, and its sectors are checked one by one in Python.
+Needs root. The prototype is timed in the same run, on a sample of the same states and with the same
+number of processes. In the prototype each state is a clone (FICLONE) of the durable part, on an XFS
+on a loop device in memory, and its sectors are checked one by one in Python.
 """
 
 from __future__ import annotations

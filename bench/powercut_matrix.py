@@ -1,20 +1,20 @@
-"""Makes a compact record of verdicts of `vdisklab powercut --format json`, and tables of records.
+"""Condenses verdicts of `vdisklab powercut --format json` into a record, and records into tables.
 
     vdisklab powercut PATHS... --format json > verdicts.json
     python bench/powercut_matrix.py verdicts.json... > bench/results/powercut-guest.json
     python bench/powercut_matrix.py --onto bench/results/powercut-guest.json verdicts.json... > new
     python bench/powercut_matrix.py --refresh docs/powercut.md
 
-The last of several answers to the same question counts; `--onto` adds answers to an older record of
-the same machine. A table is written into a page between the lines
+If several answers have the same question, the last one counts. `--onto` adds answers to an older
+record of the same machine. A table is written into a page between the lines
 
     <!-- table: powercut-guest.json rows=bus,client where=client:never -->
     <!-- end -->
 
 with a column for each cache mode, and a sentence about its data. In a cell, `ok 40` means that all
 promises were kept in 40 judged states, `ok all 17` that there are no other states, and
-`LOSS 3 of 40` that 3 states broke a promise, with any outcome other than a lost sector. The record
-of `bench/caches.py` has its own kind of table: `<!-- table: powercut-caches.json -->`.
+`LOSS 3 of 40` that 3 states broke a promise; an outcome other than a lost sector is named. The
+record of `bench/caches.py` has its own kind of table: `<!-- table: powercut-caches.json -->`.
 """
 
 from __future__ import annotations

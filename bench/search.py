@@ -1,4 +1,4 @@
-"""Does the adaptive search find the best path, and at what share of the exhaustive time?
+"""How often the adaptive search finds the best path, and in what share of the exhaustive time.
 
     bench/search.py [--replays 1000] [--budget 0.25] [--within 0.03 ...] [--json FILE]
                     [RECORDED.json.gz ...]
@@ -6,17 +6,17 @@
 
 Replays the search, plain successive halving and random search on simulated campaigns and on
 recorded exhaustive ones (exports of `result.export`; by default bench/results/*.json.gz), for each
-margin that the search may be told. An answer is right when it is worse than the true best by no
-more than the margin. What "the true best" is:
+margin of the search. An answer is right when it is worse than the true best by at most the margin.
+There are three kinds of true best:
 
-* simulated: the truth that was drawn. Truth, drift and noise are drawn anew for each replay.
-* recorded: the cell with the best mean logarithm over the recorded blocks. That is an estimate:
-  what it is worth is told beside it (`Truth`). A replay takes the blocks in a random order, so
-  that naming the best after all blocks of all cells is right by definition.
-* redrawn: the recorded blocks are held for the whole world, and a replay draws blocks from them
-  with replacement (bootstrap, Efron 1979). So the truth is known exactly, noise is the recorded
-  one, and *exhaustive* shows what measuring everything once more would find. As the recorded
-  means differ by more than the true ones (each has its noise), this flatters every method.
+* simulated: the true values are known. Truth, drift and noise are drawn anew for each replay.
+* recorded: the cell with the best mean logarithm over the recorded blocks. This is an estimate, and
+  the second table has its error (`Truth`). A replay takes the blocks in a random order, so the best
+  cell after all blocks of all cells is right by definition.
+* redrawn: the means of the recorded blocks are taken as the exact truth, and a replay draws blocks
+  from them with replacement (bootstrap, Efron 1979). The noise is the recorded one, and
+  *exhaustive* shows what measuring everything once more would find. Recorded means differ by more
+  than the true ones (each has its noise), so this flatters every method.
 
 Prints the tables of docs/method.md as Markdown; --json keeps all numbers, --docs writes the tables
 into a page between its marks.
