@@ -5,8 +5,9 @@
     bench/search.py --from bench/results/search.json [--docs docs/method.md]
 
 Replays the search, plain successive halving and random search on simulated campaigns and on
-recorded exhaustive ones (exports of `result.export`; by default bench/results/*.json.gz), for each
-margin of the search. An answer is right when it is worse than the true best by at most the margin.
+recorded exhaustive ones (files of `vdisklab export-data`; by default bench/results/*.json.gz), for
+each margin of the search. An answer is right when it is worse than the true best by at most the
+margin.
 There are three kinds of true best:
 
 * simulated: the true values are known. Truth, drift and noise are drawn anew for each replay.
