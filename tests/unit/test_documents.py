@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import shlex
@@ -17,6 +18,30 @@ from vdisklab.path.disk_path import parse_path
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ROOT / "docs" / "commands.md"
+
+TROUBLESHOOTING = (
+    "state not confirmed: ",
+    "aio=native needs O_DIRECT, which cache mode ",
+    " needs O_DIRECT, which ",
+    " cannot be unmounted; it is in use by ",
+    "answer of the guest's agent under ",
+    " does not come up: ",
+    " does not allow ",
+    " is not available on this host: ",
+    " is in use: ",
+    "it is mounted on ",
+    "using it would destroy what is on it",
+    "no ranking: ",
+    " blocks that a rank needs are measured",
+    "is locked by another program",
+    " was written by a newer vdisklab: ",
+    "is damaged",
+    " does not exist",
+    " cannot be opened: ",
+    " opens, but a guest did not boot under KVM within ",
+    "under emulation (TCG)",
+)
+"""The fixed parts of the messages that docs/troubleshooting.md quotes."""
 
 
 def examples(text: str) -> list[str]:
@@ -62,3 +87,16 @@ def test_every_export_is_documented() -> None:
     text = (ROOT / "docs" / "report.md").read_text()
     for form in Platform:
         assert f"| `{form}` |" in text
+
+
+def test_troubleshooting_quotes_the_messages_as_they_are() -> None:
+    page = " ".join((ROOT / "docs" / "troubleshooting.md").read_text().replace("`", " ").split())
+    texts = {
+        node.value
+        for file in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    for message in TROUBLESHOOTING:
+        assert any(message in text for text in texts), f"no message has {message!r} any more"
+        assert message.strip(" :") in page, f"the page no longer quotes {message!r}"
