@@ -139,7 +139,7 @@ def latency_figure(contents: Contents, palette: Palette) -> Figure:
         for metric, percentile in _PERCENTILES.items():
             found = contents.of(MeasureKey(name, Direction.READ, metric)).get(cell)
             if found is not None and found.median > 0:
-                rows.append(Step(cell.label, percentile, found.median * 1e6))
+                rows.append(SeriesPoint(cell.label, percentile, found.median * 1e6))
     if not rows:
         return Figure("latency", title, "", missing=RUN_COMMAND)
     told = "; ".join(f"{r.label}, {r.percentile}: {numbers.digits(r.value)}" for r in rows)
@@ -205,7 +205,7 @@ def over_time(rows: Sequence[Moment], unit: str, palette: Palette, *, caution: s
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SeriesPoint:
     """One percentile of one cell."""
 
     label: str
@@ -213,7 +213,9 @@ class Step:
     value: float
 
 
-def percentiles(rows: Sequence[Step], unit: str, palette: Palette, *, caution: str | None) -> Spec:
+def percentiles(
+    rows: Sequence[SeriesPoint], unit: str, palette: Palette, *, caution: str | None
+) -> Spec:
     """Latency by percentile, one line per cell, on a logarithmic axis."""
     values = [{"label": r.label, "percentile": r.percentile, "value": r.value} for r in rows]
     order = list(dict.fromkeys(row.percentile for row in rows))
