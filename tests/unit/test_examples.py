@@ -85,6 +85,7 @@ def test_an_example_that_says_something_else_fails() -> None:
     assert not pattern("a.c").fullmatch("abc\n")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which("mkdocs", path=str(Path(sys.executable).parent)) is None,
     reason="mkdocs is not installed",

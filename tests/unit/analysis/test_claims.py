@@ -208,6 +208,7 @@ def test_a_number_that_the_measurement_does_not_give_is_told() -> None:
     )
 
 
+@pytest.mark.slow
 def test_claims_that_are_just_true_rarely_fail_in_a_family_of_twenty() -> None:
     """The ratio is the bound itself, so a settled "fails" is an error: at most 5 % (Holm)."""
     rng = np.random.default_rng(7)

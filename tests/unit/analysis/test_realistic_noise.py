@@ -15,6 +15,8 @@ from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.paired_ratios import paired_ratios
 from vdisklab.analysis.rank_intervals import rank
 
+pytestmark = pytest.mark.slow
+
 
 def in_time(
     rng: np.random.Generator, level: Floats, blocks: int, noise: float, correlation: float = 0.9

@@ -405,8 +405,13 @@ class TestPageCache:
         set_page_cache(PageCache.COLD, self.held(file, caches=(file, below)))
         assert residency(below) <= 0.02
 
-    def test_the_null_device_has_none(self) -> None:
-        set_page_cache(PageCache.WARM, None)
+    def test_the_null_device_has_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        touched: list[Path] = []
+        for name in ("warm", "evict", "residency"):
+            monkeypatch.setattr(f"vdisklab.campaign.state.{name}", touched.append)
+        for wanted in PageCache:
+            set_page_cache(wanted, None)
+        assert touched == []
 
 
 @pytest.mark.parametrize(

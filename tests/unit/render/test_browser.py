@@ -32,9 +32,10 @@ _ARGUMENTS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 
-pytestmark = pytest.mark.skipif(
-    _CHROMIUM is None and not in_ci(), reason="chromium is not installed"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(_CHROMIUM is None and not in_ci(), reason="chromium is not installed"),
+]
 
 
 @pytest.fixture(scope="module")

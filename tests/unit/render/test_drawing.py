@@ -16,6 +16,8 @@ from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import CSS, Spec, draw_here, drawing_aside
 from vdisklab.services.report_contents import gather
 
+pytestmark = pytest.mark.slow
+
 
 def some_specs() -> list[Spec]:
     with shapely() as store:

@@ -22,6 +22,8 @@ from vdisklab.render.page.html import FIRST_PAGE, render_page
 from vdisklab.results.model import Check, Origin, Run
 from vdisklab.services.report_contents import gather
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["browser"]
 
 CELLS, BLOCKS = 10_000, 3
