@@ -1,1 +1,1 @@
-"""The edge: arguments in, text and exit status out."""
+"""The command line: turns arguments into service calls, and answers into text and exit status."""

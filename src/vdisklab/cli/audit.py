@@ -1,4 +1,5 @@
-"""`vdisklab audit`: what existing guests' disks cost and risk, by what was measured here."""
+"""`vdisklab audit`: the speed and risks of existing guests' disks, from measurements on this
+host."""
 
 from __future__ import annotations
 
@@ -29,14 +30,14 @@ def audit(
     need: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NEED", help=needs_help("Say of each disk whether it meets this need")
+            metavar="NEED", help=needs_help("For each disk, say whether it meets this need")
         ),
     ] = None,
     campaign: CampaignOption = None,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Say what each disk of existing guests is, how it ranks here, and what it risks.
+    """Show the path, local rank and risks of each disk of existing guests.
 
     Nothing is changed, neither guests nor images.
 

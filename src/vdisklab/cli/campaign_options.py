@@ -1,4 +1,4 @@
-"""The options of campaigns for the verbs that take them, made from the rows of `plan.settings`."""
+"""The campaign options of verbs, generated from the rows of `plan.settings`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAN_FILE = "plan_file"
 
 
 def setting_option(name: str) -> Any:  # noqa: ANN401 - what typer reads
-    """The option or argument of one setting, for a verb that has few of them."""
+    """The option or argument of one setting, for a verb with few settings."""
     (row,) = (row for row in settings_of() if row.name == name)
     return _option(row, None)
 
@@ -40,7 +40,7 @@ def _option(row: SettingRow, panel: Panel | None) -> object:
 PathsArgument = Annotated[list[str] | None, setting_option("paths")]
 DirOption = Annotated[Path | None, setting_option("directory")]
 AcceleratorOption = Annotated[AcceleratorChoice | None, setting_option("accelerator")]
-"""For verbs that are no campaign: they have these options in common with one."""
+"""The campaign options of verbs that do not run a campaign."""
 
 
 def takes_settings(
@@ -76,14 +76,14 @@ def takes_settings(
 
 
 def _panel_position(parameter: inspect.Parameter) -> int:
-    """Options without a panel first: typer lists panels in the order in which it meets them."""
+    """Sorts options without a panel first: typer lists panels in order of appearance."""
     (option, *_) = getattr(parameter.annotation, "__metadata__", (None,))
     panel = getattr(option, "rich_help_panel", None)
     return list(Panel).index(panel) if isinstance(panel, Panel) else -1
 
 
 def _parameters(rows: list[SettingRow], *, whole: bool) -> Iterator[inspect.Parameter]:
-    """The parameters that typer reads the options from.
+    """The parameters from which typer builds the options.
 
     A verb of a `whole` campaign also takes a plan file, and has its options in panels.
     """
@@ -114,9 +114,9 @@ def build_request(
     values: Mapping[str, Any],
     request: type[Request] = Request,
 ) -> Request:
-    """The request of a command line, over the one of its plan file.
+    """The request of a command line, whose options override its plan file.
 
-    `values` are what typer read, by the names of settings; others are ignored. Raises PlanError.
+    `values` are typer's values by setting; names of no setting are ignored. Raises PlanError.
     """
     command_line = request(
         **{

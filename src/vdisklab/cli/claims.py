@@ -64,7 +64,7 @@ def claims(
     campaign: CampaignOption = None,
     form: FormatOption = Format.TABLE,
 ) -> int:
-    """Evaluate the claims of five articles, or your own, against what was measured here.
+    """Evaluate the claims of five articles, or your own, against measurements on this host.
 
     A claim is a ratio of two sets of disk paths with a stated range. It holds, fails, is
     inconclusive, or is not measured; then the command that measures it is printed. Ends with 0 if
@@ -81,7 +81,8 @@ def claims(
     """
     chosen = read_claims(files or (), only or ())
     if junit is not None:
-        # Before anything is measured, and so that an old file cannot pass for this answer.
+        # Before measuring: an error shows early, and an old file cannot be mistaken for this
+        # answer.
         _write(junit, "")
     requested = replace(requested, baseline=NO_BASELINE)
     measured = MeasuredClaims((), interrupted=False)

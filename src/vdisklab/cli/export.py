@@ -18,16 +18,22 @@ from vdisklab.units import parse_size
 
 
 def export(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A disk path, as ext4/qcow2/none.")],
-    to: Annotated[Platform, typer.Option("--to", help="What runs the guest.")] = Platform.LIBVIRT,
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help=("A disk path, such as ext4/qcow2/none."))
+    ],
+    to: Annotated[
+        Platform, typer.Option("--to", help="The platform that runs the guest.")
+    ] = Platform.LIBVIRT,
     source: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="The image file, block device, volume or claim to give to it."
+            metavar="FILE", help="The image file, block device, volume or claim of the disk."
         ),
     ] = None,
     name: Annotated[str, typer.Option(help="The guest's name.")] = "guest",
-    size: Annotated[str, typer.Option(metavar="SIZE", help="Of an image to be created.")] = "10G",
+    size: Annotated[
+        str, typer.Option(metavar="SIZE", help="The size of an image to be created.")
+    ] = ("10G"),
     domain_type: Annotated[
         str, typer.Option("--type", help="kvm, or qemu to emulate (libvirt and QEMU).")
     ] = DOMAIN_TYPES[0],
@@ -39,7 +45,7 @@ def export(
 ) -> None:
     """Print the configuration that gives a guest its disk in this way.
 
-    What a platform cannot express stands in the comments and on standard error.
+    Options that a platform cannot express are listed in comments and on standard error.
 
     Examples:
 

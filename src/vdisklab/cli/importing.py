@@ -43,7 +43,7 @@ def import_files(
         typer.Option(
             "--into",
             metavar="CAMPAIGN",
-            help="The campaign to add them to, beside what was measured here.",
+            help="The campaign to add them to, next to runs measured here.",
             show_default="a new campaign",
         ),
     ] = None,
@@ -58,10 +58,10 @@ def import_files(
     ] = None,
     db: DbOption = None,
 ) -> None:
-    """Import results that were measured elsewhere or by hand.
+    """Import results that were measured elsewhere or without vdisklab.
 
-    All files are read before anything is stored, so a damaged one changes nothing. What a file
-    does not say stays unknown.
+    All files are read before anything is stored, so a damaged one changes nothing. Values that a
+    file does not state stay unknown.
 
     Examples:
 

@@ -88,7 +88,7 @@ def build(
 def run(
     context: typer.Context,
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATHS...", help="Disk paths and options of `run`.")
+        list[str], typer.Argument(metavar="PATHS...", help="Disk paths and options for `run`.")
     ],
     db: DbOption = None,
     directory: DirOption = None,
@@ -117,7 +117,7 @@ def run(
         try:
             end, campaigns = measure_in_lab(lab, config, words, store, _line_printer(console))
         except KeyboardInterrupt:
-            console.print("interrupted: what the lab had measured is lost")
+            console.print("interrupted: the lab's measurements are lost")
             raise
         up, wall = f"{end.up_seconds:.0f} s", format_duration(end.wall_seconds)
         console.print(

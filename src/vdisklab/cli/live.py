@@ -1,4 +1,4 @@
-"""Progress on the terminal: one line that is updated, and lines that stay."""
+"""Progress on the terminal: one line that is updated, and lines that remain."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ _RUNS_FOR_PACE = 3
 
 
 class TerminalProgress:
-    """Shows cell, block, measurement, throughput and time left; plain lines without a terminal.
+    """Shows cell, block, measurement, throughput and remaining time; plain lines without a
+    terminal.
 
-    The time left is the estimate at first, then follows the pace of the finished runs. `each`
-    prints a plain line for each measurement, too: one that takes minutes would look like a hang.
+    The remaining time is first the estimate, then computed from the finished runs. `each` prints a
+    plain line for each measurement too, because one that takes minutes would look like a hang.
     """
 
     def __init__(self, console: Console, *, each: bool = False) -> None:
@@ -110,7 +111,7 @@ class TerminalProgress:
             self._say(f"[red]✗[/] {where} {escape(self._cell)}: {escape(first)}")
 
     def _of_all(self, done: int, between: str) -> str:
-        """`3/12`; only `3` in a search, whose number of runs nobody knows."""
+        """`3/12`; only `3` in a search, whose number of runs is unknown."""
         return f"{done}" if self._at_most else f"{done}{between}{self._runs}"
 
     def _say(self, text: str) -> None:
@@ -123,7 +124,7 @@ class TerminalProgress:
         self._live.update(Text(" · ".join(part for part in parts if part), overflow="ellipsis"))
 
     def _time_left(self) -> str:
-        """By the estimate at first, then by the pace of the finished runs."""
+        """The remaining time: first the estimate, then computed from the finished runs."""
         if self._at_most or not self._runs or self._done >= self._runs:
             return ""
         elapsed = time.monotonic() - self._began

@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     _turn_signals_into_interrupts()
     try:
-        # Within: on a busy machine this takes seconds, and a Ctrl-C may come before it is done.
+        # Inside the try: on a busy machine this takes seconds, and Ctrl-C may come meanwhile.
         command = typer.main.get_command(build_app())
         status: object = command.main(args=arguments, prog_name="vdisklab", standalone_mode=False)
     except VdisklabError as error:
@@ -100,9 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except typer.TyperException as error:
         message = _plain(error.format_message())
-        if message:  # else the help was shown, as no verb was named
+        if message:  # otherwise no verb was named, and the help was shown
             print(f"error: {message}", file=sys.stderr)
-            print("hint: `vdisklab VERB --help` shows what may be written", file=sys.stderr)
+            print("hint: `vdisklab VERB --help` shows the possible options", file=sys.stderr)
         return PlanError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plain(message: str) -> str:
-    """A message of typer without the wording of pydantic, which checks its values."""
+    """Typer's message in plain words: values are checked by pydantic, with its own words."""
     for theirs, ours in (
         ("Value error, ", ""),
         ("Input should be less than or equal to ", "at most "),
@@ -136,7 +136,7 @@ def _plain(message: str) -> str:
 
 
 def _print_error(error: VdisklabError) -> None:
-    """Prints an error, sanitised: it may repeat what a guest printed or a file holds."""
+    """Prints an error without control characters: it may contain a guest's or a file's text."""
     lines = [f"error: {error}", *([f"hint: {error.hint}"] if error.hint else [])]
     for text in (*lines, *getattr(error, "__notes__", ())):
         print(sanitise(text), file=sys.stderr)
@@ -145,8 +145,8 @@ def _print_error(error: VdisklabError) -> None:
 def _turn_signals_into_interrupts() -> None:
     """Makes SIGTERM and SIGHUP unwind like Ctrl-C, so that every context manager cleans up.
 
-    Only the first signal does: a second one during the cleanup would leave the rest mounted and
-    attached.
+    Only the first signal does this: a second one during the cleanup would interrupt it and leave
+    things mounted and attached.
     """
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -159,6 +159,6 @@ def _turn_signals_into_interrupts() -> None:
         os.write(2, b"still cleaning up; please wait\n")
 
     for number in INTERRUPTS:
-        # nohup leaves SIGHUP ignored, so that a campaign outlives the terminal.
+        # If nohup ignores SIGHUP, keep it ignored: the campaign then survives the terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, interrupt)

@@ -11,7 +11,7 @@ from vdisklab.cli.campaign_options import setting_option
 
 
 class Format(StrEnum):
-    """How an answer is printed."""
+    """The output formats."""
 
     TABLE = "table"
     JSON = "json"

@@ -1,4 +1,4 @@
-"""Printing an answer in the format that `--format` names."""
+"""Prints answers in the format of `--format`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PIPE_WIDTH = 120
 def emit(form: Format, tables: Sequence[Table[Any]], document: Callable[[], object]) -> None:
     """Prints tables, one JSON document, or CSV.
 
-    In CSV, tables with equal columns share one heading; other tables follow after an empty line.
+    In CSV, tables with equal columns share one heading; an empty line separates other tables.
     """
     if form is Format.JSON:
         print(dumps(document()))
@@ -54,7 +54,7 @@ def print_ranking(answer: RankingAnswer, form: Format, *, bars: bool = False) ->
 
 
 def print_tables(places: Places, form: Format) -> None:
-    """Prints all medians of one place, or of several side by side."""
+    """Prints all medians of one place, or of several places side by side."""
     emit(form, list(places_tables(places).values()), lambda: places_document(places))
 
 
@@ -71,9 +71,9 @@ def print_overview(
     metric: str = DEFAULT_METRIC,
     failed: int = 0,
 ) -> None:
-    """Prints the answer to a campaign that was just measured: its ranking, or all its numbers.
+    """Prints the answer of a campaign after measuring: its ranking, or all its numbers.
 
-    Explains on `messages` why nothing can be ranked: that is no failure of measuring.
+    If nothing can be ranked, explains it on `messages`: measuring did not fail.
     """
     try:
         answer = overview(store, campaign, metric)
@@ -90,7 +90,7 @@ def print_overview(
 
 
 def console() -> Console:
-    """Standard output, as wide as the terminal; markup in texts is printed as it is."""
+    """Standard output, as wide as the terminal; markup in text is printed literally."""
     width = None
     if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
         width = PIPE_WIDTH

@@ -51,7 +51,7 @@ def powercut(
         list[ClientKind] | None,
         typer.Option(
             "--client",
-            help="When the client takes a write for durable; may be given again.",
+            help="When the client expects a write to be durable; may be given again.",
             show_default="flushes, fua and never",
         ),
     ] = None,
@@ -68,8 +68,11 @@ def powercut(
         list[DriverSetting] | None,
         typer.Option(
             "--driver",
-            help="What a guest first does to its disk's write cache: nothing, `write through` into "
-            "queue/write_cache or into cache_type, hdparm -W0; may be given again.",
+            help=(
+                "How a guest first changes its disk's write cache: not at all, by `write "
+                "through` in queue/write_cache or cache_type, or by hdparm -W0; may be given "
+                "again."
+            ),
             show_default=DriverSetting.AS_FOUND.value,
         ),
     ] = None,
@@ -87,14 +90,17 @@ def powercut(
         bool,
         typer.Option(
             "--exhaustive",
-            help=f"Judge every state, where no more than {EXHAUSTIVE_CHANGES} writes lie between "
-            "two flushes.",
+            help=(
+                f"Judge every state if at most {EXHAUSTIVE_CHANGES} writes are between two flushes."
+            ),
         ),
     ] = False,
     writes: Annotated[
-        int, typer.Option("--writes", min=1, max=_MOST_WRITES, help="Writes of each run.")
+        int, typer.Option("--writes", min=1, max=_MOST_WRITES, help="Number of writes in each run.")
     ] = 80,
-    depth: Annotated[int, typer.Option("--depth", min=1, max=64, help="Requests in flight.")] = 1,
+    depth: Annotated[
+        int, typer.Option("--depth", min=1, max=64, help="Number of requests in flight.")
+    ] = 1,
     loop_direct_io: Annotated[
         bool,
         typer.Option(
@@ -112,7 +118,7 @@ def powercut(
         ),
     ] = TEAR_BYTES,
     seed: Annotated[
-        int, typer.Option("--seed", help="Decides where to write and which states to sample.")
+        int, typer.Option("--seed", help="Seed for the places to write to and the sampled states.")
     ] = 1,
     logged_by: Annotated[
         LoggedBy,
@@ -125,7 +131,8 @@ def powercut(
     need: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NEED", help=needs_help("Only paths that are this by rule, before any cut")
+            metavar="NEED",
+            help=needs_help("Only paths that meet this need by rule, before any cut"),
         ),
     ] = None,
     replay: Annotated[
@@ -140,12 +147,11 @@ def powercut(
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> int:
-    """Cut the power at every moment of a recorded run, and check what was promised.
+    """Cut the power at every moment of a recorded run, and check that promised data survives.
 
     Needs root, FUSE and about 2 GiB of memory; nothing is written to a disk. Controls run first:
-    four broken disks must be caught, and an honest one must pass. The same command continues an
-    interrupted campaign. Exit status: 0 even if a path loses data, 8 if a path could not be
-    judged.
+    four broken disks must fail, and an intact one must pass. The same command continues an
+    interrupted campaign. Exit status: 0 even if a path loses data, 8 if a path could not be judged.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`vdisklab profiles`: what can be measured, how long it takes, and how much room it needs."""
+"""`vdisklab profiles`: what can be measured, how long it takes, and how much space it needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def profiles(
     ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """List the profiles with the time and room that one disk path and its baseline need.
+    """List the profiles with the time and space for one disk path and its baseline.
 
     Each repeats the measurements of an article: `docs/articles.md` has the command for each.
 

@@ -35,10 +35,10 @@ def rank(
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Rank what was measured, with ties for cells that are not shown to differ.
+    """Rank the measured cells, with ties if no difference is shown.
 
-    A rank such as 1–3 means: one of the first three; more blocks are needed to tell which. Cells
-    with fewer than three blocks have no rank.
+    A rank such as 1–3 means one of the first three places; more blocks narrow it down. Cells with
+    fewer than three blocks have no rank.
 
     Examples:
 

@@ -26,8 +26,10 @@ WeightsOption = Annotated[
     typer.Option(
         "--weights",
         metavar="MEASURE=W,…",
-        help="The weights to decide by: of read and write (the scores), or of measures such as "
-        "randread-4k-q1/read/iops.",
+        help=(
+            "The weights of the decision: of read and write (the scores), or of measures such "
+            "as randread-4k-q1/read/iops."
+        ),
         show_default="the overall score",
     ),
 ]
@@ -40,7 +42,7 @@ def recommend(
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Recommend a disk path from what was measured here, and say why.
+    """Recommend a disk path from the measurements on this host, and say why.
 
     Examples:
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 def report(
     form: Annotated[
-        ReportFormat, typer.Option("--format", help="The format; png and svg are directories.")
+        ReportFormat,
+        typer.Option("--format", help=("The format; png and svg write a directory of files.")),
     ] = ReportFormat.HTML,
     output: Annotated[
         Path | None,
@@ -40,7 +41,7 @@ def report(
     campaign: CampaignOption = None,
     db: DbOption = None,
 ) -> None:
-    """Write a report: the recommendation, charts, all cells, and doubts about the numbers.
+    """Write a report: the recommendation, charts, all cells, and warnings about the numbers.
 
     The HTML file needs no network and no other file.
 
@@ -68,8 +69,8 @@ def report(
 def _without_garbage_collection() -> Iterator[None]:
     """Disables the garbage collector while the context is open.
 
-    A report creates a million objects and keeps nearly all of them: collecting would take a fifth
-    of the time.
+    A report creates a million objects and keeps nearly all of them, so garbage collection would
+    take a fifth of the time.
     """
     collecting = gc.isenabled()
     gc.disable()

@@ -37,8 +37,10 @@ def run(
         typer.Option(
             "--dir",
             metavar="DIR",
-            help="The work directory; with --here it may be given again, to see several side by "
-            "side.",
+            help=(
+                "The work directory; with --here it may be given again, to compare several "
+                "side by side."
+            ),
             show_default="the current directory",
             rich_help_panel=Panel.WHERE,
         ),
@@ -56,7 +58,7 @@ def run(
         bool,
         typer.Option(
             "--new",
-            help="Begin again, although this plan was measured before.",
+            help="Start a new campaign, even if this plan was measured before.",
             rich_help_panel=Panel.OUTPUT,
         ),
     ] = False,
@@ -64,7 +66,7 @@ def run(
         SearchFor | None,
         typer.Option(
             "--find",
-            help="Do not measure everything: leave out, block by block, what cannot be the best.",
+            help="Do not measure everything: drop, block by block, paths that cannot be the best.",
             rich_help_panel=Panel.SEARCH,
         ),
     ] = None,
@@ -72,7 +74,7 @@ def run(
         str | None,
         typer.Option(
             metavar="SHARE",
-            help="With --find: a path that is worse than the best by less than this is as good.",
+            help="With --find: a path counts as good as the best if it is worse by less than this.",
             show_default="3%",
             rich_help_panel=Panel.SEARCH,
         ),
@@ -98,7 +100,7 @@ def run(
         str | None,
         typer.Option(
             metavar="MEASURE",
-            help="With --find: what to be best at, as in `vdisklab rank`.",
+            help="With --find: the metric to be best at, as in `vdisklab rank`.",
             show_default="overall",
             rich_help_panel=Panel.SEARCH,
         ),
@@ -110,8 +112,8 @@ def run(
 ) -> int:
     """Measure disk paths in random blocks, and rank them.
 
-    The same command continues a campaign that was interrupted. Ends with 0, with 8 when cells
-    failed, with 130 when interrupted; what is measured is kept in each case.
+    The same command continues a campaign that was interrupted. Exit status: 0, 8 if cells failed,
+    130 if interrupted; finished measurements are always kept.
 
     Examples:
 
@@ -166,8 +168,8 @@ def _require_one_place(directories: list[Path] | None, devices: Sequence[Path]) 
     """Raises PlanError for directories and devices at once."""
     if directories and devices:
         raise PlanError(
-            "--here measures a directory or devices, and both --dir and --on are given",
-            hint="leave one of them out",
+            "--here measures a directory or devices, but both --dir and --on are given",
+            hint="leave out one of them",
         )
 
 
@@ -185,12 +187,12 @@ def _requests(
 
 
 def _print_end(console: Console, measured: Sequence[Measured]) -> None:
-    """Prints that there was nothing to do, or that an interrupt ended it."""
+    """Prints that there was nothing to do, or that the campaign was interrupted."""
     if all(one.complete_before for one in measured):
-        console.print("every run of this plan is measured already; --new begins again")
+        console.print("every run of this plan is measured already; --new measures it again")
     if any(one.interrupted for one in measured):
         runs = sum(one.runs for one in measured)
-        kept = f"{counted(runs, 'run')} kept" if runs else "nothing was measured yet"
+        kept = f"{counted(runs, 'run')} kept" if runs else "nothing has been measured yet"
         console.print(f"interrupted: {kept}; the same command continues")
 
 

@@ -1,4 +1,4 @@
-"""`vdisklab show`: everything that is stored of one run."""
+"""`vdisklab show`: everything that is stored about one run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from vdisklab.services.answers import open_results
 
 def show(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id or its first letters.")],
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Add the unchanged output of the programs.")
-    ] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Add the programs' unchanged output.")] = False,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:

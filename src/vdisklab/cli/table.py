@@ -1,4 +1,4 @@
-"""`vdisklab table`: what was measured, laid out as the articles and their programs do."""
+"""`vdisklab table`: the measured numbers in the layouts of the articles and their programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vdisklab.services.places import load_places
 
 
 class Layout(StrEnum):
-    """How the numbers are laid out."""
+    """The layouts of the numbers."""
 
     MEASUREMENTS = "measurements"
     GRID = "grid"
@@ -39,8 +39,8 @@ def table(
 ) -> None:
     """Print the medians of a campaign as the articles and their programs lay them out.
 
-    Campaigns in several directories, such as a cloud server's local and block storage, stand side
-    by side; `rank` and `compare` refuse them.
+    Campaigns in several directories, such as a cloud server's local and block storage, are shown
+    side by side; `rank` and `compare` refuse them.
 
     Examples:
 

@@ -77,7 +77,7 @@ def choose_accelerator(lab: Lab, choice: AcceleratorChoice, progress: Progress) 
     """The chosen accelerator; for `auto`, KVM if the lab's kernel boots under it."""
     if choice.accelerator is not None:
         return choice.accelerator
-    progress(Step("trying whether the lab runs under KVM"))
+    progress(Step("testing whether the lab runs under KVM"))
     trial = try_kvm(partial(boot_lab_kernel, lab.site.host, lab.image.kernel), KVM_TRIAL_SECONDS)
     if trial.works:
         return Accelerator.KVM

@@ -36,7 +36,8 @@ def remove_leftovers(
     if failed:
         raise DirtyHostError(
             f"not everything could be removed: {'; '.join(failed)}",
-            hint="end what uses it (fuser -vm shows it), then run `vdisklab clean` again",
+            hint="stop the program that uses it (fuser -vm shows it), then run `vdisklab clean` "
+            "again",
         )
 
 
