@@ -1,5 +1,4 @@
-"""`vdisklab audit`: the speed and risks of existing guests' disks, from measurements on this
-host."""
+"""`vdisklab audit`: the speed and risks of existing guests' disks, as measured here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks, compares and recommends what was measured; the cli verbs of these names print it."""
+"""Ranks and compares measured cells, and recommends one; the cli verbs of these names print it."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ _QEMU = "qemu="
 
 @dataclass(frozen=True, slots=True)
 class RankingAnswer:
-    """A ranking with everything shown beside it. `summaries` has one entry per number column.
+    """A ranking with everything shown next to it. `summaries` has one entry per number column.
 
-    `ratios` are to the baseline. `cached` are the numbers from the page cache among the
-    measurements that the ranking uses. `verdicts` are of power cuts on the same host.
+    `ratios` are relative to the baseline. `cached` has the ranked measurements whose data came from
+    the page cache. `verdicts` are from power cuts on the same host.
     """
 
     campaigns: tuple[Campaign, ...]
@@ -83,7 +83,7 @@ class RankingAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonAnswer:
-    """Two cells compared in every measure that both have."""
+    """The comparison of two cells in every measure that both have."""
 
     campaigns: tuple[Campaign, ...]
     caveats: Caveats
@@ -95,7 +95,7 @@ class ComparisonAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RecommendationAnswer:
-    """A recommendation with what explains it. `summaries` has one entry per column shown."""
+    """A recommendation with its explanation. `summaries` has one entry per column shown."""
 
     campaigns: tuple[Campaign, ...]
     caveats: Caveats
@@ -130,7 +130,7 @@ def answer_ranking(
 def ranking_of(
     results: Store, loaded: Loaded, metric: str = DEFAULT_METRIC, baseline: str | None = None
 ) -> RankingAnswer:
-    """Like `answer_ranking`, of campaigns that are loaded."""
+    """Like `answer_ranking`, for loaded campaigns."""
     require_numbers(loaded)
     base, base_findings = baseline_of(loaded, baseline)
     scored = add_scores(loaded.observations, base)
@@ -172,7 +172,7 @@ def value_diagnostics(
     measure: MeasureKey,
     cached: Collection[MeasuredCell],
 ) -> Iterator[Diagnostic]:
-    """What the values of the blocks reveal: drift, outlying first blocks, two modes, ceilings.
+    """Diagnostics from the values of the blocks: drift, outlying first blocks, two modes, ceilings.
 
     `cached` are the cells whose numbers come from the page cache.
     """
@@ -184,7 +184,7 @@ def value_diagnostics(
 
 
 def missing_scores(scored: Scored, measure: MeasureKey) -> tuple[NoScore, ...]:
-    """The cells without the ranked score; only the baseline if that is why others have none."""
+    """The cells without the ranked score; only the baseline if that is the cause."""
     missing = tuple(each for each in scored.missing if each.score.key == measure)
     if missing and missing[0].baseline_lacking:
         return tuple(each for each in missing if each.cell == scored.baseline) or missing[:1]
@@ -237,7 +237,7 @@ def answer_comparisons(
 def match_cells(
     observations: Observations, a: str, b: str
 ) -> tuple[tuple[MeasuredCell, MeasuredCell], ...]:
-    """The pairs of cells to compare: those in the same page-cache state, else each with each."""
+    """The pairs of cells to compare: in the same page-cache state if possible, else all pairs."""
     if a.startswith(_QEMU) and b.startswith(_QEMU):
         return _of_two_qemus(observations, a.removeprefix(_QEMU), b.removeprefix(_QEMU))
     of_a, of_b = find_cells(observations, a), find_cells(observations, b)
@@ -289,9 +289,9 @@ def recommendation_of(
     weights: str | None = None,
     worked: Mapping[MeasuredCell, Workings] | None = None,
 ) -> RecommendationAnswer:
-    """Like `answer_recommendation`, of campaigns that are loaded.
+    """Like `answer_recommendation`, for loaded campaigns.
 
-    `worked` is what the counters say of each cell; it is read from the database if it is None.
+    `worked` has the counters of each cell; it is read from the database if it is None.
     """
     verdicts = stored_verdicts(results, loaded.campaigns[0].host)
     scored = add_scores(loaded.observations, baseline_of(loaded)[0])
@@ -318,18 +318,18 @@ def recommendation_of(
 def _weighted(
     scored: Scored, weights: str | None
 ) -> tuple[Observations, MeasureKey, tuple[MeasureKey, ...]]:
-    """The measure to decide by, and those shown as columns."""
+    """The measure that decides, and the measures shown as columns."""
     if weights is None:
         if scored.roles is None:
             raise PlanError(
-                "this campaign's profile has no scores, so nothing says what counts",
-                hint="say it: --weights MEASUREMENT/DIRECTION/METRIC=1,…",
+                "this campaign's profile has no scores, so the deciding measure is unknown",
+                hint="name it: --weights MEASUREMENT/DIRECTION/METRIC=1,…",
             )
         return scored.observations, Score.OVERALL.key, tuple(score.key for score in Score)
     chosen = parse_weights(scored, weights)
     if scored.baseline not in scored.observations.cells:
         raise PlanError(
-            f"weights relate to the baseline {scored.baseline}, which was not measured",
+            f"weights need the baseline {scored.baseline}, which was not measured",
             hint="measure it in the same campaign",
         )
     mixed = add_mix(scored.observations, scored.baseline, chosen)
@@ -362,7 +362,7 @@ def _nothing_to_recommend(
     if not paths:
         return PlanError(
             "no path that a guest could use was measured",
-            hint="measure some: `vdisklab run ext4/{raw,qcow2}/{none,writeback}`",
+            hint="measure some, such as `vdisklab run ext4/{raw,qcow2}/{none,writeback}`",
         )
     usable = narrowed(observations, paths)
     blocks = int(usable.blocks_of().max(initial=0))
@@ -380,7 +380,7 @@ def _nothing_to_recommend(
         return PlanError(
             f"no path has the measure {measure}: a measurement that it is computed from, or the "
             "baseline, is missing",
-            hint="see `vdisklab rank`, or say what counts: --weights "
+            hint="see `vdisklab rank`, or name the deciding measure: --weights "
             "MEASUREMENT/DIRECTION/METRIC=1,…",
         )
     example = example_of(needs)

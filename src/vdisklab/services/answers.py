@@ -1,4 +1,4 @@
-"""Loads what the verbs answer from: chosen campaigns, their numbers, and power-cut verdicts."""
+"""Loads the data for answers: the chosen campaigns, their numbers, and power-cut verdicts."""
 
 from __future__ import annotations
 
@@ -72,16 +72,19 @@ class Loaded:
 
 
 NOTHING = Loaded((), (), from_numbers({}))
-"""What a database without campaigns holds."""
+"""The numbers of a database without campaigns: none."""
 
 
 def load(results: Store, names: Sequence[str] | None) -> Loaded:
-    """The named campaigns, or the newest. Raises PlanError if they cannot be joined."""
+    """The numbers of the named campaigns, or of the newest.
+
+    Raises PlanError if they cannot be joined.
+    """
     return load_chosen(results, choose_campaigns(results, names))
 
 
 def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
-    """The numbers of campaigns that were checked to be joinable."""
+    """The numbers of campaigns that `disagreement` has found to be joinable."""
     ids = [campaign.id for campaign in campaigns]
     outlines = tuple(results.outlines(ids))
     return Loaded(campaigns, outlines, results.observations(ids))
@@ -90,8 +93,8 @@ def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
 def choose_campaigns(results: Store, names: Sequence[str] | None) -> tuple[Campaign, ...]:
     """The named campaigns without repetition, or the newest one that has runs.
 
-    A campaign without runs has just begun or was killed before its first cell; it does not hide
-    the answer of an older one. Raises PlanError if the named ones cannot be joined.
+    A campaign without runs has just begun or was killed before its first cell, so the newest one
+    with runs is used. Raises PlanError if the named ones cannot be joined.
     """
     if names:
         campaigns = tuple({each.id: each for each in map(results.campaign, names)}.values())
@@ -115,8 +118,8 @@ _SAME_PLAN = ("size_bytes", "runtime", "ramp", "scale", "guest", *_PLACES, "arc_
 def disagreement(first: Campaign, other: Campaign, *, places: bool = False) -> PlanError | None:
     """Why two campaigns cannot share one table, or None if they can.
 
-    They must come from one machine, and what has the same name must have been measured alike.
-    With `places`, their directories and devices may differ: the caller keeps them apart.
+    They must come from one machine, and equal names must mean equal measurements. With `places`,
+    their directories and devices may differ, because the caller keeps them separate.
     """
     if other.host.machine_id != first.host.machine_id:
         return PlanError(
@@ -132,7 +135,7 @@ def disagreement(first: Campaign, other: Campaign, *, places: bool = False) -> P
         different.append("measurements")
     if not different:
         return None
-    hint = "only campaigns that measure alike can be joined"
+    hint = "only campaigns with equal settings can be joined"
     if different[0] in _PLACES:
         hint += (
             "; to see several places side by side: "
@@ -144,7 +147,7 @@ def disagreement(first: Campaign, other: Campaign, *, places: bool = False) -> P
 
 
 def _conflict(first: Mapping[str, object], other: Mapping[str, object]) -> bool:
-    """True if a name that both have means two different things."""
+    """True if a common name has two different meanings."""
     return any(first[name] != other[name] for name in first.keys() & other.keys())
 
 
@@ -157,7 +160,7 @@ def require_numbers(loaded: Loaded) -> None:
     """Raises PlanError if nothing was measured in these campaigns."""
     if not len(loaded.observations.value):
         raise PlanError(
-            "this campaign holds no numbers: every run failed, or none was made",
+            "this campaign has no numbers: every run failed, or none was started",
             hint=f"see why: `vdisklab runs {loaded.campaigns[0].id}`",
         )
 
@@ -188,7 +191,7 @@ def joinable_campaigns(
 def baseline_of(
     loaded: Loaded, requested: str | None = None
 ) -> tuple[MeasuredCell, tuple[NoBaseline, ...]]:
-    """The requested baseline or the plan's, with a finding if the latter is missing.
+    """The requested baseline or the plan's, with a diagnostic if the plan's was not measured.
 
     Raises PlanError if a requested baseline was not measured.
     """
@@ -203,12 +206,12 @@ def baseline_of(
 
 
 def load_evidence_diagnostics(results: Store, loaded: Loaded) -> tuple[CellDiagnostic, ...]:
-    """What the counters and clocks beside the numbers reveal about them."""
+    """Diagnostics from the counters and clocks recorded with the numbers."""
     return evidence_diagnostics(results.evidence(loaded.ids), loaded.campaigns[0].host.cpus or 1)
 
 
 def load_direct_diagnostics(results: Store, loaded: Loaded) -> tuple[NotDirect, ...]:
-    """Cells that should bypass the page cache on a ZFS that ignores O_DIRECT.
+    """Diagnostics for cells that should bypass the page cache on a ZFS that ignores O_DIRECT.
 
     Without a ZFS cell the database is not read.
     """
@@ -267,16 +270,16 @@ def find_measure(observations: Observations, name: str) -> MeasureKey:
 
 
 def stored_verdicts(results: Store, host: HostFacts) -> Verdicts:
-    """The power-cut verdicts of a machine under its present kernel and QEMU.
+    """The power-cut verdicts of a machine with its current kernel and QEMU.
 
-    A verdict under another kernel or QEMU does not apply: it was another path.
+    A verdict with another kernel or QEMU does not apply: it is for a different path.
     """
     cuts = results.power_cuts(host.machine_id)
     return verdicts_of(cut for cut in cuts if cut.applies_to(host))
 
 
 def verdicts_of(power_cuts: Iterable[PowerCut]) -> Verdicts:
-    """The verdicts by path, separately for clients that flush and for one that never does."""
+    """The verdicts by path, separate for clients that flush and for the one that never does."""
     verdicts: dict[str, PathVerdict] = {}
     for cut in power_cuts:
         if cut.failure is not None or cut.survives is None:
@@ -296,17 +299,17 @@ def verdicts_of(power_cuts: Iterable[PowerCut]) -> Verdicts:
 def judged_without_its_device(cut: PowerCut) -> bool:
     """True for a verdict through NBD on a path whose virtual device drops FUA.
 
-    QEMU's block layer alone keeps data that a guest would lose through the device.
+    QEMU's block layer without the device keeps data that a guest would lose.
     """
     return cut.access == AccessKind.NBD and forgets_fua(parse_path(cut.path))
 
 
 def _guest_changed_cache(cut: PowerCut) -> bool:
-    """True if the guest set its disk's write cache: that is no verdict on the default."""
+    """True if the guest changed its disk's write cache, so the verdict is not for the default."""
     return bool(cut.settings.get("driver", DriverSetting.AS_FOUND) != DriverSetting.AS_FOUND)
 
 
 def _counts(cut: PowerCut) -> Cuts:
     broken = sum(count for outcome, count in cut.outcomes.items() if StateOutcome(outcome).is_loss)
-    # A broken promise counts as a loss even if no outcome is called one.
+    # A broken promise counts as a loss even if no state has an outcome that is a loss.
     return Cuts(cut.states, max(broken, int(not cut.survives)), cut.exhaustive)

@@ -32,9 +32,9 @@ def export_data(
 ) -> tuple[Campaign, ...]:
     """Writes the named campaigns (None: all) and their machines' power cuts; returns the campaigns.
 
-    The file's name decides: samples as CSV for `.csv`, else JSON that can be imported; both
-    compressed if it ends in `.gz`. It is written whole or not at all. Raises DatabaseError for an
-    unknown campaign, HostError if the file cannot be written.
+    The file's name decides the format: samples as CSV for `.csv`, else JSON that can be imported;
+    both compressed if it ends in `.gz`. The file is replaced atomically. Raises DatabaseError for
+    an unknown campaign, HostError if the file cannot be written.
     """
     with open_store(url, create=False) as store:
         campaigns = _chosen(store, names)
@@ -71,7 +71,7 @@ def _power_cuts(
 
 @contextmanager
 def _replacing(file: Path) -> Iterator[TextIO]:
-    """A text file beside `file` that takes its place when the context ends without an error."""
+    """A temporary text file that replaces `file` when the context ends without an error."""
     try:
         with tempfile.NamedTemporaryFile(
             dir=file.absolute().parent, prefix=f".{file.name}.", delete=False
@@ -96,7 +96,7 @@ def _replacing(file: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def _text(binary: tempfile._TemporaryFileWrapper[bytes], *, packed: bool) -> Iterator[TextIO]:
-    """The file as UTF-8 text, through gzip if `packed`; without a time, so that equal is equal."""
+    """The file as UTF-8 text, through gzip if `packed`; without a time stamp."""
     stream = gzip.GzipFile("", "wb", fileobj=binary, mtime=0) if packed else binary
     with io.TextIOWrapper(stream, encoding="utf-8", newline="") as text:
         yield text

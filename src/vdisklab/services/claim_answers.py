@@ -32,16 +32,16 @@ from vdisklab.units import MIB, format_bytes
 from vdisklab.workload.registry import directions_of
 
 _LARGEST_FILE = 1 * MIB
-"""Of a claim file; those of the articles have a few KiB."""
+"""Maximum size of a claim file; the built-in ones have a few KiB."""
 
-_CLAIM_FILE = "name a TOML file that can be read, as docs/claims.md shows"
+_CLAIM_FILE = "name a readable TOML file, in the format of docs/claims.md"
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimsAnswer:
-    """All claims with their verdicts and the campaigns that decided.
+    """All claims with their verdicts, and the campaigns that the verdicts come from.
 
-    `commands` holds, by article and name, the command that measures a claim that was not.
+    `commands` has, by article and name, the command that measures an unmeasured claim.
     """
 
     campaigns: tuple[Campaign, ...]
@@ -59,7 +59,7 @@ class ClaimsAnswer:
 
 
 def status(answer: ClaimAnswer) -> ClaimStatus:
-    """How the claim ended; a void one has no verdict that counts."""
+    """The claim's status; a void claim has no valid verdict."""
     settled = answer.verdict in (ClaimVerdict.HOLDS, ClaimVerdict.FAILS)
     void = settled and answer.void is not None
     return ClaimStatus.VOID if void else ClaimStatus(answer.verdict)
@@ -67,7 +67,7 @@ def status(answer: ClaimAnswer) -> ClaimStatus:
 
 @dataclass(frozen=True, slots=True)
 class PublishedAnswer:
-    """An article's series beside what was measured. `command` would measure what is missing."""
+    """An article's series next to the measured one. `command` measures the missing cells."""
 
     campaigns: tuple[Campaign, ...]
     caveats: Caveats
@@ -78,7 +78,7 @@ class PublishedAnswer:
 
 
 def read_claims(files: Sequence[Path], only: Sequence[str]) -> tuple[ClaimFile, ...]:
-    """The claims of these files, or of the built-in articles, reduced to the names in `only`.
+    """The claims in these files, or of the built-in articles, limited to the names in `only`.
 
     Raises PlanError for a file that cannot be read or is wrong, and for an unknown name.
     """
@@ -115,7 +115,7 @@ def _text_of(path: Path) -> str:
 
 
 def _refuse_duplicates(file: ClaimFile, path: Path, before: Sequence[ClaimFile]) -> None:
-    """Raises PlanError for a claim that an earlier file has, too: it would count twice."""
+    """Raises PlanError for a claim that is also in an earlier file, to count it once."""
     known = {(claim.article, claim.name) for other in before for claim in other.claims}
     for claim in file.claims:
         if (claim.article, claim.name) in known:
@@ -182,10 +182,10 @@ def answer_claims(
     requested: Request,
     measured: Sequence[str] = (),
 ) -> ClaimsAnswer:
-    """Evaluates the claims against the named campaigns, or the newest and all that can join it.
+    """Evaluates the claims with the named campaigns, or the newest one and all that can join it.
 
-    `measured` are the campaigns of `measure_missing`: they join the named ones, or take the place
-    of the newest. A database without campaigns leaves every claim unmeasured.
+    `measured` are the campaigns of `measure_missing`: they are joined with the named ones, or
+    replace the newest. Without campaigns in the database every claim is unmeasured.
     """
     if not names and not results.campaigns():
         return evaluate_claims(NOTHING, files, requested)
@@ -207,9 +207,9 @@ def evaluate_claims(
     requested: Request | None = None,
     left_out: tuple[str, ...] = (),
 ) -> ClaimsAnswer:
-    """Each claim of the files with its verdict, and the command that measures an unmeasured one.
+    """Each claim with its verdict, and a command for each unmeasured claim.
 
-    The commands use the options of `requested`, and else those of the loaded campaigns.
+    The commands use the options of `requested`, or else those of the loaded campaigns.
     """
     claims = [claim for file in files for claim in file.claims]
     answers = verdicts_on(claims, loaded.observations, loaded.outlines)
@@ -239,7 +239,10 @@ def answer_published(
     publications: Sequence[Publication],
     names: list[str] | None,
 ) -> PublishedAnswer:
-    """A published series beside the named campaigns. Raises PlanError for an unknown series."""
+    """Compares a published series with the named campaigns.
+
+    Raises PlanError for an unknown series.
+    """
     find_series(name, publications)  # before anything is loaded
     ids, _ = joinable_campaigns(results, names)
     return evaluate_series(load(results, ids), name, publications)
@@ -248,7 +251,7 @@ def answer_published(
 def evaluate_series(
     loaded: Loaded, name: str, publications: Sequence[Publication]
 ) -> PublishedAnswer:
-    """A published series beside what was measured. Raises PlanError for an unknown series."""
+    """Compares a published series with the measured one. Raises PlanError for an unknown series."""
     tables = find_series(name, publications)
     (article,) = [each for each in publications if each.article == tables[0].article]
     comparison = compare_shape(tables, loaded.observations)

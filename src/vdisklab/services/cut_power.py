@@ -1,4 +1,4 @@
-"""Judges power cuts: from requested paths to questions, from these to stored verdicts; replays."""
+"""Judges requested power cuts and stores the verdicts; replays cases."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXHAUSTIVE_CHANGES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerCutRequest:
-    """What to judge. Empty `clients` and `drivers` stand for the defaults."""
+    """The requested power cuts. Empty `clients` and `drivers` mean the defaults."""
 
     paths: Sequence[str]
     clients: Sequence[ClientKind] = ()
@@ -57,7 +57,7 @@ class PowerCutRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuestions:
-    """The questions to judge, and the paths that cannot be."""
+    """The questions to judge, and the paths that cannot be judged."""
 
     questions: tuple[Question, ...]
     dropped: tuple[Dropped, ...]
@@ -66,7 +66,7 @@ class PlannedQuestions:
 def plan_questions(request: PowerCutRequest) -> PlannedQuestions:
     """One question for each path, client and driver setting.
 
-    Raises PlanError when none is left, or when the request contradicts itself.
+    Raises PlanError if none is left or the request contradicts itself.
     """
     settings = QuestionSettings(
         writes=request.writes,
@@ -108,7 +108,7 @@ def _sampling(request: PowerCutRequest) -> Sampling:
 def _matrix(request: PowerCutRequest) -> Matrix:
     if not request.paths:
         raise PlanError("no path is named", hint="vdisklab powercut ext4/{raw,qcow2}/none")
-    # Needs go by rules, not by stored power cuts: the verdicts are the question.
+    # Needs use rules, not stored power cuts, because the verdicts are what is requested.
     matrix = narrow_to_needs(expand_matrix(tuple(request.paths)), request.needs, {})
     for cell in matrix.cells:
         require_judgeable(cell.path)
@@ -133,7 +133,7 @@ def _drivers(request: PowerCutRequest) -> Sequence[DriverSetting]:
     in_guest = request.access is AccessKind.GUEST
     if not in_guest and set(drivers) != {DriverSetting.AS_FOUND}:
         raise PlanError(
-            f"--driver {drivers[0]} is a guest's setting, and no guest runs",
+            f"--driver {drivers[0]} is a setting of a guest, but no guest runs",
             hint="choose --access guest",
         )
     return drivers
@@ -155,7 +155,7 @@ class PowerCutAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerCutPlace:
-    """Where questions are judged: the work directory, guests and their cache, the database."""
+    """The environment for judging: the work directory, guests and their cache, the database."""
 
     work: Path
     database: str
@@ -166,10 +166,10 @@ class PowerCutPlace:
 def judge_power_cuts(
     questions: Sequence[Question], place: PowerCutPlace, progress: Progress, *, new: bool
 ) -> PowerCutAnswer:
-    """Answers the questions and stores each verdict as it comes.
+    """Judges the questions and stores each verdict at once.
 
-    Verdicts that this machine has stored, under its present kernel and QEMU, are not judged again
-    unless they are to be `new`. Raises HostError when this host lacks something, and the errors of
+    Questions with a stored verdict for this machine, kernel and QEMU are not judged again unless
+    `new` is set. Raises HostError when this host lacks something, and the errors of
     `judge_questions`.
     """
     host = collect_facts(LocalHost())
@@ -209,7 +209,7 @@ def _judge(
     progress: Progress,
     controls: list[ControlResult],
 ) -> Generator[PowerCut, None, None]:
-    """The verdicts as they come, after the controls, whose results are added to `controls`."""
+    """Runs the controls, adds their results to `controls`, then yields the verdicts."""
     if not place.work.is_dir():
         raise HostError(
             f"the work directory {place.work} does not exist", hint=f"mkdir -p {place.work}"
@@ -226,7 +226,7 @@ def _judge(
     ):
         for result in run_controls(session, progress):
             controls.append(result)
-            losses = f"{result.losses} of {result.states} states lose"
+            losses = f"{result.losses} of {result.states} states lost data"
             progress(Note(f"control passed: {result.name}: {losses}"))
         yield from judge_questions(session, questions, facts, kept_recordings(), progress)
 
@@ -238,7 +238,7 @@ def _guests_for(
     place: PowerCutPlace,
     progress: Progress,
 ) -> Iterator[None]:
-    """Gives the session guests while the context is open, when a question needs them."""
+    """Opens guests for the session while the context is open, if a question needs them."""
     paths = [each.path for each in questions if each.access is AccessKind.GUEST]
     if not paths:
         yield

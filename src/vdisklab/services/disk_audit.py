@@ -1,4 +1,4 @@
-"""Audits the disks of existing guests: their paths, risks, unmet needs, and speed as measured here.
+"""Audits the disks of existing guests: paths, risks, unmet needs, and speed measured on this host.
 
 Nothing is changed, neither guests nor images.
 """
@@ -52,11 +52,11 @@ _MEASURE = "Measure first: `vdisklab run PATHS…`."
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The score of a path, and its place among `cells` ranked ones.
+    """The score of a path, and its rank among `cells` ranked cells.
 
-    `cell` is the measured cell that stands for the path; `exact` is False if only its guest side
-    is the same. `better` is the cell worth changing to, which keeps flushed data, and `gain` its
-    ratio to this one; None if no cell is shown to be better.
+    `cell` is the measured cell used for the path; `exact` is False if only its guest side is the
+    same. `better` is the recommended cell, which keeps flushed data, and `gain` its ratio to this
+    one; both are None if no cell is shown to be better.
     """
 
     cell: MeasuredCell
@@ -71,7 +71,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class AuditedDisk:
-    """One disk with its risks, its speed, and what a power cut leaves of its data.
+    """One disk with its risks, its speed, and the effect of a power cut on its data.
 
     `lacks` gives the reason for each requested need that the path does not meet; `instead` is the
     nearest path that meets all.
@@ -88,7 +88,7 @@ class AuditedDisk:
 
 @dataclass(frozen=True, slots=True)
 class AuditAnswer:
-    """All disks. `caveats` are those of the campaign that the speeds come from."""
+    """All disks. `caveats` belong to the campaign that the speeds come from."""
 
     disks: tuple[AuditedDisk, ...]
     caveats: Caveats
@@ -98,7 +98,7 @@ class AuditAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What the database says about paths; empty where nothing was measured."""
+    """The database's data about paths; empty if nothing was measured."""
 
     verdicts: Verdicts = field(default_factory=dict)
     standings: Mapping[DiskPath, Standing] = field(default_factory=dict)
@@ -109,8 +109,8 @@ class _Measured:
 def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> tuple[ConfiguredDisk, ...]:
     """The disks of the domains in these files, and of all guests of a libvirt.
 
-    Raises PlanError for what cannot be read and when there is no disk, HostError if libvirt does
-    not answer.
+    Raises PlanError if a file cannot be read or no domain has a disk, HostError if libvirt does not
+    answer.
     """
     texts = [(_read(file), str(file)) for file in files]
     if uri is not None:
@@ -132,7 +132,8 @@ def _libvirt_domains(host: Host, uri: str) -> Iterator[tuple[str, str]]:
     except CommandError as error:
         raise HostError(
             f"libvirt at {uri} does not answer: {error}",
-            hint=f"see that `virsh -c {uri} list --all` works: libvirtd runs, and you may use it",
+            hint=f"check that `virsh -c {uri} list --all` works: libvirtd must run, and you need "
+            "access to it",
         ) from error
     for uuid in listed.stdout.split():
         dumped = host.run("virsh", "-q", "-c", uri, "dumpxml", "--inactive", uuid)
@@ -160,7 +161,7 @@ def answer_audit(
     campaign: Sequence[str] | None,
     db: str | None,
 ) -> AuditAnswer:
-    """Every disk with its risks and unmet needs, and its standing where a database has one.
+    """Every disk with its risks and unmet needs, and its score if the database has one.
 
     Raises DatabaseError if the caller named a database or campaign that cannot be read.
     """
@@ -232,7 +233,7 @@ def _standing(
     ranking: Ranking,
     verdicts: Verdicts,
 ) -> Standing | None:
-    """The standing of the path's own cell, else of one that is the same to the guest."""
+    """The score of the path's own cell, else of a cell with the same guest side."""
     exact = [cell for cell, measured in cells.items() if measured == path]
     alike = [cell for cell, measured in cells.items() if measured.guest_side == path.guest_side]
     if not alike:
@@ -259,7 +260,7 @@ def _better(
     ranking: Ranking,
     verdicts: Verdicts,
 ) -> MeasuredCell | None:
-    """The best ranked cell that keeps flushed data and is shown to be better than this one."""
+    """The best cell that keeps flushed data and is shown to be better than this one."""
     rows = {row.cell: row for row in ranking.rows}
     if cell not in rows:
         return None
@@ -273,9 +274,9 @@ def _better(
 
 
 def disk_context(host: Host, disk: ConfiguredDisk) -> DiskContext:
-    """What this host knows of a disk's source: its image, the file system below, the free room.
+    """Facts about a disk's source on this host: its image, file system and free space.
 
-    Nothing is known of a source that is not a file here, or that may not be read.
+    Unknown if the source is not a file on this host, or cannot be read.
     """
     if disk.source is None or disk.path is None or not disk.source.startswith("/"):
         return UNKNOWN_CONTEXT
@@ -288,13 +289,13 @@ def disk_context(host: Host, disk: ConfiguredDisk) -> DiskContext:
 
 
 def _layers(source: Path) -> tuple[Layer, ...] | None:
-    """The file system that holds a file; None for one that vdisklab has no layer for."""
+    """The file system that holds a file; None if vdisklab has no layer for it."""
     resolved = source.resolve()
     above = [mount for mount in read_mounts() if mount.mountpoint in resolved.parents]
     if not above:
         return None
     deepest = max(len(mount.mountpoint.parts) for mount in above)
-    # Of several mounts at one place the last covers the others.
+    # Of several mounts at one mount point the last one is visible.
     name = [mount for mount in above if len(mount.mountpoint.parts) == deepest][-1].filesystem
     try:
         return (Layer(LayerKind(name)),)
@@ -305,7 +306,7 @@ def _layers(source: Path) -> tuple[Layer, ...] | None:
 def _image(
     host: Host, path: DiskPath, source: Path, allocated: int
 ) -> tuple[int | None, Image | None]:
-    """Virtual size and format options as qemu-img reads them; None where it cannot."""
+    """Virtual size and format options according to qemu-img; None if it cannot read them."""
     form = ImageFormat.RAW if path.image is None else path.image.format
     # -U: a running guest holds the image's lock, and only its header is read.
     command = ("qemu-img", "info", "-U", "-f", form.value, "--output=json", str(source))

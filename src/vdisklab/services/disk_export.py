@@ -1,4 +1,4 @@
-"""Exports a disk path: its configuration, and what a power cut leaves of the guest's data."""
+"""Exports a disk path: its configuration, and the effect of a power cut on the guest's data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vdisklab.services.answers import open_results, stored_verdicts
 
 @dataclass(frozen=True, slots=True)
 class ExportAnswer:
-    """The configuration of `path`, which names no QEMU, and whether it keeps flushed data."""
+    """The configuration of `path` (without a QEMU name), and whether it keeps flushed data."""
 
     path: DiskPath
     configuration: Configuration
@@ -28,9 +28,10 @@ class ExportAnswer:
 def answer_export(
     request: ExportRequest, platform: Platform, needs: tuple[Need, ...], db: str | None
 ) -> ExportAnswer:
-    """The configuration, if the path meets all needs. Raises PlanError with a path that does.
+    """The configuration. Raises PlanError if the path lacks a need; the hint names one that meets
+    all.
 
-    Stored power cuts of this machine count if a need goes by them; else rules alone.
+    Needs that go by power cuts use those stored for this machine; other needs use only rules.
     """
     path = without_qemu(request.path)
     verdicts = _verdicts_here(db) if any(need.goes_by_power_cuts for need in needs) else {}
@@ -54,7 +55,7 @@ def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: Verdicts) 
 
 
 def _verdicts_here(db: str | None) -> Verdicts:
-    """The verdicts stored for this machine; none where there is no database.
+    """The verdicts stored for this machine; none if no database exists.
 
     Raises DatabaseError if the caller named one that cannot be read.
     """

@@ -1,4 +1,4 @@
-"""`run --find best`: chooses before each block the cells that may still be the best."""
+"""`run --find best`: before each block, selects the cells that can still be the best."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from vdisklab.units import counted, format_duration, parse_duration
 from vdisklab.workload.registry import directions_of
 
 SEARCH_BLOCKS = 20
-"""Most blocks by default; only the leaders are measured so often."""
+"""Default maximum of blocks; only the leading cells are measured in all of them."""
 
 
 class SearchFor(StrEnum):
-    """What a search looks for."""
+    """The goals of a search."""
 
     BEST = "best"
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The answer of a search, and how much was measured for it."""
+    """The answer of a search, and the amount of measuring for it."""
 
     outcome: Outcome
     runs: int
@@ -62,8 +62,8 @@ class SearchResult:
 class BestSearch:
     """A search for the best path by `metric`, among the paths that meet all needs.
 
-    `budget` is in seconds from `began` on; the runs of an interrupted search count by the time
-    that they took.
+    `budget` is in seconds from `began`; runs stored before an interruption count with their
+    duration.
     """
 
     rules: Rules
@@ -75,7 +75,7 @@ class BestSearch:
     def narrow(self, plan: CampaignPlan, verdicts: Verdicts, progress: Progress) -> CampaignPlan:
         """The plan without paths that lack a need.
 
-        Raises PlanError when no guest is left, and for a search that could not end with an answer.
+        Raises PlanError if no guest path is left, or if the search could not give an answer.
         """
         matrix = narrow_to_needs(Matrix(plan.cells, plan.dropped), self.needs, verdicts)
         plan = replace(plan, cells=matrix.cells, dropped=matrix.dropped)
@@ -85,11 +85,11 @@ class BestSearch:
         return plan
 
     def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
-        """Chooses before each block the cells to measure in it.
+        """Returns the function that selects the cells to measure in each block.
 
-        Only earlier blocks count, so an interrupted search continues as it would have: the same
-        numbers choose the same cells. The baseline and paths on the host are measured in every
-        block, because scores relate to them.
+        Only earlier blocks count, so an interrupted search continues in the same way: equal numbers
+        select equal cells. The baseline and paths on the host are measured in every block, because
+        scores relate to them.
         """
         before = sum(run.wall_seconds or 0.0 for run in results.outlines([campaign]))
         fingerprint = {cell.measured: cell.fingerprint for cell in plan.cells}
@@ -101,8 +101,8 @@ class BestSearch:
             cells, logs = self._goodness(results, campaign, block)
             if not len(cells):
                 raise PlanError(
-                    f"no path of a guest has the measure {self.metric!r} after block {block - 1}",
-                    hint="`vdisklab rank` says what failed; choose another --metric",
+                    f"no guest path has the measure {self.metric!r} after block {block - 1}",
+                    hint="see in `vdisklab rank` what failed, or choose another --metric",
                 )
             runs = results.outlines([campaign])
             seconds_per_run = sum(run.wall_seconds or 0.0 for run in runs) / max(1, len(runs))
@@ -146,7 +146,7 @@ class BestSearch:
         )
 
     def _ended(self, why: Ended | None, *, last_block: bool) -> Ended:
-        """Why the search stopped, if not because the numbers settled it."""
+        """Why the search ended: `why` if the numbers decided it, else the exhausted limit."""
         limited = math.isfinite(self.budget)
         if why in (Ended.SEPARATED, Ended.TIED) or (why is Ended.UNSETTLED and not limited):
             return why
@@ -156,7 +156,7 @@ class BestSearch:
         return cell.path.on_host or (self.metric in SCORES and cell.path == plan.baseline)
 
     def require(self, plan: CampaignPlan) -> None:
-        """Raises PlanError for a search that could not end with an answer."""
+        """Raises PlanError if the search could not give an answer."""
         self._require_metric(plan)
         first = tuple(slot for slot in schedule(plan) if slot.block == 1)
         seconds = campaign_seconds(plan, first)
@@ -191,7 +191,7 @@ class BestSearch:
     def _goodness(
         self, results: Store, campaign: str, block: int | None
     ) -> tuple[tuple[MeasuredCell, ...], Floats]:
-        """The guests' cells and their goodness in the blocks before `block`; None: in all."""
+        """The guests' cells and their goodness in the blocks before `block` (None: in all)."""
         observations = results.observations([campaign])
         scored, key = self._ranked_by(observations, results.campaign(campaign))
         logs = goodness(scored, key)
@@ -208,7 +208,7 @@ class BestSearch:
     def _ranked_by(
         self, observations: Observations, campaign: Campaign
     ) -> tuple[Observations, MeasureKey]:
-        """The observations, with scores if the metric is one, and the measure to be best at."""
+        """The observations (with scores if the metric is a score), and the deciding measure."""
         if self.metric not in SCORES:
             return observations, find_measure(observations, self.metric)
         baseline = str(campaign.plan.get("baseline", HOST))
@@ -218,7 +218,7 @@ class BestSearch:
 
 
 def _numbers_called(metric: str, profile: Profile) -> set[tuple[str, str]]:
-    """Measurement and metric of each number of a profile whose spelling contains `metric`."""
+    """Measurement and metric of each number in a profile whose name contains `metric`."""
     spelled = {
         f"{measurement.name}/{direction}/{name}": (measurement.name, name)
         for measurement in profile.measurements
@@ -237,7 +237,7 @@ def make_search(
     needs: Sequence[str] | None,
     metric: str | None,
 ) -> BestSearch | None:
-    """The search of a command line, None without --find. Raises PlanError."""
+    """The search that the options request; None without --find. Raises PlanError."""
     if find is None:
         options = {"--within": within, "--budget": budget, "--need": needs, "--metric": metric}
         given = [option for option, value in options.items() if value]
@@ -254,14 +254,14 @@ def make_search(
 
 
 def durable_paths(plan: CampaignPlan, verdicts: Verdicts) -> DurablePaths:
-    """How many of a plan's paths are durable according to power cuts, not by rule alone."""
+    """The number of durable paths in a plan, and how many of them were tested by power cuts."""
     paths = {cell.path.canonical: cell.path for cell in plan.cells if not cell.path.on_host}
     judged = [durability(path, verdicts).keeping for path in paths.values()]
     return DurablePaths(len(judged), sum(one is Keeping.KEPT_IN_TEST for one in judged))
 
 
 def parse_share(text: str) -> float:
-    """0.03 for `3%` or `0.03`. Raises PlanError for a share of 0, above 100 %, or unreadable."""
+    """Parses `3%` or `0.03` as 0.03. Raises PlanError for 0, more than 100 %, or other text."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(%?)", text)
     share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0 < share <= 1:

@@ -1,4 +1,4 @@
-"""What this machine can measure: each piece is looked at or tried, with the cost of its absence."""
+"""Inspects what this machine can measure: probes each feature, with the cost of its absence."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OTHER_KERNEL = "boot a kernel of the distribution that has it"
 
 
 class Availability(StrEnum):
-    """Whether a piece is there."""
+    """Whether a feature is available."""
 
     OK = "ok"
     LIMITED = "limited"
@@ -51,9 +51,9 @@ class Availability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostFinding:
-    """One piece: what was seen, what its absence costs, and what to do about it.
+    """One feature: its observed state, the cost of its absence, and the remedy.
 
-    Without an `essential` piece, no guest's disk can be measured.
+    Without an `essential` feature, no guest's disk can be measured.
     """
 
     topic: str
@@ -66,7 +66,10 @@ class HostFinding:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What is inspected. `kvm` tries KVM; `root` has /proc, /sys and /dev."""
+    """The inspected host.
+
+    `kvm` runs the KVM trial; `root` is the directory with /proc, /sys and /dev.
+    """
 
     host: Host
     directory: Path
@@ -85,7 +88,7 @@ def inspect_host(host: Host, directory: Path, progress: Progress) -> tuple[HostF
 
 
 def examine(inspection: Inspection) -> Iterator[HostFinding]:
-    """All findings in the order in which they are shown."""
+    """All findings in display order."""
     at = inspection
     features = _features(at.host)
     yield _kvm(at)
@@ -102,7 +105,7 @@ def examine(inspection: Inspection) -> Iterator[HostFinding]:
 
 
 def can_do_main_job(findings: Iterable[HostFinding]) -> bool:
-    """True when nothing is missing that measuring a guest's disk needs."""
+    """True if no essential feature is missing."""
     return not any(f.essential and f.state is Availability.MISSING for f in findings)
 
 
@@ -121,7 +124,7 @@ def _missing(
 
 
 def _try_kvm(host: Host, progress: Progress) -> KvmTrial:
-    """The trial that a campaign makes; not made without a kernel or a writable state directory."""
+    """The same KVM trial as in a campaign; skipped without a kernel or a writable directory."""
     try:
         with open_ledger() as ledger:
             return try_kvm_without_download(GuestContext(host, ledger, cache_directory(), progress))
@@ -141,7 +144,7 @@ def _kvm(at: Inspection) -> HostFinding:
     remedy = "modprobe -a kvm_intel kvm_amd; otherwise enable VT-x or AMD-V in the firmware"
     if virtualised(at.root):
         remedy = "enable nested virtualisation in the hypervisor that this machine runs under"
-    costs = "guests run under emulation: comparable with each other, no measure of KVM's speed"
+    costs = "guests run under emulation: their numbers compare with each other, but not with KVM's"
     return _limited("KVM", trial.tried, costs, trial.remedy or remedy)
 
 
@@ -169,7 +172,7 @@ def _qemu(host: Host, features: QemuFeatures | HostFinding) -> Iterator[HostFind
 
 
 def _features(host: Host) -> QemuFeatures | HostFinding:
-    """What the installed QEMU has, or the finding that it does not run."""
+    """The features of the installed QEMU, or the finding that it does not run."""
     if host.which(QEMU) is None:
         return _no_program(QEMU, topic="QEMU", essential=True)
     try:
@@ -180,7 +183,7 @@ def _features(host: Host) -> QemuFeatures | HostFinding:
 
 
 def _device_purposes() -> dict[str, str]:
-    """What each device of QEMU is for, such as `buses ide and sata`."""
+    """The purpose of each QEMU device, such as `buses ide and sata`."""
     buses: dict[str, list[str]] = {}
     for bus, devices in BUS_DEVICES.items():
         for device in devices:
@@ -200,7 +203,7 @@ def _listed(
     *,
     essential: bool = False,
 ) -> HostFinding:
-    """Which names in `wanted` (name: purpose) a program has."""
+    """Checks which names in `wanted` (name: purpose) a program supports."""
     lacking = [name for name in wanted if name not in available]
     if not lacking:
         return _ok(topic, ", ".join(wanted), essential=essential)
@@ -281,7 +284,7 @@ class _Layer:
     kernel_mend: str = _OTHER_KERNEL
 
     def is_in(self, kernel: KernelParts) -> bool:
-        """Whether the kernel has it, or its module is installed."""
+        """True if the kernel supports it or its module is installed."""
         if self.filesystem is not None:
             return kernel.has_filesystem(self.filesystem)
         return kernel.has_driver(*self.driver)
@@ -305,7 +308,7 @@ _LAYERS = (
 
 
 def _layer(at: Inspection, layer: _Layer) -> HostFinding:
-    """A layer needs its part of the kernel and its programs."""
+    """Checks a layer's kernel support and programs."""
     topic = f"layer {layer.name}"
     lacking = [program for program in layer.programs if at.host.which(program) is None]
     in_kernel = layer.is_in(at.parts)
@@ -325,7 +328,7 @@ def _layer(at: Inspection, layer: _Layer) -> HostFinding:
 
 
 def _lists_pools(host: Host) -> bool:
-    """Whether ZFS answers; when the kernel has none, that is zfs-fuse."""
+    """True if ZFS answers, which is zfs-fuse if the kernel has no ZFS."""
     try:
         host.run("zpool", "list", "-H", "-o", "name", timeout=10)
     except HostError:
@@ -341,7 +344,7 @@ def _devices(at: Inspection) -> Iterator[HostFinding]:
         try:
             os.close(os.open(at.root / "dev" / name, os.O_RDWR | os.O_CLOEXEC))
         except OSError as error:
-            # A missing permission is not mended by loading a driver.
+            # Loading a driver does not help against a missing permission.
             denied = isinstance(error, PermissionError)
             mend = "sudo vdisklab …" if denied else f"modprobe {name.removesuffix('-control')}"
             seen = f"/dev/{name}: {error.strerror}"
@@ -393,7 +396,7 @@ def _medium(at: Inspection) -> HostFinding:
     seen = medium_of(at.directory, at.root) or "unknown"
     device = device_of(at.directory, at.root)
     if device is None or any(leaf.write_cache is None for leaf in device.leaves()):
-        costs = "it is unknown whether a flush reaches a medium, and what the device transferred"
+        costs = "it is unknown whether a flush reaches the medium, and what the device transferred"
         return _limited("medium", seen, costs, "use a local disk")
     return _ok("medium", seen)
 

@@ -1,4 +1,4 @@
-"""Imports result files of other programs, measured elsewhere or by hand, as runs of a campaign."""
+"""Imports result files of other programs as runs of a campaign."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xb
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The campaign that took the results, the labels of their cells, and the number of runs."""
+    """The campaign with the imported results, the labels of their cells, and the number of runs."""
 
     campaign: str
     cells: tuple[str, ...]
@@ -49,11 +49,12 @@ def import_files(
     into: str | None = None,
     measurement: str | None = None,
 ) -> Imported:
-    """Reads all files, then stores them in one transaction. Repeated names are repetitions.
+    """Reads all files, then stores them in one transaction. Files with the same name are
+    repetitions.
 
-    `name` replaces the files' own names, `measurement` the measurement's; `into` is the campaign
-    to join, None for a new one. Raises PlanError for a file that cannot be read or a bad name,
-    WorkloadError for a file that is damaged or of no known program.
+    `name` replaces the files' own names, `measurement` the measurement's; `into` is the campaign to
+    join, None for a new one. Raises PlanError for a file that cannot be read or a bad name,
+    WorkloadError for a file that is damaged or from an unknown program.
     """
     for option, value in (("--as", name), ("--measurement", measurement)):
         _require_name(option, value)
@@ -69,7 +70,7 @@ def import_files(
 
 
 def _require_different(files: Sequence[Path]) -> None:
-    """Raises PlanError for a file named twice: it would count as a repetition of itself."""
+    """Raises PlanError for a file given twice, because it would count as a repetition of itself."""
     seen: set[Path] = set()
     for file in files:
         if file.resolve() in seen:
@@ -89,9 +90,9 @@ def _require_name(option: str, name: str | None) -> None:
 
 def read_file(file: Path) -> list[_Source]:
     """The reports in a file. Raises PlanError if it cannot be read, WorkloadError if it is damaged
-    or of no known program."""
+    or from an unknown program."""
     if file.is_fifo() and not file.is_relative_to("/dev"):  # /dev/fd: the shell's <( )
-        raise PlanError(f"{file} is a pipe that may never get a writer", hint="give a file")
+        raise PlanError(f"{file} is a named pipe without a writer", hint="give a file")
     try:
         with file.open("rb") as opened:
             content = opened.read(_LARGEST_FILE + 1)
@@ -126,7 +127,7 @@ def _decoded(file: Path, content: bytes) -> str:
 
 
 def _date(file: Path, seconds: float) -> datetime:
-    """tmpfs and btrfs can hold modification times that `datetime` cannot."""
+    """The modification time. tmpfs and btrfs can hold times outside the range of `datetime`."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError) as error:
@@ -144,9 +145,10 @@ def make_runs(
     *,
     taken: dict[str, int],
 ) -> list[Run]:
-    """One run for each report; equal names are repetitions, in blocks after `taken` of each cell.
+    """One run for each report; equal names are repetitions, in blocks after the cell's `taken`
+    block.
 
-    A file's text is stored once, with its first run: a CSV may have a thousand lines.
+    A file's text is stored only with its first run: a CSV may have a thousand lines.
     """
     blocks = dict(taken)
     runs: list[Run] = []
@@ -178,7 +180,7 @@ def make_runs(
 
 
 def _taken(store: Store, campaign: Campaign | None) -> dict[str, int]:
-    """The last block of each cell of a campaign."""
+    """The last block of each cell in a campaign."""
     blocks: dict[str, int] = {}
     for run in () if campaign is None else store.outlines([campaign.id]):
         blocks[run.cell] = max(run.block, blocks.get(run.cell, 0))

@@ -1,4 +1,4 @@
-"""Measures campaigns: plans on this host, runs what is left of them, and stores each run."""
+"""Measures campaigns: makes the plan on this host, and measures and stores the remaining runs."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _RETRY_SECONDS = 900.0
 _PAUSE_SECONDS = 2.0
 
 Narrow = Callable[[CampaignPlan], CampaignPlan]
-"""Takes cells out of a plan, or raises HostError if nothing in it is worth measuring."""
+"""Removes cells from a plan. Raises HostError if nothing worth measuring is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What measuring a campaign came to.
+    """The outcome of measuring a campaign.
 
-    `campaign` is its id, None if no run is stored. `runs` counts the stored runs, of earlier
-    commands too, `failed` the cells that failed now. `complete_before` is true if this command had
-    nothing to do.
+    `campaign` is its id, None if no run is stored. `runs` counts all stored runs, including those
+    of earlier commands, `failed` the cells that failed now. `complete_before` is True if this
+    command had nothing to do.
     """
 
     campaign: str | None = None
@@ -64,8 +64,8 @@ def measure(
 ) -> Measured:
     """Measures a request, continuing the campaign of an equal plan unless `new`.
 
-    With `search` only those cells are measured that may still be the best. After an interrupt
-    everything is taken down, and what was measured stays stored.
+    With `search` only cells that can still be the best are measured. After an interrupt everything
+    on the host is removed, and the finished runs stay stored.
     """
     measured = Measured()
     try:
@@ -89,9 +89,9 @@ def measure(
 def measure_in_turns(
     store: Store, requests: Sequence[Request], progress: Progress, *, new: bool = False
 ) -> tuple[Measured, ...]:
-    """Measures several requests in turns, block by block, each as a campaign of its own.
+    """Measures several requests in turns, block by block, each as a separate campaign.
 
-    In turns, because a disk changes from hour to hour; as campaigns of their own, because all
+    In turns, because a disk's speed changes from hour to hour; as separate campaigns, because all
     cells of a campaign share one work directory.
     """
     measured = [Measured()] * len(requests)
@@ -117,7 +117,7 @@ def measure_in_turns(
 
 
 def report_plan(plan: CampaignPlan, progress: Progress) -> None:
-    """Reports the dropped paths, and what to know about the numbers before measuring."""
+    """Reports the dropped paths and the plan's warnings."""
     for dropped in plan.dropped:
         progress(PathDropped(dropped.path, dropped.reason, dropped.instead))
     for sentence in plan_warnings(plan, memory_bytes()):
@@ -132,7 +132,7 @@ def _measure_plan(
     *,
     new: bool,
 ) -> Generator[Measured, None, None]:
-    """Measures and stores what is left of a plan; yields the count so far after each run."""
+    """Measures and stores the remaining runs of a plan; yields the counts after each run."""
     campaign = _campaign(store, plan, context.host, context.progress, new=new)
     finished = store.finished(campaign.id)
     slots = tuple(schedule(plan, finished))
@@ -165,7 +165,7 @@ def _measure_plan(
                 yield Measured(campaign.id, done, failed)
     finally:
         if not done:
-            # An empty campaign would be the newest one, which every answer is taken from.
+            # An empty campaign would become the newest one, from which answers are taken.
             store.drop_if_empty(campaign.id)
 
 
@@ -183,7 +183,9 @@ def _campaign(
     if known is not None and not changes:
         return known
     if changes:
-        progress(Note(f"a new campaign begins, as this host was changed: {', '.join(changes)}"))
+        progress(
+            Note(f"a new campaign begins, because this host has changed: {', '.join(changes)}")
+        )
     campaign = Campaign(
         id=secrets.token_hex(4),
         fingerprint=plan.fingerprint,
@@ -197,14 +199,14 @@ def _campaign(
 
 
 def _changes(before: HostFacts, now: HostFacts) -> list[str]:
-    """What has changed of a host that decides numbers."""
+    """Changes of the host that can affect numbers, one phrase each."""
     keys = ("kernel", "cpu", "cpus", "qemu", "fio")
     pairs = ((key, getattr(before, key), getattr(now, key)) for key in keys)
-    return [f"{key} was {old} and is {new}" for key, old, new in pairs if old != new]
+    return [f"{key} was {old} and is now {new}" for key, old, new in pairs if old != new]
 
 
 def _medium(plan: CampaignPlan) -> str | None:
-    """The device below the work directory, or the devices that stacks are built on instead."""
+    """The device below the work directory, or the devices used instead of it."""
     if not plan.backing.devices:
         return medium_of(plan.directory)
     return " + ".join(describe_device(each) or str(each) for each in plan.backing.devices)
@@ -213,7 +215,7 @@ def _medium(plan: CampaignPlan) -> str | None:
 def store_with_retry(store: Store, run: Run, progress: Progress, clock: Clock = time) -> None:
     """Stores a run; retries for 15 minutes while the database is locked, full or unreachable.
 
-    What was measured is worth the wait. Raises the last DatabaseBusyError after that.
+    Waiting is cheaper than measuring again. Raises the last DatabaseBusyError after that.
     """
     end = clock.monotonic() + _RETRY_SECONDS
     noted = False
@@ -225,6 +227,6 @@ def store_with_retry(store: Store, run: Run, progress: Progress, clock: Clock = 
                 raise
             if not noted:
                 wait = format_duration(_RETRY_SECONDS)
-                progress(Note(f"{error}; trying again for {wait}: {error.hint}"))
+                progress(Note(f"{error}; retrying for {wait}: {error.hint}"))
             noted = True
         clock.sleep(_PAUSE_SECONDS)

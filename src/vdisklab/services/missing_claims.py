@@ -1,4 +1,4 @@
-"""Finds the cells that claims lack on this machine, and measures them."""
+"""Finds the cells of claims that are unmeasured on this machine, and measures them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MissingCells:
 
 
 def missing_cells(answers: Sequence[ClaimAnswer]) -> tuple[MissingCells, ...]:
-    """The cells that the answers lack, in as few campaigns as possible."""
+    """The unmeasured cells of the answers, in as few campaigns as possible."""
     lacking: dict[tuple[str, PageCacheChoice], list[ClaimAnswer]] = {}
     for answer in answers:
         if answer.missing:
@@ -54,9 +54,9 @@ def missing_cells(answers: Sequence[ClaimAnswer]) -> tuple[MissingCells, ...]:
 
 
 def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> CampaignPlan:
-    """The plan reduced to the claims whose cells can all be measured here.
+    """The plan limited to claims whose cells can all be measured here.
 
-    Raises HostError if there is no such claim: half a ratio is not worth measuring.
+    Raises HostError if there is none: a ratio needs both of its sides.
     """
     here = set(plan.cells)
     wanted = {cell for claim in claims if here.issuperset(claim.cells) for cell in claim.cells}
@@ -66,7 +66,7 @@ def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> CampaignPlan:
         raise HostError(
             f"this host cannot measure every path of {', '.join(claim.name for claim in claims)}: "
             f"{reasons}",
-            hint="remove these reasons, or leave those claims out with --only",
+            hint="fix these problems, or exclude those claims with --only",
         )
     return replace(plan, cells=cells)
 
@@ -92,8 +92,10 @@ def run_command(request: Request) -> str:
 Measure = Callable[
     [Store, Request, Callable[[CampaignPlan], CampaignPlan]], tuple[str | None, bool]
 ]
-"""Measures a request's campaign, after its plan was reduced, and returns the campaign's id, None
-if this host cannot measure it, and whether it was interrupted."""
+"""Measures a request's campaign with a limited plan.
+
+Returns the campaign's id (None if this host cannot measure it), and whether it was interrupted.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +115,10 @@ def measure_missing(
     machine: str,
     measure: Measure,
 ) -> MeasuredClaims:
-    """Measures the cells that no campaign of this machine holds as requested.
+    """Measures the requested cells that no campaign of this machine has.
 
-    `names` are the campaigns to look at, None for all. Raises PlanError for a named campaign that
-    cannot be joined with what is measured now.
+    `names` are the campaigns to consider, None for all. Raises PlanError if a named campaign cannot
+    be joined with the new measurements.
     """
     measured = _measured_before(store, names, requested, machine)
     like = measured.campaigns[0] if measured.campaigns else None
@@ -135,10 +137,10 @@ def measure_missing(
 def _measured_before(
     store: Store, names: Sequence[str] | None, requested: Request, machine: str
 ) -> Loaded:
-    """What this machine measured as requested, in the named campaigns or in all.
+    """The campaigns of this machine with the requested settings, among the named ones or all.
 
-    An unfinished campaign of `measure_missing` is left out: then the same cells are missing as
-    when it began, the same plan is made, and the campaign is continued.
+    An unfinished campaign of `measure_missing` is excluded: so the same cells are missing as at its
+    start, the plan is the same, and the campaign continues.
     """
     if names:
         campaigns = tuple({each.id: each for each in map(store.campaign, names)}.values())
@@ -176,7 +178,7 @@ def _require_alike(campaigns: Iterable[Campaign], machine: str, requested: Reque
 
 
 def _difference(campaign: Campaign, requested: Request) -> str | None:
-    """The first requested option that the campaign has another value for."""
+    """The first requested option whose value differs in the campaign."""
     guest = campaign.plan.get("guest") or {}
     directory, choice = requested.directory, requested.accelerator
     options = {
@@ -192,7 +194,7 @@ def _difference(campaign: Campaign, requested: Request) -> str | None:
 
 
 def _is_unfinished(store: Store, campaign: Campaign, blocks: int | None) -> bool:
-    """True for a campaign of `measure_missing` that lacks runs."""
+    """True for a campaign of `measure_missing` whose runs are incomplete."""
     label = _LABEL.fullmatch(campaign.label)
     if label is None:
         return False

@@ -1,4 +1,4 @@
-"""Numbers of one campaign, or of campaigns in several places, to be laid out side by side."""
+"""The numbers of campaigns in one place or several, for tables that show places side by side."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Places:
 
     @property
     def caveats(self) -> Caveats:
-        """What holds for all the numbers, such as emulation."""
+        """Caveats for all numbers, such as emulation."""
         return caveats_of(self.outlines)
 
     @property
     def planned(self) -> Planned:
-        """The measurements of the plan; campaigns side by side have the same ones."""
+        """The measurements of the plan, which are the same in all campaigns."""
         planned: Planned = self.campaigns[0].plan.get("measurements", ())
         return planned
 
@@ -71,12 +71,12 @@ class Places:
 
     @property
     def in_user_guest(self) -> bool:
-        """True if a campaign ran in a guest of the user, whose system decides the program."""
+        """True if a campaign ran in a user guest, whose operating system decides the program."""
         return any("image" in each.plan.get("guest", {}) for each in self.campaigns)
 
 
 def load_places(results: Store, names: Sequence[str] | None) -> Places:
-    """The named campaigns, or the newest; those of one place are joined.
+    """Loads the named campaigns, or the newest, and joins those of one place.
 
     Raises PlanError for campaigns that differ in more than their directory or devices.
     """
@@ -95,7 +95,7 @@ def load_places(results: Store, names: Sequence[str] | None) -> Places:
 
 
 def place_of(campaign: Campaign) -> str:
-    """Where a campaign measured: its devices, else its directory."""
+    """The place of a campaign: its devices, else its directory."""
     devices = campaign.plan.get("devices") or ()
     return " + ".join(map(str, devices)) or str(campaign.plan.get("directory", "unknown"))
 
@@ -113,7 +113,7 @@ def overview(results: Store, campaign: str, metric: str) -> RankingAnswer | Plac
 
 
 def of_sysbench(names: Sequence[str], planned: Planned) -> tuple[str, ...]:
-    """The measurements made by sysbench, according to the plan or to an import's name."""
+    """The names of sysbench's measurements, according to the plan or an import's name."""
     programs = {each.get("name"): each.get("program") for each in planned}
     return tuple(
         name for name in names if (programs.get(name) or name.partition("-")[0]) == SYSBENCH
@@ -129,7 +129,7 @@ def sysbench_notes(names: Sequence[str], planned: Planned, *, imported: bool) ->
             settings = SysbenchSettings.model_validate(each.get("settings", {}))
             by_options.setdefault(" ".join(fsync_options(settings)), []).append(str(each["name"]))
     notes = [
-        f"sysbench's fsyncs decide what a write costs: {options}"
+        f"the number of sysbench's fsync calls decides the cost of a write: {options}"
         + (f" ({', '.join(its)})" if len(by_options) > 1 else "")
         for options, its in by_options.items()
     ]

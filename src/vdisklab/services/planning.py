@@ -43,11 +43,11 @@ from vdisklab.workload.registry import OURS_ALONE, builtin_profile_text, workloa
 EXAMPLE_PATH = "raw/none"
 """A path whose image bypasses the page cache, for the cost of a profile."""
 
-_A_TEXT_FILE = "name a file that can be read, in UTF-8"
+_A_TEXT_FILE = "name a readable file in UTF-8"
 
 
 def read_plan_file(file: Path, request: type[Request] = Request) -> Request:
-    """What a plan file requests. Raises PlanError for a file that cannot be read."""
+    """The request in a plan file. Raises PlanError if the file cannot be read."""
     return parse_plan_file(_text_of(file, "plan file", _A_TEXT_FILE), str(file), request)
 
 
@@ -70,21 +70,21 @@ def _text_of(file: Path, what: str, hint: str) -> str:
 
 
 def blocks_of(request: Request) -> int:
-    """How many blocks a request measures: its own number, its profile's, or the default."""
+    """The number of blocks: the request's, else its profile's, else the default."""
     usual = load_profile(request.profile or DEFAULT_PROFILE).usual.blocks
     return request.blocks or usual or defaults(Request).blocks or 0
 
 
 def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) -> CampaignPlan:
-    """The plan of a request on this host, after its stacks were tried.
+    """Makes the plan of a request on this host, after trying to build its stacks.
 
-    Raises PlanError for what no host could measure, HostError for what this one cannot.
+    Raises PlanError if no host could measure it, HostError if this host cannot.
     """
     profile = load_profile(request.profile or DEFAULT_PROFILE)
     qemus, able = find_qemus(host, request.qemu)
     directory = _work_directory(request)
     draft = draft_plan(request, profile, qemus, requested_guest(host, request))
-    # What no host could measure is refused before anything is tried on this one.
+    # Refuse requests that no host could measure before trying anything on this one.
     check_measurements(draft.on(Capabilities(qemus=able)))
     capabilities = survey(
         host,
@@ -103,7 +103,9 @@ def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) 
 def _work_directory(request: Request) -> Path:
     directory = (request.directory or Path()).absolute()
     if directory.exists() and not directory.is_dir():
-        raise HostError(f"the work directory {directory} is no directory", hint="name another one")
+        raise HostError(
+            f"the work directory {directory} is not a directory", hint=("name another one")
+        )
     if not directory.is_dir():
         raise HostError(
             f"the work directory {directory} does not exist", hint=f"mkdir -p {directory}"
@@ -112,8 +114,7 @@ def _work_directory(request: Request) -> Path:
 
 
 def check_measurements(plan: CampaignPlan) -> None:
-    """Raises PlanError for a setting that its program does not have, and for a guest, a disk or
-    a memory that it cannot work with."""
+    """Raises PlanError for settings that a program lacks, and for unsuitable disks or guests."""
     for measurement in plan.profile.measurements:
         if plan.guest.user is not None and measurement.program in OURS_ALONE:
             raise PlanError(
@@ -132,10 +133,10 @@ def check_measurements(plan: CampaignPlan) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlanDescription:
-    """What `run` would do with a plan, and what it would cost; times are in seconds.
+    """The effects and costs of running a plan; times are in seconds.
 
-    `positions` are the cells' places in block 1. `builds` and `build_seconds` count the stacks
-    that are built on the user's devices, `refusals` say why `run` would refuse to begin.
+    `positions` are the cells' positions in block 1. `builds` and `build_seconds` are for stacks on
+    the user's devices. `refusals` are the reasons why `run` would not start.
     """
 
     plan: CampaignPlan
@@ -153,7 +154,7 @@ class PlanDescription:
 
 
 def describe_plan(plan: CampaignPlan, commands: Mapping[Cell, CellCommands]) -> PlanDescription:
-    """The order, the time and the room of a plan; `commands` are those to show, if any."""
+    """The order, time and space of a plan; `commands` are the commands to show, if any."""
     slots = tuple(schedule(plan))
     return PlanDescription(
         plan=plan,
@@ -175,13 +176,13 @@ def describe_plan(plan: CampaignPlan, commands: Mapping[Cell, CellCommands]) -> 
 
 
 def describe_profile(profile: Profile) -> PlanDescription:
-    """The smallest campaign of a profile that compares anything: one path and its baseline."""
+    """Describes a profile's smallest useful campaign: one path and its baseline."""
     request = Request(paths=(EXAMPLE_PATH,), directory=Path("/"))
     return describe_plan(build_plan(request, Capabilities(), profile), {})
 
 
 def _refusals(plan: CampaignPlan) -> tuple[str, ...]:
-    """Why `run` would refuse: the work directory or the memory is too small."""
+    """Why `run` would not start: the work directory or the memory is too small."""
     try:
         require_space(plan)
     except HostError as error:

@@ -1,4 +1,4 @@
-"""Gathers everything that a report shows, whatever its format."""
+"""Gathers the contents of a report, for all formats."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from vdisklab.services.claim_answers import (
 )
 
 FEATURED = 4
-"""Number of cells in charts with few lines: more cannot be told apart."""
+"""Number of cells in charts with few lines: more cannot be distinguished."""
 
 EVIDENCE_CELLS = 1000
 """With more cells than this, the evidence of single runs is not read; `vdisklab rank` has it."""
@@ -72,9 +72,9 @@ COURSES = 4
 class Contents:
     """Everything that a report shows. `summaries` has every measure, the scores first.
 
-    `recommendation` is for a user who needs durability; without one, `why_none` says why.
-    `cached` has, by cell, the measurements whose bytes mostly came from the page cache.
-    `verdicts` are of power cuts on the same host.
+    `recommendation` is for a user who needs durability; if it is None, `why_none` says why.
+    `cached` has, by cell, the measurements whose bytes mostly came from the page cache. `verdicts`
+    are from power cuts on the same host.
     """
 
     campaigns: tuple[Campaign, ...]
@@ -126,13 +126,13 @@ class Contents:
 
 
 def gather(results: Store, names: list[str] | None) -> Contents:
-    """Everything of a report on the named campaigns (None: the newest).
+    """The contents of a report on the named campaigns (None: the newest).
 
     Raises PlanError if they hold no numbers.
     """
     campaigns = choose_campaigns(results, names)
     with ThreadPoolExecutor(1) as pool:
-        # The database sums in one thread while the numbers are read in another.
+        # The database aggregates in one thread while another reads the numbers.
         summing = pool.submit(results.tallies, [campaign.id for campaign in campaigns])
         loaded = load_chosen(results, campaigns)
     tallies = summing.result()
@@ -213,7 +213,7 @@ def _checked_measures(scored: Scored, measure: MeasureKey) -> tuple[MeasureKey, 
 
 
 def _evidence_diagnostics(results: Store, loaded: Loaded) -> Iterator[Diagnostic]:
-    """What evidence and host reveal; the page cache has its own column in the table."""
+    """Diagnostics from evidence and host; the page cache has its own column in the table."""
     yield from load_direct_diagnostics(results, loaded)
     yield from host_diagnostics(loaded.campaigns, loaded.observations.cells)
     if len(loaded.observations.cells) <= EVIDENCE_CELLS:

@@ -132,7 +132,7 @@ def test_bad_wishes_end_in_a_sentence(
 @pytest.mark.parametrize(
     ("made", "sentence"),
     [
-        ([], "holds no numbers: every run failed"),
+        ([], "has no numbers: every run failed"),
         (list(runs(1)), "only 1 of the 3 blocks"),
         (list(runs(5, {"host": 1.0})), "no path that a guest could use"),
         ([run for run in runs(5) if run.path != "host"], "no path has the measure"),

@@ -134,7 +134,7 @@ def test_too_few_blocks_make_no_ranking(database: Database) -> None:
 
 def test_a_campaign_of_failures_says_so(database: Database) -> None:
     database.write(run for run in campaign_runs() if run.failure)
-    with pytest.raises(PlanError, match="holds no numbers: every run failed"):
+    with pytest.raises(PlanError, match="has no numbers: every run failed"):
         call("rank")
 
 

@@ -186,7 +186,7 @@ def test_a_libvirt_that_does_not_answer_ends_in_a_sentence(
     assert main(["audit", "--libvirt", "qemu:///system"]) == HostError.exit_code
     said = capsys.readouterr().err
     assert "libvirt at qemu:///system does not answer" in said
-    assert "hint: see that `virsh -c qemu:///system list --all` works" in said
+    assert "hint: check that `virsh -c qemu:///system list --all` works" in said
 
 
 def test_no_command_is_advised_that_cannot_measure(

@@ -209,4 +209,4 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     assert main(["import", str(pipe), "--db", db]) == 2
-    assert "is a pipe" in capsys.readouterr().err
+    assert "is a named pipe" in capsys.readouterr().err

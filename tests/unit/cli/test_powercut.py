@@ -40,7 +40,7 @@ from vdisklab.services.cut_power import PowerCutAnswer, PowerCutRequest, plan_qu
         (("ext4/raw/none", "--states", "9", "--exhaustive"), "exclude each other", "one of them"),
         (("ext4/raw/none", "--tear", "1000"), "--tear 1000", "4096"),
         (("ext4/raw/none", "--client", "sqlite-wal"), "needs a guest to run in", "--access guest"),
-        (("ext4/raw/none", "--driver", "queue"), "is a guest's setting", "--access guest"),
+        (("ext4/raw/none", "--driver", "queue"), "is a setting of a guest", "--access guest"),
         (
             ("ext4/raw/none/nvme", "--access", "guest", "--driver", "hdparm"),
             "nvme disk has no setting `hdparm`",

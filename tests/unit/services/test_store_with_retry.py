@@ -48,7 +48,7 @@ def test_a_lock_that_passes_costs_nothing_and_is_told_once() -> None:
     assert store.stored == [RUN]
     (note,) = said
     assert isinstance(note, Note)
-    assert "x is locked by another program; trying again for 15 min 00 s: wait" in note.text
+    assert "x is locked by another program; retrying for 15 min 00 s: wait" in note.text
 
 
 def test_a_lock_that_stays_ends_it_within_its_time() -> None:
