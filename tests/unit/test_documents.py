@@ -31,7 +31,7 @@ TROUBLESHOOTING = (
     " is not available on this host: ",
     " is in use: ",
     "it is mounted on ",
-    "using it would destroy what is on it",
+    "its use would destroy the contents",
     "no ranking: ",
     " blocks that a rank needs are measured",
     "is locked by another program",

@@ -1,1 +1,1 @@
-"""Cells in a random order, one by one: the only room that knows storage, guest and workload."""
+"""Measures cells one by one in random order, with storage, guest and workload."""

@@ -1,4 +1,4 @@
-"""Attaches a cell's disk, to a guest or on the host, and confirms that it is as the path says."""
+"""Attaches a cell's disk, to a guest or on the host, and checks that it matches the path."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from vdisklab.workload.registry import workload_for, workload_on_windows
 
 @dataclass(frozen=True, slots=True)
 class AttachedDisk:
-    """A disk that is attached and confirmed: where programs run on it, and what watches it."""
+    """An attached and checked disk: the place where programs run, and the watch on the disk."""
 
     image: ImageFile | None
     write_back: WriteBack
@@ -53,7 +53,7 @@ def attached(
 ) -> Iterator[AttachedDisk]:
     """The cell's disk, attached; in a freshly booted guest if `fresh`.
 
-    Raises StateError when a state that was read back is not as the path says.
+    Raises StateError if a state that was read back does not match the path.
     """
     if cell.path.on_host:
         attachment = _on_host(context, cell, image, write_back)
@@ -122,7 +122,7 @@ def _in_guest(
             DiskWatch(machine.monitor, disk.serial, context.progress),
             (*stored, *checks, *pooled.facts, *package_checks(context.packages)),
             (spell_arguments(machine.argv), *plug_commands(disk)),
-            # In Windows, DISKSPD stands for fio.
+            # In Windows, DISKSPD replaces fio.
             workload_on_windows if windows else workload_for,
         )
 
@@ -143,7 +143,7 @@ def disk_for(path: DiskPath, image: ImageFile | None, size: int, serial: str) ->
 
 
 def storage_checks(path: DiskPath, image: ImageFile) -> tuple[Check, ...]:
-    """What was read back of stack and image, each with the requested value if the path has one."""
+    """The properties read back from stack and image, with the requested values."""
     requested = {"image.virtual_size": str(image.size), "loop.direct_io": "on"}
     if path.image is not None:
         for option in ("cluster_size", "compat", "lazy_refcounts"):

@@ -1,4 +1,4 @@
-"""Everything that a campaign needs around its cells, opened in order and closed in reverse."""
+"""The resources that all cells of a campaign share, opened in order and closed in reverse."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from vdisklab.workload.install import systems_of
 from vdisklab.workload.program import program_of
 
 Packages = Mapping[str, PackageSet]
-"""The packages of each system that is installed, by the system's name."""
+"""The packages of each system that the profile installs, by the system's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def campaign_guests(
     site: Site,
     carried: tuple[CarriedDisk, ...] = (),
 ) -> tuple[Accelerator | None, StartGuest]:
-    """The accelerator of the guests (None without guests), and what starts one."""
+    """The accelerator of the guests (None without guests), and the function that starts a guest."""
     buses = guest_buses(plan)
     if not buses:
         return None, _no_guest
@@ -110,7 +110,7 @@ def campaign_guests(
 
 
 def qemus_of(plan: CampaignPlan) -> tuple[Qemu | None, ...]:
-    """The QEMUs that run the plan's guests, each once; None is the installed one."""
+    """The distinct QEMUs of the plan's guests; None means the installed one."""
     names = (cell.path.attachment.qemu for cell in plan.cells if not cell.path.on_host)
     return tuple(plan.qemu(name) for name in dict.fromkeys(names))
 
@@ -161,7 +161,7 @@ def host_places(packages: Packages) -> dict[str, str]:
 
 
 def package_checks(packages: Packages) -> tuple[Check, ...]:
-    """Identifies the packages: other packages make another measurement."""
+    """Checks that identify the packages, because results depend on them."""
     return tuple(
         Check(f"packages.{name}", None, f"{one.count} packages, {one.fingerprint}")
         for name, one in packages.items()

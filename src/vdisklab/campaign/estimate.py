@@ -1,4 +1,4 @@
-"""The time and room that a campaign needs, and warnings, before it starts."""
+"""Estimates a campaign's time and space before it starts, and warns about its settings."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def _boots(plan: CampaignPlan, cell: Cell) -> int:
 
 
 def _expected(plan: CampaignPlan, measurement: MeasurementPlan) -> float:
-    """Seconds that a program is told to run; 0 if it ends with its work."""
+    """The run time of a program in seconds; 0 if it runs until its work is done."""
     return planned_script(plan, measurement).expected
 
 
 def planned_script(plan: CampaignPlan, measurement: MeasurementPlan) -> Script:
-    """The script of a measurement, for a disk that does not exist yet."""
+    """The script of a measurement, for a planned disk."""
     subject = Subject(
         "/dev/null",
         plan.size_bytes,

@@ -1,4 +1,4 @@
-"""What a campaign's guests boot: an overlay on the user's image, or the measured disk itself."""
+"""Boot disks of a campaign's guests: an overlay on the user's image, or the measured disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BootFromDisk = Callable[[Disk, Callable[[Channel], None]], AbstractContextManage
 def requested_guest(host: Host, request: Request) -> UserGuest | None:
     """The user guest whose image a request names; None for the micro guest.
 
-    Raises HostError for an image, a firmware or a DISKSPD that is missing or is something else.
+    Raises HostError if the image, the firmware or DISKSPD is missing or unusable.
     """
     if request.guest_image is None:
         return None
@@ -60,7 +60,7 @@ def requested_guest(host: Host, request: Request) -> UserGuest | None:
 
 @contextmanager
 def user_boot(site: Site, guest: UserGuest, name: str) -> Iterator[UserBoot]:
-    """What one user guest boots: a new overlay on its image, and a copy of UEFI's variables.
+    """The files for one user guest: a new overlay on its image, and a copy of UEFI's variables.
 
     Both are removed at the end. Raises HostError if the image changed meanwhile.
     """

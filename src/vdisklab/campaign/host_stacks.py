@@ -29,8 +29,8 @@ from vdisklab.units import MIB, format_bytes
 class Stack:
     """The layers below some images.
 
-    A directory on top holds all images of its paths. A block device holds one: then `image` is
-    that one (None: the device as it is), and another image gets a stack of its own.
+    A stack with a directory on top holds all images of its paths. A block device holds one, `image`
+    (None: the device itself); each other image gets a separate stack.
     """
 
     layers: tuple[Layer, ...]
@@ -60,12 +60,12 @@ def stacks_of(plan: CampaignPlan) -> dict[Stack, int]:
 
 
 def takes_turns(plan: CampaignPlan) -> bool:
-    """True when several stacks need the user's devices, so only one can exist at a time."""
+    """True if several stacks need the user's devices, so that only one can exist at a time."""
     return sum(plan.backing.on_devices(stack.layers) for stack in stacks_of(plan)) > 1
 
 
 def image_key(path: DiskPath, backing: BackingDevices) -> Image | None:
-    """Paths with equal keys share one image; None for a device as it is.
+    """Paths with equal keys share one image; None for a device without an image.
 
     The workload on the host has a raw image where the stack holds files.
     """
@@ -111,9 +111,9 @@ class ActiveStack:
 class HostStacks:
     """Builds stacks and images when they are first needed.
 
-    All cells of one stack and format share an allocated image, so that two cache modes are
-    compared on the very same blocks. A thin image is created anew for each run, because a
-    measurement changes it; it is empty, or holds the blocks of `thin_source` that are not zero.
+    All cells of one stack and format share an allocated image, so that cache modes are compared on
+    the same blocks. A thin image is created anew for each run, because a measurement changes it; it
+    is empty, or holds the blocks of `thin_source` that are not zero.
     """
 
     site: Site
@@ -147,7 +147,7 @@ class HostStacks:
                     self._filled(active, image)
 
     def close(self) -> None:
-        """Takes everything down, the newest first."""
+        """Removes all stacks, newest first."""
         self._active.clear()
         self._teardown.close()
 
@@ -216,14 +216,14 @@ def open_host_stacks(
 ) -> Iterator[HostStacks]:
     """The stacks of a plan; those that can exist side by side are built at once.
 
-    `write_system` writes a bootable system into a file; then every image holds that.
+    `write_system` writes a bootable system into a file, which every image then holds.
     """
     with ExitStack() as opened:
         progress(Step(f"writing {format_bytes(plan.size_bytes)} of random data"))
         source = opened.enter_context(random_source(site, plan.size_bytes))
         thin_source = None
         if write_system is not None:
-            progress(Step("writing the system that is booted"))
+            progress(Step("writing the system to boot"))
             write_system(source)
             evict(source)
             thin_source = opened.enter_context(empty_source(site, plan.size_bytes))

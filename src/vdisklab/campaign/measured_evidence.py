@@ -1,4 +1,4 @@
-"""Counters beside each measurement: QEMU, the host's device, its kernel, the image."""
+"""Counters during each measurement: of QEMU, the host's device, its kernel, the image."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def guest_counters(
 
 
 def evidence_between(before: Snapshot, after: Snapshot, guest: Counted | None) -> Evidence:
-    """The differences of two snapshots, beside what the program says it moved."""
+    """The differences of two snapshots, with the traffic that the program reports."""
     device = None
     if before.device is not None and after.device is not None:
         moved = after.device.since(before.device)

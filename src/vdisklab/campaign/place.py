@@ -36,7 +36,7 @@ class Place(Protocol):
     """Where programs run."""
 
     def workspace(self, filesystem: str | None) -> AbstractContextManager[Workspace]:
-        """The disk itself, or a directory on a file system of that kind, for one measurement."""
+        """Yields the disk itself, or a directory on a file system of that kind."""
 
     def step(self, step: SideCommand) -> None:
         """Runs a preparing or concluding program to its end."""
@@ -52,7 +52,7 @@ class Place(Protocol):
 def prepared(place: Place, script: Script) -> Iterator[None]:
     """Runs the script's preparing steps, and its concluding steps however the body ends.
 
-    Of several errors the first is raised: later ones are mostly its consequences.
+    If several steps fail, the first error is raised: later ones are usually consequences.
     """
     try:
         for step in script.prepare:
@@ -126,7 +126,7 @@ class GuestPlace:
         return Output(ended.stdout, ended.stderr)
 
     def collect(self, name: str) -> str:
-        """Through the guest agent. The file disappears with the guest's memory."""
+        """Uses the guest agent. The file disappears with the guest's memory."""
         return self.machine.agent.read_file(name)
 
 
@@ -146,7 +146,7 @@ class HostPlace:
             return
         if self.directory is None:
             raise HostError(
-                "this path ends on a block device, and the measurement works on files",
+                "this path ends on a block device, but the measurement needs a file system",
                 hint="put a file system into the path, as in lvm/ext4/host",
             )
         directory = self.directory / f"files-{secrets.token_hex(4)}"
@@ -197,7 +197,7 @@ def _evict_all(directory: Path) -> None:
 
 
 def host_subject(site: Site, path: Path, size: int, memory: int, *, is_device: bool) -> Subject:
-    """What a program on the host works on; `memory` is the guest's, for rules that depend on it."""
+    """The subject of a program on the host; `memory` is the guest's, for rules that need it."""
     return Subject(
         str(path),
         size,

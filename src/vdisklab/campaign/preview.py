@@ -53,8 +53,8 @@ def preview_cell(
 ) -> CellCommands:
     """All commands of one cell, as a run will execute them; `boot` is the micro guest's.
 
-    The builders of a run do their work here too, on a host that records their commands and a
-    site that looks at nothing.
+    The same builders as in a run are used, with a host that records commands and a site that reads
+    no state.
     """
     recording = RecordingHost(real)
     directory = site_directory(plan.directory, RUN)

@@ -1,4 +1,4 @@
-"""Runs a campaign: slots in, runs out. A failed cell is a run too."""
+"""Runs a campaign: turns slots into runs. A failed cell gives a run too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from vdisklab.results.model import Failure, FailureKind, Origin, Run
 
 @dataclass(frozen=True, slots=True)
 class RunTag:
-    """What every run of a campaign carries."""
+    """The data that every run of a campaign has."""
 
     campaign: str
     medium: str | None
@@ -38,7 +38,7 @@ class RunTag:
 def campaign_runs(
     context: CampaignContext, tag: RunTag, finished: Collection[tuple[int, str]] = ()
 ) -> Generator[Run, None, None]:
-    """Measures what is not finished yet, and yields each run as soon as it is complete.
+    """Measures the unfinished slots, and yields each run as soon as it is complete.
 
     Each block boots new guests. A cell that fails becomes a run with its reason, and the campaign
     goes on. Only a host that cannot be cleaned (DirtyHostError) ends it.

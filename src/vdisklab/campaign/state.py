@@ -1,4 +1,4 @@
-"""States that the numbers rely on: set, read back, and an error if they are not as requested."""
+"""Sets states that the numbers rely on, and reads them back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAUSES = (0.0, 0.02, 0.1, 0.5)
 
 
 class StateError(HostError):
-    """A state that the numbers rely on is not as requested."""
+    """The measured state differs from the requested one."""
 
     def __init__(self, checks: tuple[Check, ...]) -> None:
         self.checks = checks
@@ -54,8 +54,8 @@ def set_page_cache(wanted: PageCache, image: ImageFile | None) -> None:
 def _emptied(image: ImageFile, most: float) -> float:
     """The share of the image that stays in the page cache, after attempts to bring it to `most`.
 
-    Pages that are in use at that moment stay. On a busy machine (load 10) that was a twentieth of
-    an image once in 187 measurements; the user of these pages is unknown.
+    Pages in use cannot be removed. On a busy machine (load 10) they were 5 % of an image once in
+    187 measurements; their user is unknown.
     """
     seen = 1.0
     for pause in _PAUSES:

@@ -1,4 +1,4 @@
-"""What this host can build and serve, found by trying each requested stack."""
+"""Finds out what this host can build and use, by trying each requested stack."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def survey(
     backing: BackingDevices = WORK_DIRECTORY,
     qemus: Mapping[str, QemuLimits] = NO_QEMUS,
 ) -> Capabilities:
-    """What this host lacks for these paths. `qemus` are those of `find_qemus`.
+    """What this host lacks for these paths. `qemus` is the result of `find_qemus`.
 
     Each stack is built once, small and thin, on image files in the work directory; devices in
-    `backing` are only looked at. Without root, only the work directory itself is tried. Raises
+    `backing` are only inspected. Without root, only the work directory itself is tried. Raises
     HostError when the work directory cannot be used at all, and DirtyHostError when a trial cannot
     be removed.
     """
@@ -122,7 +122,7 @@ def _try_stack(
         ) as target:
             return serves_direct_io(target)
     except DirtyHostError:
-        raise  # not a missing stack: parts of it still exist
+        raise  # not a missing feature: parts of the stack still exist
     except VdisklabError as error:
         if not layers:
             raise

@@ -1,4 +1,4 @@
-"""A measurement second by second, as `watches` sees it: for what its program does not report."""
+"""The time series of a measurement from `watches`, for values that its program does not report."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Watch(Protocol):
 
 
 def with_time_series(outcome: ProgramResult, seen: TimeSeries) -> ProgramResult:
-    """The outcome, with the samples and the series that its program did not report."""
+    """The outcome, with samples and series added that its program did not report."""
     known = {sample.metric for sample in outcome.samples}
     short = outcome.measured_seconds is not None and outcome.measured_seconds <= _ONE_SECOND
     own_worst = _bandwidths(outcome) if short else ()

@@ -1,1 +1,1 @@
-"""Builds what the host side of a disk path names, layer by layer, and takes it down again."""
+"""Builds the host side of a disk path, layer by layer, and removes it again."""

@@ -1,4 +1,4 @@
-"""The user's whole block devices: used only if they are idle and empty, and left empty."""
+"""The user's whole block devices: used only if idle and empty, and left empty."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def require_usable(host: Host, backing: BackingDevices, needed: int = 0) -> None
         existing = signatures(host, device.path)
         if existing:
             raise HostError(
-                f"{device.path} carries {', '.join(map(str, existing))}, "
-                "and using it would destroy what is on it",
+                f"{device.path} has {', '.join(map(str, existing))}, and its use would destroy "
+                "the contents",
                 hint=f"name another, or add --destroy {device.path} if nothing on it is needed",
             )
 
@@ -83,7 +83,7 @@ def _require_idle(device: Device, needed: int) -> None:
         )
     if device.size < needed:
         raise HostError(
-            f"{device.path} has {format_bytes(device.size)}, and {format_bytes(needed)} are needed",
+            f"{device.path} has {format_bytes(device.size)}, but {format_bytes(needed)} are needed",
             hint="choose a smaller --size or a larger device",
         )
 
@@ -92,11 +92,11 @@ def _require_idle(device: Device, needed: int) -> None:
 def whole_devices(site: Site, backing: BackingDevices, count: int, needed: int) -> Iterator[Target]:
     """The first `count` of the user's devices, without signatures at the start and at the end.
 
-    Raises HostError if one of them cannot be used; then none is changed.
+    Raises HostError before changing any if one of them cannot be used.
     """
     if count > len(backing.devices):
         raise HostError(
-            f"{count} devices are needed, and {len(backing.devices)} were given",
+            f"{count} devices are needed, but {len(backing.devices)} were given",
             hint="name more with --on, or use slices of the work directory",
         )
     site.observe(lambda: require_usable(site.host, backing, needed), planned=None)
@@ -118,6 +118,6 @@ def _held(site: Site, path: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            # What a guest wrote has no label of ours. It is wiped here, not in UNDO, because
-            # `clean` may run much later.
+            # Guests write signatures without vdisklab's label. They are wiped here, not in UNDO,
+            # because `clean` may run much later.
             site.host.run(*wipe_command, allowed=(0, 1))

@@ -1,4 +1,4 @@
-"""Whether a directory really serves O_DIRECT: found by trying, not from a list of file systems."""
+"""Tests whether a directory supports O_DIRECT, instead of trusting a list of file systems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TRIAL = 4 << 20
 def serves_direct_io(target: Target) -> bool:
     """True when O_DIRECT works there: a file is written and read back, a device only read.
 
-    Raises HostError when a device cannot be opened, or nothing be written, for another reason.
+    Raises HostError if the device cannot be opened, or the file not written, for other reasons.
     """
     if target.is_block:
         return _reads_directly(target.path)
@@ -33,7 +33,7 @@ def serves_direct_io(target: Target) -> bool:
 
 
 def _require_writable(directory: Path) -> None:
-    """Raises HostError if nothing can be written: a full file system may well have O_DIRECT."""
+    """Raises HostError if nothing can be written: a full disk is not a lack of O_DIRECT."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             file.write(bytes(_BLOCK))
@@ -54,7 +54,7 @@ def _reads_directly(device: Path) -> bool:
             return False
         raise HostError(
             f"{device} cannot be opened: {error.strerror}",
-            hint="see that the device is still there (`lsblk`) and that you are root",
+            hint="check that the device still exists (`lsblk`) and that you are root",
         ) from error
     try:
         with mmap.mmap(-1, _BLOCK) as block:
@@ -66,9 +66,8 @@ def _reads_directly(device: Path) -> bool:
 def directness(site: Site, directory: Path, members: Sequence[Path]) -> str:
     """What O_DIRECT does in a directory: `refused`, `direct`, or `accepted, served from a cache`.
 
-    A file system may accept the flag and serve it from a cache all the same (ZFS before 2.3).
-    Some MiB are written and read back, both with O_DIRECT: if they do not come from the devices
-    below, they come from a cache.
+    A file system may accept the flag but serve requests from a cache (ZFS before 2.3). Some MiB are
+    written and read back with O_DIRECT: if the devices below did not transfer them, a cache did.
     """
     if not serves_direct_io(Target(directory, is_block=False)):
         return "refused"

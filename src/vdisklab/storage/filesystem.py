@@ -22,8 +22,8 @@ from vdisklab.storage.site import NO_PROPERTIES, Site, Target
 class _Making:
     """The mkfs command of a file system, and what each option value adds to mkfs or to mount.
 
-    mkfs does not discard: that would punch holes into the allocated slice below. ext4 does not
-    initialise lazily: the kernel would write in the background while we measure.
+    mkfs does not discard, because that would punch holes into the allocated slice below. ext4 does
+    not initialise lazily, because the kernel would write in the background during measurements.
     """
 
     mkfs: tuple[str, ...]
@@ -89,10 +89,10 @@ def filesystem(
 
 
 def mkfs_command(layer: Layer, device: Path, label: str, *, ours: bool = False) -> tuple[str, ...]:
-    """The mkfs command; the label marks the file system as ours.
+    """The mkfs command; the label marks the file system as vdisklab's.
 
-    `ours` means a device that we have just created from others, such as an array. The file system
-    of an earlier array, whose builder was killed, may show through it and may be overwritten.
+    `ours` means a device that vdisklab has just created from others, such as an array. It may hold
+    the file system of an earlier array whose builder was killed, which may be overwritten.
     """
     making = _MAKING[layer.kind]
     extra = list(making.force) if ours else []
@@ -132,11 +132,11 @@ def _read_back(host: Host, layer: Layer, mountpoint: Path) -> dict[str, str]:
 
 
 def _require_option(mount: Mount, option: str) -> None:
-    """btrfs shows compress=zlib as compress=zlib:3, hence the prefix."""
+    """Compares prefixes too, because btrfs shows compress=zlib as compress=zlib:3."""
     if not any(seen == option or seen.startswith(f"{option}:") for seen in mount.options):
         raise HostError(
             f"{mount.filesystem} was mounted without the requested option {option}",
-            hint="this kernel does not know it; leave the option out",
+            hint="this kernel does not support it; omit the option",
         )
 
 
@@ -150,7 +150,7 @@ def _read_reflink(host: Host, mountpoint: Path) -> str:
 
 @contextmanager
 def tmpfs(site: Site, name: str, size: int) -> Iterator[Target]:
-    """A tmpfs that holds `size` bytes. Raises HostError when the memory is not there."""
+    """A tmpfs that holds `size` bytes. Raises HostError if not enough memory is available."""
     site.observe(lambda: require_memory(size, available_memory(), "this stack"), planned=None)
     mountpoint = site.directory / name
     with site.tracked(Kind.DIRECTORY, mountpoint):

@@ -1,4 +1,4 @@
-"""Disk images: created by qemu-img as users create them, filled for `full`, and read back."""
+"""Disk images: created by qemu-img, filled for `preallocation=full`, and read back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CREATE_TIMEOUT = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """What QEMU opens: a file or a block device, and the format in it.
+    """The file or block device that QEMU opens, and its image format.
 
     `format` is QEMU's driver name. `properties` were read back: `image.virtual_size`,
     `image.mapped` (bytes that the format maps to data), `image.placed` (bytes that have their place
@@ -49,8 +49,8 @@ def create_command(
 ) -> tuple[str, ...]:
     """The qemu-img command that creates an image, with every option of the path.
 
-    On a block device, whose blocks are all there, `full` can only mean that the format maps them:
-    qemu-img refuses it for what is no regular file, and knows `metadata`.
+    On a block device all blocks exist already, so `full` only means that the format maps them:
+    qemu-img accepts `full` only for regular files, so `metadata` is used.
     """
     names = FORMAT_OPTIONS[image.format]
     settings = {
@@ -162,7 +162,7 @@ def _make(
         fill = fill_command(image.format.value, source, path, thin=image.is_thin)
         site.run(*fill, timeout=_CREATE_TIMEOUT)
     elif not image.is_thin:
-        raise HostError(f"{path} needs to be filled, and there is no source to fill it with")
+        raise HostError(f"{path} must be filled, but there is no source to fill it with")
 
     def read_back() -> Mapping[str, str]:
         evict(path)
@@ -256,9 +256,9 @@ def _require_preallocated(
 ) -> None:
     """Confirms the `preallocation` of a new image; each value leaves different traces.
 
-    full: data everywhere. falloc and metadata: a place for every byte, and blocks of the file
-    system below it, or none. off: no place for any byte, as long as the image is `empty`. Raw files
-    have no places of their own, and blocks of a device are always there.
+    full: data everywhere. falloc and metadata: a place for every byte, with or without blocks of
+    the file system below. off: no place for any byte while the image is `empty`. Raw files have no
+    places, and blocks of a device always exist.
     """
     preallocation = image.option("preallocation")
     if not image.is_thin:
@@ -278,7 +278,7 @@ def _require_preallocated(
     if preallocation in ("off", "metadata") and empty and occupied >= size:
         raise HostError(
             f"{path} occupies {occupied} bytes, but preallocation={preallocation} reserves none",
-            hint="this file system keeps no holes; choose preallocation=full",
+            hint="this file system does not support holes; choose preallocation=full",
         )
 
 

@@ -23,9 +23,9 @@ _RESERVE_SECONDS = 3600.0
 def loop_device(site: Site, name: str, size: int, *, allocate: bool = True) -> Iterator[Target]:
     """A loop device of `size` bytes on a new file in the site's directory.
 
-    Requests direct I/O, so that the file below is not cached a second time; whether the
-    kernel agreed is read back as `loop.direct_io`. `allocate` reserves the file's blocks, so
-    that a measurement cannot run out of room.
+    Requests direct I/O, so that the file below is not cached twice; `loop.direct_io` says whether
+    the kernel agreed. `allocate` reserves the file's blocks, so that a measurement cannot run out
+    of room.
     """
     file = site.directory / f"{name}.slice"
     with site.tracked(Kind.FILE, file):
@@ -59,9 +59,9 @@ def side_by_side(slices: Sequence[Target]) -> Target:
 def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
     """Ensures that the kernel passes flushes to the file below a loop device.
 
-    A device whose queue/write_cache was once set to "write through" stays so when it is attached
-    to another file (seen with Linux 6.18): every flush to it is dropped, so a guest's flushes
-    would cost nothing and keep nothing. Raises HostError when it stays so.
+    A device whose queue/write_cache was once set to "write through" keeps that when it is attached
+    to another file (observed with Linux 6.18): every flush to it is dropped, so a guest's flushes
+    have no cost and no effect. Raises HostError if it cannot be reset.
     """
     setting = block / device.name / "queue" / "write_cache"
     try:
@@ -84,7 +84,7 @@ def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
 
 
 def read_direct_io(host: Host, device: Path) -> bool:
-    """Whether a loop device bypasses the page cache of the file below, as the kernel says."""
+    """True if a loop device bypasses the page cache of the file below, according to the kernel."""
     text = host.run("losetup", "--json", "--list", "--output", "NAME,DIO", device).stdout
     (row,) = json.loads(text)["loopdevices"]
     return str(row["dio"]).lower() in ("1", "true")

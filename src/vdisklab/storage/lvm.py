@@ -1,4 +1,4 @@
-"""LVM: a logical volume, thick or from a thin pool, in a group of its own."""
+"""LVM: a logical volume, thick or from a thin pool, in its own volume group."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def logical_volume(
 ) -> Iterator[Target]:
     """A volume of `capacity` bytes in a new group on all members below.
 
-    Raises HostError when LVM or the kernel's device-mapper is missing, or the group's name taken.
+    Raises HostError if LVM or the kernel's device-mapper is missing, or the group's name is taken.
     """
     group, members = site.unique(name), below.members
     site.observe(lambda: _require_lvm(site.host, group), planned=None)
@@ -71,7 +71,7 @@ def pool_command(group: str, members: tuple[Path, ...]) -> tuple[str, ...]:
 def volume_command(
     group: str, members: tuple[Path, ...], size: int, *, thin: bool
 ) -> tuple[str, ...]:
-    """The volume that carries the next layer or the guest's disk."""
+    """The command that creates the volume for the next layer or the guest's disk."""
     common = ("lvcreate", *lvm_on(members), "--quiet", "--yes", "--name", VOLUME)
     if thin:
         return (*common, "--virtualsize", f"{size}b", "--thin", f"{group}/{POOL}")
@@ -87,7 +87,8 @@ def _require_lvm(host: Host, group: str) -> None:
             "this kernel has no device-mapper, which LVM needs",
             hint="modprobe dm_mod; or try it in the lab: vdisklab lab run",
         ) from error
-    # Asked without --devices: two groups of one name on other disks could not both be active.
+    # Queried without --devices: two groups with one name cannot both be active, even on different
+    # disks.
     known = host.run("vgs", "--noheadings", "-o", "vg_name").stdout.split()
     if group in known or (Path("/dev") / group).exists():
         raise HostError(f"the volume group {group} exists already", hint="try again")
@@ -102,8 +103,8 @@ def _read_back(host: Host, layer: Layer, members: tuple[Path, ...]) -> dict[str,
     if volume["segtype"] != wanted:
         raise HostError(
             f"the volume is {volume['segtype']} instead of {wanted}",
-            hint="this LVM made another kind (`lvs -o+segtype`): see thin_ and raid settings "
-            "in /etc/lvm/lvm.conf",
+            hint="this LVM created another type (`lvs -o+segtype`): check the thin_ and raid "
+            "settings in /etc/lvm/lvm.conf",
         )
     if layer.kind is LayerKind.LVMTHIN:
         pool = rows[POOL]

@@ -25,8 +25,8 @@ _MODULES = {"0": "raid0", "1": "raid1", "5": "raid456", "10": "raid10"}
 def array(site: Site, below: Target, layer: Layer, name: str, _capacity: int) -> Iterator[Target]:
     """An array of the layer's level over all members below.
 
-    --assume-clean skips the resync of a new array, which would disturb the measurement and protect
-    nothing: the array holds no data yet.
+    --assume-clean skips the resync of a new array, which would disturb the measurement. The array
+    holds no data yet, so the resync would protect nothing.
     """
     label, level = site.unique(name), str(layer.option("level"))
     count = len(below.members)
@@ -45,7 +45,7 @@ def array(site: Site, below: Target, layer: Layer, name: str, _capacity: int) ->
 def create_command(label: str, level: str, members: Sequence[Path]) -> tuple[str, ...]:
     """The mdadm command that makes and starts the array, without a write-intent bitmap.
 
-    Level 0 has nothing to keep in step, and mdadm refuses the bitmap options there.
+    Level 0 has no redundancy, so mdadm refuses the bitmap options.
     """
     redundant = () if level == "0" else ("--assume-clean", "--bitmap=none")
     return (
@@ -56,7 +56,7 @@ def create_command(label: str, level: str, members: Sequence[Path]) -> tuple[str
 
 
 def parse_export(text: str) -> dict[str, str]:
-    """What `mdadm --detail --export` says: KEY=VALUE lines."""
+    """Parses the output of `mdadm --detail --export`: KEY=VALUE lines."""
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
@@ -79,7 +79,7 @@ def _require_free(host: Host, label: str) -> None:
 
 
 def _device_of(host: Host, label: str) -> Path:
-    """The array's node, such as /dev/md127: the links in /dev/md need udev, the kernel does not."""
+    """The array's node, such as /dev/md127, from the kernel: the links in /dev/md need udev."""
     devices: list[Path] = []
 
     def there() -> bool:

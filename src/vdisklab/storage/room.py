@@ -1,4 +1,4 @@
-"""The room that a stack needs, and whether it is available."""
+"""The space that a stack needs, and checks that it is available."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RAIDZ_PADDING = 2.0
 
 
 def size_for(layers: tuple[Layer, ...], capacity: int, disks: int = 1) -> int:
-    """Bytes that each of the lowest devices must have so that the top holds `capacity`."""
+    """The bytes that each of the lowest devices must have so that the top holds `capacity`."""
     size = float(capacity)
     for layer in reversed(layers[1:]):
         size = size * _SHARE.get(layer.kind, 1.0) + _FIXED.get(layer.kind, 16 * MIB)
@@ -48,7 +48,7 @@ def size_for(layers: tuple[Layer, ...], capacity: int, disks: int = 1) -> int:
 
 
 def capacity_above(layers: tuple[Layer, ...], number: int, capacity: int) -> int:
-    """Bytes that layer `number` (from 0) must offer to those above it."""
+    """The bytes that layer `number` (from 0) must provide to the layers above it."""
     return size_for(layers[number + 1 :], capacity)
 
 
@@ -63,11 +63,10 @@ def require_room(directory: Path, needed: int, what: str) -> None:
 
 
 def require_memory(needed: int, available: int, what: str) -> None:
-    """Raises HostError when `needed` bytes are more than the kernel has `available`; 0 where it
-    does not say."""
+    """Raises HostError if `needed` bytes are more than `available`; 0 means unknown."""
     if 0 < available < needed:
         raise HostError(
-            f"{what} needs {format_bytes(needed)} of memory for what lies on tmpfs, and "
+            f"{what} needs {format_bytes(needed)} of memory for tmpfs, but "
             f"{format_bytes(available)} is available",
             hint="choose a smaller --size, or fewer paths on tmpfs",
         )

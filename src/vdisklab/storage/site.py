@@ -1,4 +1,4 @@
-"""Where stacks are built, and what one layer hands to the next."""
+"""The place where stacks are built, and the target that one layer passes to the next."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vdisklab.storage.undo import UNDO
 _Seen = TypeVar("_Seen")
 
 NO_PROPERTIES: Mapping[str, str] = {}
-"""What a plan has read back of a layer."""
+"""The properties of a layer that is only planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Target:
     """A directory or a block device, valid while the context that made it is open.
 
     `properties` were read back from the system, named `layer.option`, such as `xfs.reflink`.
-    `cached_below` are files further down whose pages a layer keeps in the host's page cache:
-    emptying the cache means emptying theirs too. `disks` are all devices side by side at the
-    bottom of a stack; `path` is the first of them.
+    `cached_below` are files of lower layers whose pages are in the host's page cache: emptying the
+    cache must include them. `disks` are all devices side by side at the bottom of a stack; `path`
+    is the first of them.
     """
 
     path: Path
@@ -39,11 +39,12 @@ class Target:
 
     @property
     def members(self) -> tuple[Path, ...]:
-        """The devices that a layer which takes several may use; at least `path`."""
+        """The devices for a layer that can use several; at least `path`."""
         return self.disks or (self.path,)
 
     def above(self, path: Path, *, is_block: bool, **properties: str) -> Target:
-        """The next layer's target: everything known so far, and the properties that it adds.
+        """The next layer's target: everything known so far, with the properties that the layer
+        adds.
 
         Properties are given as `layer__option`, because a keyword cannot contain a dot.
         """
@@ -54,10 +55,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Everything that a layer needs to build. `directory` is private and removed at the end.
+    """Everything that a layer needs for building. `directory` is private and removed at the end.
 
-    Layers change the host through `run` and `run_uninterrupted`, and look at it through `observe`.
-    So a `PlannedSite` can record what a build would run.
+    Layers change the host through `run` and `run_uninterrupted`, and read its state through
+    `observe`. So a `PlannedSite` can record the commands of a build.
     """
 
     host: Host
@@ -66,20 +67,21 @@ class Site:
 
     @property
     def label(self) -> str:
-        """The label of our file systems: 12 characters, the most that XFS takes."""
+        """The label of vdisklab's file systems: 12 characters, the maximum for XFS."""
         return f"vdl-{self.ledger.run_id}"
 
     def unique(self, name: str) -> str:
-        """A name for a group, pool or array that is unique on this host: it has the run's id."""
+        """A name for a group, pool or array, unique on this host: it contains the run's id."""
         return f"vdl_{self.ledger.run_id}_{name.replace('-', '_')}"
 
     @contextmanager
     def tracked(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
-        """Notes a thing in the ledger before the body creates it, and removes it at the end.
+        """Records a thing in the ledger before the body creates it, and removes the thing at the
+        end.
 
-        Raises DirtyHostError when it cannot be removed; then the ledger keeps it for `clean`. If
-        something inside the body could not be removed, this stays too, because that may depend on
-        it: the file below a device that is still mounted must not be removed.
+        Raises DirtyHostError if it cannot be removed; then the ledger keeps it for `clean`. If
+        something created inside the body could not be removed, this thing is kept too, because the
+        other may depend on it: the file below a mounted device must not be removed.
         """
         entry = self.ledger.add(kind, name, **detail)
         try:
@@ -98,19 +100,22 @@ class Site:
     def run_uninterrupted(self, *argv: PathArg, timeout: float = 60.0) -> Completed:
         """Runs a program with signals blocked; see `Host.run`.
 
-        If it were killed half-way, its daemon could create objects after our cleanup has looked.
+        If it were killed, its daemon could still create objects after the cleanup.
         """
         with interrupts_held():
             return self.host.run(*argv, timeout=timeout)
 
     def observe(self, look: Callable[[], _Seen], *, planned: _Seen) -> _Seen:  # noqa: ARG002
-        """What `look()` returns; it leaves nothing on this host. `planned` is for `PlannedSite`."""
+        """The result of `look()`, which must not change the host.
+
+        `PlannedSite` returns `planned` instead.
+        """
         return look()
 
     def _undo(self, entry: Entry) -> None:
-        """Removes a thing and strikes its line, with signals blocked.
+        """Removes a thing and its entry in the ledger, with signals blocked.
 
-        If an interrupt came half-way, the thing could be neither usable nor in the ledger.
+        Otherwise an interrupt could leave a half-removed thing that is no longer in the ledger.
         """
         with interrupts_held():
             try:
@@ -127,15 +132,15 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSite(Site):
-    """A site on which nothing is built: `host` records the programs, and nothing is looked at."""
+    """A site on which nothing is built: `host` records the programs, and no state is read."""
 
     @contextmanager
     def tracked(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
-        """An entry that no ledger holds."""
+        """Returns an entry without recording it."""
         yield Entry(0, kind, os.fspath(name), detail)
 
     def observe(self, look: Callable[[], _Seen], *, planned: _Seen) -> _Seen:  # noqa: ARG002
-        """`planned`: there is nothing to look at."""
+        """Returns `planned`, because nothing was built."""
         return planned
 
 

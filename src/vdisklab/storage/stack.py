@@ -1,4 +1,4 @@
-"""A stack of host layers: built from the bottom, taken down from the top. One row per layer."""
+"""A stack of host layers: built from the bottom, removed from the top. One row per layer."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def build_stack(
 ) -> Iterator[Target]:
     """The target on top of `layers`, with room for `capacity` bytes.
 
-    No layers: the site's directory itself, or the first backing device. Half a stack is
-    taken down before an error leaves. `allocate` False makes thin slices below, for trials that
-    write next to nothing.
+    Without layers the target is the site's directory, or the first backing device. After an error
+    the built part is removed. With `allocate` False the slices are thin, for trials that write
+    almost nothing.
     """
     with ExitStack() as built:
         target = _bottom(built, site, layers, capacity, name, backing=backing, allocate=allocate)
@@ -78,7 +78,7 @@ def _bottom(
 
 
 Builder = Callable[[Site, Target, Layer, str, int], AbstractContextManager[Target]]
-"""(site, target below, layer, a name that is free in the site, bytes to offer) -> the target above.
+"""(site, target below, layer, a free name in the site, capacity in bytes) -> the target above.
 
 The target exists while the context is open.
 """

@@ -1,7 +1,7 @@
 """Removes each kind of thing that vdisklab creates: for its layer, or for `clean` after a crash.
 
-Every function is idempotent: a thing that is already gone is no error. What cannot be removed
-raises DirtyHostError with the name of the thing.
+Every function is idempotent: it does nothing if the thing no longer exists, and raises
+DirtyHostError, which names the thing, if it cannot be removed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def remove_file(_host: Host, entry: Entry) -> None:
 
 
 def _goes_with_its_mount(file: Path) -> bool:
-    """Whether a file is on a file system that is mounted below a run's directory."""
+    """True if a file is on a file system that is mounted below a run's directory."""
     mount = mount_of(file)
     return mount is not None and any(map(_OURS.fullmatch, mount.mountpoint.parts))
 
@@ -76,7 +76,7 @@ def remove_directory(_host: Host, entry: Entry) -> None:
 
 
 def _is_loop(file: str) -> bool:
-    """Whether a loop device is attached to a file; sysfs shows paths without symbolic links."""
+    """True if a loop device is attached to a file; sysfs shows paths without symbolic links."""
     file = os.path.realpath(file)
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         try:
@@ -88,7 +88,10 @@ def _is_loop(file: str) -> bool:
 
 
 def _is_gone(file: Path) -> bool:
-    """Whether a file does not exist. One whose FUSE server is dead exists, and may be a device."""
+    """True if a file does not exist.
+
+    A file whose FUSE server has died exists, and may back a device.
+    """
     try:
         file.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -117,7 +120,7 @@ def detach_loop(host: Host, entry: Entry) -> None:
     try:
         devices = loops_of(host, entry.name)
         for device in devices:
-            # The kernel would only note the request, and detach after the unmount.
+            # The kernel would postpone the detach until after the unmount.
             if any(mount.source == device for mount in read_mounts()):
                 raise HostError(f"{device} is still mounted")
             host.run("losetup", "--detach", device)
@@ -135,7 +138,7 @@ def detach_loop(host: Host, entry: Entry) -> None:
 
 
 def unmount(host: Host, entry: Entry) -> None:
-    """Unmounts a directory. Never lazily: a busy mount means that a measurement still runs."""
+    """Unmounts a directory, never lazily: a busy mount means that a measurement still runs."""
     mountpoint = Path(entry.name)
 
     def gone() -> bool:
@@ -162,7 +165,7 @@ def _users_of(mountpoint: Path) -> list[str]:
             links = [process / "cwd", process / "root", *(process / "fd").iterdir()]
             name = (process / "comm").read_text().strip()
         except OSError:
-            continue  # it ended, or we may not look into it
+            continue  # it has ended, or vdisklab may not inspect it
         if any(_leads_below(link, mountpoint) for link in links):
             users.append(f"{name} ({process.name})")
     return users
@@ -177,10 +180,10 @@ def _leads_below(link: Path, directory: Path) -> bool:
 
 
 def kill_process(_host: Host, entry: Entry) -> None:
-    """Kills the processes that have our unique word among their arguments.
+    """Kills the processes with the unique marker among their arguments.
 
-    A process is looked for by that word, not by its number: the ledger is written before the
-    process exists, and numbers are used again.
+    Processes are found by the marker, not by number: the ledger is written before the process
+    exists, and the kernel reuses numbers.
     """
     marked = processes_marked(entry.name)
     for pid in marked:
@@ -212,9 +215,9 @@ def processes_marked(word: str) -> list[int]:
 
 
 def wipe_device(host: Host, entry: Entry) -> None:
-    """Removes our signatures, and no others, from one of the user's devices.
+    """Removes only vdisklab's signatures from one of the user's devices.
 
-    A device that is another one now, by size or serial number, is left alone.
+    A device whose size or serial number has changed is left alone.
     """
     path = Path(entry.name)
     if not path.is_block_device():
@@ -230,7 +233,8 @@ def wipe_device(host: Host, entry: Entry) -> None:
         user = usage(device)
         if strange or user:
             raise DirtyHostError(
-                f"{path} is not wiped: {user or f'it carries {strange[0]}, which is not ours'}",
+                f"{path} is not wiped: "
+                f"{user or f'it has {strange[0]}, which vdisklab did not write'}",
                 hint=f"check its contents; `wipefs --all {path}` if you do not need them",
             )
         host.run("wipefs", "--all", "--quiet", path)
@@ -239,7 +243,7 @@ def wipe_device(host: Host, entry: Entry) -> None:
 
 
 def remove_mapped(host: Host, entry: Entry) -> None:
-    """Removes one of our device-mapper devices."""
+    """Removes one of vdisklab's device-mapper devices."""
     listed = host.run("dmsetup", "ls", allowed=range(256)).stdout
     if entry.name not in (line.split("\t")[0] for line in listed.splitlines()):
         return

@@ -1,7 +1,7 @@
-"""Removes volume groups, arrays and pools, with what they wrote on their members.
+"""Removes volume groups, arrays and pools, with their metadata on member devices.
 
-Each is found by its name, which carries the run's id, and only on the devices that the ledger
-names: a group of the same name on other disks is not ours. All are idempotent.
+Each is found by its name, which contains the run's id, and only on the devices in the ledger: a
+group with the same name on other disks is not vdisklab's. All functions are idempotent.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _BUSY_SECONDS = 20.0
 
 
 def lvm_on(devices: tuple[Path, ...]) -> tuple[str, ...]:
-    """Makes an LVM command see these devices and no others (lvm(8), --devices).
+    """An LVM command limited to these devices (lvm(8), --devices).
 
-    Nothing is archived in /etc/lvm either: `clean` is to leave no trace.
+    It archives nothing in /etc/lvm, so that `clean` leaves no trace.
     """
     quiet = "backup/backup=0 backup/archive=0"
     return ("--devices", ",".join(map(str, devices)), "--config", quiet)
@@ -75,7 +75,7 @@ def remove_group(host: Host, entry: Entry) -> None:
 
 
 def _retry(host: Host, command: tuple[str, ...]) -> None:
-    """Repeats a command until it succeeds: udev may hold a device open for a moment."""
+    """Repeats a command until it succeeds, because udev may briefly hold a device open."""
     last: list[CommandError] = []
 
     def done() -> bool:
@@ -141,17 +141,17 @@ def pools(host: Host) -> list[str]:
 
 
 def _stands_on(host: Host, pool: str, members: tuple[Path, ...]) -> bool:
-    """Whether one of these devices, or a partition of one, is a member of a pool."""
+    """True if one of these devices, or a partition of one, is a member of a pool."""
     status = host.run("zpool", "status", pool).stdout.split()
     names = {node.name for member in members for node in _with_partitions(member)}
     return any(Path(word).name in names for word in status)
 
 
 def _remove_labels(host: Host, member: Path, pool: str) -> None:
-    """Removes ZFS's labels. ZFS partitions a whole disk; then the partition table is its own too.
+    """Removes ZFS's labels, and the partition table that ZFS writes on whole disks.
 
-    One program removes all: were we killed between two, the table would be left without the label
-    that says whose it is.
+    One command removes both: after a kill between two commands, the table would remain without the
+    label that identifies its owner.
     """
     nodes = _with_partitions(member)
     for node in nodes:

@@ -1,4 +1,4 @@
-"""ZFS: a pool of its own with one dataset (`zfs`) or one volume (`zvol`) in it."""
+"""ZFS: a new pool with one dataset (`zfs`) or one volume (`zvol`)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def pool_command(
 ) -> tuple[str, ...]:
     """The command that creates the pool; without a cache file, nothing imports it after a boot.
 
-    -f is needed for members of unlike sizes and nothing else: what is on them was looked at.
+    -f is needed only for members of different sizes; their contents were checked before.
     """
     raid = str(layer.option("raid"))
     kind = () if raid == "single" else (raid,)
@@ -116,7 +116,7 @@ def volume_command(layer: Layer, pool: str, size: int, known: frozenset[str]) ->
 def known_properties(host: Host, layer: Layer) -> frozenset[str]:
     """The properties that this version of ZFS has, from the lists in its own help.
 
-    Where no ZFS is installed, which only a plan survives: all that the layer has options for.
+    Without ZFS, as in a plan for another host: all properties that the layer has options for.
     """
     if host.which("zpool") is None or host.which("zfs") is None:
         return frozenset(LAYER_OPTIONS[layer.kind])
@@ -138,7 +138,7 @@ def parse_raid(status: str) -> str:
 def _wanted(layer: Layer, option: str, known: frozenset[str]) -> bool:
     """Whether to set an option: it has a value, and this ZFS knows it or the path names it.
 
-    A default that an old version does not know is left out; its own ways are then read back.
+    A default that an old version lacks is omitted; its actual behaviour is then read back.
     """
     if layer.option(option) is None:
         return False
@@ -157,7 +157,7 @@ def _settings(layer: Layer, known: frozenset[str]) -> list[str]:
 
 
 def require_zfs(host: Host) -> tuple[str, ...]:
-    """The names of the pools. Raises HostError if neither the kernel's ZFS nor zfs-fuse answers."""
+    """The names of the pools. Raises HostError if neither the kernel's ZFS nor zfs-fuse runs."""
     for program in ("zpool", "zfs"):
         if host.which(program) is None:
             raise HostError(f"{program} is not installed", hint=_INSTALL)
@@ -177,11 +177,14 @@ def _require_new_pool(host: Host, pool: str) -> None:
 
 
 def _require_volumes(module: Path = Path("/sys/module/zfs")) -> None:
-    """Refuses volumes without ZFS in the kernel: zfs-fuse answers the same programs, but only the
-    module creates block devices, and zfs-fuse can die if asked for one."""
+    """Raises HostError for volumes without ZFS in the kernel.
+
+    zfs-fuse serves the same programs, but only the kernel module creates block devices, and
+    zfs-fuse may crash on the request.
+    """
     if not module.exists():
         raise HostError(
-            "volumes need ZFS in the kernel, and the ZFS that answers here is zfs-fuse",
+            "volumes need ZFS in the kernel, but this host runs zfs-fuse",
             hint=_INSTALL,
         )
 
@@ -228,7 +231,7 @@ def _require_asked(layer: Layer, seen: Mapping[str, str]) -> None:
         if actual != schema[option].format(value):
             raise HostError(
                 f"{layer.kind} has {option}={actual} instead of {schema[option].format(value)}",
-                hint="this version of ZFS does not do it; leave the option out",
+                hint="this version of ZFS does not support it; omit the option",
             )
 
 
@@ -256,7 +259,7 @@ def arc_facts() -> dict[str, str]:
 def limited_arc(site: Site, limit: int) -> Iterator[None]:
     """Limits the cache to `limit` bytes while the context is open.
 
-    Raises HostError where there is no such limit, or ZFS does not follow it.
+    Raises HostError if the limit does not exist or ZFS does not follow it.
     """
     before = site.observe(_arc_setting, planned=("", ""))
     with site.tracked(Kind.ARC, PARAMETER, parameter=before[0], effective=before[1]):

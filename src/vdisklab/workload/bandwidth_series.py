@@ -1,9 +1,9 @@
 """Bandwidth second by second: the worst second, and the longest time without a completion.
 
-fio's bandwidth log (`--write_bw_log`) has lines `milliseconds, KiB/s, direction (0 read, 1 write,
-2 trim), block size, offset`: the mean over a window that ended at that time (fio's HOWTO, "Log File
-Formats"). Undocumented behaviour of fio 3.33, tried with `--thinktime` and on a frozen file system:
-a window in which nothing completed has no line; a window is longer than requested if fio's helper
+fio's bandwidth log (`--write_bw_log`) has lines `milliseconds, KiB/s, direction (0 read, 1 write, 2
+trim), block size, offset`: the mean over a window that ended at that time (fio's HOWTO, "Log File
+Formats"). Undocumented behaviour of fio 3.33, observed with `--thinktime` and on a frozen file
+system: a window without completions has no line; a window is longer than requested if fio's helper
 thread was late; the jobs of one file follow each other, and the last, unfinished window of each has
 no line.
 """
@@ -60,7 +60,7 @@ def longest_gap(moved: Iterable[Moved], seconds: float) -> float:
 
 
 def worst_second(series: Series) -> Sample:
-    """The smallest of the series' values."""
+    """The smallest value of the series."""
     return Sample("worst_second", series.direction, min(series.values))
 
 
@@ -90,8 +90,8 @@ class LoggedRun:
 def read_log(text: str, run: LoggedRun) -> BandwidthLog:
     """The bandwidth over time of a run.
 
-    Windows without a line are a stall only if a request took as long; otherwise fio's helper
-    thread was late, or the job paused. Raises WorkloadError for a line of another form.
+    Windows without a line are a stall only if a request took that long; otherwise fio's helper
+    thread was late, or the job paused. Raises WorkloadError for a malformed line.
     """
     moved: dict[Direction, list[Moved]] = {}
     for direction, piece in _pieces(text, run):
@@ -124,7 +124,7 @@ def _is_stall(gap: float, run: LoggedRun) -> bool:
 
 
 def _completed(pieces: Sequence[Moved], run: LoggedRun, total: int) -> list[Moved]:
-    """The pieces with the unlogged end of the run, so that they add up to `total` bytes.
+    """The pieces, completed with the unlogged end of the run, so that they add up to `total` bytes.
 
     The bytes that the log lacks were transferred at the end. It may lack none, because a shortened
     window is logged with its full rate: then the end, unless it is a stall, has the mean rate.

@@ -70,7 +70,7 @@ _OLD_FIELDS = 27
 class BonnieSettings(Settings):
     """Settings of a bonnie++ measurement.
 
-    `size` is that of its large file; the default is twice the memory, so that the guest's page
+    `size` is the size of its large file; the default is twice the memory, so that the guest's page
     cache cannot hold it. `files` is the number of small files in units of 1024. `fsync` is -b,
     `fast` is -f: no tests by single characters.
     """
@@ -115,7 +115,7 @@ class Bonnie:
         return Script(("bonnie++", *options, *user, *flags), 0.0, _TIMEOUT)
 
     def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
-        """The numbers of its one line, without tests that were too short for bonnie++."""
+        """The numbers of its one line, except for tests that were too short for bonnie++."""
         del plan
         lines = parse_csv(output.stdout)
         if len(lines) != 1:
@@ -136,7 +136,8 @@ def file_size(plan: MeasurementPlan, settings: BonnieSettings, memory: int | Non
         raise PlanError(
             f"measurement {plan.name!r}: a file of {format_bytes(size)} fits into the page cache "
             f"of {format_bytes(memory)} of memory",
-            hint="give the file twice the memory, or the guest less with --guest-memory",
+            hint="make the file twice as large as the memory, or reduce the memory with "
+            "--guest-memory",
         )
     return size
 
@@ -184,7 +185,7 @@ def _is_shifted(fields: Sequence[str], layout: tuple[int, int]) -> bool:
 def _require_whole(fields: Sequence[str], rates: int, number: int) -> None:
     """Raises WorkloadError for a line that does not end with the latencies of its tests.
 
-    They are not used, but a line without them was cut off, perhaps in the middle of a number.
+    They are not used, but a line without them was truncated, perhaps within a number.
     """
     latencies = len(FILE_TESTS) + len(SMALL_TESTS)
     if len(fields) != rates + latencies:

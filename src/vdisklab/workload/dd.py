@@ -1,4 +1,4 @@
-"""dd: writes or reads one file from end to end, with the real program."""
+"""dd: writes or reads one whole file, with the real program."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class DdSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What dd prints at its end; `records` is the number of full and partial blocks written."""
+    """The figures that dd prints at its end; `records` counts full and partial blocks written."""
 
     size: int
     seconds: float
@@ -179,8 +179,8 @@ def _course(
 ) -> tuple[tuple[Series, ...], tuple[Sample, ...]]:
     """Bandwidth over time from dd's progress lines.
 
-    dd prints one after the first write of each second, in whole seconds; a missing second was
-    spent in one long write.
+    dd prints a line after the first write of each second, in whole seconds; a second without a line
+    was spent in one long write.
     """
     shown = [(int(m[1]), _decimal(m[3])) for m in _LINE.finditer(text)]
     # After a stall several lines have the same second; the last one has all its bytes.

@@ -1,7 +1,7 @@
-"""DISKSPD in a Windows guest, as close to a fio measurement as it can.
+"""DISKSPD in a Windows guest, configured as similarly to a fio measurement as possible.
 
-Options by Microsoft's wiki of DISKSPD ("Command line and parameters", "Customizing tests").
-It was never run on Windows here; the XML follows the names of its XmlResultParser.
+Options are from Microsoft's DISKSPD wiki ("Command line and parameters", "Customizing tests"). It
+was never run on Windows here; the XML names are those in its XmlResultParser.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _outcome(span: Element, number: int) -> ProgramResult:
     seconds = _number(span, "TestTimeSeconds", where)
     targets = span.findall("Thread/Target")
     if not targets or seconds <= 0:
-        raise WorkloadError(f"{where} of DISKSPD has no <Target>, or took no time")
+        raise WorkloadError(f"{where} of DISKSPD has no <Target> or a duration of 0")
     counts = {
         name: sum(_number(target, name, where) for target in targets)
         for name in ("ReadBytes", "WriteBytes", "ReadCount", "WriteCount")

@@ -71,7 +71,8 @@ class FioSettings(Settings):
     sections: tuple[str, ...] = ()
 
 
-# Python's JSON reader accepts NaN and Infinity, which are no measurements, nor are texts or true.
+# Python's JSON reader accepts NaN and Infinity, which are not measurements; nor are strings or
+# true.
 _Number = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 _Count = Annotated[int, Field(ge=0, strict=True)]
 
@@ -81,7 +82,7 @@ _MOST_JOBS = 4096
 
 
 def _wanted(percentiles: object) -> object:
-    """The percentiles that are used; a report may have any number of others."""
+    """The percentiles that vdisklab uses; a report may have any number of others."""
     if not isinstance(percentiles, dict):
         return percentiles
     return {key: percentiles[key] for key in _PERCENTILES.values() if key in percentiles}
@@ -125,7 +126,9 @@ def read_fio_settings(plan: MeasurementPlan) -> FioSettings:
     settings = read_settings(plan, FioSettings)
     if settings.job is not None:
         if not set(plan.settings) <= {"job", "sections"}:
-            raise PlanError(f"measurement {plan.name!r}: a job file stands alone, without settings")
+            raise PlanError(
+                f"measurement {plan.name!r}: a job file cannot be combined with settings"
+            )
         _check_job(settings, plan.name)
         return settings
     if settings.rw is None:
@@ -219,7 +222,7 @@ def _block_size(settings: FioSettings) -> str:
 
 
 def _buffers(settings: FioSettings) -> int:
-    """Bytes of buffers of all jobs: each request in flight has one of the largest block size."""
+    """The bytes of all jobs' buffers: each request in flight has one of the largest block size."""
     largest = settings.bs or (settings.bsrange or "").partition("-")[2]
     return settings.numjobs * settings.iodepth * parse_size(largest)
 
@@ -227,7 +230,7 @@ def _buffers(settings: FioSettings) -> int:
 def _place(
     plan: MeasurementPlan, settings: FioSettings, subject: Subject, timing: Timing
 ) -> tuple[str, ...]:
-    """What the jobs work on: one device or file, or one file for each job in a directory."""
+    """The options for the jobs' target: a device, a file, or files in a directory."""
     jobs = settings.numjobs
     if settings.size is None:
         # The file system itself needs space.
@@ -244,7 +247,7 @@ def _place(
 
 
 def _pace(settings: FioSettings, timing: Timing) -> tuple[str, ...]:
-    """Options that decide when a job ends: by the clock, or when its size is done."""
+    """Options that decide when a job ends: after a time, or when its size is done."""
     norandommap = () if settings.every_block_once else ("--norandommap=1",)
     if not settings.time_based:
         return norandommap
@@ -254,7 +257,7 @@ def _pace(settings: FioSettings, timing: Timing) -> tuple[str, ...]:
 def _log(
     plan: MeasurementPlan, subject: Subject, timing: Timing
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The bandwidth log that has to be read back, if any, and the options for it.
+    """The bandwidth log to read back, if any, and the options for it.
 
     If possible it goes to standard error: reading a file back takes 7 ms in an emulated guest, as
     its agent stores the number of each file that it opens (qga/main.c, ga_get_fd_handle).
@@ -312,7 +315,7 @@ def _job_script(
 def _require_reach(
     plan: MeasurementPlan, settings: FioSettings, subject: Subject, usual: int
 ) -> None:
-    """Raises PlanError for jobs beyond the end of the subject: fio would enlarge a file."""
+    """Raises PlanError for jobs beyond the end of the subject, which fio would enlarge."""
     room = subject.size * 9 // 10 if subject.is_directory else subject.size
     job, wanted, inside = settings.job or "", settings.sections, subject.is_directory
     end = reach(job, wanted, subject.size, usual, in_directory=inside)
@@ -329,7 +332,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _read_report(output: str) -> _Report:
-    """The report: everything from the first brace on, as fio prints notes before its JSON."""
+    """The report: everything from the first brace, because fio prints notes before its JSON."""
     start = output.find("{")
     if start < 0:
         last = output.strip().splitlines()[-1:] or ["nothing"]

@@ -1,7 +1,7 @@
 """The user's own fio job files: their options, the check that they are safe, and their profile.
 
-fio can run programs and write to any file that a job names. Only options that are known to do
-neither are accepted, and vdisklab names the file. fio also makes a file as large as the job says:
+fio can run programs and write to any file that a job names. Only options known to do neither are
+accepted, and vdisklab names the file. fio also makes a file as large as the job requests:
 `size=150%` of a file of 64 MiB wrote until the disk was full (fio 3.33). So the size that the jobs
 need is computed first.
 """
@@ -62,7 +62,7 @@ class Section:
 def groups(job: str, origin: str) -> tuple[tuple[Section, ...], ...]:
     """The groups of jobs that run at the same time, in the file's order.
 
-    Raises PlanError for a file that is no job file, or that could touch other files.
+    Raises PlanError for a file that is not a job file, or that could access other files.
     """
     found: list[list[Section]] = []
     sections = _sections(job, origin)
@@ -157,7 +157,7 @@ def _number(options: Mapping[str, str], key: str) -> int:
 
 
 def _size(options: Mapping[str, str], key: str, whole: int, otherwise: int) -> int:
-    """Bytes; the end of a range. A percentage is of `whole`."""
+    """The size in bytes; of a range its upper bound. A percentage refers to `whole`."""
     text = options.get(key)
     if text is None:
         return otherwise
@@ -240,7 +240,7 @@ def job_profile(job: str, origin: str) -> Profile:
     """The profile of a job file, named after the file. Jobs that run together are one measurement,
     named after the first.
 
-    Raises PlanError for a file that is no job file, or that could touch other files.
+    Raises PlanError for a file that is not a job file, or that could access other files.
     """
     measurements: list[MeasurementPlan] = []
     for group in groups(job, origin):

@@ -28,8 +28,8 @@ PROGRAM = "dpkg"
 
 _TIMEOUT = 4 * 3600.0
 
-# In its own mount and process namespaces, whatever a maintainer's script leaves running or mounted
-# on the host ends with the program.
+# It has its own mount and process namespaces, so processes and mounts that a maintainer's script
+# leaves end with the program.
 _ALONE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private")
 
 _OBSERVED = ("allocated", "mapped", "flushes")

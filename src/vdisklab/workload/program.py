@@ -1,4 +1,4 @@
-"""What every measuring program provides: it builds a command and parses the output. No I/O."""
+"""The interface of measuring programs: each builds a command and parses its output. No I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def program_of(command: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured: a device, a file, or (`is_directory`) a directory on a file system.
+    """The measured device, file, or (`is_directory`) directory on a file system.
 
     `size` is the number of bytes of it that may be used. `scratch` is a directory outside of the
     subject for logs; `mark` makes their names unique, since fio appends to a log that exists.
@@ -53,9 +53,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds that a timed program runs, and seconds before that which do not count.
+    """The run time of a timed program in seconds, and the ramp time before it, which does not
+    count.
 
-    `scale` is the share of its work that a program does which is not timed.
+    `scale` is the share of its work that an untimed program does.
     """
 
     runtime: float
@@ -127,7 +128,7 @@ class Workload(Protocol):
 
     @property
     def needs_directory(self) -> bool:
-        """True if it works on files in a directory only."""
+        """True if it only works on files in a directory."""
 
     @property
     def needs_fresh_guest(self) -> bool:
@@ -181,8 +182,7 @@ def require_room(
 
 
 def require_memory(plan: MeasurementPlan, needed: int, given: int | None) -> None:
-    """Raises PlanError if a measurement needs more bytes of memory than are `given`; None is
-    unknown, and enough."""
+    """Raises PlanError if a measurement needs more than `given` bytes of memory (None: unknown)."""
     if given is not None and needed > given:
         whole = -(-needed // (1 << 20))
         raise PlanError(
@@ -198,7 +198,7 @@ def _mebibytes(size: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NamedResult:
-    """One measurement in a result file, with its name there or in our profiles."""
+    """One measurement in a result file, with its name in the file or in vdisklab's profiles."""
 
     name: str
     outcome: ProgramResult
@@ -217,7 +217,7 @@ class Report:
 def printable(text: str) -> str:
     """A foreign name with `?` for each character that cannot be shown or stored.
 
-    These are control characters, marks that change the writing direction, and surrogates, which
-    JSON and file names can hold.
+    These are control characters, marks that change the text direction, and surrogates, which JSON
+    and file names can contain.
     """
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -106,7 +106,7 @@ def test_any_signature_is_refused_unless_spelled_out(
 ) -> None:
     device, other = attach(128 * MIB), attach(128 * MIB)
     host.run(*maker.split(), device)
-    with pytest.raises(HostError, match=r"carries .*would destroy") as refused:
+    with pytest.raises(HostError, match=r"has .*would destroy") as refused:
         require_usable(host, BackingDevices((device,)))
     assert f"--destroy {device}" in str(refused.value.hint)
     with pytest.raises(HostError, match="carries"):
@@ -154,7 +154,7 @@ def test_clean_wipes_only_what_is_ours(host: LocalHost, attach: Attach) -> None:
     noted = identity(open_device(device)) | {"label": "vdl-01234567"}
     entry = Entry(0, Kind.DEVICE, str(device), noted)
     host.run("mkfs.ext4", "-q", "-L", "precious", device)
-    with pytest.raises(DirtyHostError, match=r"carries ext4 'precious', which is not ours"):
+    with pytest.raises(DirtyHostError, match=r"has ext4 'precious', which vdisklab did not write"):
         UNDO[Kind.DEVICE](host, entry)
     host.run("mkfs.ext4", "-q", "-F", "-L", "vdl-01234567", device)
     stranger = Entry(0, Kind.DEVICE, str(device), noted | {"size": "1"})

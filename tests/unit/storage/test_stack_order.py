@@ -101,7 +101,7 @@ def test_another_file_system_than_asked_is_an_error(
 
 def test_tmpfs_needs_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filesystem, "available_memory", lambda: 1 * MIB)
-    with pytest.raises(HostError, match=r"needs .* of memory .*, and 1\.0 MiB is available"):
+    with pytest.raises(HostError, match=r"needs .* of memory .*, but 1\.0 MiB is available"):
         build(ScriptedHost(), tmp_path, "tmpfs")
 
 

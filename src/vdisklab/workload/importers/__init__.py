@@ -1,1 +1,4 @@
-"""Results of programs that others ran: text in, outcomes out; no unit and no zero is guessed."""
+"""Parses result files of other programs.
+
+Units are never guessed, and missing values are not zero.
+"""

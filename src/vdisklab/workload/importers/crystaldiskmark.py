@@ -45,7 +45,7 @@ def parse_crystaldiskmark(text: str) -> Report:
         if name in found:
             raise WorkloadError(
                 f"line {number}: a second result of {name}",
-                hint="put each report into a file of its own",
+                hint="put each report into a separate file",
             )
         if samples:
             found[name] = NamedResult(name, ProgramResult(samples, None, None))

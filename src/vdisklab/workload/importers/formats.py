@@ -58,13 +58,12 @@ def recognise(text: str) -> tuple[Report, ...]:
 
 
 def _require_alone(form: _Format, text: str) -> None:
-    """Raises WorkloadError if another program wrote to the same file: its results would be
-    silently ignored."""
+    """Raises WorkloadError for a file with results of several programs, since only one is read."""
     others = [each.name for each in _FORMATS if each is not form and each.is_it(text)]
     if form.is_lines and others:
         raise WorkloadError(
             f"the file holds results of several programs: {form.name}, {', '.join(others)}",
-            hint="put the results of each program into a file of their own",
+            hint="put the results of each program into a separate file",
         )
 
 
@@ -108,9 +107,7 @@ def _numbers(outcome: ProgramResult) -> Iterator[float]:
 def _require_one(count: int, what: str) -> None:
     """Raises WorkloadError for a file of several results: all but one would be ignored."""
     if count > 1:
-        raise WorkloadError(
-            f"the file holds {count} {what}", hint="put each into a file of its own"
-        )
+        raise WorkloadError(f"the file holds {count} {what}", hint="put each into a separate file")
 
 
 def _fio(text: str) -> tuple[Report, ...]:
