@@ -22,7 +22,7 @@ class Accelerator(StrEnum):
 
     @property
     def is_emulation(self) -> bool:
-        """True when numbers are no measure of a KVM guest."""
+        """True when the numbers do not show the speed of a KVM guest."""
         return self is Accelerator.TCG
 
 

@@ -40,7 +40,9 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Direction
 from vdisklab.units import counted, format_bytes
 
-EMULATION = "under emulation (TCG): good for comparing host-side choices, no measure of a KVM guest"
+EMULATION = (
+    "under emulation (TCG): good for comparing host-side choices, not for the speed of a KVM guest"
+)
 IN_LAB = "in the lab, a host in a virtual machine: proof that a stack works, worthless as a speed"
 
 SHOWN_NAMES = 3

@@ -144,7 +144,10 @@ def _kvm(at: Inspection) -> HostFinding:
     remedy = "modprobe -a kvm_intel kvm_amd; otherwise enable VT-x or AMD-V in the firmware"
     if virtualised(at.root):
         remedy = "enable nested virtualisation in the hypervisor that this machine runs under"
-    costs = "guests run under emulation: their numbers compare with each other, but not with KVM's"
+    costs = (
+        "guests run under emulation: good for comparing host-side choices, not for the speed of "
+        "a KVM guest"
+    )
     return _limited("KVM", trial.tried, costs, trial.remedy or remedy)
 
 

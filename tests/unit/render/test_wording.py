@@ -33,7 +33,7 @@ WORDED: list[tuple[Diagnostic, str]] = [
     (Inconclusive(4), "none of the 4 cells is shown to differ"),
     (
         Emulated(),
-        "under emulation (TCG): good for comparing host-side choices, no measure of a KVM",
+        "under emulation (TCG): good for comparing host-side choices, not for the speed of a KVM",
     ),
     (
         FromPageCache(cell("a"), "seqread", Direction.READ, 0.03),

@@ -26,8 +26,8 @@ Positive = Annotated[Number, Limit("exclusiveMinimum", 0)]
 Probability = Annotated[Number, Limit("minimum", 0), Limit("maximum", 1)]
 Emulation = Annotated[
     bool,
-    "true when a guest ran under TCG: good for comparing host-side choices, no measure of a KVM "
-    "guest",
+    "true when a guest ran under TCG: good for comparing host-side choices, not for the speed "
+    "of a KVM guest",
 ]
 Lab = Annotated[
     bool, "true when a run was made by `vdisklab lab run`: proof that a stack works, not a speed"
