@@ -1,1 +1,1 @@
-"""From runs to answers: values in, values out; no files, no text."""
+"""Computes answers from measured runs: values in, values out; no files, no text."""

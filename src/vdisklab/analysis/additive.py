@@ -2,7 +2,7 @@
 
     log value = cell + block + noise of that cell          (a randomised complete block design)
 
-The block term takes out drift that touches all cells of a block alike. Noise may differ from cell
+The block term removes drift that affects all cells of a block equally. Noise may differ from cell
 to cell: a warm page cache is steadier than a disk.
 """
 
@@ -20,15 +20,15 @@ from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats
 
 PRECISION = 1e-9
-"""Smallest standard deviation of a logarithm that is believed; below it is rounding."""
+"""Lower limit of a logarithm's standard deviation; anything smaller is rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """One entry per fitted cell. `rows` are the places in the grid, `effect` is logarithmic.
+    """One entry per fitted cell. `rows` are the cells' rows in the grid, `effect` is logarithmic.
 
-    `error` is the standard error of the effect, so that two cells differ by sqrt(e1^2 + e2^2);
-    `freedom` the degrees of freedom of its variance.
+    `error` is the standard error of the effect: that of a difference between two cells is
+    sqrt(e1^2 + e2^2). `freedom` is the degrees of freedom of its variance.
     """
 
     rows: npt.NDArray[np.intp]
@@ -39,9 +39,9 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Usable:
-    """Which cells can be compared: enough blocks, and joined by common blocks.
+    """Which cells can be compared: those with enough blocks that are linked by common blocks.
 
-    `few` have too few blocks, `apart` were never measured in a block with the others.
+    `few` have too few blocks, `apart` were never measured in the same block as the others.
     """
 
     rows: npt.NDArray[np.intp]
@@ -51,9 +51,9 @@ class Usable:
 
 
 def usable(logs: Floats) -> Usable:
-    """Drops blocks with one cell and cells with few blocks until all that remain count.
+    """Drops blocks with one cell and cells with too few blocks until none is left.
 
-    Of groups of cells without any common block the largest stays (of equal ones the first).
+    If groups of cells have no block in common, only the largest stays (if equal, the first).
     """
     seen = np.isfinite(logs)
     rows: npt.NDArray[np.bool_] = np.asarray(seen.any(axis=1))
@@ -80,7 +80,7 @@ def usable(logs: Floats) -> Usable:
 
 
 def _groups(seen: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """The connected component of each cell and of each block, joined where measured."""
+    """The connected component of each cell and each block; a measured value connects the two."""
     cell, block = np.nonzero(seen)
     cells, blocks = seen.shape
     size = cells + blocks
@@ -99,7 +99,7 @@ def fit(logs: Floats, chosen: Usable) -> Fit:
     effect = adjusted.sum(axis=1) / count
     residual = np.where(seen, adjusted - effect[:, None], 0.0)
     cells = len(table)
-    # The block's own mean has taken 1/cells of the noise with it.
+    # Subtracting the block's mean also removed 1/cells of the noise.
     correction = cells / (cells - 1) if cells > 1 else 1.0
     variance = correction * (residual**2).sum(axis=1) / (count - 1)
     total = float(seen.sum() - cells - (seen.shape[1] - 1))
@@ -108,36 +108,37 @@ def fit(logs: Floats, chosen: Usable) -> Fit:
 
 
 def block_effects(table: Floats, seen: npt.NDArray[np.bool_]) -> Floats:
-    """What each block adds, with mean zero: the normal equations after eliminating the cells.
+    """The effect of each block, with mean zero: the normal equations after eliminating the cells.
 
-    One equation per block, so the cost is cells x blocks^2, whatever is missing.
+    One equation per block, so the cost is cells x blocks^2, however many values are missing.
     """
     weight = seen.astype(np.float64)
     count = weight.sum(axis=1)
     values = np.where(seen, table, 0.0)
     centred = np.where(seen, values - (values.sum(axis=1) / count)[:, None], 0.0)
     matrix = np.diag(weight.sum(axis=0)) - weight.T @ (weight / count[:, None])
-    # Singular by a constant, which the shortest solution sets to mean zero.
+    # Determined up to a constant; the shortest solution has mean zero.
     answer: Floats = np.linalg.lstsq(matrix, centred.sum(axis=0), rcond=None)[0]
     return np.asarray(answer - answer.mean())
 
 
 def moderate(variance: Floats, freedom: Floats, total: float) -> tuple[Floats, Floats]:
-    """Variances that borrow strength from all cells, and their degrees of freedom.
+    """The cells' variances, moderated by those of all cells, and their degrees of freedom.
 
-    Three blocks say little about one cell's noise, but a dozen cells together say how noisy
-    cells are. Empirical Bayes of Smyth (Statistical Applications in Genetics and Molecular
-    Biology 3, 2004): the variances scatter around a common one as if that were worth `prior`
-    degrees of freedom, estimated from their logarithms. Ours departs from it in one point: a
-    cell's variance is never moderated below its own estimate, without which one noisy cell
-    among quiet ones made false differences in 10 to 21 % of simulated campaigns (limit: 5 %).
+    Three blocks say little about one cell's noise, but a dozen cells together show how noisy
+    cells usually are. Method: empirical Bayes of Smyth (Statistical Applications in Genetics and
+    Molecular Biology 3, 2004). Variances scatter around a common one, which counts like `prior`
+    degrees of freedom; both are estimated from the logarithms of the variances. One difference
+    to Smyth: a cell's variance is never moderated below its own estimate. Otherwise one noisy
+    cell among quiet ones caused false differences in 10 to 21 % of simulated campaigns
+    (limit: 5 %).
     """
     if len(variance) < 3:
         return variance, np.minimum(freedom, total)
     floor = np.maximum(variance, 1e-5 * np.median(variance))
     logs = np.log(floor) - special.digamma(freedom / 2) + np.log(freedom / 2)
     spread = float(logs.var(ddof=1) - special.polygamma(1, freedom / 2).mean())
-    if spread <= 0:  # no more scatter than chance alone gives: one common variance
+    if spread <= 0:  # the variances scatter no more than by chance: one common variance
         pooled = float((variance * freedom).sum() / freedom.sum())
         return np.maximum(variance, pooled), np.full(len(variance), total)
     prior = 2 * _inverse_trigamma(spread)

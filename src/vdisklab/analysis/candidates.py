@@ -1,4 +1,4 @@
-"""Which path to use: the best of those that meet all needs, and what each need costs."""
+"""Finds the path to use: the best of those that meet all needs, and what each need costs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from vdisklab.results.model import Better
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a need costs: the best cell without it, and how many times as good that is.
+    """What a need costs: the best cell without that need, and how many times as good it is.
 
-    `without` is the recommended cell itself where the need costs nothing.
+    `without` is the recommended cell itself if the need costs nothing.
     """
 
     need: Need
@@ -31,10 +31,10 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """`cell` is the one to use; `ties` may be as good. `ranking` is of those that qualify alone.
+    """`cell` is the one to use; `ties` may be as good. `ranking` has only qualifying cells.
 
-    `excluded` counts, for each need, the paths that it rules out. `default` is what QEMU does
-    when it is told nothing, as near to the recommended path as was measured.
+    `excluded` counts, for each need, the paths that it rules out. `default` is the measured cell
+    with QEMU's default cache mode that is most similar to the recommended path.
     """
 
     measure: MeasureKey
@@ -53,8 +53,8 @@ class Recommendation:
 def candidates(cells: Iterable[MeasuredCell]) -> dict[MeasuredCell, DiskPath]:
     """The cells that a guest could use, one for each path.
 
-    Of two states of the page cache the cold one stands for the path: a warm cache says what the
-    host's memory can do, and no guest has it to itself.
+    If a path was measured cold and warm, the cold cell is used: a warm cell shows the speed of the
+    host's memory, and a guest shares the page cache with others.
     """
     by_name: dict[str, MeasuredCell] = {}
     for cell in cells:
@@ -113,7 +113,7 @@ def recommend(
 def _qualified(
     paths: Iterable[MeasuredCell], met: Iterable[Collection[MeasuredCell]]
 ) -> list[MeasuredCell]:
-    """The cells that are in each of these sets, in their order."""
+    """The cells that are in all of these sets, in their order."""
     wanted = tuple(met)
     return [cell for cell in paths if all(cell in cells for cells in wanted)]
 
@@ -121,9 +121,9 @@ def _qualified(
 def _by_value(
     observations: Observations, measure: MeasureKey, cells: Sequence[MeasuredCell]
 ) -> list[MeasuredCell]:
-    """A single cell that has the measure needs no rank to be the best of its kind.
+    """A list of the only cell that can be best without a rank; empty if there are several.
 
-    Single is one that stands alone, or that alone has blocks enough for a rank.
+    It is the only cell with enough blocks for a rank, or the only one with the measure.
     """
     grid = narrowed(observations, cells)
     blocks = (grid.grid(measure) > 0).sum(axis=1)
@@ -139,7 +139,7 @@ def _price(
     chosen: MeasuredCell,
     freed: Sequence[MeasuredCell],
 ) -> Price:
-    """`freed` are the cells that would qualify without this need."""
+    """The price of one need; `freed` are the cells that would qualify without it."""
     free = rank(narrowed(observations, freed), measure)
     best = free.rows[0].cell if free.rows else chosen
     ratio = None if best == chosen else ratio_of(observations, measure, best, chosen)
@@ -149,7 +149,7 @@ def _price(
 def ratio_of(
     observations: Observations, measure: MeasureKey, a: MeasuredCell, b: MeasuredCell
 ) -> Ratio:
-    """How many times as good as `b` is `a`, block by block; above 1 is always better."""
+    """How many times as good `a` is as `b`, within blocks; above 1 always means better."""
     grid = observations.grid(measure)
     rows = [observations.place[cell] for cell in (a, b)]
     first, second = (grid[row : row + 1] for row in rows)
@@ -159,8 +159,8 @@ def ratio_of(
 
 
 def _default(paths: Mapping[MeasuredCell, DiskPath], chosen: DiskPath) -> MeasuredCell | None:
-    """The cell whose cache mode is QEMU's own choice, with most else like the chosen one."""
-    found = [cell for cell, path in paths.items() if path.cache is CacheMode.DEFAULT]
+    """The cell with QEMU's default cache mode that is otherwise most similar to the chosen one."""
+    defaults = [cell for cell, path in paths.items() if path.cache is CacheMode.DEFAULT]
 
     def unlike(cell: MeasuredCell) -> tuple[bool, bool, bool, MeasuredCell]:
         path = paths[cell]
@@ -171,4 +171,4 @@ def _default(paths: Mapping[MeasuredCell, DiskPath], chosen: DiskPath) -> Measur
             cell,
         )
 
-    return min(found, key=unlike, default=None)
+    return min(defaults, key=unlike, default=None)

@@ -1,8 +1,8 @@
-"""Does a claim hold here? The paired ratio of two sets of cells against the range that is stated.
+"""Does a claim hold here? Tests the paired ratio of two sets of cells against the stated range.
 
-In each block that holds every pair of the claim in every measure, the logarithms of left/right are
-averaged; over blocks that mean has Student's t interval. One number per block, so pairs that share
-a cell, or measures that are nearly the same number, do not count twice.
+In each block that has every pair of the claim in every measure, the logarithms of left/right are
+averaged. The means of the blocks give Student's t interval. There is one number per block, so
+pairs that share a cell, or measures that are nearly the same number, do not count twice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from vdisklab.results.outlines import RunOutline
 
 
 class ClaimVerdict(StrEnum):
-    """What the numbers say of a claim."""
+    """What the numbers show about a claim."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -39,7 +39,7 @@ class ClaimVerdict(StrEnum):
 
 
 class ClaimStatus(StrEnum):
-    """How a claim ended: its verdict, unless the claim is void."""
+    """The result of a claim: its verdict, or why there is none."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -57,13 +57,13 @@ class Void(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
-    """A claim and its verdict; a field is None if there are no numbers for it, never NaN.
+    """A claim and its verdict; a field without numbers is None, never NaN.
 
-    `ratio` is left/right with its 95 % interval for this claim alone, `p_adjusted` is corrected
-    for all claims answered together (Holm) and decides. `more_blocks` would settle it with 80 %
-    power; None when it is settled, or no thousand blocks would. `missing` are the cells that must
-    be measured together, in one campaign: all of the claim, or none. `failures` is what went wrong
-    when it was tried.
+    `ratio` is left/right with its 95 % interval for this claim alone. `p_adjusted` is corrected
+    for all claims answered together (Holm) and decides. `more_blocks` are needed to decide with
+    80 % power; None if the claim is decided, or if 1000 blocks would not do. `missing` are the
+    cells to measure together, in one campaign: all cells of the claim, or none. `failures` says
+    why earlier attempts to measure them failed.
     """
 
     claim: Claim
@@ -86,22 +86,22 @@ def answer_claims(
     runs: Sequence[RunOutline],
     alpha: float = 0.05,
 ) -> tuple[ClaimAnswer, ...]:
-    """An answer to each claim, in their order, corrected for the number that can be answered."""
+    """An answer to each claim, in their order, corrected for the number of answerable claims."""
     grids = _Grids(observations)
     voids = _voids(runs)
     failed = _failures(runs)
-    found = [_measured(claim, grids, voids, failed, alpha) for claim in claims]
-    tested = [place for place, (answer, _) in enumerate(found) if answer.p is not None]
-    adjusted = holm(np.array([found[place][0].p for place in tested], dtype=np.float64))
-    answers = [answer for answer, _ in found]
+    measured = [_measured(claim, grids, voids, failed, alpha) for claim in claims]
+    tested = [place for place, (answer, _) in enumerate(measured) if answer.p is not None]
+    adjusted = holm(np.array([measured[place][0].p for place in tested], dtype=np.float64))
+    answers = [answer for answer, _ in measured]
     for order, place in enumerate(tested):
-        answer, logs = found[place]
+        answer, logs = measured[place]
         answers[place] = _decided(answer, logs, float(adjusted[order]), alpha, len(tested))
     return tuple(answers)
 
 
 class _Grids:
-    """The logarithms of each measure as cells x blocks, made once."""
+    """The logarithms of each measure as cells x blocks, computed once."""
 
     def __init__(self, observations: Observations) -> None:
         self._observations = observations
@@ -109,7 +109,7 @@ class _Grids:
         self._logs: dict[MeasureKey, Floats] = {}
 
     def row(self, cell: Cell, measure: MeasureKey) -> Floats | None:
-        """The cell's logarithms by block; None when nothing of it was measured."""
+        """The cell's logarithms by block; None if it has no value of the measure."""
         if measure not in self._logs:
             self._logs[measure] = logarithms(self._observations.grid(measure))
         row = self._rows.get(cell.measured)
@@ -119,7 +119,7 @@ class _Grids:
         return logs if np.isfinite(logs).any() else None
 
     def measured(self, cell: Cell, name: str) -> bool:
-        """True when a measurement of that name gave the cell any number."""
+        """True if the cell has any number of the measurement with that name."""
         keys = (key for key in self._observations.measures if key.name == name)
         return any(self.row(cell, key) is not None for key in keys)
 
@@ -131,7 +131,7 @@ def _measured(
     failed: Mapping[MeasuredCell, str],
     alpha: float,
 ) -> tuple[ClaimAnswer, Floats]:
-    """The claim with its ratio, not decided yet, and the mean log ratio of each whole block."""
+    """The claim with its ratio, still undecided, and the mean log ratio of each complete block."""
     nothing = np.array([], dtype=np.float64)
     missing = _missing(claim, grids)
     void = _void(claim, voids)
@@ -163,13 +163,13 @@ def _measured(
 
 
 def _missing(claim: Claim, grids: _Grids) -> tuple[Cell, ...]:
-    """The cells to measure: all of a claim that lacks one, as its ratio needs them in one block."""
+    """The cells to measure: all of the claim if one is missing, as a ratio needs a common block."""
     lacks = any(grids.row(cell, key) is None for cell in claim.cells for key in claim.measures)
     return claim.cells if lacks else ()
 
 
 def _without_number(claim: Claim, grids: _Grids) -> tuple[str, ...]:
-    """Cells whose measurement was made, and does not give the number: no run would bring it."""
+    """Cells that were measured but lack the number: another run would not give it either."""
     return tuple(
         f"{cell.label}: {key.name} was measured and gives no {key.direction}/{key.metric}"
         for cell in claim.cells
@@ -179,7 +179,7 @@ def _without_number(claim: Claim, grids: _Grids) -> tuple[str, ...]:
 
 
 def _whole_blocks(claim: Claim, grids: _Grids) -> Floats:
-    """The mean log ratio of each block that holds the whole claim."""
+    """The mean log ratio of each block that has all cells of the claim."""
     ratios: list[Floats] = []
     for left, right in claim.pairs:
         for measure in claim.measures:
@@ -196,11 +196,11 @@ def _estimate(logs: Floats) -> tuple[float, float, int]:
 
 
 def _p_value(claim: Claim, mean: float, error: float, freedom: int) -> float:
-    """Two-sided p of the better shown of "inside the range" and "outside of it".
+    """Two-sided p of "inside the range" or of "outside the range", whichever is smaller.
 
-    "Inside" is shown when both ends are cleared (two one-sided tests, Schuirmann 1987), "outside"
-    when one end is. Twice the one-sided value, so that 0.05 is where the 95 % interval begins to
-    lie wholly inside or wholly outside.
+    "Inside" is shown when the mean clears both ends (two one-sided tests, Schuirmann 1987),
+    "outside" when it clears one. The result is twice the one-sided p: it is below 0.05 when the
+    95 % interval lies wholly inside or wholly outside.
     """
     above_low = _upper_tail(mean - _log(claim.low), error, freedom)
     below_high = _upper_tail(_log(claim.high) - mean, error, freedom)
@@ -213,7 +213,7 @@ def _p_value(claim: Claim, mean: float, error: float, freedom: int) -> float:
 
 
 def _upper_tail(distance: float, error: float, freedom: int) -> float:
-    """How likely the mean is so far beyond a bound by chance alone; 0 for an open end."""
+    """The probability that the mean is this far beyond a bound by chance; 0 for an open end."""
     if math.isinf(distance):
         return 0.0 if distance > 0 else 1.0
     return float(t_sf(distance / error, freedom))
@@ -240,27 +240,27 @@ def _decided(
 
 
 def _voids(runs: Sequence[RunOutline]) -> dict[MeasuredCell, Void]:
-    """By cell: whether any of its measured runs was emulated or ran in a lab."""
-    found: dict[MeasuredCell, Void] = {}
+    """For each cell: whether any of its measured runs was emulated or ran in a lab."""
+    voids: dict[MeasuredCell, Void] = {}
     for run in runs:
         if run.failure is None:
             cell = run.measured_cell
             if run.origin == Origin.LAB:
-                found[cell] = Void.LAB
+                voids[cell] = Void.LAB
             elif run.accelerator == Accelerator.TCG:
-                found.setdefault(cell, Void.EMULATION)
-    return found
+                voids.setdefault(cell, Void.EMULATION)
+    return voids
 
 
 def _void(claim: Claim, voids: Mapping[MeasuredCell, Void]) -> Void | None:
     if not claim.absolute:
         return None
-    found = [voids[cell.measured] for cell in claim.cells if cell.measured in voids]
-    return (Void.LAB if Void.LAB in found else found[0]) if found else None
+    reasons = [voids[cell.measured] for cell in claim.cells if cell.measured in voids]
+    return (Void.LAB if Void.LAB in reasons else reasons[0]) if reasons else None
 
 
 def _failures(runs: Sequence[RunOutline]) -> dict[MeasuredCell, str]:
-    """By cell: why its last failed run failed."""
+    """For each cell: why its last failed run failed."""
     ordered = sorted(runs, key=lambda run: (run.started, run.id))
     return {
         cell: f"{cell}: {run.failure.sentence}"

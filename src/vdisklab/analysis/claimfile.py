@@ -1,4 +1,4 @@
-"""Claims as people write them, in TOML: one file for each article, or a user's own.
+"""Reads claims from TOML: one file for each article, or the user's own file.
 
     article = "debatty-2024"
     title = "Performance of virtual storage (part 2): QEMU"
@@ -13,10 +13,10 @@
     high = 1.1                  # left out
     profile = "quick"           # what `claims --run` runs; quick when left out
     page_cache = "cold"         # or "warm": the state of cells that use the host's page cache
-    absolute = true             # void under emulation; needs no saying of guest against host
+    absolute = true             # void under emulation; the default for guest against host
 
-`left` and `right` are patterns with braces. Both sides stand for as many paths, which are compared
-in their order, or one side for a single path, which is compared with each of the other.
+`left` and `right` are patterns with braces. Both expand to the same number of paths, which are
+compared in order; or one side is a single path, which is compared with each path of the other.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from vdisklab.plan.toml_file import TomlTable, read_toml
 
 
 class ClaimCache(StrEnum):
-    """Which state of the page cache a claim speaks of; paths that bypass it have only one."""
+    """Which page-cache state a claim is about; paths that bypass the cache have only one."""
 
     COLD = "cold"
     WARM = "warm"
@@ -52,7 +52,7 @@ class ClaimCache(StrEnum):
 class Claim:
     """A contrast: left/right of each measure lies between `low` and `high` (0 and inf: open).
 
-    `pairs` are the cells to compare. `absolute` claims set a guest beside its host.
+    `pairs` are the cells to compare. `absolute` claims compare a guest with its host.
     """
 
     article: str
@@ -88,7 +88,7 @@ _Number = Annotated[float | None, Field(description="a positive number, such as 
 
 class _ClaimTable(TomlTable):
     name: _Name = Field(description='name = "default-is-writeback", unique within the file')
-    sentence: str = Field(min_length=1, description="what is claimed, in one sentence")
+    sentence: str = Field(min_length=1, description="the claim in one sentence")
     left: list[str] = Field(min_length=1, description='left = ["{ext4,xfs}/qcow2/none"]')
     right: list[str] = Field(min_length=1, description='right = ["{ext4,xfs}/raw/none"]')
     measures: list[str] = Field(
@@ -111,9 +111,9 @@ class _ClaimsTable(TomlTable):
 
 
 def parse_claims(text: str, origin: str) -> ClaimFile:
-    """The claims that a TOML text states.
+    """The claims in a TOML text.
 
-    Raises PlanError naming `origin`, the claim and the key: for what cannot be read, for paths and
+    Raises PlanError naming `origin`, the claim and the key: for invalid TOML, for paths and
     metrics that do not exist, for an empty range, and for claims that contradict one another.
     """
     table = read_toml(text, origin, _ClaimsTable)
@@ -121,8 +121,8 @@ def parse_claims(text: str, origin: str) -> ClaimFile:
     for name, count in names.items():
         if count > 1:
             raise PlanError(
-                f"claim {name!r} of {origin} stands there {count} times (key 'name')",
-                hint="give each claim a name of its own",
+                f"{origin} has {count} claims named {name!r} (key 'name')",
+                hint="give each claim a different name",
             )
     claims = tuple(_claim(table.article, claim, origin) for claim in table.claim)
     _refuse_contradictions(claims, origin)
@@ -146,7 +146,7 @@ def _claim(article: str, table: _ClaimTable, origin: str) -> Claim:
     left = _cells(table.left, choice, f"key 'left' of {where}")
     right = _cells(table.right, choice, f"key 'right' of {where}")
     pairs = _pairs(left, right, where)
-    # Who forgets the key must not be told that an emulated guest is slower than its host.
+    # Without the key, an emulated guest would "prove" that guests are slower than the host.
     beside_host = any(one.path.on_host != other.path.on_host for one, other in pairs)
     return Claim(
         article=article,
@@ -165,7 +165,7 @@ def _claim(article: str, table: _ClaimTable, origin: str) -> Claim:
 def _range(table: _ClaimTable, where: str) -> tuple[float, float]:
     if table.low is None and table.high is None:
         raise PlanError(
-            f"{where} states no range (keys 'low' and 'high')",
+            f"{where} has no range (keys 'low' and 'high')",
             hint="write low = 0.9, high = 1.1, or one of them",
         )
     for key, value in (("low", table.low), ("high", table.high)):
@@ -178,7 +178,7 @@ def _range(table: _ClaimTable, where: str) -> tuple[float, float]:
     high = math.inf if table.high is None else table.high
     if low >= high:
         raise PlanError(
-            f"the range of {where} is empty: low = {low:g}, high = {high:g}",
+            f"{where} has an empty range: low = {low:g}, high = {high:g}",
             hint="low must be less than high",
         )
     return low, high
@@ -198,7 +198,7 @@ def _cells(patterns: Sequence[str], choice: PageCacheChoice, where: str) -> tupl
         if verdict is not None:
             raise PlanError(f"{where}: {path} cannot exist: {verdict.reason}", hint=verdict.instead)
     if not paths:
-        raise PlanError(f"{where} stands for no path", hint='write left = ["raw/none"]')
+        raise PlanError(f"{where} expands to no path", hint='write left = ["raw/none"]')
     return tuple(
         Cell(path, next(state for state in page_cache_states(path) if choice.admits(state)))
         for path in paths.values()
@@ -211,7 +211,7 @@ def _pairs(
     if len(left) != len(right) and 1 not in (len(left), len(right)):
         raise PlanError(
             f"{where} compares {len(left)} paths (key 'left') with {len(right)} (key 'right')",
-            hint="both sides stand for as many paths, or one of them for a single one",
+            hint="give both sides the same number of paths, or one side a single path",
         )
     many = max(len(left), len(right))
     pairs = tuple(zip(left * (many // len(left)), right * (many // len(right)), strict=True))
@@ -235,7 +235,7 @@ def _measures(texts: Sequence[str], where: str) -> tuple[MeasureKey, ...]:
 
 @dataclass(slots=True)
 class _Room:
-    """The range that all claims about one contrast leave, and which of them set its ends."""
+    """The range that satisfies all claims about one contrast, and which claims set its ends."""
 
     low: float = 0.0
     low_by: str = ""
@@ -244,7 +244,7 @@ class _Room:
 
 
 def _refuse_contradictions(claims: Sequence[Claim], origin: str) -> None:
-    """Claims of one file about the same contrast must leave room for a ratio in all of them."""
+    """Raises PlanError if claims of one file about the same contrast cannot all hold."""
     rooms: dict[tuple[frozenset[tuple[Cell, Cell]], frozenset[MeasureKey]], _Room] = {}
     for claim in claims:
         measures = frozenset(claim.measures)
@@ -259,7 +259,7 @@ def _refuse_contradictions(claims: Sequence[Claim], origin: str) -> None:
             raise PlanError(
                 f"claims {other!r} and {claim.name!r} of {origin} contradict each "
                 "other: no ratio lies in both ranges (keys 'low' and 'high')",
-                hint="correct one of them, or put it into another file",
+                hint="correct one of them, or move it to another file",
             )
         if low > room.low:
             room.low, room.low_by = low, claim.name

@@ -1,7 +1,7 @@
 """Intervals for a median from few blocks, vectorised over cells. `docs/method.md` has the coverage.
 
-Rows are cells, columns blocks, NaN is missing. Every function returns (low, high) per row, NaN
-where it can say nothing.
+Rows are cells, columns are blocks, NaN is a missing value. Every function returns (low, high) for
+each row, NaN where there is no interval.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MIN_BLOCKS = 3
 """Below this many blocks there is no interval, no verdict and no rank."""
 
 ORDER_STATISTICS_FROM = 6
-"""The first n whose full range covers the median with 95 %: 1 - 2 * 0.5**n >= 0.95."""
+"""The smallest n whose full range covers the median with 95 %: 1 - 2 * 0.5**n >= 0.95."""
 
 Interval = tuple[Floats, Floats]
 
@@ -25,8 +25,8 @@ Interval = tuple[Floats, Floats]
 def median_interval(grid: Floats, level: float = 0.95) -> Interval:
     """The interval that vdisklab shows: order statistics from 6 blocks on, log-t for 3 to 5.
 
-    With 3 to 5 blocks no interval made of the observed values alone can reach 95 % (the range
-    of three covers the median with 75 %), so a log-normal distribution is assumed there.
+    With 3 to 5 blocks, no interval from order statistics can reach 95 % (the range of three
+    values covers the median with 75 %), so a log-normal distribution is assumed.
     """
     count = np.isfinite(grid).sum(axis=1)
     few_low, few_high = log_t_interval(grid, level)
@@ -38,9 +38,9 @@ def median_interval(grid: Floats, level: float = 0.95) -> Interval:
 
 
 def log_t_interval(grid: Floats, level: float = 0.95) -> Interval:
-    """Student's t interval of the mean logarithm, back as a value (the median if log-normal).
+    """Student's t interval of the mean logarithm, converted back (for log-normal data, the median).
 
-    Needs two positive values. For 3 to 5 values it always holds the sample median: that is
+    Needs two positive values. With 3 to 5 values it always contains the sample median: that is
     within sqrt((n-1)/n) standard deviations of the mean (Hotelling & Solomons 1932), which is
     less than t/sqrt(n).
     """
@@ -52,14 +52,14 @@ def log_t_interval(grid: Floats, level: float = 0.95) -> Interval:
         mean = np.nanmean(logs[usable], axis=1)
         error = np.nanstd(logs[usable], axis=1, ddof=1) / np.sqrt(count[usable])
         half = t_isf((1 - level) / 2, count[usable] - 1) * error
-        # A sample of two may be so wide that its bounds leave what a float can hold.
+        # The interval of two values may be too wide for a float.
         with np.errstate(over="ignore", under="ignore"):
             low[usable], high[usable] = np.exp(mean - half), np.exp(mean + half)
     return low, high
 
 
 def order_statistic_interval(grid: Floats, level: float = 0.95) -> Interval:
-    """Interpolated binomial interval of the median: no assumption on the distribution's form.
+    """Interpolated binomial interval of the median: assumes nothing about the distribution.
 
     The k-th smallest and k-th largest value cover the median with a binomial probability; the
     interpolation between neighbouring k is that of Hettmansperger & Sheather (Statistics &
@@ -80,7 +80,7 @@ def order_statistic_interval(grid: Floats, level: float = 0.95) -> Interval:
 
 
 def _order_statistic(n: int, level: float) -> tuple[int, float]:
-    """The rank k (from 1) that still reaches `level`, and the share of the next one to mix in."""
+    """The rank k (from 1) that still reaches `level`, and the weight of the next rank."""
     ranks = np.arange(1, n // 2 + 1)
     covered = 1 - 2 * binomial_cdf(ranks - 1, n, 0.5)
     k = int(ranks[covered >= level].max())
@@ -95,9 +95,9 @@ def bootstrap_interval(
 ) -> Interval:
     """Percentile bootstrap of the median over blocks (Efron 1979): for comparison only.
 
-    It is not what vdisklab shows: at n = 3 it covers 75 %, at n = 7 still only 88 %. Deterministic
-    for a seed, and a row's result does not depend on the other rows. Memory grows with
-    rows x resamples; callers with many rows cut them into pieces.
+    vdisklab does not show it: at n = 3 it covers 75 %, at n = 7 still only 88 %. It is
+    deterministic for a seed, and a row's result does not depend on the other rows. Memory grows
+    with rows x resamples; callers with many rows pass them in parts.
     """
     count = np.isfinite(grid).sum(axis=1)
     low, high = np.full(len(grid), np.nan), np.full(len(grid), np.nan)
@@ -111,19 +111,19 @@ def bootstrap_interval(
     return low, high
 
 
-# The functions below are those of scipy.stats, from scipy.special: scipy.stats takes 1.5 s to load.
+# The functions below use scipy.special, because importing scipy.stats takes 1.5 s.
 
 
 def t_sf(value: Any, freedom: Any) -> Any:  # noqa: ANN401 - numbers and arrays alike
-    """The chance that Student's t with `freedom` degrees of freedom exceeds `value`."""
+    """The probability that Student's t with `freedom` degrees of freedom exceeds `value`."""
     return special.stdtr(freedom, -value)
 
 
 def t_isf(chance: Any, freedom: Any) -> Any:  # noqa: ANN401
-    """The value that Student's t exceeds with this chance."""
+    """The value that Student's t exceeds with this probability."""
     return -special.stdtrit(freedom, chance)
 
 
 def binomial_cdf(successes: Any, trials: Any, chance: float) -> Any:  # noqa: ANN401
-    """The chance of at most so many successes; 0 for fewer than none."""
+    """The binomial probability of at most this many successes; 0 for a negative number."""
     return special.bdtr(successes, trials, chance)

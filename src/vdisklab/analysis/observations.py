@@ -1,4 +1,4 @@
-"""What analysis works on: one number per cell, block and measure, as columns of numpy arrays."""
+"""The input of all analysis: one number per cell, block and measure, as columns in numpy arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCORE_METRICS: Mapping[str, Metric] = {
     name: Metric(name, "B/s", Better.HIGHER)
     for name in ("weighted_read", "weighted_write", "weighted_overall")
 } | {"weighted_mix": Metric("weighted_mix", "1", Better.HIGHER)}
-"""The scores of `analysis.score`: computed from measurements, then treated like any metric."""
+"""The scores of `analysis.score`: computed from measurements, then handled like any metric."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,7 +36,7 @@ class MeasureKey:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The key that `str` spells. Raises PlanError for anything else."""
+        """The key from its text, the inverse of `str`. Raises PlanError for any other text."""
         parts = text.rsplit("/", 2)
         if len(parts) != 3 or not parts[0] or parts[1] not in set(Direction):
             raise PlanError(
@@ -47,7 +47,7 @@ class MeasureKey:
 
     @property
     def quantity(self) -> Metric:
-        """Unit and good direction. Raises PlanError for a metric that this version lacks."""
+        """Unit, and which way is better. Raises PlanError for a metric unknown to this version."""
         metric = METRICS.get(self.metric) or SCORE_METRICS.get(self.metric)
         if metric is None:
             raise PlanError(f"unknown metric {self.metric!r}", hint=f"known: {', '.join(METRICS)}")
@@ -59,9 +59,9 @@ class MeasureKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observations:
-    """Columns of equal length; the codes index the vocabularies. What is missing has no row.
+    """Columns of equal length; the codes index the vocabularies. A missing value has no row.
 
-    `blocks` are names that are unique over campaigns: block 1 of two campaigns is two blocks.
+    `blocks` are names that are unique across campaigns: block 1 of two campaigns is two blocks.
     Values are in the metric's SI unit.
     """
 
@@ -73,7 +73,7 @@ class Observations:
     blocks: tuple[str, ...]
     measures: tuple[MeasureKey, ...]
     place: Mapping[MeasuredCell, int] = field(init=False, repr=False)
-    """Where each cell stands in `cells`."""
+    """The index of each cell in `cells`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "place", {cell: at for at, cell in enumerate(self.cells)})
@@ -83,8 +83,8 @@ class Observations:
     def grid(self, measure: MeasureKey) -> Floats:
         """Values as cells x blocks, NaN where nothing was measured.
 
-        Raises ValueError when a cell has two values in one block: the run is the unit of
-        replication, and which of the two would win must not hang on the order of the rows.
+        Raises ValueError when a cell has two values in one block: a block has one run of each
+        cell, and the result must not depend on the order of the rows.
         """
         shape = (len(self.cells), len(self.blocks))
         grid = np.full(shape, np.nan)
@@ -104,16 +104,16 @@ class Observations:
         return tuple(itertools.compress(self.measures, counts))
 
     def blocks_of(self) -> npt.NDArray[np.int64]:
-        """In how many blocks each cell was measured at all."""
+        """The number of blocks with any value of each cell."""
         pairs = np.unique(self.cell.astype(np.int64) * max(1, len(self.blocks)) + self.block)
         return np.bincount(pairs // max(1, len(self.blocks)), minlength=len(self.cells))
 
 
 def observe(runs: Iterable[Run]) -> Observations:
-    """The numbers of all runs that did not fail; of a repeated run, those of the later one.
+    """The numbers of all runs that did not fail; if a run was repeated, those of the later one.
 
-    A failed run may carry samples of the measurements before the failure. They are left out:
-    a cell whose state is in doubt has no numbers. Values that are not finite are left out too.
+    A failed run may have samples from before the failure. They are left out, because the state
+    of that cell is unknown. Values that are not finite are left out too.
     """
     latest: dict[tuple[MeasuredCell, str, int], Run] = {}
     for run in runs:
@@ -152,18 +152,18 @@ def from_numbers(numbers: Mapping[tuple[MeasuredCell, str, MeasureKey], float]) 
 
 
 def narrowed(observations: Observations, cells: Iterable[MeasuredCell]) -> Observations:
-    """The observations of some cells alone; names that were not measured are passed over."""
+    """Only the observations of these cells; cells that were not measured are ignored."""
     wanted = set(cells)
-    kept = [place for place, cell in enumerate(observations.cells) if cell in wanted]
+    places = [place for place, cell in enumerate(observations.cells) if cell in wanted]
     new = np.full(len(observations.cells), -1, dtype=np.int32)
-    new[kept] = np.arange(len(kept), dtype=np.int32)
+    new[places] = np.arange(len(places), dtype=np.int32)
     rows = new[observations.cell] >= 0
     return Observations(
         cell=new[observations.cell][rows],
         block=observations.block[rows],
         measure=observations.measure[rows],
         value=observations.value[rows],
-        cells=tuple(observations.cells[place] for place in kept),
+        cells=tuple(observations.cells[place] for place in places),
         blocks=observations.blocks,
         measures=observations.measures,
     )
@@ -176,12 +176,12 @@ def collect(
     quantities: Sequence[tuple[str, str]],
     samples: Floats,
 ) -> Observations:
-    """Observations from the rows of a database; their order leaves no trace.
+    """Observations from database rows; the result does not depend on the order of the runs.
 
-    A run is `(key, campaign, path, page-cache state, block)`; `measurements` has rows of a key, an
-    index into `names` and the run's key; `samples` of a measurement's key, an index into
-    `quantities` (direction and metric), and a value. All three are in ascending order of their
-    keys, which are exact in a float up to 2**53. A sample costs 20 bytes.
+    A run is `(key, campaign, path, page-cache state, block)`. A row of `measurements` has a key, an
+    index into `names` and the run's key; a row of `samples` has a measurement's key, an index into
+    `quantities` (direction and metric), and a value. All three ascend by their keys, which are
+    exact in a float up to 2**53. A sample takes 20 bytes.
     """
     run_keys, campaign_of, paths, states, block_numbers = (
         zip(*runs, strict=True) if runs else ((),) * 5
@@ -203,7 +203,7 @@ def collect(
         [place_of[each] + block for each, block in zip(campaign_of, block_numbers, strict=True)],
         np.int64,
     )[outer]
-    used = np.flatnonzero(np.bincount(places))  # small numbers: no need to sort millions
+    used = np.flatnonzero(np.bincount(places))  # faster than sorting millions
     finite = np.isfinite(samples[:, 2])
     return Observations(
         cell=np.array([row_of[cell] for cell in cells_of_runs], np.int32)[outer][finite],
@@ -220,7 +220,7 @@ def collect(
 
 
 def _owners(children: Floats, parents: Floats) -> npt.NDArray[np.intp]:
-    """The index among the parents of each child; both ascend, and siblings are adjacent."""
+    """The index of each child's parent among the parents; both ascend, siblings are adjacent."""
     first = np.flatnonzero(np.diff(children, prepend=np.nan))
     sizes = np.diff(first, append=len(children))
     return np.repeat(np.searchsorted(parents, children[first]), sizes)
@@ -232,7 +232,7 @@ def _measures(
     quantity: npt.NDArray[np.int64],
     quantities: Sequence[tuple[str, str]],
 ) -> tuple[Codes, tuple[MeasureKey, ...]]:
-    """The measure of each sample as a code, and the sorted vocabulary of the pairs that occur."""
+    """The measure of each sample as a code, and the sorted list of measures that occur."""
     width = max(len(quantities), 1)
     pair = name * width + quantity
     pairs = np.flatnonzero(np.bincount(pair))
@@ -248,6 +248,6 @@ def _measures(
 
 
 def logarithms(grid: Floats) -> Floats:
-    """Natural logarithms; NaN for what is missing, and for zero, which has no ratio."""
+    """Natural logarithms; NaN for missing values and for zero, which has no ratio."""
     positive = np.isfinite(grid) & (grid > 0)
     return np.log(np.where(positive, grid, 1.0)) + np.where(positive, 0.0, np.nan)

@@ -1,4 +1,4 @@
-"""Two cells, block by block: how many times better is one, and is the difference shown?"""
+"""Compares two cells within blocks: their ratio, and whether the difference is shown."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 
 PRECISION = 1e-9
-"""Smallest standard deviation of a log ratio that is believed: below it is rounding, not disks."""
+"""Lower limit of a log ratio's standard deviation; anything smaller is rounding."""
 
 MOST_BLOCKS = 1000
-"""Differences that need more blocks than this are not worth a forecast."""
+"""No forecast is given for differences that need more blocks than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
     """A / B within blocks; a field is None if there are too few pairs for it, never NaN.
 
-    `ratio` is exp(mean of the log ratios), its interval and `p` are Student's t on them: from
-    three pairs on. `blocks_needed` is the whole number of blocks that would show a difference of
-    this size with a power of 80 %.
+    `ratio` is exp(mean of the log ratios). Its interval and `p` come from Student's t on the log
+    ratios and need three pairs. `blocks_needed` is the total number of blocks that would show a
+    difference of this size with a power of 80 %.
     """
 
     pairs: int
@@ -61,10 +61,10 @@ class Comparison:
 def paired_ratios(
     a: Floats, b: Floats, level: float = 0.95, *, forecast: bool = True
 ) -> list[Ratio]:
-    """Row by row the ratio of `a` to `b` (cells x blocks, or one row against many).
+    """For each row the ratio of `a` to `b` (cells x blocks, or one row against many).
 
-    Taking logarithms first makes A/B and B/A each other's inverse, and makes drift that slows
-    both by the same share cancel (a two-sample t-test would count that drift as noise).
+    With logarithms, A/B and B/A are each other's inverse, and drift that slows both by the same
+    share cancels (a two-sample t-test would count that drift as noise).
     """
     logs = np.atleast_2d(logarithms(np.atleast_2d(a)) - logarithms(np.atleast_2d(b)))
     pairs = np.isfinite(logs).sum(axis=1)
@@ -112,7 +112,7 @@ def blocks_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 
 def holm(p: Floats) -> Floats:
     """P-values adjusted for their number (Holm, Scandinavian Journal of Statistics 6, 1979).
 
-    Holds the family-wise error whatever the dependence, which matters here: bandwidth, IOPS
+    Controls the family-wise error under any dependence, which matters here: bandwidth, IOPS
     and latency of one measurement are nearly the same number.
     """
     order = np.argsort(p, kind="stable")
@@ -127,19 +127,19 @@ def compare_cells(
 ) -> tuple[Comparison, ...]:
     """Every measure that both cells have, in the order of the measures' names.
 
-    Intervals are for each measure alone; the verdicts are corrected for all of them (Holm), so
-    an interval may leave 1 out where the verdict still says that no difference is shown.
+    Intervals are for each measure alone; the verdicts are corrected for all measures (Holm). So
+    an interval may exclude 1 although the verdict is that no difference is shown.
     """
     row_a, row_b = observations.place[a], observations.place[b]
     both = _only(observations, (row_a, row_b))
-    found: list[tuple[MeasureKey, Summary, Summary, Ratio]] = []
+    comparisons: list[tuple[MeasureKey, Summary, Summary, Ratio]] = []
     for measure in sorted(both.measures):
         grid = both.grid(measure)
         summaries = summarise(both, measure)
         if a in summaries and b in summaries:
             (ratio,) = paired_ratios(grid[row_a], grid[row_b], 1 - alpha)
-            found.append((measure, summaries[a], summaries[b], ratio))
-    p = np.array([np.nan if _too_few(r) or r.p is None else r.p for _, _, _, r in found])
+            comparisons.append((measure, summaries[a], summaries[b], ratio))
+    p = np.array([np.nan if _too_few(r) or r.p is None else r.p for _, _, _, r in comparisons])
     adjusted = np.full(len(p), np.nan)
     adjusted[np.isfinite(p)] = holm(p[np.isfinite(p)])
     return tuple(
@@ -151,7 +151,7 @@ def compare_cells(
             p_adjusted=known(adjusted, place),
             verdict=_verdict(measure, ratio, known(adjusted, place), alpha),
         )
-        for place, (measure, of_a, of_b, ratio) in enumerate(found)
+        for place, (measure, of_a, of_b, ratio) in enumerate(comparisons)
     )
 
 
@@ -160,7 +160,7 @@ def against_baseline(
 ) -> dict[MeasuredCell, Ratio]:
     """Each cell's ratio to the baseline within blocks, for the cells that share a block with it.
 
-    The intervals are for each cell alone; which cells differ for sure is what `rank` says.
+    The intervals are for each cell alone; `rank` shows which cells differ.
     """
     if baseline not in observations.place:
         return {}

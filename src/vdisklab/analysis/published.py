@@ -1,10 +1,10 @@
-"""The articles' tables as data, and how their shape compares with what was measured here.
+"""The articles' tables as data, and how their shape compares with this machine's.
 
-Absolute numbers of another machine say nothing about this one. What compares is the shape: each
-number over the baseline's of its own table, beside the user's ratio to the same baseline.
+Absolute numbers of another machine say nothing about this one. Only shapes can be compared: a
+number's ratio to the baseline of its own table, and the user's ratio to the same baseline.
 
-A file holds an article's tables as they are printed, so that anyone with the article can check
-them (`script/check-published` does); what a number means is said by its row and its column.
+A file contains an article's tables as printed, so that anyone with the article can check them
+(`script/check-published` does). The keys of row and column say what a number means.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from vdisklab.plan.toml_file import TomlTable, read_toml
 
 @dataclass(frozen=True, slots=True)
 class PublishedNumber:
-    """One number of an article, with the place where it stands.
+    """One number of an article, with its table, row and column.
 
     `value` is in the SI unit `unit`; None where the article prints that it could not be measured
-    (`+++++`). `path` and `measure` are what comes nearest to it here, None where nothing does.
+    (`+++++`). `path` and `measure` are its nearest counterpart in vdisklab, None without one.
     """
 
     article: str
@@ -121,13 +121,13 @@ class _PublicationTable(TomlTable):
 
 
 def parse_publication(text: str, origin: str) -> Publication:
-    """The tables that a TOML text holds. Raises PlanError naming `origin`, table, row and key."""
-    found = read_toml(text, origin, _PublicationTable)
+    """The tables in a TOML text. Raises PlanError naming `origin`, table, row and key."""
+    publication = read_toml(text, origin, _PublicationTable)
     return Publication(
-        found.article,
-        found.title,
-        found.author,
-        tuple(_table(found.article, table, origin) for table in found.table),
+        publication.article,
+        publication.title,
+        publication.author,
+        tuple(_table(publication.article, table, origin) for table in publication.table),
     )
 
 
@@ -180,7 +180,7 @@ def _number(
     value, unit = in_si(printed, column.unit or table.unit)
     parts = [part for part in (table.path, row.path, column.path) if part]
     spelled = "/".join(parts)
-    # A row that names no path of ours (an older QEMU) is none, whatever its column says.
+    # A row without a path (an older QEMU) has no counterpart, even if its column names a path.
     whole = bool(parts) and (row.path is not None or not _rows_name_paths(table))
     measure = row.measure or column.measure
     if measure and row.measure and column.metric:
@@ -227,28 +227,28 @@ _PRINTED = re.compile(
 
 
 def in_si(printed: str, unit: str) -> tuple[float | None, str]:
-    """The value that a table prints, in its SI unit; the unit printed beside it wins.
+    """The printed value, in its SI unit; a unit printed with the number takes precedence.
 
     Raises ValueError for a text without a number, or an unknown unit.
     """
-    if printed and not printed.strip("+"):  # what bonnie++ prints for a time too short to tell
+    if printed and not printed.strip("+"):  # printed by bonnie++ for a time too short to measure
         return None, _UNITS[unit][1]
     match = _PRINTED.fullmatch(printed)
     if match is None:
-        raise ValueError(f"{printed!r} is no number")
-    said = match["unit"] or unit
-    if said not in _UNITS:
-        raise ValueError(f"{said!r} is no unit; known: {', '.join(_UNITS)}")
-    factor, si = _UNITS[said]
+        raise ValueError(f"{printed!r} is not a number")
+    symbol = match["unit"] or unit
+    if symbol not in _UNITS:
+        raise ValueError(f"{symbol!r} is not a known unit; known units: {', '.join(_UNITS)}")
+    factor, si = _UNITS[symbol]
     if match["minutes"]:
         return int(match["minutes"]) * 60.0 + int(match["seconds"]), "s"
     return float(match["number"]) * factor, si
 
 
 def lines_missing(table: PublishedTable, article_text: str) -> tuple[str, ...]:
-    """What of a table does not stand in an article's text; empty when all of it does.
+    """The rows of a table that are missing in an article's text; empty if it has all of them.
 
-    Markup and line breaks of the text do not matter. The rows must follow one another there.
+    Ignores markup and line breaks. In the text the rows must follow one another.
     """
     text = flat(article_text)
     if table.contiguous:
@@ -258,35 +258,35 @@ def lines_missing(table: PublishedTable, article_text: str) -> tuple[str, ...]:
 
 
 def flat(text: str) -> str:
-    """The text without tags and entities, each run of white space one space."""
+    """The text without tags and entities, with each run of white space as one space."""
     return " ".join(html.unescape(re.sub(r"</?[A-Za-z][^<>]*>", " ", text)).split())
 
 
 def find_series(name: str, publications: Sequence[Publication]) -> tuple[PublishedTable, ...]:
-    """The tables of a series `article/series`, or of an article's only one that has a baseline.
+    """The tables of a series `article/series`, or of an article's only series with a baseline.
 
-    Raises PlanError for an unknown name, and for tables without a baseline among them.
+    Raises PlanError for an unknown name, and for a series without a baseline.
     """
     tables = [table for each in publications for table in each.tables]
     usable = list(dict.fromkeys(table.series for table in tables if table.baseline))
-    found = [series for series in usable if name in (series, series.split("/")[0])]
-    if not found and any(name in (table.series, table.article) for table in tables):
+    matches = [series for series in usable if name in (series, series.split("/")[0])]
+    if not matches and any(name in (table.series, table.article) for table in tables):
         raise PlanError(
-            f"the published numbers {name!r} hold no baseline by which their shape could be taken",
+            f"the published numbers {name!r} have no baseline, so their shape cannot be compared",
             hint=f"there are {', '.join(usable)}",
         )
-    if not found:
+    if not matches:
         raise PlanError(
-            f"there are no published numbers {name!r} to compare with",
+            f"there are no published numbers named {name!r}",
             hint=f"there are {', '.join(usable)}",
         )
-    if len(found) > 1:
-        raise PlanError(f"{name!r} has several series", hint=f"write one of {', '.join(found)}")
-    return tuple(table for table in tables if table.series == found[0])
+    if len(matches) > 1:
+        raise PlanError(f"{name!r} has several series", hint=f"write one of {', '.join(matches)}")
+    return tuple(table for table in tables if table.series == matches[0])
 
 
 class Shape(StrEnum):
-    """How a published ratio stands to the one measured here."""
+    """How a published ratio compares with the one measured here."""
 
     AGREES = "agrees"
     DIFFERS = "differs"
@@ -296,9 +296,9 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShapeRow:
-    """One published number and its counterpart, both over their own baseline.
+    """One published number and its counterpart, each as a ratio to its own baseline.
 
-    `factor` is published over ours: how far the shapes are apart.
+    `factor` is the published ratio over ours.
     """
 
     number: PublishedNumber
@@ -312,7 +312,7 @@ class ShapeRow:
 
 @dataclass(frozen=True, slots=True)
 class ShapeComparison:
-    """A series beside the user's numbers; `missing` are cells that were not measured here."""
+    """A series compared with the user's numbers; `missing` are cells not measured here."""
 
     tables: tuple[PublishedTable, ...]
     baseline: Cell
@@ -323,7 +323,7 @@ class ShapeComparison:
 def compare_shape(
     tables: Sequence[PublishedTable], observations: Observations, alpha: float = 0.05
 ) -> ShapeComparison:
-    """The numbers of a series that have a path and a measure here, against the user's.
+    """Compares the numbers of a series that have a path and a measure with the user's.
 
     A published number has no interval, so it is tested as a fixed ratio against ours within
     blocks (Student's t on the log ratios), corrected for the number of rows (Holm).
@@ -338,13 +338,13 @@ def compare_shape(
     p = [_p_value(row, observations, base) for row in rows]
     tested = [place for place, value in enumerate(p) if value is not None]
     adjusted = holm(np.array([p[place] for place in tested], dtype=np.float64))
-    found = list(rows)
+    judged = list(rows)
     for order, place in enumerate(tested):
-        found[place] = _judged(rows[place], float(adjusted[order]), alpha)
-    missing = dict.fromkeys(row.cell for row in found if row.shape is Shape.NOT_MEASURED)
+        judged[place] = _judged(rows[place], float(adjusted[order]), alpha)
+    missing = dict.fromkeys(row.cell for row in judged if row.shape is Shape.NOT_MEASURED)
     if missing:
         missing = {base: None, **missing}
-    return ShapeComparison(tuple(tables), base, tuple(found), tuple(missing))
+    return ShapeComparison(tuple(tables), base, tuple(judged), tuple(missing))
 
 
 def _cell(path: str, choice: PageCacheChoice) -> Cell:

@@ -1,4 +1,4 @@
-"""Ranks with ties: the range of places that each cell may have, all cells considered at once."""
+"""Ranks with ties: for each cell the range of ranks it may have, for all cells jointly."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Unranked(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One cell's place: at best `best`, at worst `worst` (from 1), with joint confidence.
+    """One cell's rank: between `best` and `worst` (from 1), with joint confidence.
 
-    `effect` is the mean logarithm without the block's part, by which rows are ordered.
+    `effect` is the mean logarithm without the block effects; rows are ordered by it.
     """
 
     cell: MeasuredCell
@@ -46,7 +46,7 @@ class Ranked:
 
     @property
     def tied(self) -> bool:
-        """True when at least one other cell may have the same place."""
+        """True when at least one other cell may have the same rank."""
         return self.best != self.worst
 
 
@@ -72,7 +72,7 @@ class Ranking:
 
     @property
     def inconclusive(self) -> bool:
-        """True when nothing is shown to differ from anything."""
+        """True when no pair of cells is shown to differ."""
         return bool(self.rows) and self.separated == 0
 
     @property
@@ -85,9 +85,9 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
     """Ranks all cells that have the measure in three blocks or more.
 
     Every pair of cells is compared by a t-test on the additive model of `additive.py`, at a
-    family-wise error of `alpha` after Holm. A cell's best place is one after all that are shown
-    to be better, its worst is before all that are shown to be worse: with a confidence of
-    1 - alpha all ranges are right at once (Mohamad, Goeman & van Zwet 2019; Klein, Wright &
+    family-wise error of `alpha` after Holm. A cell's best rank follows all cells shown to be
+    better; its worst rank precedes all cells shown to be worse. With a confidence of 1 - alpha
+    all ranges are right at once (Mohamad, Goeman & van Zwet 2019; Klein, Wright &
     Wieczorek, Journal of the Royal Statistical Society C 69, 2020).
     """
     grid = observations.grid(measure)
@@ -118,7 +118,7 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
         )
         for place, row in enumerate(model.rows)
     ]
-    # Rounded, so that cells of equal values are ordered by name and not by the last bit.
+    # Rounded, so that cells with equal values are ordered by name, not by rounding errors.
     rows.sort(key=lambda row: (-round(sign * row.effect, 12), row.best, row.worst, row.cell))
     return Ranking(
         measure=measure,
@@ -131,7 +131,7 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
 
 
 def _alone(count: npt.NDArray[np.intp], row: int, reason: Unranked) -> Unranked:
-    """The reason when nothing at all could be ranked: too few blocks, or no second cell."""
+    """Why no cell could be ranked: too few blocks, or only one cell."""
     if count[row] < MIN_BLOCKS:
         return Unranked.TOO_FEW_BLOCKS
     only = int((count >= MIN_BLOCKS).sum()) == 1
@@ -139,11 +139,11 @@ def _alone(count: npt.NDArray[np.intp], row: int, reason: Unranked) -> Unranked:
 
 
 def separate(goodness: Floats, model: Fit, alpha: float) -> tuple[Counts, Counts]:
-    """How many cells are shown to be better, and worse, than each: Holm over all pairs.
+    """For each cell, how many others are shown to be better and worse (Holm over all pairs).
 
     Holm's step-down procedure without a list of all pairs: count the pairs below the first
-    threshold alpha/m; with r of them rejected the threshold becomes alpha/(m-r); repeat until
-    nothing is added. Time is about proportional to the number of cells.
+    threshold alpha/m. If r of them are rejected, the threshold becomes alpha/(m-r); repeat until
+    the count stays the same. Time is about proportional to the number of cells.
     """
     cells = len(goodness)
     pairs = cells * (cells - 1) // 2
@@ -188,9 +188,9 @@ def _grades(model: Fit) -> _Grades:
 def _count(goodness: Floats, grades: _Grades, p: float) -> tuple[Counts, Counts]:
     """Counts, for each cell, the others that differ with a two-sided p-value of at most `p`.
 
-    Within a class all cells need the same distance from a given cell, so a binary search in
-    the class's sorted values counts them. Cells are sorted by class, then by value, as searches
-    for rising values are several times faster.
+    All cells of a class differ from a given cell beyond the same distance, so a binary search in
+    the class's sorted values counts them. Cells are sorted by class, then by value, because
+    searching for ascending values is several times faster.
     """
     order = np.lexsort((goodness, grades.member))
     values, member = goodness[order], grades.member[order]

@@ -4,10 +4,10 @@
     k              = sequential read / 4 KiB random read, of the baseline
     overall        = (weighted read + weighted write) / 2
 
-so that on the baseline small random reads weigh as much as large sequential ones. Both are
-bandwidths in B/s, and so is the score. k is taken from the baseline in the same block: then the
-score is the baseline's sequential bandwidth times the mean of two ratios within a block, and drift
-cancels from it like from every other comparison.
+On the baseline, small random reads therefore weigh as much as large sequential ones. Both are
+bandwidths in B/s, and so is the score. k comes from the baseline in the same block. So the score
+is the baseline's sequential bandwidth times the mean of two ratios within a block, and drift
+cancels as in every other comparison.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vdisklab.results.model import Better, Direction
 
 
 class Role(StrEnum):
-    """What a measurement stands for in a score."""
+    """The part of a score that a measurement supplies."""
 
     SEQUENTIAL_READ = "sequential read"
     RANDOM_READ = "4 KiB random read"
@@ -41,7 +41,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoleSet:
-    """Which measure plays which role; all of one set are comparable with one another."""
+    """Which measure has which role; the measures of one set can be compared."""
 
     name: str
     title: str
@@ -86,12 +86,12 @@ class Score(StrEnum):
 
     @property
     def key(self) -> MeasureKey:
-        """The measure under which the score stands among the observations."""
+        """The key of the score among the observations."""
         return MeasureKey("score", Direction.NONE, SCORE_METRICS[self.value].name)
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The roles that it is made of."""
+        """The roles that the score is computed from."""
         return _ROLES[self]
 
 
@@ -106,9 +106,9 @@ _ROLES: Mapping[Score, tuple[Role, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class NoScore:
-    """Why a cell lacks a score: roles that it, or the baseline, was never measured in.
+    """Why a cell has no score: the roles that it or the baseline lacks.
 
-    Both empty: cell and baseline were never measured together in one block.
+    If both are empty, cell and baseline were never measured in the same block.
     """
 
     cell: MeasuredCell
@@ -119,9 +119,9 @@ class NoScore:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """The observations with the scores added to their measures, and the scores that are missing.
+    """The observations with scores as further measures, and the scores that are missing.
 
-    `roles` is None where no set of roles fits what was measured; then there are no scores.
+    `roles` is None if no set of roles fits the measurements; then there are no scores.
     """
 
     observations: Observations
@@ -131,7 +131,7 @@ class Scored:
 
 
 def role_set(observations: Observations, sets: tuple[RoleSet, ...] = ROLE_SETS) -> RoleSet | None:
-    """The set with the most roles measured; the first of equals. None when no role is."""
+    """The set with the most measured roles, the first if equal; None if no role was measured."""
     measured = set(observations.measures)
     best = max(sets, key=lambda each: len(measured & set(each.measures.values())))
     return best if measured & set(best.measures.values()) else None
@@ -142,21 +142,21 @@ def add_scores(
 ) -> Scored:
     """Adds the scores, per cell and block, as three more measures.
 
-    A score needs all its roles in the same block, of the cell and of the baseline; there is no
-    half score. A baseline that was not measured leaves all cells without one.
+    A score needs all its roles of cell and baseline in the same block. Without numbers of the
+    baseline no cell has a score.
     """
     chosen = roles or role_set(observations)
     if chosen is None:
         return Scored(observations, baseline, None, ())
     row = observations.place.get(baseline)
     grids = {role: observations.grid(key) for role, key in chosen.measures.items()}
-    found = {score: _score(grids, row, score) for score in (Score.READ, Score.WRITE)}
-    found[Score.OVERALL] = (found[Score.READ] + found[Score.WRITE]) / 2
+    scores = {score: _score(grids, row, score) for score in (Score.READ, Score.WRITE)}
+    scores[Score.OVERALL] = (scores[Score.READ] + scores[Score.WRITE]) / 2
     return Scored(
-        observations=_with(observations, found),
+        observations=_with(observations, scores),
         baseline=baseline,
         roles=chosen,
-        missing=tuple(_missing(observations.cells, grids, row, found)),
+        missing=tuple(_missing(observations.cells, grids, row, scores)),
     )
 
 
@@ -171,10 +171,10 @@ def _score(grids: Mapping[Role, Floats], baseline: int | None, score: Score) -> 
     return answer
 
 
-def _with(observations: Observations, found: Mapping[Score, Floats]) -> Observations:
+def _with(observations: Observations, scores: Mapping[Score, Floats]) -> Observations:
     cell, block = [observations.cell], [observations.block]
     measure, value = [observations.measure], [observations.value]
-    for place, grid in enumerate(found.values()):
+    for place, grid in enumerate(scores.values()):
         rows, columns = np.nonzero(np.isfinite(grid))
         cell.append(rows.astype(np.int32))
         block.append(columns.astype(np.int32))
@@ -187,7 +187,7 @@ def _with(observations: Observations, found: Mapping[Score, Floats]) -> Observat
         value=np.concatenate(value),
         cells=observations.cells,
         blocks=observations.blocks,
-        measures=(*observations.measures, *(score.key for score in found)),
+        measures=(*observations.measures, *(score.key for score in scores)),
     )
 
 
@@ -195,7 +195,7 @@ def _missing(
     cells: tuple[MeasuredCell, ...],
     grids: Mapping[Role, Floats],
     baseline: int | None,
-    found: Mapping[Score, Floats],
+    scores: Mapping[Score, Floats],
 ) -> list[NoScore]:
     measured = {role: _any(grid) for role, grid in grids.items()}
     missing: list[NoScore] = []
@@ -203,14 +203,14 @@ def _missing(
         at_baseline = tuple(
             role for role in score.roles if baseline is None or not measured[role][baseline]
         )
-        for row in np.flatnonzero(~_any(found[score])):
+        for row in np.flatnonzero(~_any(scores[score])):
             lacking = tuple(role for role in score.roles if not measured[role][row])
             missing.append(NoScore(cells[row], score, lacking, at_baseline))
     return missing
 
 
 def _any(grid: Floats) -> npt.NDArray[np.bool_]:
-    """For each cell: was it measured in any block?"""
+    """For each cell, True if it was measured in any block."""
     return np.asarray(np.isfinite(grid).any(axis=1))
 
 
@@ -220,7 +220,7 @@ MIX = MeasureKey("score", Direction.NONE, "weighted_mix")
 def add_mix(
     observations: Observations, baseline: MeasuredCell, weights: Mapping[MeasureKey, float]
 ) -> Observations:
-    """Adds the user's own weighting as one more measure; a cell that lacks a part of it has none.
+    """Adds the user's weighted mix as one more measure; only cells with all its parts have it.
 
         mix = product of (value / baseline in the same block) ** (weight / sum of weights)
 
@@ -228,7 +228,7 @@ def add_mix(
     baseline (Fleming & Wallace, Communications of the ACM 29, 1986). Where less is better, the
     ratio is inverted.
 
-    `baseline` has to be one of the cells, and the weights' sum more than zero.
+    `baseline` must be one of the cells, and the sum of the weights above zero.
     """
     row = observations.place[baseline]
     total = sum(weights.values())

@@ -1,17 +1,17 @@
-"""Finding the best path without measuring all of them as often: what is next, when to stop.
+"""Finds the best path with fewer runs than a full campaign: what to measure next, when to stop.
 
-Block by block every surviving cell is measured. From the third block on a cell leaves when it is
-shown that it cannot be better than the leader by more than the margin; the search ends when only
-the leader is left, or when time is. This is selection of the best with an indifference zone (Kim &
+Each block measures every surviving cell. From the third block on, a cell is dropped once it is
+shown not to beat the leader by more than the margin. The search ends when only the leader is left
+or time runs out. This is selection of the best with an indifference zone (Kim &
 Nelson, "A fully sequential procedure for indifference-zone selection in simulation", ACM TOMACS
 11, 2001), with elimination as in Hoeffding races (Maron & Moore 1994) but by Student's t within
 blocks. A budget is spread over the blocks as in sequential halving (Karnin et al. 2013), more
 slowly.
 
-Pure: values in, the next cells out. The same values give the same answer, so a search that was
-interrupted goes on from the database.
+Pure: values in, the next cells out. The same values give the same answer, so an interrupted search
+continues from the database.
 
-All matrices here are logarithms of goodness (a latency with its sign turned), cells x blocks, NaN
+All matrices are cells x blocks of logarithms, negated for latencies so that more is better; NaN
 where nothing was measured.
 """
 
@@ -30,30 +30,30 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 
 ASSUMED_NOISE = 0.2
-"""Standard deviation of a log value within its block, assumed until the data show their own."""
+"""Standard deviation of a log value within its block, assumed until there are enough data."""
 
 BLOCK_SHARE = 0.25
-"""Of the rest of the budget, for one block. Between 0.2 and 0.3 `bench/search.py` shows no
-difference; halving (0.5) leaves the last few cells too few blocks, 0.1 leaves budget unused."""
+"""Share of the remaining budget for one block. Between 0.2 and 0.3 `bench/search.py` shows no
+difference; 0.5 (halving) leaves too few blocks for the last cells, 0.1 leaves budget unused."""
 
 WORTH = 3.0
 ENOUGH = 10.0
-"""The assumed noise still counts as WORTH degrees of freedom until the data have ENOUGH."""
+"""The assumed noise counts as WORTH degrees of freedom until the data have ENOUGH."""
 
 
 class Ended(StrEnum):
     """Why a search is over."""
 
     SEPARATED = "separated"  # all others are shown to be worse
-    TIED = "tied"  # nothing is left that could be better by more than the margin
-    UNSETTLED = "unsettled"  # others may be better, and missed the last block
+    TIED = "tied"  # no other cell can be better by more than the margin
+    UNSETTLED = "unsettled"  # others may be better, but missed the last block
     OUT_OF_BUDGET = "out-of-budget"
     OUT_OF_BLOCKS = "out-of-blocks"
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`margin` is a share (0.03): what is so much worse than the best counts as good.
+    """`margin` is a share (0.03): a cell worse than the best by no more than this is good enough.
 
     `alpha` is the risk, over the whole search, of an answer that is worse than that.
     """
@@ -64,13 +64,13 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """After some blocks, as rows of the matrix: who may be the best, best first.
+    """The state after some blocks. All fields are rows of the matrix, best first.
 
-    The leader is the first survivor. `worse` were shown to be worse than the leader of their
-    day, `near` to be better by no more than the margin; `dropped` missed the last block without
-    either: they failed, or the budget did not do for them.
-    `gap` is how much better than the leader any survivor or dropped cell may be, as a share: 0
-    for none, infinite while too few blocks say so.
+    The first survivor is the leader. `worse` were shown to be worse than the leader at that time,
+    `near` to be better by no more than the margin. `dropped` missed the last block for another
+    reason: they failed, or the budget was too small.
+    `gap` is the share by which a survivor or dropped cell may be better than the leader: 0 if
+    none can be, infinite while there are too few blocks.
     """
 
     survivors: tuple[int, ...]
@@ -81,12 +81,12 @@ class SearchState:
 
     @property
     def leader(self) -> int:
-        """The row to name as the best."""
+        """The row of the best cell."""
         return self.survivors[0]
 
     @property
     def ended(self) -> Ended | None:
-        """Why nothing is left to measure; None while there is."""
+        """Why the search ended; None while there are cells to measure."""
         if len(self.survivors) > 1:
             return None
         if self.dropped:
@@ -96,10 +96,10 @@ class SearchState:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a search found. `as_good` cannot be better than `best` by more than `margin`.
+    """The result of a search. `as_good` cannot be better than `best` by more than `margin`.
 
-    `unsettled` may be, by up to `gap` (infinite: nobody knows); there are some only when time or
-    blocks ran out, or cells failed. `others` were measured beside the best.
+    `unsettled` may be better, by up to `gap` (infinite if unknown); there are some only if time or
+    blocks ran out, or cells failed. `others` is the number of other cells with numbers.
     """
 
     best: MeasuredCell
@@ -113,27 +113,27 @@ class Outcome:
 
 
 def standing(logs: Floats, rules: Rules) -> SearchState:
-    """Who is left after these blocks, looked at one after another.
+    """The state after these blocks, evaluated one after another.
 
     Raises ValueError when nothing was measured.
     """
     columns = np.flatnonzero(np.isfinite(logs).any(axis=0))
-    found: SearchState | None = None
+    state: SearchState | None = None
     for place in range(len(columns)):
-        found = look(logs[:, columns[: place + 1]], rules, found)
-    if found is None:
-        raise ValueError("nothing was measured yet")
-    return found
+        state = look(logs[:, columns[: place + 1]], rules, state)
+    if state is None:
+        raise ValueError("no block has been measured yet")
+    return state
 
 
 def look(logs: Floats, rules: Rules, before: SearchState | None) -> SearchState:
-    """Who is left after one more block, which is the last column.
+    """The state after one more block, which is the last column.
 
-    Looks are taken after each block, at levels alpha/(b(b+1)), which add up to alpha however
-    many there are; at each look a cell is compared with the leader at that level over the number
-    of other cells (Bonferroni), so that the best is kept whichever cell happens to lead. Below
-    three blocks there is no verdict: nothing is known of the noise then, and a cell whose noise
-    is several times the others' (one with two modes) would be put out by one bad run.
+    Cells are tested after each block b at level alpha/(b(b+1)); the levels of all blocks add up
+    to at most alpha. Each cell is compared with the leader at that level divided by the number of
+    other cells (Bonferroni), so that the best cell stays whichever cell leads. Below three blocks
+    no cell is dropped: the noise is unknown, and one bad run would remove a cell that is several
+    times noisier than the others (one with two modes).
     """
     rows = np.flatnonzero(np.isfinite(logs).any(axis=1))
     before = before or SearchState(tuple(rows.tolist()))
@@ -187,25 +187,25 @@ def _estimates(table: Floats) -> tuple[Floats, Floats, Floats]:
     freedom = np.full(len(table), worth + total)
     several = own >= 1
     if several.sum() >= 3:
-        # As if each cell had also shown the common noise once: zero residuals are luck.
+        # Adds the common noise to each cell once: zero residuals are luck.
         noisy = (squares[several] + common) / (own[several] + 1)
         variance[several], freedom[several] = moderate(noisy, own[several] + 1, total + worth)
     return effect, np.sqrt(variance / count), freedom
 
 
-def next_cells(found: SearchState, affordable: float) -> tuple[int, ...]:
+def next_cells(state: SearchState, affordable: float) -> tuple[int, ...]:
     """The rows to measure in the next block, best first; none when the search is over.
 
-    Normally every survivor. Where the rest of the budget (`affordable`, in runs) is too small
-    for that, BLOCK_SHARE of it goes into this block, so that the best ones can be told apart by
-    what is left; fewer than two cells cannot be compared. Where it is larger, cells that it did
-    not do for before come back. Without a budget only failed cells have missed a block.
+    Normally every survivor. If the remaining budget (`affordable`, in runs) is too small for
+    that, this block gets BLOCK_SHARE of it, so that enough is left to separate the best cells; it
+    measures at least two cells. If budget remains, cells that were left out earlier come back.
+    Without a budget only failed cells have missed a block.
     """
     if math.isinf(affordable):
-        return found.survivors if found.ended is None else ()
-    if found.ended in {Ended.SEPARATED, Ended.TIED} or affordable < 2:
+        return state.survivors if state.ended is None else ()
+    if state.ended in {Ended.SEPARATED, Ended.TIED} or affordable < 2:
         return ()
-    left = (*found.survivors, *found.dropped)
+    left = (*state.survivors, *state.dropped)
     return left[: int(max(2.0, affordable * BLOCK_SHARE))]
 
 

@@ -1,4 +1,4 @@
-"""What was counted during a cell's runs, and their bandwidth over time."""
+"""Sums of the counters of a cell's runs, and bandwidth over time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from vdisklab.results.outlines import CellTally, RunSeries
 
 @dataclass(frozen=True, slots=True)
 class Workings:
-    """How a cell came to its numbers.
+    """A cell's counters in relation to its operations and bytes.
 
-    `flushes_per_1000` are flushes that QEMU saw for each thousand reads and writes,
-    `device_flushes_per_1000` those that the host's device got; `cpu_per_operation` is in seconds;
-    `device_share` the bytes that reached the device for each one that was asked for.
+    `flushes_per_1000` are the flushes at QEMU for each thousand reads and writes,
+    `device_flushes_per_1000` those at the host's device; `cpu_per_operation` is in seconds;
+    `device_share` is the bytes at the device for each requested byte.
     """
 
     cell: MeasuredCell
@@ -31,7 +31,7 @@ class Workings:
 def workings(
     tallies: Iterable[CellTally], cells: Mapping[str, MeasuredCell]
 ) -> dict[MeasuredCell, Workings]:
-    """For each cell what its measurements add up to; `cells` are by fingerprint."""
+    """For each cell the sums over its measurements; `cells` are by fingerprint."""
     groups: dict[MeasuredCell, list[CellTally]] = {}
     for tally in tallies:
         groups.setdefault(cells[tally.cell], []).append(tally)
@@ -52,7 +52,7 @@ def _workings(cell: MeasuredCell, group: list[CellTally]) -> Workings:
 def _share(
     parts: Sequence[float | None], wholes: Sequence[int | None], factor: float
 ) -> float | None:
-    """The sum of the parts over the sum of the wholes, of the pairs that have both."""
+    """The sum of the parts over the sum of the wholes, over the pairs that have both."""
     above = total = 0.0
     for part, whole in zip(parts, wholes, strict=True):
         if part is not None and whole:
@@ -81,15 +81,15 @@ class BandwidthSeries:
 
     @property
     def knows_stalls(self) -> bool:
-        """False for counters that add reads and writes: an idle second may be the program's own."""
+        """False for counters that add reads and writes: the program itself may have been idle."""
         return self.direction is not Direction.NONE
 
     @property
     def stalls(self) -> tuple[int, ...]:
         """Indices of the intervals that moved less than a tenth of the median one.
 
-        If the median is zero, these are the intervals that moved nothing. Empty if a stall cannot
-        be distinguished from an idle program.
+        If the median is zero, these are the intervals without any byte. Empty if a stall cannot be
+        distinguished from an idle program.
         """
         if not self.knows_stalls:
             return ()
@@ -105,15 +105,15 @@ def bandwidth_series(
     """The series of some measurements that have values; `cells` are by fingerprint."""
     return tuple(
         BandwidthSeries(
-            cells[each.cell],
-            f"{each.campaign}/{each.block:04d}",
-            each.measurement,
-            each.series.direction,
-            each.series.interval,
-            each.series.values,
+            cells[series.cell],
+            f"{series.campaign}/{series.block:04d}",
+            series.measurement,
+            series.series.direction,
+            series.series.interval,
+            series.series.values,
         )
-        for each in seen
-        if each.measurement in measurements and each.series.values
+        for series in seen
+        if series.measurement in measurements and series.series.values
     )
 
 

@@ -144,9 +144,9 @@ def test_sides_that_share_a_cell_count_each_block_once() -> None:
         (text(left="raw/nonne"), r"key 'left' of claim 'a-is-b' of mine.toml: unknown segment"),
         (text(right="zvol/raw/none"), r"key 'right' of claim 'a-is-b' .* cannot exist"),
         (text(metric="speed"), r"key 'measures' of claim 'a-is-b' .*unknown metric 'speed'"),
-        (text(rest="low = 1.2\nhigh = 1.1"), r"range of claim 'a-is-b' of mine.toml is empty"),
-        (text(rest="low = 1.1\nhigh = 1.1"), "is empty"),
-        (text(rest=""), "states no range"),
+        (text(rest="low = 1.2\nhigh = 1.1"), r"claim 'a-is-b' of mine.toml has an empty range"),
+        (text(rest="low = 1.1\nhigh = 1.1"), "has an empty range"),
+        (text(rest=""), "has no range"),
         (text(rest="low = -1"), "key 'low' of claim 'a-is-b'"),
         (text(rest="high = inf"), "key 'high' of claim 'a-is-b'"),
         (text(rest='low = "x"'), "key 'low' in the 1st"),
@@ -176,7 +176,7 @@ def test_contradictory_claims_are_refused_also_when_their_sides_are_exchanged() 
         parse_claims(first + "[[claim]]" + turned.split("[[claim]]")[1], "mine.toml")
     alike = text(name="b-is-a", rest="low = 1.1").split("[[claim]]")[1]
     assert len(parse_claims(first + "[[claim]]" + alike, "mine.toml").claims) == 2
-    with pytest.raises(PlanError, match="2 times"):
+    with pytest.raises(PlanError, match="2 claims named"):
         parse_claims(first + "[[claim]]" + first.split("[[claim]]")[1], "mine.toml")
 
 

@@ -97,7 +97,7 @@ def test_without_a_budget_a_cell_that_failed_is_not_tried_again() -> None:
 
 def test_a_lonely_cell_is_the_best_and_nothing_is_an_error() -> None:
     assert standing(np.zeros((1, 1)), RULES).ended is Ended.SEPARATED
-    with pytest.raises(ValueError, match="nothing was measured"):
+    with pytest.raises(ValueError, match="no block has been measured"):
         standing(np.full((2, 1), np.nan), RULES)
 
 

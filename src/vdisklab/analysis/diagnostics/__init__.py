@@ -1,1 +1,1 @@
-"""Diagnostics: reasons to distrust a number, from the values and from recorded evidence."""
+"""Diagnostics: reasons to distrust a number, found in the values and in recorded evidence."""

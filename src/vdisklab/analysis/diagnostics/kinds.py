@@ -1,6 +1,6 @@
 """Diagnostics: each kind of reason to distrust or qualify a number, as a type.
 
-`render.wording` has a sentence for each kind; the type checker demands one for a new kind.
+`render.wording` has a sentence for each kind; mypy reports a kind without one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vdisklab.results.outlines import AnyRun
 
 @dataclass(frozen=True, slots=True)
 class FromPageCache:
-    """Few of the bytes that were read or written reached the device meanwhile (`share` 0 to 1)."""
+    """Only a `share` (0 to 1) of the bytes read or written reached the device during the run."""
 
     cell: MeasuredCell
     measurement: str
@@ -28,7 +28,7 @@ class FromPageCache:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """All cells went one way from block to block: `change` is last over first, less one."""
+    """All cells drifted the same way over the blocks: `change` is last/first - 1."""
 
     measure: str
     campaign: str
@@ -48,7 +48,7 @@ class SlowFirstBlock:
 
 @dataclass(frozen=True, slots=True)
 class Bimodal:
-    """A cell's blocks fall into two groups, `low` and `high` apart by `high / low`."""
+    """A cell's blocks form two groups, around `low` and around `high`."""
 
     cell: MeasuredCell
     measure: str
@@ -68,7 +68,7 @@ class FitsInMemory:
 
 @dataclass(frozen=True, slots=True)
 class GuestCeiling:
-    """Cells that reach `share` of what the guest does with no disk at all below it."""
+    """Cells that reach `share` of the guest's speed on the null device, which has no disk."""
 
     cells: tuple[MeasuredCell, ...]
     measure: str
@@ -78,7 +78,7 @@ class GuestCeiling:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCeiling:
-    """Cells as good as the same workload on the host: the device, not the path, is measured."""
+    """Cells as fast as the same workload on the host: the device is the limit, not the path."""
 
     cells: tuple[MeasuredCell, ...]
     measure: str
@@ -88,7 +88,7 @@ class DeviceCeiling:
 
 @dataclass(frozen=True, slots=True)
 class ThinImage:
-    """Images that grew while they were measured; `bytes_grown` is the most of one run."""
+    """Images that grew while they were measured; `bytes_grown` is the largest growth in a run."""
 
     cells: tuple[MeasuredCell, ...]
     bytes_grown: int
@@ -106,14 +106,14 @@ class ClockTrouble:
 
 @dataclass(frozen=True, slots=True)
 class FrequencyGovernor:
-    """The processor's clock was left to a governor that saves power."""
+    """The processor's frequency was set by a power-saving governor."""
 
     governor: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoisyNeighbour:
-    """A hypervisor below took CPU time: `share` of all CPUs' in the worst of `measurements`."""
+    """The hypervisor took CPU time: `share` of all CPUs in the worst of `measurements`."""
 
     measurements: int
     share: float
@@ -122,7 +122,7 @@ class NoisyNeighbour:
 
 @dataclass(frozen=True, slots=True)
 class NotDirect:
-    """O_DIRECT was accepted and served from ZFS's cache all the same; `version` is ZFS's."""
+    """ZFS accepted O_DIRECT but served it from its cache; `version` is that of ZFS."""
 
     cells: tuple[MeasuredCell, ...]
     version: str
@@ -155,7 +155,7 @@ CellDiagnostic = (
 
 @dataclass(frozen=True, slots=True)
 class TooFewBlocks:
-    """Cells that were measured in fewer blocks than a rank needs; `have` is the most of them."""
+    """Cells with fewer blocks than a rank needs; `have` is the largest number of blocks."""
 
     cells: tuple[MeasuredCell, ...]
     have: int
@@ -164,14 +164,14 @@ class TooFewBlocks:
 
 @dataclass(frozen=True, slots=True)
 class NoCommonBlock:
-    """Cells that were never measured in a block with the ranked ones."""
+    """Cells that were never measured in the same block as the ranked ones."""
 
     cells: tuple[MeasuredCell, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NothingToCompare:
-    """A single cell, which has no rank among itself."""
+    """Only one cell: a rank needs two."""
 
     cell: MeasuredCell
 
@@ -190,12 +190,12 @@ class Emulated:
 
 @dataclass(frozen=True, slots=True)
 class InLab:
-    """It was measured in the lab, a host in a virtual machine, on disks that are thrown away."""
+    """Measured in the lab: a host in a virtual machine, on temporary disks."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedCell:
-    """A cell that failed in `blocks` blocks; `reason` is the last one's."""
+    """A cell that failed in `blocks` blocks; `reason` is that of the last failure."""
 
     cell: MeasuredCell
     blocks: int
@@ -228,7 +228,7 @@ Diagnostic = (
 class Caveats:
     """Why numbers are not a measure of this machine.
 
-    `emulated`: a guest ran without KVM. `lab`: it all happened in the lab's virtual machine.
+    `emulated`: a guest ran without KVM. `lab`: everything ran in the lab's virtual machine.
     """
 
     emulated: bool
@@ -236,7 +236,7 @@ class Caveats:
 
     @property
     def findings(self) -> tuple[Emulated | InLab, ...]:
-        """The one that matters more: what is worthless as a speed compares nothing either."""
+        """The more serious caveat: numbers from the lab cannot even be compared."""
         if self.lab:
             return (InLab(),)
         return (Emulated(),) if self.emulated else ()
@@ -249,12 +249,12 @@ def caveats_of(runs: Iterable[AnyRun]) -> Caveats:
 
 
 def failed_cells(runs: Iterable[AnyRun]) -> tuple[FailedCell, ...]:
-    """The cells with failed blocks that were not measured later, by label."""
+    """The cells with failed blocks that no later run measured, by label."""
     ordered = sorted(runs, key=lambda run: (run.started, run.id))
     measured = {
         (run.measured_cell, run.campaign, run.block) for run in ordered if run.failure is None
     }
-    found: dict[MeasuredCell, FailedCell] = {}
+    failures: dict[MeasuredCell, FailedCell] = {}
     counted: dict[MeasuredCell, set[tuple[str, int]]] = {}
     for run in ordered:
         cell = run.measured_cell
@@ -262,25 +262,25 @@ def failed_cells(runs: Iterable[AnyRun]) -> tuple[FailedCell, ...]:
             continue
         blocks = counted.setdefault(cell, set())
         blocks.add((run.campaign, run.block))
-        found[cell] = FailedCell(cell, len(blocks), run.failure.kind.value, run.failure.sentence)
-    return tuple(found[cell] for cell in sorted(found))
+        failures[cell] = FailedCell(cell, len(blocks), run.failure.kind.value, run.failure.sentence)
+    return tuple(failures[cell] for cell in sorted(failures))
 
 
 def ranking_diagnostics(ranking: Ranking, want: int) -> tuple[Diagnostic, ...]:
-    """What the ranking itself has to say; `want` is the least number of blocks for a rank."""
-    found: list[Diagnostic] = []
-    few = [each for each in ranking.unranked if each.reason is Unranked.TOO_FEW_BLOCKS]
-    apart = [each for each in ranking.unranked if each.reason is Unranked.NO_COMMON_BLOCK]
+    """Diagnostics of the ranking itself; `want` is the least number of blocks for a rank."""
+    diagnostics: list[Diagnostic] = []
+    few = [cell for cell in ranking.unranked if cell.reason is Unranked.TOO_FEW_BLOCKS]
+    apart = [cell for cell in ranking.unranked if cell.reason is Unranked.NO_COMMON_BLOCK]
     if few:
-        cells = tuple(each.cell for each in few)
-        found.append(TooFewBlocks(cells, max(each.blocks for each in few), want))
+        cells = tuple(cell.cell for cell in few)
+        diagnostics.append(TooFewBlocks(cells, max(cell.blocks for cell in few), want))
     if apart:
-        found.append(NoCommonBlock(tuple(each.cell for each in apart)))
-    found += [
-        NothingToCompare(each.cell)
-        for each in ranking.unranked
-        if each.reason is Unranked.NOTHING_TO_COMPARE
+        diagnostics.append(NoCommonBlock(tuple(cell.cell for cell in apart)))
+    diagnostics += [
+        NothingToCompare(cell.cell)
+        for cell in ranking.unranked
+        if cell.reason is Unranked.NOTHING_TO_COMPARE
     ]
     if ranking.inconclusive:
-        found.append(Inconclusive(len(ranking.rows)))
-    return tuple(found)
+        diagnostics.append(Inconclusive(len(ranking.rows)))
+    return tuple(diagnostics)

@@ -1,4 +1,4 @@
-"""Diagnostics from what was recorded beside the numbers: counters, checks, plan and host."""
+"""Diagnostics from recorded evidence: counters, checks, plan and host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vdisklab.results.model import Campaign, Counted, Direction, Run, Witnessed
 from vdisklab.results.outlines import Example
 
 FROM_CACHE_BELOW = 0.5
-"""When less than this share of the bytes reached the device, the number is the page cache's."""
+"""If less than this share of the bytes reached the device, the page cache was measured."""
 
 STOLEN_ABOVE = 0.02
 GROWN_ABOVE = 1 << 20
@@ -29,26 +29,26 @@ CLOCK_TOLERANCE = 1.02
 
 
 def witnessed(run: Run) -> Iterator[Witnessed]:
-    """A whole run's evidence, as `Store.evidence` gives it; nothing of a failed run."""
+    """Evidence of measured runs, as `Store.evidence` returns it; failed runs are left out."""
     if run.failure is None:
-        for each in run.measurements:
+        for measurement in run.measurements:
             yield Witnessed(
                 path=run.path,
                 page_cache=run.page_cache,
-                name=each.name,
-                directions=tuple(sorted({sample.direction for sample in each.samples})),
-                wall_seconds=each.wall_seconds,
-                measured_seconds=each.measured_seconds,
-                evidence=each.evidence,
+                name=measurement.name,
+                directions=tuple(sorted({sample.direction for sample in measurement.samples})),
+                wall_seconds=measurement.wall_seconds,
+                measured_seconds=measurement.measured_seconds,
+                evidence=measurement.evidence,
             )
 
 
 def evidence_diagnostics(
     witnessed: Iterable[Witnessed], cpus: int | None
 ) -> tuple[CellDiagnostic, ...]:
-    """All diagnostics from evidence, in one pass over it; memory grows with the number of cells.
+    """All diagnostics from evidence, in one pass; memory grows with the number of cells.
 
-    `cpus` is the host's number, which steal time is a share of; None leaves that out.
+    `cpus` is the host's number of CPUs, for the share of steal time; None skips steal time.
     """
     totals: dict[tuple[MeasuredCell, str, Direction], list[int]] = {}
     grown: dict[MeasuredCell, int] = {}
@@ -72,19 +72,26 @@ def evidence_diagnostics(
         share = _stolen(seen, cpus)
         if share > STOLEN_ABOVE:
             stolen.append((share, cell))
-    found: list[CellDiagnostic] = list(_from_cache(totals))
+    diagnostics: list[CellDiagnostic] = list(_from_cache(totals))
     if grown:
-        found.append(ThinImage(tuple(sorted(grown)), max(grown.values())))
+        diagnostics.append(ThinImage(tuple(sorted(grown)), max(grown.values())))
     if clock:
-        found.append(max(clock.values(), key=lambda each: each.counted_seconds / each.host_seconds))
+        diagnostics.append(
+            max(
+                clock.values(),
+                key=lambda clock_diagnostic: (
+                    clock_diagnostic.counted_seconds / clock_diagnostic.host_seconds
+                ),
+            )
+        )
     if stolen:
         share, cell = max(stolen)
-        found.append(NoisyNeighbour(len(stolen), share, cell))
-    return tuple(found)
+        diagnostics.append(NoisyNeighbour(len(stolen), share, cell))
+    return tuple(diagnostics)
 
 
 def _stolen(seen: Witnessed, cpus: int | None) -> float:
-    """The share of all CPUs' time that a hypervisor below took; 0 where nobody can say."""
+    """The share of all CPU time that the hypervisor took; 0 if it is unknown."""
     steal = seen.evidence.steal_seconds
     if steal is None or not cpus or not seen.wall_seconds:
         return 0.0
@@ -105,12 +112,12 @@ def _bytes(seen: Witnessed) -> dict[Direction, tuple[int, int]]:
     above = evidence.qemu or evidence.guest
     if above is None or evidence.device is None:
         return {}
-    found = {}
+    transfers = {}
     for direction in seen.directions:
         asked, reached = _side(above, direction), _side(evidence.device, direction)
         if asked:
-            found[direction] = (asked, reached)
-    return found
+            transfers[direction] = (asked, reached)
+    return transfers
 
 
 def _side(counted: Counted, direction: Direction) -> int:
@@ -127,7 +134,7 @@ def _growth(seen: Witnessed) -> int:
 
 
 SERVED_FROM_CACHE = "accepted, served from a cache"
-"""What `storage.direct` reads back of such a file system."""
+"""What `storage.direct` reads back from such a file system."""
 
 _UNKNOWN = "of an unknown version"
 
@@ -135,16 +142,16 @@ _UNKNOWN = "of an unknown version"
 def direct_diagnostics(
     runs: Iterable[Example], cells: Mapping[str, MeasuredCell]
 ) -> tuple[NotDirect, ...]:
-    """Cells that should bypass caches but were on a ZFS that does not do so, by its version."""
-    found: dict[str, list[MeasuredCell]] = {}
+    """Cells that should bypass caches but were on a ZFS version that does not, by version."""
+    by_version: dict[str, list[MeasuredCell]] = {}
     for run in runs:
         cell = cells[run.cell]
         seen = {name: value for name, _, value in run.checks}
         if cell.page_cache is not PageCache.BYPASSED:
             continue
         if seen.get("host.zfs.o_direct") == SERVED_FROM_CACHE:
-            found.setdefault(seen.get("host.zfs.version", _UNKNOWN), []).append(cell)
-    return tuple(NotDirect(tuple(sorted(group)), version) for version, group in found.items())
+            by_version.setdefault(seen.get("host.zfs.version", _UNKNOWN), []).append(cell)
+    return tuple(NotDirect(tuple(sorted(group)), version) for version, group in by_version.items())
 
 
 FITS_BELOW = 0.8
@@ -155,31 +162,31 @@ _SAVING = {"powersave", "ondemand", "conservative", "schedutil"}
 def host_diagnostics(
     campaigns: Sequence[Campaign], cells: Iterable[MeasuredCell]
 ) -> tuple[FitsInMemory | FrequencyGovernor | HostChanged, ...]:
-    """Diagnostics from plan and host, of any number of campaigns of one machine.
+    """Diagnostics from plan and host, for one or more campaigns of one machine.
 
-    `cells` are the cells shown.
+    `cells` are the cells in the answer.
     """
-    found: list[FitsInMemory | FrequencyGovernor | HostChanged] = []
+    diagnostics: list[FitsInMemory | FrequencyGovernor | HostChanged] = []
     if not campaigns:
         return ()
     host = campaigns[0].host
     size, memory = campaigns[0].plan.get("size_bytes"), host.memory_bytes
     cached = sum(cell.page_cache is not PageCache.BYPASSED for cell in cells)
     if isinstance(size, int) and memory and cached and size < FITS_BELOW * memory:
-        found.append(FitsInMemory(cached, size, memory))
+        diagnostics.append(FitsInMemory(cached, size, memory))
     governor = host.more.get("governor")
     if governor in _SAVING:
-        found.append(FrequencyGovernor(governor))
+        diagnostics.append(FrequencyGovernor(governor))
     facts = [_facts(campaign) for campaign in campaigns]
     for name in dict.fromkeys(name for each in facts for name in each):
         values = tuple(dict.fromkeys(each.get(name, "unknown") for each in facts))
         if len(values) > 1:
-            found.append(HostChanged(name.replace("_", " "), values))
-    return tuple(found)
+            diagnostics.append(HostChanged(name.replace("_", " "), values))
+    return tuple(diagnostics)
 
 
 def _facts(campaign: Campaign) -> dict[str, str]:
-    """The facts of a machine that decide its numbers and can change."""
+    """The facts of a machine that influence its numbers and can change."""
     host = campaign.host
     named = {
         "kernel": host.kernel,

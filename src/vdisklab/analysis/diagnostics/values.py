@@ -1,4 +1,4 @@
-"""Diagnostics from the values: drift, first blocks, two modes, ceilings of guest and device."""
+"""Diagnostics from the values: drift, slow first blocks, two modes, limits of guest and device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 
 TREND_FROM = 5
-"""A trend needs so many blocks: of four, Kendall's test cannot reach 5 %."""
+"""Minimum number of blocks for a trend: with four, Kendall's test cannot reach 5 %."""
 
 SMALLEST_TREND = 0.05
 FIRST_RUN_FROM = 4
@@ -39,10 +39,10 @@ _MODES_LIMIT = (15.5, 11.6, 9.1, 7.6, 6.1, 5.0, 4.2, 3.7)
 def drift_diagnostics(observations: Observations, measure: MeasureKey) -> tuple[Drift, ...]:
     """A trend over the blocks of each campaign, by Kendall's rank test (Mann 1945, Kendall 1938).
 
-    Tested is what all cells of a block have in common; ratios and ranks are free of it, medians
-    are not. Trends below 5 % are not worth a sentence.
+    It tests the mean of all cells of a block. Such a trend affects medians, but not ratios and
+    ranks. Trends below 5 % are not reported.
     """
-    found = []
+    diagnostics = []
     for campaign, effects in _block_effects(observations, measure).items():
         if len(effects) < TREND_FROM:
             continue
@@ -53,16 +53,16 @@ def drift_diagnostics(observations: Observations, measure: MeasureKey) -> tuple[
         slope = float(stats.theilslopes(effects, order)[0])
         change = math.exp(slope * (len(effects) - 1)) - 1
         if p <= 0.05 and abs(change) >= SMALLEST_TREND:
-            found.append(Drift(str(measure), campaign, len(effects), change, p))
-    return tuple(found)
+            diagnostics.append(Drift(str(measure), campaign, len(effects), change, p))
+    return tuple(diagnostics)
 
 
 def first_block_diagnostics(
     observations: Observations, measure: MeasureKey
 ) -> tuple[SlowFirstBlock, ...]:
-    """First blocks below the 99 % prediction of the others, and a tenth worse or more."""
+    """First blocks below the 99 % prediction interval of the others, and at least 10 % worse."""
     sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
-    found = []
+    diagnostics = []
     for campaign, effects in _block_effects(observations, measure).items():
         if len(effects) < FIRST_RUN_FROM:
             continue
@@ -71,14 +71,14 @@ def first_block_diagnostics(
         below = float(rest.mean()) - first
         factor = math.exp(-below)
         if factor <= SLOW_FIRST_BELOW and below > float(t_isf(0.01, len(rest) - 1)) * spread:
-            found.append(SlowFirstBlock(str(measure), campaign, factor))
-    return tuple(found)
+            diagnostics.append(SlowFirstBlock(str(measure), campaign, factor))
+    return tuple(diagnostics)
 
 
 def _block_effects(observations: Observations, measure: MeasureKey) -> dict[str, Floats]:
-    """By campaign: the mean of the cells' logarithms in each block, over cells in all of them.
+    """For each campaign: each block's mean logarithm, over the cells that are in all its blocks.
 
-    Block names end in their number, so that sorted names are in the order of time.
+    Block names end in their number, so sorted names are in the order of measurement.
     """
     logs = logarithms(observations.grid(measure))
     campaigns = [block.rpartition("/")[0] for block in observations.blocks]
@@ -94,24 +94,24 @@ def _block_effects(observations: Observations, measure: MeasureKey) -> dict[str,
 
 
 def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tuple[Bimodal, ...]:
-    """Cells of eight blocks and more whose values are in two groups, after the blocks' own part.
+    """Cells with eight blocks or more whose values form two groups, after removing block effects.
 
-    The distance of the two means over the spread within is held against its 99.99 % quantile
-    under one normal mode, so about one cell in 10,000 is named wrongly.
+    The statistic is the distance of the two means over the spread within the groups. It must
+    exceed its 99.99 % quantile for a single normal mode: about one cell in 10,000 is named wrongly.
     """
     logs = logarithms(observations.grid(measure))
     count = np.isfinite(logs).sum(axis=1)
     if not (count >= _MODES_FROM[0]).any():
         return ()
     centre = np.nanmedian(logs[count > 0], axis=1)
-    # The block's part by medians, so that one cell in its other mode does not move it.
+    # The block effect is a median, so that one cell in its other mode does not change it.
     with np.errstate(invalid="ignore"):
         seen = np.isfinite(logs[count > 0]).any(axis=0)
         block = np.zeros(logs.shape[1])
         if (count > 0).sum() > 2:
             block[seen] = np.nanmedian((logs[count > 0] - centre[:, None])[:, seen], axis=0)
     adjusted = np.sort(logs - block, axis=1)  # NaN last
-    found: dict[int, Bimodal] = {}
+    by_row: dict[int, Bimodal] = {}
     for n in np.unique(count[count >= _MODES_FROM[0]]):
         limit = float(np.interp(n, _MODES_FROM, _MODES_LIMIT))
         rows = np.flatnonzero(count == n)
@@ -123,16 +123,16 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
             if high - low >= math.log(SMALLEST_MODE_RATIO):
                 cell = observations.cells[rows[place]]
                 share = 1 - at / int(n)
-                found[int(rows[place])] = Bimodal(
+                by_row[int(rows[place])] = Bimodal(
                     cell, str(measure), math.exp(low), math.exp(high), share
                 )
-    return tuple(found[row] for row in sorted(found))
+    return tuple(by_row[row] for row in sorted(by_row))
 
 
 def _two_modes(values: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """By row the largest distance of two groups' means over the spread within, and its place.
+    """For each row the largest distance of two group means over the spread within, and the split.
 
-    Rows are sorted; each group has two of the values and a fifth of them at least.
+    Rows are sorted; each group has at least two values and at least a fifth of all.
     """
     rows, n = values.shape
     centred = values - values.mean(axis=1, keepdims=True)
@@ -158,11 +158,11 @@ def ceiling_diagnostics(
 ) -> tuple[GuestCeiling | DeviceCeiling, ...]:
     """Guests that are limited by the virtual machine or by the device, not by their path.
 
-    The null device (`null/…`) shows what the guest can do with no disk below, `host` what the
-    device can do without a guest. Cells whose numbers are the page cache's (`cached`) are not
-    held against the device.
+    The null device (`null/…`) shows the guest's speed without a disk, `host` the device's speed
+    without a guest. Cells that were served from the page cache (`cached`) are not compared with
+    the device.
     """
-    found: list[GuestCeiling | DeviceCeiling] = []
+    diagnostics: list[GuestCeiling | DeviceCeiling] = []
     nulls = [cell for cell in observations.cells if cell.is_null]
     hosts = [cell for cell in observations.cells if cell.on_host]
     disks = [
@@ -174,7 +174,7 @@ def ceiling_diagnostics(
         others = [cell for cell in disks if _attachment(cell) == _attachment(ceiling)]
         near = _reaching(observations, measure, others, ceiling, GUEST_CEILING_SHARE)
         if near:
-            found.append(GuestCeiling(tuple(near), str(measure), ceiling, max(near.values())))
+            diagnostics.append(GuestCeiling(tuple(near), str(measure), ceiling, max(near.values())))
     memory = set(cached)
     for ceiling in hosts:
         others = [
@@ -186,8 +186,10 @@ def ceiling_diagnostics(
         ]
         near = _reaching(observations, measure, others, ceiling, CEILING_SHARE)
         if near:
-            found.append(DeviceCeiling(tuple(near), str(measure), ceiling, max(near.values())))
-    return tuple(found)
+            diagnostics.append(
+                DeviceCeiling(tuple(near), str(measure), ceiling, max(near.values()))
+            )
+    return tuple(diagnostics)
 
 
 def _attachment(cell: MeasuredCell) -> Attachment | None:
@@ -205,7 +207,7 @@ def _reaching(
     ceiling: MeasuredCell,
     least: float,
 ) -> dict[MeasuredCell, float]:
-    """Cells whose goodness is `least` of the ceiling's or more, by ratios within blocks.
+    """Cells that reach at least `least` of the ceiling, by ratios within blocks.
 
     A cell better than the ceiling (above 1.05) is not limited by it and is left out.
     """
