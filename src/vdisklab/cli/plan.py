@@ -17,7 +17,7 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.settings import Panel, Request
 from vdisklab.render.tables.layout import as_csv, sanitise, show
 from vdisklab.render.tables.planned_cells import plan_document, plan_table
-from vdisklab.services.planning import PlanDescription, cell_commands, describe_plan, make_plan
+from vdisklab.services.planning import PlanDescription, describe_plan, make_plan
 
 
 @takes_settings()
@@ -49,7 +49,7 @@ def plan(
     host = LocalHost()
     with open_ledger() as ledger, TerminalProgress(Console(stderr=True)) as progress:
         planned = make_plan(host, ledger, request, progress)
-        description = describe_plan(planned, cell_commands(host, planned) if commands else {})
+        description = describe_plan(planned, host if commands else None)
     if form is Format.JSON:
         print(dumps(plan_document(description)))
     elif form is Format.CSV:
@@ -63,8 +63,8 @@ def _print_plan(console: Console, description: PlanDescription) -> None:
     print_dropped(console, description.plan.dropped)
     for sentence in description.warnings:
         console.print(warning_line(sentence), soft_wrap=True)
-    if description.commands and description.plan.guest.accelerator is None:
-        console.print("the accelerator is tried when measuring; KVM is shown here")
+    if description.kvm_assumed:
+        console.print("`run` tests whether KVM works here; these commands assume that it does")
     for cell, commands in description.commands.items():
         console.print(Text(f"\n# {cell.label}", style="bold"))
         qemu = () if commands.qemu is None else (commands.qemu,)

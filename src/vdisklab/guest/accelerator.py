@@ -77,15 +77,23 @@ def remembered_trial(file: Path, key: str, trial: Callable[[], KvmTrial]) -> Kvm
 
     If the file cannot be read or written, the trial is repeated.
     """
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        note = json.loads(file.read_text())
-        if note["key"] == key and isinstance(note["works"], bool):
-            return KvmTrial(note["works"], str(note["tried"]))
+    known = earlier_trial(file, key)
+    if known is not None:
+        return known
     result = trial()
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"key": key, "works": result.works, "tried": result.tried}))
     return result
+
+
+def earlier_trial(file: Path, key: str) -> KvmTrial | None:
+    """The trial's result stored in `file` under the same key, or None."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        note = json.loads(file.read_text())
+        if note["key"] == key and isinstance(note["works"], bool):
+            return KvmTrial(note["works"], str(note["tried"]))
+    return None
 
 
 def trial_key(

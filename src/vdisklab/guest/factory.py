@@ -16,6 +16,7 @@ from vdisklab.guest.accelerator import (
     DEVICE,
     KvmTrial,
     device_refused,
+    earlier_trial,
     remembered_trial,
     trial_key,
     try_kvm,
@@ -184,10 +185,30 @@ def _kvm_trial(
         context.progress(Step("testing whether a guest runs under KVM"))
         return try_kvm(start)
 
-    version = context.host.run(binary_of(qemu), "--version").stdout.splitlines()[0]
+    return remembered_trial(*_trial_place(context.host, context.cache, qemu, boot), trial)
+
+
+def _trial_place(host: Host, cache: Path, qemu: Qemu | None, boot: BootFiles) -> tuple[Path, str]:
+    """The file that keeps a trial's result, and the key of what the result depends on."""
+    version = host.run(binary_of(qemu), "--version").stdout.splitlines()[0]
     name = "accelerator" if qemu is None else f"accelerator-{qemu.name}"
-    key = trial_key(version, f"{boot.kernel} {boot.root}")
-    return remembered_trial(context.cache / f"{name}.json", key, trial)
+    return cache / f"{name}.json", trial_key(version, f"{boot.kernel} {boot.root}")
+
+
+def known_accelerator(
+    host: Host, cache: Path, guest: GuestPlan, qemus: Sequence[Qemu | None], boot: BootFiles | None
+) -> Accelerator | None:
+    """The accelerator that a campaign will use, as far as it is known without a new trial."""
+    if guest.accelerator is not None:
+        return guest.accelerator
+    if device_refused() is not None:
+        return Accelerator.TCG
+    if boot is None:
+        return None
+    trials = [earlier_trial(*_trial_place(host, cache, qemu, boot)) for qemu in qemus]
+    if any(trial is not None and not trial.works for trial in trials):
+        return Accelerator.TCG
+    return Accelerator.KVM if None not in trials else None
 
 
 def try_kvm_without_download(context: GuestContext) -> KvmTrial:

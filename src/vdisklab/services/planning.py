@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.campaign.context import guest_buses, require_space
+from vdisklab.campaign.context import guest_buses, qemus_of, require_space
 from vdisklab.campaign.estimate import (
     build_seconds,
     builds,
@@ -23,7 +23,7 @@ from vdisklab.campaign.preview import CellCommands, preview_cell
 from vdisklab.campaign.schedule import block_order, schedule
 from vdisklab.campaign.survey import find_qemus, survey
 from vdisklab.errors import HostError, PlanError
-from vdisklab.guest.factory import boot_files
+from vdisklab.guest.factory import boot_files, known_accelerator
 from vdisklab.host.command import Host
 from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import Ledger, cache_directory
@@ -151,10 +151,12 @@ class PlanDescription:
     warnings: tuple[str, ...]
     refusals: tuple[str, ...]
     commands: Mapping[Cell, CellCommands]
+    kvm_assumed: bool
 
 
-def describe_plan(plan: CampaignPlan, commands: Mapping[Cell, CellCommands]) -> PlanDescription:
-    """The order, time and space of a plan; `commands` are the commands to show, if any."""
+def describe_plan(plan: CampaignPlan, host: Host | None = None) -> PlanDescription:
+    """The order, time and space of a plan; with `host` also the commands that it would run."""
+    commands, kvm_assumed = ({}, False) if host is None else _cell_commands(host, plan)
     slots = tuple(schedule(plan))
     return PlanDescription(
         plan=plan,
@@ -172,13 +174,14 @@ def describe_plan(plan: CampaignPlan, commands: Mapping[Cell, CellCommands]) -> 
         warnings=tuple(plan_warnings(plan, memory_bytes())),
         refusals=_refusals(plan),
         commands=commands,
+        kvm_assumed=kvm_assumed,
     )
 
 
 def describe_profile(profile: Profile) -> PlanDescription:
     """Describes a profile's smallest useful campaign: one path and its baseline."""
     request = Request(paths=(EXAMPLE_PATH,), directory=Path("/"))
-    return describe_plan(build_plan(request, Capabilities(), profile), {})
+    return describe_plan(build_plan(request, Capabilities(), profile))
 
 
 def _refusals(plan: CampaignPlan) -> tuple[str, ...]:
@@ -190,8 +193,8 @@ def _refusals(plan: CampaignPlan) -> tuple[str, ...]:
     return ()
 
 
-def cell_commands(host: Host, plan: CampaignPlan) -> dict[Cell, CellCommands]:
-    """The exact commands of each cell; KVM is assumed unless the plan names an accelerator."""
+def _cell_commands(host: Host, plan: CampaignPlan) -> tuple[Mapping[Cell, CellCommands], bool]:
+    """The exact commands of each cell, and whether KVM is only assumed in them."""
     buses = guest_buses(plan)
     boot = None
     if buses and plan.guest.user is None:
@@ -201,5 +204,7 @@ def cell_commands(host: Host, plan: CampaignPlan) -> dict[Cell, CellCommands]:
             boot = boot_from(files, system, "vdlRUN")
         else:
             boot = boot_files(host, cache, buses, kernel)
-    accelerator = plan.guest.accelerator or Accelerator.KVM
-    return {cell: preview_cell(host, plan, cell, boot, accelerator) for cell in plan.cells}
+    known = known_accelerator(host, cache_directory(), plan.guest, qemus_of(plan), boot)
+    accelerator = known or Accelerator.KVM
+    commands = {cell: preview_cell(host, plan, cell, boot, accelerator) for cell in plan.cells}
+    return commands, bool(buses) and known is None

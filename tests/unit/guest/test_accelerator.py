@@ -19,6 +19,10 @@ from vdisklab.guest.accelerator import (
     trial_key,
     try_kvm,
 )
+from vdisklab.guest.factory import known_accelerator
+from vdisklab.guest.qemu.command_line import BootFiles
+from vdisklab.host.command import LocalHost
+from vdisklab.plan.guest import Accelerator, GuestPlan
 
 WORKS = KvmTrial(True, "a guest booted under KVM")
 FAILS = KvmTrial(False, "it did not")
@@ -174,3 +178,26 @@ def test_a_device_of_another_user_names_the_group(device: Path) -> None:
     assert refused is not None
     assert refused.works is False
     assert "usermod --append -G kvm" in (refused.remedy or "")
+
+
+def test_a_plan_knows_the_accelerator_from_an_earlier_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "qemu-system-x86_64"
+    program.write_text("#!/bin/sh\necho QEMU emulator version 7\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    boot = BootFiles(Path("/k"), Path("/i"), Path("/r"), "")
+
+    def known(accelerator: Accelerator | None = None) -> Accelerator | None:
+        guest = GuestPlan(accelerator=accelerator)
+        return known_accelerator(LocalHost(), tmp_path, guest, (None,), boot)
+
+    assert known(Accelerator.KVM) is Accelerator.KVM
+    refused = device_refused() is not None
+    assert known() is (Accelerator.TCG if refused else None)
+    key = trial_key("QEMU emulator version 7", "/k /r")
+    remembered_trial(tmp_path / "accelerator.json", key, lambda: FAILS)
+    assert known() is Accelerator.TCG
+    remembered_trial(tmp_path / "accelerator.json", f"{key}!", lambda: WORKS)
+    assert known() is (Accelerator.TCG if refused else None)
