@@ -110,8 +110,8 @@ def _disk(
 
 
 def _attributes(element: Element, child: str) -> Mapping[str, str]:
-    found = element.find(child)
-    return {} if found is None else found.attrib
+    child_element = element.find(child)
+    return {} if child_element is None else child_element.attrib
 
 
 def _path(domain: Element, disk: Element, *, is_block: bool) -> DiskPath:

@@ -65,11 +65,11 @@ def _chosen(
     plan: CampaignPlan, finished: Collection[tuple[int, str]], choose: Choose
 ) -> Iterator[Slot]:
     for block in range(1, plan.blocks + 1):
-        wanted = choose(block)
-        if not wanted:
+        chosen = choose(block)
+        if not chosen:
             return
         for position, cell in enumerate(block_order(plan, block), 1):
-            if cell.fingerprint in wanted and (block, cell.fingerprint) not in finished:
+            if cell.fingerprint in chosen and (block, cell.fingerprint) not in finished:
                 yield Slot(block, position, cell)
 
 

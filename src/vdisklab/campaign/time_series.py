@@ -55,14 +55,14 @@ class Watch(Protocol):
         """The series since `begin`."""
 
 
-def with_time_series(outcome: ProgramResult, seen: TimeSeries) -> ProgramResult:
+def with_time_series(outcome: ProgramResult, measured: TimeSeries) -> ProgramResult:
     """The outcome, with samples and series added that its program did not report."""
     known = {sample.metric for sample in outcome.samples}
     short = outcome.measured_seconds is not None and outcome.measured_seconds <= _ONE_SECOND
     own_worst = _bandwidths(outcome) if short else ()
-    observed = (*(own_worst or worst_second_of(seen, short=short)), *longest_stall_of(seen))
+    observed = (*(own_worst or worst_second_of(measured, short=short)), *longest_stall_of(measured))
     added = [sample for sample in observed if sample.metric not in known]
-    series = None if short else _series(seen)
+    series = None if short else _series(measured)
     shown = outcome.series if outcome.series or series is None else (series,)
     return replace(outcome, samples=(*outcome.samples, *added), series=shown)
 
@@ -76,16 +76,16 @@ def _bandwidths(outcome: ProgramResult) -> tuple[Sample, ...]:
     )
 
 
-def worst_second_of(seen: TimeSeries, *, short: bool = False) -> tuple[Sample, ...]:
+def worst_second_of(measured: TimeSeries, *, short: bool = False) -> tuple[Sample, ...]:
     """The bandwidth of the slowest whole second; nothing if that is unknown.
 
     Seconds count from the first completion. A second in which the disk had nothing to do for part
     of the time does not count. A `short` run, over within a second, counts as a whole.
     """
-    active = _busy_part(seen)
-    if seen.stalls is None or active is None:
+    active = _busy_part(measured)
+    if measured.stalls is None or active is None:
         return ()
-    if short or seen.moved[-1][0] - seen.moved[0][0] <= _ONE_SECOND:
+    if short or measured.moved[-1][0] - measured.moved[0][0] <= _ONE_SECOND:
         seconds = active.moved[-1][0] - active.moved[0][0]
         return (Sample("worst_second", Direction.NONE, _size(active) / seconds),)
     series = _series(active)
@@ -95,43 +95,43 @@ def worst_second_of(seen: TimeSeries, *, short: bool = False) -> tuple[Sample, .
     return (Sample("worst_second", Direction.NONE, min(whole)),) if whole else ()
 
 
-def longest_stall_of(seen: TimeSeries) -> tuple[Sample, ...]:
+def longest_stall_of(measured: TimeSeries) -> tuple[Sample, ...]:
     """The longest stall in seconds, 0 without any; nothing if stalls are unknown."""
-    if seen.stalls is None or len(seen.moved) < 2:
+    if measured.stalls is None or len(measured.moved) < 2:
         return ()
-    longest = max((end - begin for begin, end in seen.stalls), default=0.0)
+    longest = max((end - begin for begin, end in measured.stalls), default=0.0)
     return (Sample("longest_stall", Direction.NONE, longest),)
 
 
-def _busy_part(seen: TimeSeries) -> TimeSeries | None:
+def _busy_part(measured: TimeSeries) -> TimeSeries | None:
     """The part from the first span with a completion or a stall to the last one."""
-    spans = _spans(seen)
+    spans = _spans(measured)
     if not spans:
         return None
     begin, end = spans[0][0], spans[-1][1]
-    moved = tuple(point for point in seen.moved if begin <= point[0] <= end)
-    return replace(seen, moved=moved) if end > begin else None
+    moved = tuple(point for point in measured.moved if begin <= point[0] <= end)
+    return replace(measured, moved=moved) if end > begin else None
 
 
-def _size(seen: TimeSeries) -> int:
-    return seen.moved[-1][1] - seen.moved[0][1]
+def _size(measured: TimeSeries) -> int:
+    return measured.moved[-1][1] - measured.moved[0][1]
 
 
-def _series(seen: TimeSeries) -> Series | None:
-    if len(seen.moved) < 2:
+def _series(measured: TimeSeries) -> Series | None:
+    if len(measured.moved) < 2:
         return None
-    start = seen.moved[0][0]
+    start = measured.moved[0][0]
     moved = [
         Moved(begin - start, end - start, size - before)
-        for (begin, before), (end, size) in itertools.pairwise(seen.moved)
+        for (begin, before), (end, size) in itertools.pairwise(measured.moved)
     ]
-    return series_of(Direction.NONE, moved, seen.moved[-1][0] - start)
+    return series_of(Direction.NONE, moved, measured.moved[-1][0] - start)
 
 
-def _spans(seen: TimeSeries) -> list[Span]:
+def _spans(measured: TimeSeries) -> list[Span]:
     """Spans in which the disk had something to do, in order; short pauses are included."""
     spans: list[Span] = []
-    for begin, end in sorted((*seen.busy, *(seen.stalls or ()))):
+    for begin, end in sorted((*measured.busy, *(measured.stalls or ()))):
         if spans and begin - spans[-1][1] < _NO_PAUSE:
             spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
         else:
@@ -139,14 +139,14 @@ def _spans(seen: TimeSeries) -> list[Span]:
     return spans
 
 
-def _busy(seen: TimeSeries, seconds: int) -> list[float]:
+def _busy(measured: TimeSeries, seconds: int) -> list[float]:
     """For each second, the share of it in which the disk had something to do.
 
     Without this, a second in which the program was idle but for its edge would be the worst one,
     with a few hundred bytes.
     """
-    start, busy = seen.moved[0][0], [0.0] * seconds
-    for begin, end in _spans(seen):
+    start, busy = measured.moved[0][0], [0.0] * seconds
+    for begin, end in _spans(measured):
         for second in range(int(begin - start), min(seconds, math.ceil(end - start))):
             until = min(end - start, second + 1)
             busy[second] += max(0.0, until - max(begin - start, second))

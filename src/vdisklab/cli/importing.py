@@ -89,12 +89,12 @@ def import_files(
 def _stored_lines(stored: StoredExport) -> Iterator[str]:
     for campaign in stored.campaigns:
         label = f" ({campaign.label})" if campaign.label else ""
-        known = counted(campaign.known_runs, "run")
+        stored_runs = counted(campaign.known_runs, "run")
         if campaign.known_runs and not campaign.runs:
-            yield f"campaign {campaign.id}{label} is in the database already, with its {known}"
+            yield f"campaign {campaign.id}{label} is in the database already, with its {stored_runs}"
         else:
             runs = counted(campaign.runs, "run")
-            already = f"; {known} were there already" if campaign.known_runs else ""
+            already = f"; {stored_runs} were there already" if campaign.known_runs else ""
             yield f"imported campaign {campaign.id}{label}: {runs}{already}"
     if stored.power_cuts:
         yield f"imported {counted(stored.power_cuts, 'power-cut verdict')}"

@@ -192,8 +192,8 @@ def _print_end(console: Console, measured: Sequence[Measured]) -> None:
         console.print("every run of this plan is measured already; --new measures it again")
     if any(one.interrupted for one in measured):
         runs = sum(one.runs for one in measured)
-        kept = f"{counted(runs, 'run')} kept" if runs else "nothing has been measured yet"
-        console.print(f"interrupted: {kept}; the same command continues")
+        kept_runs = f"{counted(runs, 'run')} kept" if runs else "nothing has been measured yet"
+        console.print(f"interrupted: {kept_runs}; the same command continues")
 
 
 def _print_search(

@@ -72,11 +72,11 @@ def guest_filesystem(machine: Machine, device: str, kind: str) -> Iterator[Mount
 def _require_mounted(machine: Machine, device: str, kind: str) -> None:
     table = machine.agent.run(("cat", "/proc/mounts"), timeout=60).stdout
     for line in table.splitlines():
-        source, point, seen, *_ = line.split()
+        source, point, mounted_kind, *_ = line.split()
         if point == MOUNT_POINT and source == device:
-            if seen != kind:
+            if mounted_kind != kind:
                 raise GuestError(
-                    f"{device} was mounted as {seen} instead of {kind}",
+                    f"{device} was mounted as {mounted_kind} instead of {kind}",
                     hint="the guest's mount command used another driver: measure with the micro "
                     "guest",
                 )

@@ -134,8 +134,8 @@ class GuestPool:
             key = GuestKey(bus.machine, disk.attachment.aio, disk.attachment.qemu)
             if fresh:
                 self._end(key)
-            with self.guest(key) as pooled, attached_disk(pooled.machine, disk) as seen:
-                yield pooled, seen
+            with self.guest(key) as pooled, attached_disk(pooled.machine, disk) as guest_disk:
+                yield pooled, guest_disk
         else:
             with self.dedicated_guest(bus, disk) as pooled:
                 yield pooled, pooled.machine.find_disk(disk.serial)

@@ -1,4 +1,4 @@
-"""Block devices: their users, what is written on them, and which one a directory is on."""
+"""Block devices: their users and signatures, and the device below a directory."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _loop_above(device: Device) -> str | None:
 
 
 def _exclusive_user(device: Device) -> str | None:
-    """Whether another user has claimed the device: then the kernel refuses O_EXCL (open(2))."""
+    """Why the kernel refuses O_EXCL (open(2)), which means that another user has the device."""
     try:
         os.close(os.open(device.path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
     except OSError as error:
@@ -144,14 +144,14 @@ def _opener(device: Device) -> str | None:
 
 
 def signatures(host: Host, path: Path) -> tuple[Signature, ...]:
-    """What libblkid finds on a device, including partition tables."""
+    """The signatures that libblkid finds on a device, including partition tables."""
     text = host.run("wipefs", "--no-act", "--json", path).stdout
     rows = json.loads(text)["signatures"] if text.strip() else []
     return tuple(dict.fromkeys(Signature(str(row["type"]), row.get("label")) for row in rows))
 
 
 def identity(device: Device) -> dict[str, str]:
-    """What distinguishes this device from others; after a reboot only if it has a serial number."""
+    """Properties that identify this device; after a reboot only if it has a serial number."""
     whole = device.whole
     places = (whole / "wwid", whole / "device/wwid", whole / "device/serial", whole / "serial")
     serial = next((text for place in places if (text := read_text(place))), "")

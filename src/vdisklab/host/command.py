@@ -43,7 +43,7 @@ class Completed:
 
 
 class Host(Protocol):
-    """Where programs run: this machine, a recording, or a script in a test."""
+    """The place where programs run: this machine, a recording, or a script in a test."""
 
     def run(
         self,
@@ -64,7 +64,7 @@ class Host(Protocol):
 
 
 def environment() -> dict[str, str]:
-    """Our environment with a fixed locale, and with /sbin and its like on PATH."""
+    """The process's environment with a fixed locale, and with /sbin and the like on PATH."""
     path = os.environ.get("PATH", "/usr/bin:/bin").split(":")
     path += [extra for extra in _ADMIN_PATHS if extra not in path]
     return {**os.environ, "LC_ALL": "C.UTF-8", "PATH": ":".join(path)}

@@ -16,7 +16,7 @@ from vdisklab.host.programs import QEMU
 from vdisklab.results.model import HostFacts
 
 SYSTEM = Path("/")
-"""Where /proc, /sys and /etc are; tests have trees of their own."""
+"""The directory with /proc, /sys and /etc; tests use other directories."""
 
 
 def read_text(path: Path) -> str | None:
@@ -63,10 +63,11 @@ def memory_bytes(root: Path = SYSTEM, field: str = "MemTotal") -> int:
 
 
 def available_memory(root: Path = SYSTEM) -> int:
-    """Bytes of memory that we may still use; 0 when the kernel does not say.
+    """Bytes of memory that this process may still use; 0 if the kernel does not report it.
 
-    The least of MemAvailable and what the control groups above us leave. In a container, a process
-    that exceeds the group's limit is killed, however much memory the machine has.
+    The minimum of MemAvailable and the remaining limits of this process's control groups. In a
+    container, a process that exceeds the group's limit is killed, however much memory the machine
+    has.
     """
     return min((memory_bytes(root, "MemAvailable"), *_left_in_groups(root)))
 

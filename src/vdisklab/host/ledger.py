@@ -1,7 +1,7 @@
-"""The ledger: a list of everything that we create on this host and must remove.
+"""The ledger: a list of everything that vdisklab creates on this host and must remove.
 
-Each process has a file with one JSON object per line, synced before the thing is created. The
-file is locked while its process lives, which tells `vdisklab clean` what was interrupted.
+Each process has a file with one JSON object per line, synced before the thing is created. The file
+is locked while its process lives, so `vdisklab clean` recognises interrupted runs.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def pending(path: Path) -> list[Entry]:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """The ledger of a process that is gone."""
+    """The ledger of a process that has ended."""
 
     path: Path
     entries: tuple[Entry, ...]
@@ -180,7 +180,7 @@ class Leftover:
 
 @contextmanager
 def leftovers(directory: Path | None = None) -> Iterator[list[Leftover]]:
-    """The ledgers of processes that are gone, locked while the context is open."""
+    """The ledgers of processes that have ended, locked while the context is open."""
     directory = (directory or state_directory()) / "ledger"
     locks: list[int] = []
     ledgers: list[Leftover] = []

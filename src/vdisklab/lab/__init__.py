@@ -1,1 +1,1 @@
-"""A throw-away host in a virtual machine: for stacks that this kernel lacks or nobody risks."""
+"""A disposable host in a virtual machine, for stacks that this kernel lacks or that are risky."""

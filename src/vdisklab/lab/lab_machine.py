@@ -39,7 +39,7 @@ _SOCKET_PATH = 107  # bytes in sun_path without the final 0, see unix(7)
 
 
 class Purpose(Enum):
-    """What the lab is booted for."""
+    """The purpose of a boot of the lab."""
 
     JOB = auto()
     SHELL = auto()

@@ -409,9 +409,9 @@ def _assemble(tokens: list[_Token]) -> DiskPath:
 
 
 def _lookup(options: Options, schema: Schema, name: str) -> OptionValue | None:
-    found = dict(options).get(name)
-    if found is not None:
-        return found
+    option_value = dict(options).get(name)
+    if option_value is not None:
+        return option_value
     return schema[name].default if name in schema else None
 
 

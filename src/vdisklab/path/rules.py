@@ -121,10 +121,10 @@ def _enough_disks(path: DiskPath, backing: BackingDevices) -> Impossible | None:
                 f"write --disks {fewest} or more",
             )
         if number == 0 and backing.on_devices(path.layers):
-            wanted = backing.disks_for(path.layers)
-            if wanted > len(backing.devices):
+            required_disks = backing.disks_for(path.layers)
+            if required_disks > len(backing.devices):
                 return Impossible(
-                    f"{layer} needs {wanted} disks, but --on names {len(backing.devices)}",
+                    f"{layer} needs {required_disks} disks, but --on names {len(backing.devices)}",
                     "name more with --on",
                 )
     return None

@@ -1,1 +1,1 @@
-"""What was asked, as pure values: no file is read, no program is run."""
+"""Requests and plans as values. No I/O: reads no file and runs no program."""

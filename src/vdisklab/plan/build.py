@@ -1,7 +1,7 @@
 """From a request to a campaign plan, in two steps around the survey of the host.
 
-A `Draft` holds everything that can be decided without a host: the paths that the patterns stand
-for, defaults, limits. Judged by a host's capabilities it becomes a `CampaignPlan`.
+A `Draft` holds everything that can be decided without a host: the expanded paths, defaults, limits.
+With a host's capabilities it becomes a `CampaignPlan`.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def draft_plan(
     qemus: tuple[Qemu, ...] = (),
     own: UserGuest | None = None,
 ) -> Draft:
-    """The draft of a request; `own` is the guest whose image the request names.
+    """The draft of a request; `own` is the user guest whose image the request names.
 
-    What the user leaves open the profile decides, then the default of the setting. Raises
-    PlanError for values that no campaign can be run with, PathSyntaxError for unreadable paths.
+    Unset options come from the profile, else from the setting's default. Raises PlanError for
+    values that no campaign can use, PathSyntaxError for malformed paths.
     """
     usual = profile.usual
     by_profile = replace(
@@ -90,7 +90,7 @@ def draft_plan(
 
 
 def backing_of(request: Request) -> BackingDevices:
-    """What the stacks of a request stand on; devices by their absolute paths."""
+    """The disks below the stacks of a request; devices by their absolute paths."""
     return BackingDevices(
         devices=tuple(device.absolute() for device in request.devices),
         destroy=tuple(device.absolute() for device in request.destroy),
@@ -101,7 +101,7 @@ def backing_of(request: Request) -> BackingDevices:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A campaign that no host has been surveyed for.
+    """A campaign before the survey of a host.
 
     `settings` are the request's with all defaults, `baseline` is the path that it names, if any.
     """

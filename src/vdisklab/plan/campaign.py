@@ -27,7 +27,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class CampaignPlan:
-    """Everything that decides what is measured, and nothing that is found out while measuring.
+    """Everything that decides what is measured, without results of measuring.
 
     `size_bytes` is the size of the disk that the guest sees, `runtime` and `ramp` are seconds
     for each timed measurement, `scale` the share of the totals of those that are not timed,

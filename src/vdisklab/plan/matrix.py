@@ -1,4 +1,4 @@
-"""Patterns of disk paths become cells; what cannot be measured is listed with its reason."""
+"""Expands patterns of disk paths into cells, and lists the paths that cannot be measured."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Matrix:
 
 
 def expand_paths(patterns: Sequence[str], qemus: Sequence[str] = ()) -> tuple[DiskPath, ...]:
-    """The paths that the patterns stand for, each once with each QEMU, in order of first mention.
+    """The distinct paths of the patterns, each with each QEMU, in order of first mention.
 
     Two spellings of one path count once. Raises PathSyntaxError for a path that cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Plan files: TOML in, a `Request` out, and the JSON schema that editors check them with."""
+"""Plan files: parses TOML into a `Request`, and makes the JSON schema for editors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def parse_plan_file(
     origin: str,
     request: type[Request] = Request,
 ) -> Request:
-    """What a plan file requests. Raises PlanError naming `origin`, the table and the key."""
+    """The request in a plan file. Raises PlanError naming `origin`, the table and the key."""
     return _request(read_toml(text, origin, plan_table(request)), request)
 
 
@@ -88,7 +88,7 @@ def _request(file: TomlTable, request: type[Request]) -> Request:
 
 
 def _values(table: TomlTable, name: str = "") -> Iterator[tuple[tuple[str, str], Any]]:
-    """Table, key and value of everything that a file says."""
+    """Table, key and value of every entry in a file."""
     for key in table.model_fields_set:
         value = getattr(table, key)
         if isinstance(value, TomlTable):

@@ -116,9 +116,9 @@ def _text_of(path: Path) -> str:
 
 def _refuse_duplicates(file: ClaimFile, path: Path, before: Sequence[ClaimFile]) -> None:
     """Raises PlanError for a claim that is also in an earlier file, to count it once."""
-    known = {(claim.article, claim.name) for other in before for claim in other.claims}
+    known_names = {(claim.article, claim.name) for other in before for claim in other.claims}
     for claim in file.claims:
-        if (claim.article, claim.name) in known:
+        if (claim.article, claim.name) in known_names:
             raise PlanError(
                 f"claim {claim.name!r} of {claim.article!r} is in another file and in {path}",
                 hint="name each file once, and give each its own key 'article'",
@@ -157,9 +157,9 @@ def _check_measure(key: MeasureKey, profile: Profile, where: str) -> None:
 
 
 def _selected(files: Sequence[ClaimFile], only: Sequence[str]) -> tuple[ClaimFile, ...]:
-    known = {file.article for file in files} | {c.name for file in files for c in file.claims}
+    known_names = {file.article for file in files} | {c.name for file in files for c in file.claims}
     for name in only:
-        if name not in known:
+        if name not in known_names:
             raise PlanError(
                 f"there is no article or claim {name!r}",
                 hint=f"articles: {', '.join(file.article for file in files)}",

@@ -222,8 +222,10 @@ def _measured_in(
     cells = candidates(loaded.observations.cells)
     ranking = rank_cells(narrowed(scored.observations, cells), Score.OVERALL.key)
     standings = {path: _standing(path, cells, scored, ranking, verdicts) for path in paths}
-    known = {path: standing for path, standing in standings.items() if standing is not None}
-    return _Measured(verdicts, known, caveats_of(loaded.outlines))
+    known_standings = {
+        path: standing for path, standing in standings.items() if standing is not None
+    }
+    return _Measured(verdicts, known_standings, caveats_of(loaded.outlines))
 
 
 def _standing(

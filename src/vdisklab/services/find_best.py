@@ -240,9 +240,11 @@ def make_search(
     """The search that the options request; None without --find. Raises PlanError."""
     if find is None:
         options = {"--within": within, "--budget": budget, "--need": needs, "--metric": metric}
-        given = [option for option, value in options.items() if value]
-        if given:
-            raise PlanError(f"{given[0]} has no effect without --find", hint="add --find best")
+        search_options = [option for option, value in options.items() if value]
+        if search_options:
+            raise PlanError(
+                f"{search_options[0]} has no effect without --find", hint="add --find best"
+            )
         return None
     return BestSearch(
         rules=Rules(margin=parse_share(within or "3%")),

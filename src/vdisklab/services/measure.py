@@ -178,10 +178,10 @@ def _campaign(
     be mixed with the old ones.
     """
     facts = collect_facts(host)
-    known = None if new else store.find_campaign(plan.fingerprint, facts.machine_id)
-    changes = [] if known is None else _changes(known.host, facts)
-    if known is not None and not changes:
-        return known
+    stored_campaign = None if new else store.find_campaign(plan.fingerprint, facts.machine_id)
+    changes = [] if stored_campaign is None else _changes(stored_campaign.host, facts)
+    if stored_campaign is not None and not changes:
+        return stored_campaign
     if changes:
         progress(
             Note(f"a new campaign begins, because this host has changed: {', '.join(changes)}")

@@ -59,8 +59,8 @@ def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> CampaignPlan:
     Raises HostError if there is none: a ratio needs both of its sides.
     """
     here = set(plan.cells)
-    wanted = {cell for claim in claims if here.issuperset(claim.cells) for cell in claim.cells}
-    cells = tuple(cell for cell in plan.cells if cell in wanted)
+    claim_cells = {cell for claim in claims if here.issuperset(claim.cells) for cell in claim.cells}
+    cells = tuple(cell for cell in plan.cells if cell in claim_cells)
     if not cells:
         reasons = "; ".join(f"{one.path}: {one.reason}" for one in plan.dropped)
         raise HostError(

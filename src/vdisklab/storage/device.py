@@ -37,16 +37,16 @@ def require_usable(host: Host, backing: BackingDevices, needed: int = 0) -> None
 
 
 def _require_distinct(devices: Collection[Device]) -> None:
-    seen: dict[tuple[int, int], Path] = {}
+    paths_by_number: dict[tuple[int, int], Path] = {}
     for device in devices:
-        if device.number in seen:
+        if device.number in paths_by_number:
             raise PlanError(
-                f"{seen[device.number]} and {device.path} are one device"
-                if seen[device.number] != device.path
+                f"{paths_by_number[device.number]} and {device.path} are one device"
+                if paths_by_number[device.number] != device.path
                 else f"{device.path} is listed twice",
                 hint="list each device once",
             )
-        seen[device.number] = device.path
+        paths_by_number[device.number] = device.path
     wholes = {device.sysfs: device.path for device in devices if device.whole == device.sysfs}
     for device in devices:
         if device.whole != device.sysfs and device.whole in wholes:
@@ -100,11 +100,11 @@ def whole_devices(site: Site, backing: BackingDevices, count: int, needed: int) 
             hint="name more with --on, or use slices of the work directory",
         )
     site.observe(lambda: require_usable(site.host, backing, needed), planned=None)
-    taken = backing.devices[:count]
+    chosen = backing.devices[:count]
     with ExitStack() as built:
-        for path in taken:
+        for path in chosen:
             built.enter_context(_held(site, path))
-        first, *others = taken
+        first, *others = chosen
         yield Target(first, True, {"device.path": str(first)}, disks=(first, *others))
 
 

@@ -99,10 +99,10 @@ def _read_back(host: Host, layer: Layer, members: tuple[Path, ...]) -> dict[str,
     rows = {row["lv_name"]: row for row in lvm_report(host, "lvs", members, fields)}
     kind, volume = layer.kind.value, rows[VOLUME]
     seen = {f"{kind}__size": volume["lv_size"], f"{kind}__segment_type": volume["segtype"]}
-    wanted = "thin" if layer.kind is LayerKind.LVMTHIN else "linear"
-    if volume["segtype"] != wanted:
+    expected_type = "thin" if layer.kind is LayerKind.LVMTHIN else "linear"
+    if volume["segtype"] != expected_type:
         raise HostError(
-            f"the volume is {volume['segtype']} instead of {wanted}",
+            f"the volume is {volume['segtype']} instead of {expected_type}",
             hint="this LVM created another type (`lvs -o+segtype`): check the thin_ and raid "
             "settings in /etc/lvm/lvm.conf",
         )

@@ -65,8 +65,8 @@ def _require_level(host: Host, level: str) -> None:
     module = _MODULES[level]
     if host.which("modprobe") is not None:
         host.run("modprobe", "--quiet", module, allowed=range(256))
-    known = (read_text(MDSTAT) or "").partition("\n")[0].replace("[", " ").replace("]", " ").split()
-    if f"raid{level}" not in known:
+    words = (read_text(MDSTAT) or "").partition("\n")[0].replace("[", " ").replace("]", " ").split()
+    if f"raid{level}" not in words:
         raise HostError(
             f"this kernel has no software RAID of level {level}",
             hint=f"modprobe {module}; or try it in the lab: vdisklab lab run",

@@ -49,8 +49,8 @@ class Target:
         Properties are given as `layer__option`, because a keyword cannot contain a dot.
         """
         added = {name.replace("__", "."): value for name, value in properties.items()}
-        known = {**self.properties, **added}
-        return replace(self, path=path, is_block=is_block, properties=known, disks=())
+        properties_above = {**self.properties, **added}
+        return replace(self, path=path, is_block=is_block, properties=properties_above, disks=())
 
 
 @dataclass(frozen=True, slots=True)

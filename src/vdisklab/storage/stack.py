@@ -43,9 +43,9 @@ def build_stack(
         for number, layer in enumerate(layers):
             if layer.kind is LayerKind.TMPFS:
                 continue
-            wanted = capacity_above(layers, number, capacity)
-            made = BUILDERS[layer.kind](site, target, layer, f"{name}-{number}", wanted)
-            target = built.enter_context(made)
+            needed = capacity_above(layers, number, capacity)
+            layer_target = BUILDERS[layer.kind](site, target, layer, f"{name}-{number}", needed)
+            target = built.enter_context(layer_target)
         yield target
 
 

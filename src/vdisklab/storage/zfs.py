@@ -32,19 +32,21 @@ def dataset(site: Site, below: Target, layer: Layer, name: str, _capacity: int) 
     """A dataset in a new pool, mounted in the site's directory."""
     pool, mountpoint = site.unique(name), site.directory / name
     site.observe(lambda: _require_new_pool(site.host, pool), planned=None)
-    known = known_properties(site.host, layer)
+    supported = known_properties(site.host, layer)
     devices = site.observe(lambda: record_devices(below.members), planned="")
     with site.tracked(Kind.DIRECTORY, mountpoint):
         site.run("mkdir", mountpoint)
         with site.tracked(Kind.POOL, pool, devices=devices):
-            site.run_uninterrupted(*pool_command(layer, pool, below.members, known), timeout=120)
+            site.run_uninterrupted(
+                *pool_command(layer, pool, below.members, supported), timeout=120
+            )
             with site.tracked(Kind.MOUNT, mountpoint):
-                creation = dataset_command(layer, pool, mountpoint, known)
+                creation = dataset_command(layer, pool, mountpoint, supported)
                 site.run_uninterrupted(*creation, timeout=120)
 
                 def read_back() -> dict[str, str]:
                     _require_mounted(mountpoint)
-                    seen = _read_back(site.host, layer, pool, known)
+                    seen = _read_back(site.host, layer, pool, supported)
                     return {**seen, "zfs__o_direct": directness(site, mountpoint, below.members)}
 
                 seen = site.observe(read_back, planned=NO_PROPERTIES)
@@ -66,15 +68,15 @@ def volume(site: Site, below: Target, layer: Layer, name: str, capacity: int) ->
     pool = site.unique(name)
     site.observe(lambda: _require_new_pool(site.host, pool), planned=None)
     site.observe(_require_volumes, planned=None)
-    known = known_properties(site.host, layer)
+    supported = known_properties(site.host, layer)
     devices = site.observe(lambda: record_devices(below.members), planned="")
     with site.tracked(Kind.POOL, pool, devices=devices):
-        site.run_uninterrupted(*pool_command(layer, pool, below.members, known), timeout=120)
-        site.run_uninterrupted(*volume_command(layer, pool, capacity, known), timeout=120)
+        site.run_uninterrupted(*pool_command(layer, pool, below.members, supported), timeout=120)
+        site.run_uninterrupted(*volume_command(layer, pool, capacity, supported), timeout=120)
         link = Path("/dev/zvol") / pool / DATASET
         node = site.observe(lambda: _node(link), planned=link)
         seen = site.observe(
-            lambda: _read_back(site.host, layer, pool, known), planned=NO_PROPERTIES
+            lambda: _read_back(site.host, layer, pool, supported), planned=NO_PROPERTIES
         )
         yield below.above(node, is_block=True, **seen)
 
@@ -85,7 +87,7 @@ def _node(link: Path) -> Path:
 
 
 def pool_command(
-    layer: Layer, pool: str, members: Sequence[Path], known: frozenset[str]
+    layer: Layer, pool: str, members: Sequence[Path], supported: frozenset[str]
 ) -> tuple[str, ...]:
     """The command that creates the pool; without a cache file, nothing imports it after a boot.
 
@@ -93,7 +95,9 @@ def pool_command(
     """
     raid = str(layer.option("raid"))
     kind = () if raid == "single" else (raid,)
-    ashift = ("-o", f"ashift={layer.option('ashift')}") if _wanted(layer, "ashift", known) else ()
+    ashift = (
+        ("-o", f"ashift={layer.option('ashift')}") if _wanted(layer, "ashift", supported) else ()
+    )
     return (
         "zpool", "create", "-f", *ashift, "-o", "cachefile=none", "-O", "mountpoint=none",
         pool, *kind, *map(str, members),
@@ -101,16 +105,18 @@ def pool_command(
 
 
 def dataset_command(
-    layer: Layer, pool: str, mountpoint: Path, known: frozenset[str]
+    layer: Layer, pool: str, mountpoint: Path, supported: frozenset[str]
 ) -> tuple[str, ...]:
     """The command that creates the dataset with the layer's properties, and mounts it."""
     place = ("-o", f"mountpoint={mountpoint}")
-    return ("zfs", "create", *place, *_settings(layer, known), f"{pool}/{DATASET}")
+    return ("zfs", "create", *place, *_settings(layer, supported), f"{pool}/{DATASET}")
 
 
-def volume_command(layer: Layer, pool: str, size: int, known: frozenset[str]) -> tuple[str, ...]:
+def volume_command(
+    layer: Layer, pool: str, size: int, supported: frozenset[str]
+) -> tuple[str, ...]:
     """The command that creates the volume with the layer's properties."""
-    return ("zfs", "create", "-V", str(size), *_settings(layer, known), f"{pool}/{DATASET}")
+    return ("zfs", "create", "-V", str(size), *_settings(layer, supported), f"{pool}/{DATASET}")
 
 
 def known_properties(host: Host, layer: Layer) -> frozenset[str]:
@@ -135,22 +141,22 @@ def parse_raid(status: str) -> str:
     return actual[1] if actual else "single"
 
 
-def _wanted(layer: Layer, option: str, known: frozenset[str]) -> bool:
+def _wanted(layer: Layer, option: str, supported: frozenset[str]) -> bool:
     """Whether to set an option: it has a value, and this ZFS knows it or the path names it.
 
     A default that an old version lacks is omitted; its actual behaviour is then read back.
     """
     if layer.option(option) is None:
         return False
-    return option in known or option in dict(layer.options)
+    return option in supported or option in dict(layer.options)
 
 
-def _settings(layer: Layer, known: frozenset[str]) -> list[str]:
+def _settings(layer: Layer, supported: frozenset[str]) -> list[str]:
     schema = LAYER_OPTIONS[layer.kind]
     arguments: list[str] = []
     for option in _PROPERTIES:
         value = layer.option(option) if option in schema else None
-        if value is not None and _wanted(layer, option, known):
+        if value is not None and _wanted(layer, option, supported):
             # ZFS reads sizes as we write them: 64k, 1M
             arguments += ["-o", f"{option}={schema[option].format(value)}"]
     return arguments
@@ -193,9 +199,9 @@ def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "no answer")
 
 
-def _read_back(host: Host, layer: Layer, pool: str, known: frozenset[str]) -> dict[str, str]:
+def _read_back(host: Host, layer: Layer, pool: str, supported: frozenset[str]) -> dict[str, str]:
     schema, kind = LAYER_OPTIONS[layer.kind], layer.kind.value
-    names = [name for name in _PROPERTIES if name in schema and name in known]
+    names = [name for name in _PROPERTIES if name in schema and name in supported]
     text = host.run(
         "zfs", "get", "-H", "-p", "-o", "property,value", ",".join(names), f"{pool}/{DATASET}"
     ).stdout
@@ -204,7 +210,7 @@ def _read_back(host: Host, layer: Layer, pool: str, known: frozenset[str]) -> di
         for name, value in (line.split("\t") for line in text.splitlines())
     }
     seen[f"{kind}__raid"] = parse_raid(host.run("zpool", "status", pool).stdout)
-    if "ashift" in known:
+    if "ashift" in supported:
         # the last line's third column; -H came with later versions
         line = host.run("zpool", "get", "ashift", pool).stdout.strip().splitlines()[-1]
         seen[f"{kind}__ashift"] = line.split()[2]

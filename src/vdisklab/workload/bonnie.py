@@ -150,10 +150,10 @@ def parse_csv(text: str) -> tuple[Line, ...]:
         for number, line in enumerate(text.splitlines(), 1)
         if line.count(",") >= _OLD_FIELDS - 1
     ]
-    found = [each for each in lines if tuple(each[1][:2]) not in _HEADINGS]
-    if not found:
+    parsed = [each for each in lines if tuple(each[1][:2]) not in _HEADINGS]
+    if not parsed:
         raise WorkloadError("there is no line of bonnie++'s CSV (27 fields or more)")
-    return tuple(_line(fields, number) for number, fields in found)
+    return tuple(_line(fields, number) for number, fields in parsed)
 
 
 def _line(fields: Sequence[str], number: int) -> Line:
@@ -207,13 +207,13 @@ def _samples(fields: Sequence[str], layout: tuple[int, int], number: int) -> tup
         for first, group in zip(layout, (FILE_TESTS, SMALL_TESTS), strict=True)
         for place, test in enumerate(group)
     ]
-    found = []
+    parsed = []
     for at, (metric, direction, unit) in tests:
         value = _rate(fields[at], number, at)
         if value is not None:
-            found.append(Sample(metric, direction, value * unit))
-            found += cpu_samples(metric, direction, fields[at + 1])
-    return tuple(found)
+            parsed.append(Sample(metric, direction, value * unit))
+            parsed += cpu_samples(metric, direction, fields[at + 1])
+    return tuple(parsed)
 
 
 def cpu_samples(metric: str, direction: Direction, percent: str) -> list[Sample]:

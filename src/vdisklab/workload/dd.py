@@ -109,23 +109,23 @@ class Dd:
 
 def parse_line(text: str) -> Copied:
     """dd's last line. Raises WorkloadError if it is missing or contradicts itself."""
-    found = list(_LINE.finditer(text))
-    if not found:
+    matches = list(_LINE.finditer(text))
+    if not matches:
         last = (text.strip().splitlines() or ["nothing"])[-1]
         raise WorkloadError(
             f"dd's line `N bytes … copied, S s` is missing; it printed {last[:120]!r}"
         )
-    if len(found) > 1 and " records out" not in text:
+    if len(matches) > 1 and " records out" not in text:
         raise WorkloadError(
             "dd's output ends with a progress line: the line `records out` is missing"
         )
-    size, seconds = int(found[-1][1]), _decimal(found[-1][3])
+    size, seconds = int(matches[-1][1]), _decimal(matches[-1][3])
     if size == 0:
         raise WorkloadError("dd copied nothing")
     if seconds <= 0:
         raise WorkloadError("dd printed 0 s, so its speed is unknown")
-    if not (_size_fits(size, found[-1][2] or "") and _rate_fits(size, found[-1])):
-        raise WorkloadError(f"dd's line contradicts itself: {found[-1][0][:120]!r}")
+    if not (_size_fits(size, matches[-1][2] or "") and _rate_fits(size, matches[-1])):
+        raise WorkloadError(f"dd's line contradicts itself: {matches[-1][0][:120]!r}")
     records = _RECORDS.findall(text)
     count = int(records[-1][0]) + int(records[-1][1]) if records else None
     return Copied(size, seconds, count)

@@ -75,10 +75,12 @@ class Diskspd:
 
     def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
         """The numbers in its XML. Raises WorkloadError for anything else."""
-        found = parse_diskspd(output.stdout.lstrip("\ufeff \r\n")).results
-        if len(found) != 1:
-            raise WorkloadError(f"DISKSPD reports {len(found)} time spans of {plan.name}, not one")
-        return found[0].outcome
+        time_spans = parse_diskspd(output.stdout.lstrip("\ufeff \r\n")).results
+        if len(time_spans) != 1:
+            raise WorkloadError(
+                f"DISKSPD reports {len(time_spans)} time spans of {plan.name}, not one"
+            )
+        return time_spans[0].outcome
 
 
 def _order(settings: FioSettings, block: int) -> tuple[str, ...]:
@@ -127,12 +129,12 @@ def parse_diskspd(text: str) -> Report:
     spans = root.findall("TimeSpan")
     if not spans:
         raise WorkloadError("DISKSPD's <Results> hold no <TimeSpan>: it measured nothing")
-    found = tuple(
+    time_spans = tuple(
         NamedResult("diskspd" if len(spans) == 1 else f"diskspd-{number}", _outcome(span, number))
         for number, span in enumerate(spans, 1)
     )
     computer = root.findtext("System/ComputerName")
-    return Report("diskspd", root.findtext("System/Tool/Version"), computer or None, found)
+    return Report("diskspd", root.findtext("System/Tool/Version"), computer or None, time_spans)
 
 
 def _outcome(span: Element, number: int) -> ProgramResult:

@@ -251,10 +251,10 @@ def job_profile(job: str, origin: str) -> Profile:
     return Profile(stem, f"the fio job file {PurePath(origin).name}", tuple(measurements))
 
 
-def _free_name(wanted: str, taken: list[str]) -> str:
+def _free_name(wanted: str, used_names: list[str]) -> str:
     name = plain = _plain(wanted)
     number = 2
-    while name in taken:
+    while name in used_names:
         name = f"{plain}-{number}"
         number += 1
     return name

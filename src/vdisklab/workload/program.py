@@ -159,10 +159,10 @@ def read_settings(plan: MeasurementPlan, model: type[Model]) -> Model:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        known = ", ".join(model.model_fields) or "none"
+        settings_names = ", ".join(model.model_fields) or "none"
         raise PlanError(
             f"measurement {plan.name!r}: {plan.program} setting {where!r}: {first['msg']}",
-            hint=f"settings of a {plan.program} measurement: {known}",
+            hint=f"settings of a {plan.program} measurement: {settings_names}",
         ) from error
 
 

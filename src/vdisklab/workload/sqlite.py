@@ -130,5 +130,5 @@ def _percentiles(taken: Sequence[float]) -> list[Sample]:
         wanted["latency_p99.9"] = 0.999
     # Floating point may make a whole product slightly larger.
     ranks = {name: max(1, math.ceil(len(taken) * at - 1e-9)) for name, at in wanted.items()}
-    found = {name: taken[rank - 1] for name, rank in ranks.items()}
-    return [Sample(name, Direction.WRITE, value) for name, value in found.items() if value > 0]
+    by_metric = {name: taken[rank - 1] for name, rank in ranks.items()}
+    return [Sample(name, Direction.WRITE, value) for name, value in by_metric.items() if value > 0]

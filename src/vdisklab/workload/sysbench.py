@@ -140,14 +140,14 @@ def parse_text(text: str) -> ProgramResult:
 
 
 def _new(text: str) -> list[Sample]:
-    found = {
+    samples_found = {
         name: _number(re.compile(pattern, re.MULTILINE), text, name)
         for name, pattern in _SECTIONS.items()
     }
     samples: list[Sample] = []
     for direction, rate, operations in (
-        (Direction.READ, found["read"], found["read_ops"]),
-        (Direction.WRITE, found["written"], found["write_ops"]),
+        (Direction.READ, samples_found["read"], samples_found["read_ops"]),
+        (Direction.WRITE, samples_found["written"], samples_found["write_ops"]),
     ):
         if operations > 0:
             samples.append(Sample("iops", direction, operations))
@@ -202,8 +202,10 @@ def _latency(text: str, samples: list[Sample]) -> Iterator[Sample]:
         "p95": "latency_p95",
         "p99": "latency_p99",
     }
-    found = {metric: values[name] for name, metric in names.items() if values.get(name, 0.0) > 0}
-    for metric, value in (found | _percentiles(text)).items():
+    samples_found = {
+        metric: values[name] for name, metric in names.items() if values.get(name, 0.0) > 0
+    }
+    for metric, value in (samples_found | _percentiles(text)).items():
         yield Sample(metric, direction, value)
 
 
@@ -221,14 +223,14 @@ def _percentiles(text: str) -> dict[str, float]:
             f"sysbench's histogram holds {total} of the {events[1]} events that it counted"
         )
     reached = list(itertools.accumulate(count for _, count in rows))
-    found = {}
+    samples_found = {}
     for metric, share in _PERCENTILES.items():
         rank = max(1, math.floor(total * share + 0.5))
         value = next((row[0] for row, so_far in zip(rows, reached, strict=True)
                       if so_far >= rank), 0.0)  # fmt: skip
         if value > 0:
-            found[metric] = value
-    return found
+            samples_found[metric] = value
+    return samples_found
 
 
 def _series(text: str, directions: set[Direction]) -> tuple[Series, ...]:
@@ -244,10 +246,10 @@ def _series(text: str, directions: set[Direction]) -> tuple[Series, ...]:
 
 
 def _number(pattern: re.Pattern[str], text: str, what: str) -> float:
-    found = pattern.search(text)
-    if found is None:
+    samples_found = pattern.search(text)
+    if samples_found is None:
         raise WorkloadError(f"sysbench's output lacks {what!r}")
-    return _float(found[1])
+    return _float(samples_found[1])
 
 
 def _float(text: str) -> float:

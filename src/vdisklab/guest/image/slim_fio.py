@@ -126,16 +126,18 @@ def _unlink_versions(elf: _Elf, first: int, keep: Callable[[str], bool]) -> None
     versions, the distance to the next record. The loader starts at the first record, so the first
     kept one is copied to that place.
     """
-    kept: list[tuple[int, int, int, int]] = []
+    kept_records: list[tuple[int, int, int, int]] = []
     at, step = first, 1
     while step:
         head, file, versions, step = struct.unpack_from("<IIII", elf.data, at)
         if keep(elf.string(file)):
-            kept.append((at, head, file, at + versions))
+            kept_records.append((at, head, file, at + versions))
         at += step
-    if not kept:
+    if not kept_records:
         raise HostError("the program needs no versioned library")
-    places = [first, *(at for at, *_ in kept[1:])]
+    places = [first, *(at for at, *_ in kept_records[1:])]
     steps = [after - place for place, after in pairwise(places)]
-    for place, step, (_, head, file, versions) in zip(places, [*steps, 0], kept, strict=True):
+    for place, step, (_, head, file, versions) in zip(
+        places, [*steps, 0], kept_records, strict=True
+    ):
         struct.pack_into("<IIII", elf.data, place, head, file, versions - place, step)

@@ -96,7 +96,7 @@ def _check_direct(pid: int, disk: Disk) -> Check:
 
 def _open_flags(pid: int, filename: str) -> list[int]:
     try:
-        wanted = Path(filename).stat()
+        image_status = Path(filename).stat()
     except OSError as error:
         raise HostError(
             f"{filename} cannot be read: {error.strerror}",
@@ -105,14 +105,14 @@ def _open_flags(pid: int, filename: str) -> list[int]:
     return [
         flags
         for number in _descriptors(pid)
-        if (flags := _flags_of(pid, number, wanted)) is not None
+        if (flags := _flags_of(pid, number, image_status)) is not None
     ]
 
 
-def _flags_of(pid: int, number: str, wanted: os.stat_result) -> int | None:
+def _flags_of(pid: int, number: str, image_status: os.stat_result) -> int | None:
     """The flags of a descriptor; None if it refers to another file or has been closed."""
     try:
-        if not _same_file(Path(f"/proc/{pid}/fd/{number}").stat(), wanted):
+        if not _same_file(Path(f"/proc/{pid}/fd/{number}").stat(), image_status):
             return None
         text = Path(f"/proc/{pid}/fdinfo/{number}").read_text()
     except OSError:

@@ -195,18 +195,18 @@ def require_judgeable(path: DiskPath) -> tuple[Layer, Image]:
             hint=f"add a file system: ext4/{path}",
         )
     (layer, *above) = path.layers
-    known = ", ".join(RECOVERIES)
+    filesystems = ", ".join(RECOVERIES)
     if in_memory(path.layers):
         raise PlanError(
             f"{path} is in memory: nothing is left after a power cut, so nothing can be judged",
-            hint=f"write one of {known} instead of tmpfs",
+            hint=f"write one of {filesystems} instead of tmpfs",
         )
     if above or layer.kind not in RECOVERIES:
         unknown = layer if layer.kind not in RECOVERIES else above[0]
         raise PlanError(
             f"{path} cannot be judged: vdisklab does not know how {unknown} recovers after a "
             "power cut",
-            hint=f"write one of {known} as the only host layer",
+            hint=f"write one of {filesystems} as the only host layer",
         )
     if layer.option("raid") not in (None, "single"):
         raise PlanError(

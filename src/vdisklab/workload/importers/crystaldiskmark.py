@@ -40,19 +40,19 @@ def parse_crystaldiskmark(text: str) -> Report:
         raise WorkloadError("the title `CrystalDiskMark` with a version from 3 to 8 is missing")
     if _UNIT.search(text) is None:
         raise WorkloadError("the line `MB/s = 1,000,000 bytes/s` is missing, so MB/s is not known")
-    found: dict[str, NamedResult] = {}
+    results_by_name: dict[str, NamedResult] = {}
     for number, name, samples in _results(text):
-        if name in found:
+        if name in results_by_name:
             raise WorkloadError(
                 f"line {number}: a second result of {name}",
                 hint="put each report into a separate file",
             )
         if samples:
-            found[name] = NamedResult(name, ProgramResult(samples, None, None))
-    if not found:
+            results_by_name[name] = NamedResult(name, ProgramResult(samples, None, None))
+    if not results_by_name:
         raise WorkloadError("no test of CrystalDiskMark has a result")
     version = f"{title[1]}.{title[2].rstrip('.')}"
-    return Report("crystaldiskmark", version, None, tuple(found.values()))
+    return Report("crystaldiskmark", version, None, tuple(results_by_name.values()))
 
 
 def _results(text: str) -> Iterator[tuple[int, str, tuple[Sample, ...]]]:

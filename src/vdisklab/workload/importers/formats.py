@@ -53,8 +53,8 @@ def recognise(text: str) -> tuple[Report, ...]:
         if form.is_it(text):
             _require_alone(form, text)
             return _within_bounds(form, text)
-    known = ", ".join(form.name for form in _FORMATS)
-    raise WorkloadError("no known program wrote this", hint=f"known: {known}")
+    program_names = ", ".join(form.name for form in _FORMATS)
+    raise WorkloadError("no known program wrote this", hint=f"known: {program_names}")
 
 
 def _require_alone(form: _Format, text: str) -> None:
