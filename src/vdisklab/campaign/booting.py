@@ -32,7 +32,7 @@ _SHUTDOWN_SECONDS = 120.0
 
 
 def measure_boots(context: CampaignContext, cell: Cell) -> CellResult:
-    """Each measurement is one boot and one shutdown. Raises as `measure_cell` does."""
+    """Measures a cell by boots and shutdowns. Raises the same errors as `measure_cell`."""
     with context.stacks.image_for(cell.path) as image:
         if image is None or context.boot is None:
             raise HostError(

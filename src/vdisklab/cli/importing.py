@@ -91,7 +91,7 @@ def _stored_lines(stored: StoredExport) -> Iterator[str]:
         label = f" ({campaign.label})" if campaign.label else ""
         stored_runs = counted(campaign.known_runs, "run")
         if campaign.known_runs and not campaign.runs:
-            yield f"campaign {campaign.id}{label} is in the database already, with its {stored_runs}"
+            yield f"campaign {campaign.id}{label} is in the database already, with {stored_runs}"
         else:
             runs = counted(campaign.runs, "run")
             already = f"; {stored_runs} were there already" if campaign.known_runs else ""

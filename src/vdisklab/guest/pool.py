@@ -94,7 +94,7 @@ class GuestPool:
 
     @contextmanager
     def guest(self, key: GuestKey) -> Iterator[PooledGuest]:
-        """A running guest for a hot-plugged disk. After an error it is ended."""
+        """A running guest for a hot-plugged disk. If the body fails, the guest is killed."""
         try:
             pooled = self._thawed(key)
             yield pooled

@@ -91,8 +91,8 @@ def measure_in_turns(
 ) -> tuple[Measured, ...]:
     """Measures several requests in turns, block by block, each as a separate campaign.
 
-    In turns, because a disk's speed changes from hour to hour; as separate campaigns, because all
-    cells of a campaign share one work directory.
+    Turns are needed because a disk's speed changes from hour to hour; separate campaigns because
+    all cells of a campaign share one work directory.
     """
     measured = [Measured()] * len(requests)
     place = 0

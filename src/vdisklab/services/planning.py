@@ -1,4 +1,4 @@
-"""From a request to the plan of a campaign on this host: plan file, profile, survey."""
+"""Makes the plan of a campaign on this host from a request, with plan file, profile and survey."""
 
 from __future__ import annotations
 

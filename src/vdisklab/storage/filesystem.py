@@ -132,7 +132,7 @@ def _read_back(host: Host, layer: Layer, mountpoint: Path) -> dict[str, str]:
 
 
 def _require_option(mount: Mount, option: str) -> None:
-    """Compares prefixes too, because btrfs shows compress=zlib as compress=zlib:3."""
+    """Raises HostError unless the option is set. btrfs shows compress=zlib as compress=zlib:3."""
     if not any(seen == option or seen.startswith(f"{option}:") for seen in mount.options):
         raise HostError(
             f"{mount.filesystem} was mounted without the requested option {option}",

@@ -105,8 +105,8 @@ def makers(job: str, wanted: Collection[str]) -> int:
 
 
 def reach(job: str, wanted: Collection[str], whole: int, usual: int, *, in_directory: bool) -> int:
-    """The bytes that the jobs' files take in a directory, or the end of the last job on a file or
-    a disk of `whole` bytes; `usual` is the size of a job without one.
+    """The bytes that the jobs need: the sum of their files in a directory, else the end of the last
+    job. `whole` is the size of the file or disk, `usual` the size of a job that sets none.
 
     `wanted` are the names of the jobs; empty means all. Raises PlanError for a size that cannot be
     parsed.
@@ -211,7 +211,7 @@ def _check(section: Section, origin: str) -> None:
     # fio compares six letters only (init.c), so its [global2] is options for all jobs that follow.
     if section.name != GLOBAL and section.name.lower().startswith(GLOBAL):
         raise PlanError(
-            f"{where}: fio takes a job of that name for [{GLOBAL}]", hint="give it another name"
+            f"{where}: fio treats a job with that name as [{GLOBAL}]", hint="give it another name"
         )
     for key, value in section.options.items():
         if key not in _HARMLESS:

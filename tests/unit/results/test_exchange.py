@@ -321,7 +321,7 @@ class TestFiles:
         assert answers[0] == answers[1]
         assert main(["import", str(RECORDED), "--db", copy]) == 0
         assert capsys.readouterr().out == (
-            "campaign 354e79dc (ext4 and xfs) is in the database already, with its 27 runs\n"
+            "campaign 354e79dc (ext4 and xfs) is in the database already, with 27 runs\n"
         )
         assert main(["import", str(RECORDED), "--db", copy, "--as", "mine"]) != 0
         assert "keeps its own names" in capsys.readouterr().err

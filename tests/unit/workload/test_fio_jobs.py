@@ -196,7 +196,7 @@ class TestJobFiles:
 
     @pytest.mark.parametrize("name", ["globalx", "global2", "Global", "GLOBALS"])
     def test_names_that_fio_takes_for_global(self, name: str) -> None:
-        with pytest.raises(PlanError, match=r"fio takes a job of that name for \[global\]"):
+        with pytest.raises(PlanError, match=r"fio treats a job with that name as \[global\]"):
             groups(f"[{name}]\noffset=60M\n[a]\nrw=write\nsize=60M\n", "x.fio")
 
     @pytest.mark.parametrize("job", ["", "rw=read", "[global]\nrw=read", "[/etc/x]\nrw=read"])
