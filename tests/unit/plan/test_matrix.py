@@ -74,7 +74,7 @@ def test_a_wrong_path_is_an_error_also_within_a_matrix() -> None:
         ([], "no disk path", "write paths"),
         (["{,}"], "no disk path", "write paths"),
         ([""], "the path is empty", "ext4/qcow2/none"),
-        (["raw/", "host"], "an empty segment", "one name"),
+        (["raw/", "host"], "an empty segment", "one slash"),
         (["ext4/none"], "ext4/none cannot exist: ext4 holds files", "ext4/raw/none"),
         (["{ext4,xfs}/none"], "none of the 2 paths can exist; the first, ext4/none", "ext4/raw"),
         (["{1..100001}"], "more than 100000 paths", "fewer"),
