@@ -10,6 +10,7 @@ import typer
 from vdisklab.cli.options import DbOption
 from vdisklab.services.answers import database_url
 from vdisklab.services.campaign_files import export_data
+from vdisklab.services.output_file import STDOUT
 from vdisklab.units import counted
 
 
@@ -19,7 +20,7 @@ def export_data_verb(
         typer.Argument(
             metavar="FILE",
             help="Where to write them: JSON, or the numbers alone as CSV if the name ends in .csv; "
-            "compressed if it ends in .gz.",
+            "compressed if it ends in .gz. `-` writes JSON to standard output.",
         ),
     ],
     campaign: Annotated[
@@ -49,4 +50,5 @@ def export_data_verb(
       vdisklab export-data numbers.csv --campaign 3f2a
     """
     campaigns = export_data(database_url(db), file, campaign, raw=not without_raw)
-    print(f"{file}: {counted(len(campaigns), 'campaign')}")
+    if file != STDOUT:
+        print(f"{file}: {counted(len(campaigns), 'campaign')}")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from vdisklab.errors import HostError, PlanError
 from vdisklab.render.charts.svg import drawing_aside
 from vdisklab.render.page.contents import ReportFormat
 from vdisklab.services.answers import open_results
+from vdisklab.services.output_file import STDOUT, output_file
 from vdisklab.services.report_contents import gather
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def report(
             "--output",
             "-o",
             metavar="PATH",
-            help="The file or directory to write.",
+            help="The file or directory to write; `-` is standard output.",
             show_default="report.FORMAT in the current directory",
         ),
     ] = None,
@@ -53,6 +52,11 @@ def report(
 
       vdisklab report --format parquet -o numbers.parquet
     """  # fmt: skip
+    if output == STDOUT and form.is_directory:
+        raise PlanError(
+            f"--format {form} writes several files, which standard output cannot take",
+            hint="name a directory: --output figures",
+        )
     with _without_garbage_collection(), drawing_aside() as draw, open_results(db) as results:
         contents = gather(results, campaign)
         from vdisklab.render.page.files import build  # noqa: PLC0415 - takes half a second
@@ -61,8 +65,7 @@ def report(
     if not files:
         raise PlanError("no measurement can be drawn as a chart", hint="vdisklab run PATHS… host")
     place = output or Path(f"report-{form}" if form.is_directory else f"report.{form}")
-    for written in write(files, place, directory=form.is_directory):
-        print(written)
+    _write(files, place, directory=form.is_directory)
 
 
 @contextmanager
@@ -81,36 +84,17 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def write(files: Files, place: Path, *, directory: bool) -> list[Path]:
-    """Writes each file atomically; returns the paths. Raises HostError."""
-    try:
-        if directory:
-            place.mkdir(parents=True, exist_ok=True)
-        targets = {place / name if directory else place: data for name, data in files.items()}
-        for target, data in targets.items():
-            _replace(target, data)
-    except OSError as error:
-        raise HostError(
-            f"{place} cannot be written: {error.strerror}", hint="choose another --output"
-        ) from error
-    return list(targets)
-
-
-def _replace(target: Path, data: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.",
-                                     delete=False) as sink:  # fmt: skip
-        temporary = Path(sink.name)
+def _write(files: Files, place: Path, *, directory: bool) -> None:
+    if directory:
         try:
-            sink.write(data)
-            sink.flush()
-            temporary.chmod(0o666 & ~_umask())
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise HostError(
+                f"{place} cannot be written: {error.strerror}", hint="choose another --output"
+            ) from error
+    for name, data in files.items():
+        target = place / name if directory else place
+        with output_file(target) as stream:
+            stream.write(data)
+        if target != STDOUT:
+            print(target)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import IO, TextIO
 
-from vdisklab.errors import HostError, PlanError
+from vdisklab.errors import PlanError
 from vdisklab.results.exchange import (
     LARGEST,
     PEEK,
@@ -25,6 +24,7 @@ from vdisklab.results.exchange import (
 from vdisklab.results.model import Campaign
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
+from vdisklab.services.output_file import output_file
 
 
 def export_data(
@@ -33,8 +33,8 @@ def export_data(
     """Writes the named campaigns (None: all) and their machines' power cuts; returns the campaigns.
 
     The file's name decides the format: samples as CSV for `.csv`, else JSON that can be imported;
-    both compressed if it ends in `.gz`. The file is replaced atomically. Raises DatabaseError for
-    an unknown campaign, HostError if the file cannot be written.
+    both compressed if it ends in `.gz`. `-` is standard output. Raises DatabaseError for an
+    unknown campaign, HostError if the file cannot be written.
     """
     with open_store(url, create=False) as store:
         campaigns = _chosen(store, names)
@@ -43,7 +43,7 @@ def export_data(
                 f"{store} holds nothing to export", hint="measure something: `vdisklab run PATHS…`"
             )
         verdicts = _power_cuts(store, campaigns, everything=not names)
-        with _replacing(file) as sink:
+        with output_file(file) as stream, _text(stream, packed=file.suffix == ".gz") as sink:
             if ".csv" in file.suffixes[-2:]:
                 runs = (run for campaign in campaigns for run in store.runs(campaign.id))
                 write_samples_csv(sink, runs)
@@ -70,32 +70,7 @@ def _power_cuts(
 
 
 @contextmanager
-def _replacing(file: Path) -> Iterator[TextIO]:
-    """A temporary text file that replaces `file` when the context ends without an error."""
-    try:
-        with tempfile.NamedTemporaryFile(
-            dir=file.absolute().parent, prefix=f".{file.name}.", delete=False
-        ) as temporary:
-            partial = Path(temporary.name)
-            try:
-                with _text(temporary, packed=file.suffix == ".gz") as sink:
-                    yield sink
-                mask = os.umask(0)
-                os.umask(mask)
-                partial.chmod(0o666 & ~mask)
-                partial.replace(file)
-            except BaseException:
-                partial.unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        raise HostError(
-            f"{file} cannot be written: {error.strerror or error}",
-            hint="name a file in a directory that you may write to",
-        ) from error
-
-
-@contextmanager
-def _text(binary: tempfile._TemporaryFileWrapper[bytes], *, packed: bool) -> Iterator[TextIO]:
+def _text(binary: IO[bytes], *, packed: bool) -> Iterator[TextIO]:
     """The file as UTF-8 text, through gzip if `packed`; without a time stamp."""
     stream = gzip.GzipFile("", "wb", fileobj=binary, mtime=0) if packed else binary
     with io.TextIOWrapper(stream, encoding="utf-8", newline="") as text:

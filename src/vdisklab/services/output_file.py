@@ -1,0 +1,61 @@
+"""Opens the file, pipe or device that a verb writes its result to."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from vdisklab.errors import HostError
+
+STDOUT = Path("-")
+
+
+@contextmanager
+def output_file(path: Path) -> Iterator[IO[bytes]]:
+    """A binary stream to `path`, which may be closed early; `-` is standard output.
+
+    A regular file or a new name is replaced atomically when the context ends without an error,
+    behind any symbolic link. A FIFO or a device is written to as it is. Raises HostError.
+    """
+    try:
+        if path == STDOUT:
+            sys.stdout.flush()
+            with open(1, "wb", closefd=False) as stream:
+                yield stream
+        elif path.exists() and not path.is_file():
+            with path.open("wb") as stream:
+                yield stream
+        else:
+            with _replacing(path.resolve()) as stream:
+                yield stream
+    except OSError as error:
+        if path == STDOUT and isinstance(error, BrokenPipeError):
+            raise
+        name = "standard output" if path == STDOUT else str(path)
+        raise HostError(
+            f"{name} cannot be written: {error.strerror or error}",
+            hint="name a file in a directory that you may write to",
+        ) from error
+
+
+@contextmanager
+def _replacing(file: Path) -> Iterator[IO[bytes]]:
+    with tempfile.NamedTemporaryFile(
+        dir=file.parent, prefix=f".{file.name}.", delete=False
+    ) as temporary:
+        partial = Path(temporary.name)
+        try:
+            yield temporary.file
+            temporary.close()
+            mask = os.umask(0)
+            os.umask(mask)
+            partial.chmod(0o666 & ~mask)
+            partial.replace(file)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
