@@ -33,6 +33,7 @@ from vdisklab.cli.report import report
 from vdisklab.cli.run import run
 from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
+from vdisklab.cli.standard_streams import ReaderGoneError, open_standard_streams
 from vdisklab.cli.table import table
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, VdisklabError
 from vdisklab.host.waiting import INTERRUPTS
@@ -90,11 +91,14 @@ def build_app() -> typer.Typer:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb; returns the exit status. No exception leaves it."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        open_standard_streams()
     _turn_signals_into_interrupts()
     try:
         # Inside the try: on a busy machine this takes seconds, and Ctrl-C may come meanwhile.
         command = typer.main.get_command(build_app())
         status: object = command.main(args=arguments, prog_name="vdisklab", standalone_mode=False)
+        sys.stdout.flush()  # its error is still in time for a sentence and a status
     except VdisklabError as error:
         _print_error(error)
         return error.exit_code
@@ -106,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return PlanError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
+    except (ReaderGoneError, BrokenPipeError):
         sys.stderr.close()
         return 0
     except Exception as error:  # noqa: BLE001 - the edge: a bug still ends in one sentence

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.cli.main import main
-from vdisklab.errors import EXIT_INTERRUPTED, DirtyHostError, PlanError
+from vdisklab.errors import EXIT_INTERRUPTED, DirtyHostError, HostError, PlanError
 
 
 def test_without_a_verb_the_help_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,3 +129,39 @@ def test_a_wrong_number_is_told_in_our_words(
     said = capsys.readouterr().err
     assert expected in said
     assert "Input should" not in said
+
+
+@pytest.mark.parametrize(
+    ("redirection", "expected"),
+    [
+        (">&-", "error: the answer cannot be written: standard output is closed\n"),
+        (">/dev/full", "error: the answer cannot be written: No space left on device\n"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["profiles", "profiles --format json", "rank --help"])
+def test_an_answer_that_cannot_be_written_is_one_sentence(
+    verb: str, redirection: str, expected: str
+) -> None:
+    ended = in_shell(f"{sys.executable} -m vdisklab {verb} {redirection}")
+    assert ended.returncode == HostError.exit_code
+    error, hint = ended.stderr.splitlines(keepends=True)
+    assert error == expected
+    assert hint.startswith("hint: ")
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    ended = in_shell(f"{sys.executable} -m vdisklab profiles | true; echo ${{PIPESTATUS[0]}}")
+    assert (ended.stdout, ended.stderr) == ("0\n", "")
+
+
+def test_errors_are_told_from_a_full_standard_output() -> None:
+    """A verb's own error keeps its sentence and its status."""
+    ended = in_shell(f"{sys.executable} -m vdisklab profiles absent >/dev/full")
+    assert ended.returncode == PlanError.exit_code
+    assert "standard output" not in ended.stderr
+
+
+def in_shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, timeout=600, check=False
+    )
