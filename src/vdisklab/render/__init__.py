@@ -1,1 +1,1 @@
-"""From answers to what a person reads."""
+"""Turns answers into text, tables, charts and documents."""

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 MISSING = "–"
-"""Shown for a missing number, which is never a zero."""
+"""Shown for a missing number, which is never shown as zero."""
 
 _UP = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _DOWN = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
@@ -14,7 +14,7 @@ _DOWN = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A factor of the SI unit and how it is written, so that a column can share one."""
+    """A factor of the SI unit and its suffix; all numbers of a column use the same."""
 
     factor: float
     suffix: str
@@ -46,7 +46,7 @@ def digits(number: float) -> str:
         return "0"
     places = 2 - math.floor(math.log10(abs(number)))
     rounded = round(number, places)
-    # 9.999 has become 10.00: one decimal less now.
+    # 9.999 was rounded to 10.00: one decimal less.
     places = 2 - math.floor(math.log10(abs(rounded)))
     return f"{rounded:.{min(max(places, 0), 12)}f}"
 
@@ -66,7 +66,7 @@ def scale(number: float | None, unit: str) -> Scale:
 
 
 def value(number: float | None, unit: str) -> str:
-    """`1.23 GB/s`, `12.3k IOPS`, `85.0 µs`, or a dash for what was not measured."""
+    """`1.23 GB/s`, `12.3k IOPS`, `85.0 µs`, or a dash for a missing number."""
     return scale(number, unit).with_unit(number)
 
 

@@ -46,18 +46,18 @@ EMULATION = (
 IN_LAB = "in the lab, a host in a virtual machine: proof that a stack works, worthless as a speed"
 
 SHOWN_NAMES = 3
-"""Cells named in a sentence, at most; the others are counted."""
+"""Maximum number of cells named in a sentence; the others are counted."""
 
 
 def caution(caveats: Caveats) -> str | None:
-    """The warning that must stand at every number; None where nothing limits them."""
+    """The warning to show with every number; None if nothing limits them."""
     if caveats.lab:
         return IN_LAB
     return EMULATION if caveats.emulated else None
 
 
 def measure_name(measure: MeasureKey) -> str:
-    """`weighted overall` for a score, else the measure's full name."""
+    """`weighted overall` for a score, otherwise the measure's full name."""
     return measure.metric.replace("_", " ") if measure.name == "score" else str(measure)
 
 
@@ -82,7 +82,7 @@ def sentence(finding: Diagnostic) -> str:  # noqa: PLR0911 - one case per kind
                 "More blocks (--blocks) or longer measurements (--runtime) may decide it."
             )
         case Emulated():
-            return f"Measured {EMULATION}. `vdisklab doctor` says what KVM needs here."
+            return f"Measured {EMULATION}. `vdisklab doctor` shows what KVM needs here."
         case InLab():
             return f"Measured {IN_LAB}. Measure on the machine that the numbers are for."
         case FailedCell(cell, blocks, kind, reason):
@@ -174,12 +174,12 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
             )
         case FrequencyGovernor(governor):
             return (
-                f"The processor's frequency was left to the governor {governor!r}: short requests "
+                f"The frequency governor of the processor was {governor!r}: short requests "
                 "wait for it to speed up. Use `cpupower frequency-set -g performance`."
             )
         case NoisyNeighbour(measurements, share, cell):
             return (
-                f"A hypervisor below took up to {share:.0%} of the CPU time ({cell}) in "
+                f"The hypervisor took up to {share:.0%} of the CPU time ({cell}) in "
                 f"{counted(measurements, 'measurement')}: others share this machine. Measure at "
                 "a quiet time, or more blocks."
             )
@@ -269,7 +269,7 @@ def search_sentence(outcome: Outcome) -> str:
 
 
 def search_effort(runs: int, cells: int, blocks: int) -> str:
-    """How many runs a search made, and how many all cells would have taken."""
+    """How many runs a search made, and how many a full campaign would have made."""
     return (
         f"Measured in {counted(runs, 'run')}; each of {counted(cells, 'cell')} in each of "
         f"{counted(blocks, 'block')} would have been {cells * blocks}."

@@ -167,7 +167,7 @@ def test_a_single_path_is_recommended_and_said_to_be_alone(
     database.write(made)
     found = answer(capsys, "recommend")
     assert found["path"] == "raw/none"
-    assert any("nothing was compared" in each for each in found["sentences"])
+    assert any("there is no comparison" in each for each in found["sentences"])
 
 
 def test_mixed_hosts_are_refused(database: Database, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,1 +1,1 @@
-"""Charts: specification, drawing, and the articles' figures."""
+"""Charts: their specifications, their drawing, and the figures of a report."""

@@ -1,4 +1,4 @@
-"""The articles' bar charts from the user's own numbers: one function and one table row each."""
+"""The articles' bar charts with the user's numbers: one function and one table row per chart."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bars(
 ) -> Spec:
     """Horizontal bars from zero, with intervals as lines; groups are drawn below each other.
 
-    `shared` is False where groups are different quantities: then each has an axis of its own.
+    `shared` is False if the groups show different quantities: then each group has its own axis.
     """
     values = [
         {
@@ -75,11 +75,11 @@ def bars(
 
 
 MOST_BARS = 14
-"""Bars in a figure, at most: the best ones; the table has them all."""
+"""Maximum number of bars in a figure: the best ones; the table has all."""
 
 
 MOST_GROUPS = 4
-"""Groups of bars in a figure, at most."""
+"""Maximum number of groups in a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,11 @@ class _Recipe:
     title: str
     rows: Callable[[Contents], tuple[Sequence[Bar], str]]
     missing: str
-    shared: bool = True  # else each group has an axis of its own
-    of_cells: bool = True  # else the bars are measurements of the baseline
+    shared: bool = True  # otherwise each group has its own axis
+    of_cells: bool = True  # otherwise the bars are measurements of the baseline
 
     def cells(self, rows: Sequence[Bar], contents: Contents) -> tuple[str, ...]:
-        """The cells that the bars are of."""
+        """The cells that the bars show."""
         drawn = [row.label for row in rows] if self.of_cells else [contents.baseline.label]
         return tuple(dict.fromkeys(drawn))
 
@@ -169,7 +169,7 @@ def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
 
 
 def _alike(contents: Contents, key: Callable[[DiskPath], object]) -> list[MeasuredCell]:
-    """The largest group of usable cells that share a `key`, which leaves out what differs."""
+    """The largest group of usable cells with the same `key`; the key omits what may differ."""
     groups: dict[object, list[MeasuredCell]] = {}
     for cell, path in candidates(contents.of(contents.measure)).items():
         groups.setdefault(key(path), []).append(cell)
@@ -198,7 +198,7 @@ def _storage_methods(contents: Contents) -> tuple[Sequence[Bar], str]:
 
 
 def _buses(contents: Contents) -> tuple[Sequence[Bar], str]:
-    """IDE beside the other buses, with all else equal: the fastest stores on IDE."""
+    """IDE and the other buses, with all else equal: for the fastest stores on IDE."""
     overall = contents.of(contents.measure)
     groups: dict[tuple[object, ...], list[MeasuredCell]] = {}
     ide: dict[tuple[object, ...], float] = {}
@@ -229,7 +229,7 @@ def _top(score: Score) -> Callable[[Contents], tuple[Sequence[Bar], str]]:
 
 
 def _guest_and_host(contents: Contents) -> tuple[Sequence[Bar], str]:
-    """The answer beside the host, measurement by measurement."""
+    """The answer and the host, for each measurement."""
     answer = answer_cell(contents)
     if answer is None:
         return [], "B/s"
@@ -248,7 +248,7 @@ def _guest_and_host(contents: Contents) -> tuple[Sequence[Bar], str]:
 
 
 def _thin(contents: Contents) -> tuple[Sequence[Bar], str]:
-    """Images that differ in their allocation alone."""
+    """Images that differ only in their preallocation."""
     groups: dict[object, list[MeasuredCell]] = {}
     for cell, path in candidates(contents.of(contents.measure)).items():
         if path.image is not None:

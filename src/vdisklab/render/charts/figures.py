@@ -22,11 +22,11 @@ from vdisklab.services.claim_answers import PublishedAnswer
 from vdisklab.services.report_contents import Contents
 
 MOST_POINTS = 300
-"""Points drawn, at most; those on the front are always drawn."""
+"""Maximum number of points; those on the front are always drawn."""
 
 
 def figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
-    """All figures in the order of the articles; one without numbers names the command for them."""
+    """All figures in the order of the articles; one without numbers names the command to run."""
     return (
         *bar_figures(contents, palette),
         _safety(contents, palette),
@@ -43,7 +43,7 @@ _SAFETIES = (_KEPT_ALL, _KEPT_FLUSHED, _SAFE_ALL, _SAFE_FLUSHED, _LOSES, _LOST)
 
 
 def _safety_of(path: DiskPath, contents: Contents) -> str:
-    """The safety of a cell: by power cuts where they were judged, else by rule."""
+    """The safety of a cell: from judged power cuts if there are any, otherwise by rule."""
     verdict = durability(path, contents.verdicts)
     tested = verdict.tested or PathVerdict("")
     flushed, unflushed = tested.flushed.kept, tested.unflushed.kept
@@ -91,7 +91,7 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
     told = "; ".join(f"{p.label}: {numbers.digits(p.value)}, {p.safety}" for p in points if p.front)
     unit = scale.suffix.strip()
     spec = plane(points, order, unit, palette, caution=caution_of(contents))
-    what = "The answer, and what nothing beats in both"
+    what = "The answer, and the paths that no other beats in both"
     alt = f"Chart of speed in {unit} against safety. {what}: {told}."
     note = "Orange with a name: the answer, and paths that no other beats in both (by medians)."
     cells = tuple(sorted(cell.label for cell in front))
@@ -100,7 +100,7 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A cell in the plane of safety and speed; nothing beats the front in both."""
+    """A cell as safety and speed; no other cell beats one of the `front` in both."""
 
     label: str
     safety: str
@@ -134,7 +134,7 @@ def plane(
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A published ratio and ours, both over the baseline of their own machine."""
+    """A published ratio and ours, each to the baseline of its own machine."""
 
     panel: str
     label: str
@@ -145,7 +145,7 @@ class Beside:
 
 
 def beside(rows: Sequence[Beside], palette: Palette, *, caution: str | None) -> Spec:
-    """Ours as dots with intervals, what was published as diamonds, on a logarithmic axis."""
+    """Our ratios as dots with intervals, published ones as diamonds, on a logarithmic axis."""
     ours, theirs = "measured here", "published (other hardware)"
     values = [
         {
@@ -182,12 +182,12 @@ def beside(rows: Sequence[Beside], palette: Palette, *, caution: str | None) -> 
 
 
 MOST_ROWS = 12
-"""Numbers drawn of a series, at most; its table has them all."""
+"""Maximum number of a series' values in a chart; its table has all."""
 
 
 def published_figure(contents: Contents, palette: Palette) -> Figure:
     """Published ratios as diamonds, ours as dots with intervals; a panel for each series."""
-    title = "Published numbers beside yours"
+    title = "Published numbers and yours"
     rows = [row for answer in contents.published for row in _rows(answer)]
     if not rows:
         missing = "vdisklab run {raw,qcow2}/{none,writeback,writethrough,unsafe} host"
@@ -207,7 +207,7 @@ def published_figure(contents: Contents, palette: Palette) -> Figure:
     )
     return Figure(
         "published", title, f"Dot chart of ratios to each machine's own baseline: {told}.{said}",
-        spec, note="Published numbers are of other hardware: shapes compare, values do not.",
+        spec, note="Published numbers are from other hardware: compare shapes, not values.",
         cells=cells,
     )  # fmt: skip
 

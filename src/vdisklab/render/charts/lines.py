@@ -19,10 +19,10 @@ from vdisklab.results.model import Direction
 from vdisklab.services.report_contents import Contents
 
 MOST_MOMENTS = 90
-"""Points in a line, at most; longer runs are drawn as means over several seconds."""
+"""Maximum number of points in a line; longer runs are drawn as means over several seconds."""
 
 MOST_RUNS = 5
-"""Runs drawn of a cell, at most: the newest."""
+"""Maximum number of runs drawn for a cell: the newest."""
 
 RUN_COMMAND = "vdisklab run PATHS… host"
 
@@ -33,7 +33,7 @@ def time_series_figure(contents: Contents, palette: Palette) -> Figure:
     bandwidth_series = _newest(contents.bandwidth_series)
     if not bandwidth_series:
         return Figure("over-time", title, "", missing=f"{RUN_COMMAND} --runtime 10")
-    # One unit for all panels: that of the slowest, which suits the faster ones, too.
+    # One unit for all panels: that of the slowest, which also suits the faster ones.
     tops = [max(series.values) for series in bandwidth_series if max(series.values) > 0]
     scale = numbers.scale(min(tops, default=0.0), "B/s")
     rows = [moment for series in bandwidth_series for moment in _moments(series, scale)]
@@ -61,7 +61,7 @@ def time_series_figure(contents: Contents, palette: Palette) -> Figure:
 
 
 def _newest(bandwidth_series: Sequence[BandwidthSeries]) -> list[BandwidthSeries]:
-    """The last runs of each cell, and no others."""
+    """Only the last runs of each cell."""
     newest: list[BandwidthSeries] = []
     for cell in dict.fromkeys(series.cell for series in bandwidth_series):
         chosen = [series for series in bandwidth_series if series.cell == cell]
@@ -102,7 +102,7 @@ def _described(bandwidth_series: Sequence[BandwidthSeries]) -> Iterable[str]:
 
 
 def _bad_seconds(mine: Sequence[BandwidthSeries], every: Sequence[float]) -> str:
-    """The worst second and the stalled ones, where a second without a byte is a bad one."""
+    """The worst second and the number of stalls, if a second without a byte is a stall."""
     if not all(each.knows_stalls for each in mine):
         return ""
     stalls = sum(len(each.stalls) for each in mine)
@@ -111,7 +111,7 @@ def _bad_seconds(mine: Sequence[BandwidthSeries], every: Sequence[float]) -> str
 
 
 def _longest(contents: Contents, cells: Sequence[MeasuredCell]) -> str:
-    """The longest time without any completion, where programs told one."""
+    """The longest time without any completion, if programs reported one."""
     said = []
     for cell in cells:
         waits = [
@@ -129,7 +129,7 @@ _PERCENTILES = {"latency_p50": "50", "latency_p99": "99", "latency_p99.9": "99.9
 
 
 def latency_figure(contents: Contents, palette: Palette) -> Figure:
-    """Latency of small random reads, of the answer, what stands beside it, and the host."""
+    """Latency of small random reads: the answer, the cells compared with it, and the host."""
     title = "Latency percentiles, 4 KiB random reads"
     name = next((k.name for k in contents.summaries if k.name.startswith("randread-4k")), None)
     if name is None:

@@ -1,7 +1,7 @@
 """Charts as SVG: drawn in a separate process, and cleaned for the page.
 
 vl-convert needs most of a second before it can draw its first chart, and blocks its process during
-that time; so a helper process starts while the numbers are still being read.
+that time. So a helper process starts while the numbers are still being read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vdisklab.errors import HostError
 Spec = dict[str, Any]
 
 Draw = Callable[[Sequence[Spec]], Callable[[], list[str]]]
-"""Starts drawing charts as SVG; the returned function waits for them."""
+"""Starts to draw charts as SVG; the returned function waits for them."""
 
 _SMALLEST: Spec = {"data": {"values": [{}]}, "mark": "point"}
 
@@ -61,7 +61,7 @@ class _Helper:
 
 @contextmanager
 def drawing_aside() -> Iterator[Draw]:
-    """Gives a function that draws charts once, in a process that starts immediately.
+    """Yields a function that draws charts once, in a process that starts immediately.
 
     The function that waits for the charts raises HostError if the process has failed.
     """
@@ -91,7 +91,7 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The colours of a chart; `highlight` marks the answer, `muted` what is beside it."""
+    """The colours of a chart; `highlight` marks the answer, `muted` the other cells."""
 
     ink: str
     grid: str
@@ -138,14 +138,14 @@ def for_page(svg: str, name: str, description: str) -> str:
     text = tostring(root, encoding="unicode")
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, f"var(--{variable})")
-    # Identifiers are the page's, so they have to differ from figure to figure.
+    # Identifiers must be unique in the page, so they differ from figure to figure.
     text = re.sub(r'(id="|url\(#)', rf"\g<1>{name}-", text)
     return text.replace("ns0:", "").replace("xmlns:ns0", "xmlns")
 
 
 def _keep_drawing(element: Element) -> None:
     for child in list(element):
-        # Comments and instructions have a function for a tag.
+        # The tag of a comment or a processing instruction is a function.
         if str(child.tag).removeprefix(_SVG) not in _ELEMENTS:
             element.remove(child)
         else:

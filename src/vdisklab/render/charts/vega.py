@@ -25,7 +25,7 @@ def labels() -> alt.Axis:
 
 def finished(chart: Any, palette: Palette, caution: str | None) -> Spec:  # noqa: ANN401
     """The specification as JSON, with the palette and the caution applied."""
-    # The reader's font may be wider than the one that text was measured with: leave room.
+    # The reader's font may be wider than the one used to measure text: leave room.
     room = {"left": 44, "right": 16, "top": 4, "bottom": 4}
     title = alt.Title(
         caution or "", anchor="start", fontSize=11, fontWeight="normal", color=palette.highlight
@@ -50,8 +50,8 @@ class Figure:
     """One figure. Without a `spec` it is not drawn, and `missing` is the command that would
     measure it.
 
-    `alt` describes its content for people who cannot see it, `note` explains what its axes do
-    not. `cells` are the drawn cells: their diagnostics stand below the figure.
+    `alt` describes its content for people who cannot see it, `note` explains what the axes do
+    not show. `cells` are the drawn cells: their diagnostics are listed below the figure.
     """
 
     key: str
@@ -64,7 +64,7 @@ class Figure:
 
 
 def panel_rows(palette: Palette, field: str = "panel") -> alt.Row:
-    """Facets below one another, each with its name above it."""
+    """Facets one below the other, each with its name above it."""
     header = alt.Header(
         labelAngle=0, labelAlign="left", labelOrient="top", labelAnchor="start",
         labelFontWeight="bold", labelColor=palette.ink,

@@ -19,10 +19,10 @@ Kind = TypeVar("Kind")
 
 
 class Key(Enum):
-    """How a field differs from a plain key; given in the field's `Annotated` type."""
+    """How a field is written if it is not a plain key; part of its `Annotated` type."""
 
     INLINE = "inline"
-    """A mapping whose entries are keys of the object itself, as metrics are in `rank`."""
+    """A mapping whose entries become keys of the object itself, such as the metrics of `rank`."""
     ABSENT = "absent"
     """The key is left out when its value is None."""
 
@@ -80,7 +80,7 @@ def kind_of(value: object) -> str:
 
 
 def copy_fields(kind: Callable[..., Kind], source: object, **others: object) -> Kind:
-    """A dataclass with `others`, and the other fields from the source's attributes of their names.
+    """A dataclass from `others` and, for its other fields, from the source's attributes.
 
     Fields with a default keep it.
     """
@@ -113,7 +113,7 @@ def to_json(value: Any) -> Any:  # noqa: ANN401 - any value in, JSON out
 def _object(value: Any) -> dict[str, Any]:  # noqa: ANN401
     made: dict[str, Any] = {}
     if not dataclasses.is_dataclass(value):
-        raise TypeError(f"{type(value).__name__} is no JSON value")
+        raise TypeError(f"{type(value).__name__} is not a JSON value")
     kind: Any = type(value)
     for name, role in keys_of(kind).items():
         item = to_json(getattr(value, name))

@@ -1,7 +1,7 @@
 """The documents of rankings, comparisons and claims.
 
-A key may be added without a new version; a key that goes or changes its meaning raises it. Rows of
-tables are dataclasses here, too: CSV has the same keys.
+A new key does not change a document's version; a key that is removed or changes its meaning raises
+it. Rows of tables are dataclasses here, too: CSV has the same keys.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Ratio = Annotated[Number, "A / B within blocks"]
 
 
 class PowerCutOutcome(StrEnum):
-    """What power cuts of one path showed, of clients that flush and of those that never do."""
+    """Power-cut results of one path: for clients that flush, and for clients that never do."""
 
     KEPT_ALL = "kept-all"
     KEPT_FLUSHED = "kept-flushed"
@@ -105,7 +105,7 @@ class RankDocument:
     inconclusive: Annotated[bool, "true when cells were ranked and no pair is shown to differ"]
     cells: tuple[RankedCell, ...]
     findings: Annotated[
-        tuple[DiagnosticEntry, ...], "failed cells, page cache, missing scores, and so on"
+        tuple[DiagnosticEntry, ...], "failed cells, page cache, missing scores and more"
     ]
 
 
@@ -193,7 +193,7 @@ class PublishedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedDocument:
-    """`vdisklab compare --published`: an article's series beside the numbers measured here."""
+    """`vdisklab compare --published`: an article's series and the numbers measured here."""
 
     format: Literal["vdisklab.published/1"] = "vdisklab.published/1"
     campaigns: tuple[CampaignEntry, ...]

@@ -104,7 +104,7 @@ class EvidenceEntry:
     resident_after: Number
     allocated_before: Annotated[int | None, "bytes of the image on the host"]
     allocated_after: int | None
-    steal_seconds: Annotated[Number, "CPU time taken by a hypervisor below"]
+    steal_seconds: Annotated[Number, "CPU time taken by the hypervisor"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class RunDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlEntry:
-    """A run that tested the judge itself."""
+    """A control: a run that tests the judging of power cuts itself."""
 
     name: str
     must_lose: bool
@@ -220,7 +220,7 @@ class PieceEntry:
     state: Literal["ok", "limited", "missing"]
     seen: str
     costs: Annotated[str | None, "what its lack costs"]
-    mend: Annotated[str | None, "the command that mends it"]
+    mend: Annotated[str | None, "the command that fixes it"]
     essential: Annotated[bool, "true when nothing can be measured without it"]
 
 
@@ -276,7 +276,7 @@ class PlanDocument:
     bytes_needed: Annotated[int, "in the work directory"]
     builds: Annotated[
         int | None,
-        "how often stacks are built on the user's devices; null without `--on`",
+        "how many times stacks are built on the user's devices; null without `--on`",
         Limit("minimum", 0),
     ]
     build_seconds: Annotated[Number, "how long that takes", Limit("minimum", 0)]

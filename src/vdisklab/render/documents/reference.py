@@ -34,7 +34,7 @@ def json_page(page: str) -> str:
 
 
 def _documents() -> Iterator[str]:
-    """A section for each document, and for each object below it that has had none."""
+    """A section for each document, and for each nested object at its first use."""
     described: set[type] = set()
     for name, kind in DOCUMENTS.items():
         yield f"## `vdisklab.{name}/1`\n\n{_keys(kind)}\n"
@@ -72,7 +72,7 @@ def _type(hint: Any) -> str:  # noqa: ANN401 - any type
         return " or ".join([*words, *(["null"] if type(None) in arguments else [])])
     if origin is tuple:
         return f"list of {_type(arguments[0])}"
-    # what is left is Annotated, with the type first, or a mapping, with the values' type second
+    # otherwise Annotated (the type is first) or a mapping (the type of its values is second)
     return _type(arguments[0]) if origin is Annotated else f"object: {_type(arguments[1])}"
 
 
@@ -83,7 +83,7 @@ def _class(hint: type) -> str:
 
 
 def _nested(kind: type) -> Iterator[type]:
-    """The dataclasses below a document, from the top down; other documents have own sections."""
+    """The dataclasses nested in a document, from the top down, without other documents."""
     for hint in get_type_hints(kind, include_extras=True).values():
         for part in _parts(hint):
             is_object = isinstance(part, type) and dataclasses.is_dataclass(part)

@@ -92,7 +92,7 @@ class PowerCutStates:
 class StandingEntry:
     """How fast the path is, as measured here."""
 
-    cell: Annotated[MeasuredCell, "the cell that stands for the disk"]
+    cell: Annotated[MeasuredCell, "the measured cell that is compared with the disk"]
     exact: Annotated[bool, "false when only the guest's side of the path is the same"]
     score: Number
     rank_best: int | None
@@ -145,7 +145,7 @@ class AuditDocument:
     format: Literal["vdisklab.audit/1"] = "vdisklab.audit/1"
     emulation: Emulation
     lab: Lab
-    why_no_speed: Annotated[str | None, "a sentence when there is no database"]
+    why_no_speed: Annotated[str | None, "a sentence if there is no database"]
     disks: tuple[AuditedDiskEntry, ...]
     findings: tuple[DiagnosticEntry, ...]
 
@@ -207,7 +207,7 @@ class FigureEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportDocument:
-    """`vdisklab report --format json`: all that the page shows."""
+    """`vdisklab report --format json`: everything that the page shows."""
 
     format: Literal["vdisklab.report/1"] = "vdisklab.report/1"
     campaigns: tuple[CampaignEntry, ...]
@@ -216,7 +216,7 @@ class ReportDocument:
     headline: str
     answer: tuple[str, ...]
     recommendation: RecommendDocument | None
-    doubts: Annotated[tuple[str, ...], "the diagnostics in words"]
+    doubts: Annotated[tuple[str, ...], "the diagnostics as sentences"]
     findings: tuple[DiagnosticEntry, ...]
     values: tuple[ReportValue, ...]
     claims: ClaimsDocument | None

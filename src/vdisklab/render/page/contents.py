@@ -1,4 +1,4 @@
-"""What every format of a report shows: answer, diagnostics, claims, and all medians as rows."""
+"""The contents common to all report formats: answer, diagnostics, claims, and medians as rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vdisklab.services.report_contents import FEATURED, Contents
 from vdisklab.units import counted
 
 SHOWN_OF_A_KIND = 6
-"""Diagnostics of one kind that are listed, at most; the others are counted."""
+"""Maximum number of listed diagnostics of one kind; the others are counted."""
 
 
 class ReportFormat(StrEnum):
@@ -48,7 +48,7 @@ class ReportFormat(StrEnum):
 
 
 def caution_of(contents: Contents) -> str | None:
-    """The warning that stands at every figure, or None."""
+    """The warning shown at every figure, or None."""
     return caution(contents.caveats)
 
 
@@ -67,7 +67,7 @@ def answer_sentences(contents: Contents) -> tuple[str, ...]:
 
 
 def diagnostic_sentences(contents: Contents) -> tuple[str, ...]:
-    """All diagnostics in words; of very many of one kind the first."""
+    """All diagnostics as sentences; only the first ones if there are many of one kind."""
     groups: dict[type, list[Diagnostic]] = {}
     for finding in (*contents.findings, *contents.failed):
         groups.setdefault(type(finding), []).append(finding)
@@ -85,7 +85,7 @@ def diagnostic_sentences(contents: Contents) -> tuple[str, ...]:
 
 
 def diagnostics_by_cell(contents: Contents) -> dict[str, tuple[str, ...]]:
-    """The diagnostics of each cell in words, by its label."""
+    """The diagnostics of each cell as sentences, by its label."""
     by_cell: dict[str, list[str]] = {}
     for finding in (*contents.findings, *contents.failed):
         for cell in _cells_of(finding):
@@ -97,7 +97,7 @@ def diagnostics_by_cell(contents: Contents) -> dict[str, tuple[str, ...]]:
 
 
 def names_of(names: Sequence[str]) -> str:
-    """A few names, and how many more there are."""
+    """The first names, and how many more there are."""
     shown = ", ".join(names[:FEATURED])
     more = len(names) - FEATURED
     return f"{shown} and {more} more" if more > 0 else shown
@@ -112,7 +112,7 @@ def _cells_of(finding: Diagnostic) -> tuple[MeasuredCell, ...]:
 
 
 def long_table(contents: Contents) -> Table[ReportValue]:
-    """Every median with its interval, one in a line: the form for CSV and Parquet."""
+    """Every median with its interval, one per row: the form for CSV and Parquet."""
     ranked = {row.cell: row for row in contents.ranking.rows}
     rows = []
     for key, summaries in contents.summaries.items():
@@ -152,7 +152,7 @@ def claims_title(contents: Contents) -> str:
 
 
 def claim_rows(contents: Contents) -> list[dict[str, str]]:
-    """The measured claims as texts; the others are only counted."""
+    """The measured claims as text; the others are only counted."""
     claims = contents.claims
     if claims is None:
         return []
@@ -186,7 +186,7 @@ def unmeasured_claims(contents: Contents) -> str:
 
 
 def published_parts(contents: Contents) -> list[dict[str, Any]]:
-    """Each published series with a counterpart here, as texts."""
+    """Each published series with a counterpart here, as text."""
     parts = []
     for answer in contents.published:
         first, rows = answer.comparison.tables[0], compared_rows(answer)

@@ -32,7 +32,7 @@ from vdisklab.render.tables.recommendation import recommendation_document
 from vdisklab.services.report_contents import Contents
 
 Files = Mapping[str, bytes]
-"""Names and contents; one file, or one for each figure."""
+"""File names with their contents: one file, or one for each figure."""
 
 
 def build(contents: Contents, form: ReportFormat, draw: Draw = draw_here) -> Files:

@@ -46,10 +46,10 @@ from vdisklab.results.outlines import Example
 from vdisklab.services.report_contents import Contents
 
 FIRST_PAGE = 50
-"""Rows in the HTML itself, so that there is a table before any script has run."""
+"""Rows in the HTML itself, so that there is a table before the script runs."""
 
 SHOWN_AT_FIGURE = 4
-"""Diagnostics at one figure, at most; the others are counted."""
+"""Maximum number of diagnostics at one figure; the others are counted."""
 
 _UNIT_NAMES = {"1/s": "IOPS", "1": "times the baseline"}
 
@@ -124,7 +124,7 @@ def _policy(style: str, script: str) -> str:
 
 
 def _json(value: object) -> Markup:
-    """JSON that cannot end the script element which holds it."""
+    """JSON that cannot end the script element around it."""
     text = _compact(value)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -136,7 +136,7 @@ def _compact(value: object) -> str:
 
 
 def _packed(content: bytes) -> str:
-    """Compressed, in base64: commands of ten thousand cells repeat each other."""
+    """Compressed JSON in base64: the commands of ten thousand cells are very similar."""
     return base64.b64encode(gzip.compress(content, compresslevel=1, mtime=0)).decode()
 
 
@@ -191,7 +191,7 @@ def _segments(cell: MeasuredCell) -> list[str]:
 
 
 def _core(contents: Contents) -> dict[str, Any]:
-    """What the table needs at once: cells, ranks, and the values that they are ranked by."""
+    """The data of the table at first sight: cells, ranks, and the ranked values."""
     ranked = {row.cell: row for row in contents.ranking.rows}
     order, measured = contents.order, contents.measured
     words: dict[str, int] = {}
@@ -234,16 +234,16 @@ def _columns(
 
 
 def _shortened(values: Floats) -> list[float | None]:
-    """Rounded to five digits, more than is ever shown; None where there is no value."""
+    """Values rounded to five digits, more than are shown; null for a missing value."""
     text = ("%.5g," * len(values)) % tuple(values.tolist())
     shortened: list[float | None] = json.loads(f"[{text.rstrip(',').replace('nan', 'null')}]")
     return shortened
 
 
 def _more(contents: Contents) -> bytes:
-    """The columns of the measures that the table does not show at first, as floats.
+    """The columns of the measures that the table does not show at first, as 32-bit floats.
 
-    Of the 24 significant bits 17 are kept, about five digits: zeros compress well.
+    Only 17 of the 24 significant bits are kept, about five digits: zeros compress well.
     """
     order = contents.order
     columns = [

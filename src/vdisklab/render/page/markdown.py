@@ -22,7 +22,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
 
 
 def escape(text: str) -> str:
-    """Text that Markdown and the HTML in it take as it is, on one line."""
+    """Text on one line, escaped for Markdown and the HTML in it."""
     return _SPECIAL.sub(r"\\\1", sanitise_line(text)).replace("\\<", "&lt;").replace("\\>", "&gt;")
 
 

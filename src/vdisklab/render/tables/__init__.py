@@ -1,1 +1,1 @@
-"""Answers as tables for people and as rows for programs."""
+"""Answers as tables for people and as records for programs."""

@@ -46,21 +46,21 @@ from vdisklab.units import counted, format_bytes
 
 
 def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911 - one case per kind
-    """One risk in one or two sentences, with the way out."""
+    """One risk in one or two sentences, with its remedy."""
     match risk:
         case FlushesDropped():
             return (
-                "Flushes are dropped: a power cut may lose or mix up what the guest believes to "
+                "Flushes are dropped: a power cut may lose or corrupt what the guest believes to "
                 "be safe. Use none or writeback, which pass them on."
             )
         case FlushesDroppedBelow(reason):
             return (
-                f"Flushes are dropped below the image: {reason}. A power cut may lose or mix up "
+                f"Flushes are dropped below the image: {reason}. A power cut may lose or corrupt "
                 "what the guest believes to be safe."
             )
         case HangsOnGuestFlushes(in_memory):
             where = "in the host's memory" if in_memory else "in the disk's own cache"
-            return f"Durable is what the guest flushes; until then writes wait {where}."
+            return f"Data are durable once the guest has flushed them; until then they are {where}."
         case FuaForgotten():
             return (
                 "QEMU's NVMe device answers FUA writes before they are durable, so fsync in the "
@@ -99,7 +99,7 @@ def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911 - one case per kind
 
 
 def audit_table(answer: AuditAnswer) -> Table[AuditedDisk]:
-    """One row per disk; the risks stand below as notes."""
+    """One row per disk; the risks follow as notes."""
     columns: tuple[Column[AuditedDisk], ...] = (
         Column[AuditedDisk]("domain", lambda row: row.disk.domain),
         Column[AuditedDisk]("disk", lambda row: row.disk.target),
@@ -210,7 +210,7 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
 
 
 def _sentences(audited: AuditedDisk) -> Iterator[str]:
-    """What there is to know about one disk, without its name."""
+    """Sentences about one disk, without its name."""
     if audited.disk.problem is not None:
         yield f"no disk path, as {audited.disk.problem}."
     yield from map(risk_sentence, audited.risks)
@@ -227,7 +227,7 @@ def _sentences(audited: AuditedDisk) -> Iterator[str]:
         yield durability_sentence(str(audited.path), keeps)
     if audited.standing is not None and not audited.standing.exact:
         yield (
-            f"this very path was not measured; {audited.standing.cell} stands for it, which "
+            f"this very path was not measured; {audited.standing.cell} is shown instead, which "
             "looks the same to the guest."
         )
 
@@ -284,7 +284,7 @@ def _standing(audited: AuditedDisk, standing: Standing) -> StandingEntry:
 
 
 def _power_cut_states(durability: Durability | None) -> PowerCutStates | None:
-    """The verdict of power cuts on this very path; None when none was judged."""
+    """The verdict of power cuts on this very path; None if none was judged."""
     if durability is None or durability.tested is None:
         return None
     flushed, unflushed = durability.tested.flushed, durability.tested.unflushed

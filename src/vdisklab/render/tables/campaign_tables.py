@@ -1,4 +1,4 @@
-"""Everything that campaigns measured, as tables and in the layouts of other programs."""
+"""All measurements of campaigns, as tables and in the layouts of other programs."""
 
 from __future__ import annotations
 
@@ -112,7 +112,9 @@ def _medians(places: Places) -> Medians:
 def _notes(places: Places, numbers: Medians) -> tuple[str, ...]:
     notes = list(sysbench_notes(numbers.names, places.planned, imported=places.imported))
     if len(places.loaded) > 1:
-        notes.append("each place was measured by itself: differences are not taken within blocks")
+        notes.append(
+            "each place was measured separately: their differences are not taken within blocks"
+        )
     warning = caution(places.caveats)
     if warning is not None:
         notes.append(f"Measured {warning}.")

@@ -26,7 +26,7 @@ def verdict_text(answer: ClaimAnswer) -> str:
     match answer.verdict:
         case ClaimVerdict.INCONCLUSIVE:
             if answer.more_blocks is None:
-                return "inconclusive (no 1000 blocks would decide)"
+                return "inconclusive (1000 blocks would not decide)"
             more = answer.more_blocks
             return f"inconclusive ({more} more block{'s' if more > 1 else ''})"
         case ClaimVerdict.NOT_MEASURED:
@@ -41,7 +41,7 @@ _VOIDS = {Void.EMULATION: "emulation", Void.LAB: "measured in a lab"}
 
 
 def claims_table(answer: ClaimsAnswer) -> Table[ClaimAnswer]:
-    """One row per claim, in the order of the files; commands for what is missing stand below."""
+    """One row per claim, in the order of the files; commands for missing cells follow."""
     warning = caution(answer.caveats)
     title = claims_counts(answer) + (f"; {warning}" if warning else "")
     columns = (
@@ -147,7 +147,7 @@ def _test_case(suite: Xml.Element, answer: ClaimsAnswer, each: ClaimAnswer) -> N
     claim = each.claim
     case = Xml.SubElement(
         suite, "testcase", classname=f"vdisklab.claims.{claim.article}", name=claim.name, time="0"
-    )  # some readers require a time
+    )  # some programs require a time
     text = _xml_text(f"{claim.sentence} {_explained(each)}")
     match status(each):
         case "holds":
@@ -164,7 +164,7 @@ def _test_case(suite: Xml.Element, answer: ClaimsAnswer, each: ClaimAnswer) -> N
 
 
 def _xml_text(outside: str) -> str:
-    """One line that any XML parser reads: XML has no way to write the two noncharacters."""
+    """One line that any XML parser accepts: XML cannot represent the two noncharacters."""
     return sanitise_line(outside).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 

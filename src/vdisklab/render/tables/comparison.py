@@ -1,4 +1,4 @@
-"""Cells side by side: each other's, and published numbers beside the user's own."""
+"""Comparisons as tables: of cells, and of published numbers with the user's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def comparison_table(answer: ComparisonAnswer) -> Table[Comparison]:
     """One row per measure."""
     notes = [sentence(finding) for finding in answer.findings]
     if not answer.comparisons:
-        notes.append("No measure was taken of both cells.")
+        notes.append("The two cells have no measure in common.")
     elif any(row.verdict is not Verdict.TOO_FEW for row in answer.comparisons):
         notes.append(
             "A/B is taken within blocks. Intervals hold for each row alone; p and verdicts are "
@@ -110,7 +110,7 @@ def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
     first = comparison.tables[0]
     notes = [
         f"Other hardware: {first.machine}; {first.program}, {first.statistic}.",
-        f"Only shapes compare: each number over {comparison.baseline.label} of its own machine.",
+        f"Compare only shapes: each number over {comparison.baseline.label} of its own machine.",
         *(sentence(finding) for finding in answer.findings),
     ]
     if any(row.p_adjusted is not None for row in comparison.rows):

@@ -249,8 +249,8 @@ EXPLANATIONS = (
         "unflushed_broken states losses promises possible afterlives leaked_states "
         "repaired_states wall_seconds",
         "States of the disk that a cut may leave: all possible ones, or a sample. A state is "
-        "broken if anything promised is lost. No broken state is no proof: after n states at most "
-        "3/n of all may lose data (95 %), and fewer than 20 are no verdict.",
+        "broken if anything promised is lost. A test without a broken state is not a proof: after "
+        "n states at most 3/n of all may lose data (95 %), and fewer than 20 give no verdict.",
         "docs/powercut.md",
     ),
     _entry(

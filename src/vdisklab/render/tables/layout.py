@@ -1,6 +1,6 @@
 """A table as a value, and its forms: terminal (rich), records for JSON, and CSV.
 
-Text from outside is made harmless on its way out.
+Output escapes text from outside.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Table(Generic[Row]):
     """Rows with the columns that a terminal shows.
 
     JSON and CSV carry `record(row)`: a dataclass of type `kind`, in SI units and unrounded. A
-    table without `kind` has no such form. `notes` stand below, one sentence each. `verbatim`
+    table without `kind` has no such form. `notes` follow the table, one sentence each. `verbatim`
     comes last, line by line and never wrapped, so that it can be pasted.
     """
 
@@ -72,12 +72,12 @@ class Table(Generic[Row]):
 
 
 def sanitise(outside: str) -> str:
-    """Text from outside with everything made visible that a terminal would obey.
+    """Text from outside, with everything that would control a terminal made visible.
 
     Escape sequences, other control characters, and the Unicode marks that turn the direction
     of writing become `\\x1b`, `\\u202e` and so on. Line feeds and tabs stay.
     """
-    if outside.isprintable():  # nearly all are, and it is a hundred times as fast
+    if outside.isprintable():  # true for nearly all texts, and a hundred times as fast
         return outside
     return "".join(
         char
@@ -93,7 +93,7 @@ def sanitise_line(outside: str) -> str:
 
 
 def as_csv(table: Table[Any]) -> str:
-    """RFC 4180 with a header line; what is missing is empty.
+    """RFC 4180 with a header line; a missing value is an empty field.
 
     Text that a spreadsheet would run as a formula gets an apostrophe in front (OWASP, "CSV
     injection"); numbers do not need it.
@@ -144,7 +144,7 @@ def as_rich(table: Table[Any], width: int) -> RichTable:
 
 
 def _comfortable_width(column: Column[Any], texts: Sequence[str]) -> int:
-    """Characters that a column takes; one that folds is content with _FOLDED of them."""
+    """The width of a column in characters; at most _FOLDED for one that folds."""
     widest = max(map(len, (*column.title.splitlines(), *texts)), default=0)
     return min(widest, _FOLDED) if column.folds else widest
 

@@ -28,7 +28,7 @@ _TIME_SERIES = ("worst_second", "longest_stall")
 
 @dataclass(frozen=True, slots=True, order=True)
 class PlacedCell:
-    """A cell, and the place where it was measured when several stand side by side."""
+    """A cell, and the place where it was measured if the table has several places."""
 
     cell: MeasuredCell
     place: str = ""
@@ -117,7 +117,7 @@ def measurements_table(medians: Medians, order: Sequence[str]) -> Table[Measurem
         f"{MEDIANS} (at most {medians.runs}); MB/s = 1,000,000 bytes/s",
         SECONDS,
         *(
-            ("sync p99: of the fsyncs alone; the other times are the writes'",)
+            ("sync p99: of the fsync calls alone; the other times are those of writes",)
             if with_syncs
             else ()
         ),

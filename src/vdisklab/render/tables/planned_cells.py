@@ -90,10 +90,10 @@ def _notes(description: PlanDescription) -> Iterator[str]:
 
 
 def _builds(description: PlanDescription) -> str:
-    """What it costs that only one stack at a time fits on the user's devices."""
+    """How often stacks are rebuilt, because the user's devices hold only one at a time."""
     names = ", ".join(map(str, description.plan.backing.devices))
     if not description.builds:
-        return f"no path stands on {names}: nothing is built there"
+        return f"no path uses {names}: nothing is built there"
     if not description.takes_turns:
         return f"one stack on {names}: built once"
     seconds = format_duration(description.build_seconds)

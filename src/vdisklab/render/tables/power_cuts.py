@@ -1,4 +1,4 @@
-"""Verdicts of power cuts: their table, their document, and what they say about a path."""
+"""Verdicts of power cuts: their table, their document, and sentences about a path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vdisklab.services.cut_power import PowerCutAnswer
 
 
 def verdict_word(cut: PowerCut) -> str:
-    """The verdict in one word or two."""
+    """The verdict in one or two words."""
     if cut.failure is not None:
         return "failed"
     if cut.survives is None:
@@ -49,11 +49,11 @@ def power_cut_table(cuts: Sequence[PowerCut], notes: Sequence[str] = ()) -> Tabl
 
 
 def power_cut_notes(answer: PowerCutAnswer) -> tuple[str, ...]:
-    """What to know when reading the verdicts, one sentence or two for each point."""
+    """Notes on the verdicts, one or two sentences each."""
     verdicts = answer.verdicts
     notes = [
         "A verdict is about the recorded run under one model of a disk: what completed before "
-        "the last flush is durable, any subset of the rest may be. It says nothing of a drive "
+        "the last flush is durable, any subset of the rest may be. It says nothing about a drive "
         "that lies."
     ]
     sampled = [cut.states for cut in verdicts if cut.survives and not cut.exhaustive]
@@ -77,7 +77,7 @@ def power_cut_notes(answer: PowerCutAnswer) -> tuple[str, ...]:
 
 
 def power_cut_document(answer: PowerCutAnswer) -> PowerCutDocument:
-    """All that is known of each verdict, and the controls before them."""
+    """All fields of each verdict, and the controls that ran before."""
     return PowerCutDocument(
         controls=tuple(copy_fields(ControlEntry, control) for control in answer.controls),
         verdicts=tuple(copy_fields(VerdictEntry, cut) for cut in answer.verdicts),
@@ -168,7 +168,7 @@ def power_cut_fields(verdict: PathVerdict | None) -> dict[str, Any]:
 
 
 def durability_sentence(path: str, durability: Durability) -> str:
-    """What a power cut does to a path: as tested here, else by rule."""
+    """What a power cut does to a path: as tested here, otherwise by rule."""
     condition = "even without a flush" if durability.flush_free else "once the guest has flushed it"
     cuts = durability.cuts
     match durability.keeping:
@@ -198,7 +198,7 @@ def _extent(cuts: Cuts) -> str:
 
 
 def _unflushed(durability: Durability) -> Iterator[str]:
-    """What a guest that never flushes loses, where that was tested and did not decide."""
+    """What a guest that never flushes loses, if it was tested but did not decide."""
     cuts = durability.tested.unflushed if durability.tested is not None else Cuts()
     if durability.flush_free or cuts.kept is None:
         return
@@ -219,7 +219,7 @@ def keeping_word(durability: Durability) -> str:
 
 
 def basis_sentence(recommendation: Recommendation) -> Iterator[str]:
-    """Whether durability was decided by power cuts or by rules; nothing if nobody needs it."""
+    """Whether power cuts or rules decided durability; empty if no need asks for it."""
     if any(need.goes_by_power_cuts for need in recommendation.needs):
         durabilities = recommendation.durability.values()
         tested = sum(each.keeping is Keeping.KEPT_IN_TEST for each in durabilities)
@@ -232,5 +232,5 @@ def basis(tested: int, paths: int) -> str:
         return f"Durable: {tested} of {paths} paths by power cuts on this host."
     return (
         f"Durable: {tested} of {paths} paths by power cuts on this host, the others by rule alone: "
-        "nothing in their stacks is told to drop flushes."
+        "nothing in their stacks is configured to drop flushes."
     )

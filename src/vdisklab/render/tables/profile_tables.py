@@ -34,7 +34,7 @@ def profiles_table(plans: Sequence[PlanDescription]) -> Table[ProfileRow]:
     notes = (
         f"time and room for {EXAMPLE_PATH} and the host as its baseline, at the profile's own size "
         "and blocks",
-        "> : programs that are not timed take as long as the disk needs; --scale makes them less",
+        "> : programs that are not timed take as long as the disk needs; --scale shortens them",
     )
     return Table("Profiles", columns, tuple(map(_profile_row, plans)), notes, kind=ProfileRow)
 
@@ -75,7 +75,7 @@ def measurements_table(profile: Profile) -> Table[ProfileMeasurement]:
 
 
 def _has_untimed(profile: Profile) -> bool:
-    """True when a program of the profile ends with its work, not with the clock."""
+    """True when a program of the profile runs until its work is done, not for a fixed time."""
     return any(
         each.program in ("dd", "bonnie++", "sqlite", "dpkg")
         or each.settings.get("time_based") is False

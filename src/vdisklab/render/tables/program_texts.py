@@ -111,7 +111,7 @@ def crystaldiskmark_text(medians: Medians, cell: PlacedCell, version: str, how: 
 
 
 def _mixes(medians: Medians, cell: PlacedCell) -> list[str]:
-    """The mixed tests that a cell has: `mix70` for 70 % reads. Only imported texts have any."""
+    """The mixed tests of a cell: `mix70` has 70 % reads. Only imported results have any."""
     stems = "|".join(stem for _, stem in _CRYSTAL_ROWS)
     names = [name for where, name, _, _ in medians.values if where == cell]
     matches = [re.fullmatch(rf"(?:{stems})-(mix[0-9]*)", name) for name in names]

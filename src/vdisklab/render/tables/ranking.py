@@ -28,7 +28,7 @@ _TITLES = {Score.READ.key: "read", Score.WRITE.key: "write", Score.OVERALL.key: 
 
 
 def ranking_table(answer: RankingAnswer) -> Table[RankedCell]:
-    """One row per cell, best first; cells without a rank stand last."""
+    """One row per cell, best first; cells without a rank come last."""
     columns = (
         Column[RankedCell]("rank", lambda row: row.rank or numbers.MISSING),
         Column[RankedCell]("path", lambda row: row.path, folds=True),
@@ -206,7 +206,7 @@ _CACHED: Mapping[frozenset[Direction], Literal["read", "write", "read+write"] | 
 def _cached_directions(
     findings: Iterable[FromPageCache],
 ) -> Mapping[MeasuredCell, frozenset[Direction]]:
-    """The directions of each cell that came from the page cache."""
+    """For each cell the directions that came from the page cache."""
     directions: dict[MeasuredCell, frozenset[Direction]] = {}
     for finding in findings:
         if finding.direction in (Direction.READ, Direction.WRITE):
@@ -221,7 +221,7 @@ def _cached_letters(row: RankedCell) -> str:
 
 
 def _power_cut_text(row: RankedCell) -> str:
-    """Blank on the host itself, where no guest is promised anything."""
+    """The power-cut outcome; blank on the host, where no guest depends on it."""
     if _cell(row).on_host:
         return ""
     return power_cut_word(row.power_cut, row.power_cut_states)

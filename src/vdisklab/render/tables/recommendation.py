@@ -26,10 +26,10 @@ from vdisklab.render.wording import caution, measure_name, sentence
 from vdisklab.services.advice import RecommendationAnswer
 
 SHOWN = 6
-"""Listed alternatives, at most."""
+"""Maximum number of listed alternatives."""
 
 NAMED = 4
-"""Ties named in a sentence, at most; the others are counted."""
+"""Maximum number of ties named in a sentence; the others are counted."""
 
 
 def _times(ratio: Ratio) -> str:
@@ -74,7 +74,7 @@ def _rivals(answer: RecommendationAnswer) -> Iterator[str]:
     """Ties, and the runner-up with its ratio."""
     recommendation = answer.recommendation
     if not recommendation.ranking.rows:
-        yield "No other path could be ranked, so nothing was compared."
+        yield "No other path could be ranked, so there is no comparison."
         return
     if recommendation.ties:
         names = ", ".join(cell.name for cell in recommendation.ties[:NAMED])
@@ -104,7 +104,7 @@ def _why(answer: RecommendationAnswer) -> Iterator[str]:
     """Counters that explain the order: the recommended cell against others.
 
     The others are the runner-up, QEMU's default, and the first cell shown to be worse: tied cells
-    are often of one kind, so the reason shows only against the next kind.
+    are often similar, so only a worse cell shows the reason.
     """
     recommendation = answer.recommendation
     worse = next((row.cell for row in recommendation.ranking.rows if row.best > 1), None)
@@ -157,7 +157,7 @@ def _cache(mine: Workings, theirs: Workings) -> Iterator[str]:
 
 
 def recommendation_table(answer: RecommendationAnswer) -> Table[AlternativeRow]:
-    """The first alternatives with their numbers; the sentences stand below."""
+    """The first alternatives with their numbers; the sentences follow as notes."""
     columns = (
         Column[AlternativeRow]("rank", lambda row: row.rank or numbers.MISSING),
         Column[AlternativeRow]("path", lambda row: row.path.label, folds=True),
@@ -193,7 +193,7 @@ def _rows(answer: RecommendationAnswer) -> list[AlternativeRow]:
 
 
 def _metric_keys(answer: RecommendationAnswer) -> dict[MeasureKey, str]:
-    """The CSV key of each measure: its metric, or all of it where two share a metric."""
+    """The CSV key of each measure: its metric, or its full name if two share a metric."""
     counts = Counter(key.metric for key in answer.summaries)
     return {key: key.metric if counts[key.metric] == 1 else str(key) for key in answer.summaries}
 
@@ -225,7 +225,7 @@ def _metric_columns(
 
 
 def _explained(answer: RecommendationAnswer) -> Iterator[str]:
-    """What the column of the user's own weights is."""
+    """Explains the column of the user's own weights."""
     if MIX in answer.summaries:
         weighted = ", ".join(measure_name(key) for key in answer.summaries if key != MIX)
         yield (

@@ -1,4 +1,4 @@
-"""What a database holds: the lists of campaigns and runs, and one run with all its records."""
+"""Tables of stored data: the lists of campaigns and runs, and one run with all its records."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def samples_table(run: Run) -> Table[SampleRow]:
 
 
 def run_diagnostics(run: Run) -> tuple[Diagnostic, ...]:
-    """What limits the numbers of this one run."""
+    """What limits the numbers of this run."""
     return evidence_diagnostics(witnessed(run), None)
 
 
@@ -282,7 +282,7 @@ def _evidence_notes(evidence: Evidence) -> Iterator[str]:
     if allocated:
         yield f"image on the host: {allocated}"
     if evidence.steal_seconds:
-        yield f"taken by the hypervisor below: {evidence.steal_seconds:.2f} s of CPU time"
+        yield f"taken by the hypervisor: {evidence.steal_seconds:.2f} s of CPU time"
 
 
 def _before_after(before: float | None, after: float | None, spell: Callable[[float], str]) -> str:

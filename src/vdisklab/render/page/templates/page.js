@@ -169,7 +169,7 @@
       const list = element("dl");
       for (const [name, asked, seen] of found.checks) {
         const pair = element("div");
-        pair.append(element("dt", name), element("dd", asked === null ? seen : seen + " (asked: " + asked + ")"));
+        pair.append(element("dt", name), element("dd", asked === null ? seen : seen + " (requested: " + asked + ")"));
         list.append(pair);
       }
       parts.push(list);
