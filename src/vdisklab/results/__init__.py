@@ -1,1 +1,1 @@
-"""Runs as they were seen, and where they are kept."""
+"""Measured runs as values, and the database that stores them."""

@@ -1,4 +1,4 @@
-"""Where a database is: `--db` as the user writes it, and as it may be shown to others."""
+"""The address of a database: `--db` as the user writes it, and without its password."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _FORMS = "give --db a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
 
 
 def default_url(state_directory: Path) -> str:
-    """The database that is used when none is named."""
+    """The address of the default database."""
     return f"sqlite:///{state_directory / 'vdisklab.sqlite'}"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A database that can be opened; `file` is None for PostgreSQL."""
+    """The address of a supported database; `file` is None for PostgreSQL."""
 
     url: sa.URL
     file: Path | None
@@ -31,7 +31,7 @@ class Address:
         if self.file is not None:
             return str(self.file)
         url = self.url
-        # Rebuilt from its harmless parts: the query may hold a password as well.
+        # Built from the parts without secrets: the query may contain a password as well.
         public = sa.URL.create(
             "postgresql",
             username=url.username,
@@ -43,7 +43,7 @@ class Address:
         return public.render_as_string()
 
     def without_secrets(self, text: str) -> str:
-        """The text of a driver's message, with the password struck out."""
+        """A driver's message with the password replaced."""
         secrets = [self.url.password, *self.url.normalized_query.get("password", ())]
         for secret in secrets:
             if secret:
@@ -52,7 +52,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """The database that a URL or the path of a file names; raises DatabaseError for others."""
+    """The database at a URL or file path; raises DatabaseError for any other text."""
     if "://" not in text:
         return _sqlite(sa.URL.create("sqlite", database=text))
     try:
@@ -68,9 +68,9 @@ def parse_address(text: str) -> Address:
 
 
 def without_password(text: str) -> str:
-    """What may be shown of `--db`, for a command to be pasted; the rest is left as it was.
+    """`--db` without its password, for a command that users may paste; other texts stay the same.
 
-    The password's place is ~/.pgpass or PGPASSWORD.
+    A password belongs in ~/.pgpass or PGPASSWORD.
     """
     if "://" not in text:
         return text
@@ -89,7 +89,7 @@ def without_password(text: str) -> str:
 
 
 def _sqlite(url: sa.URL) -> Address:
-    # In memory nothing would survive the program, and each connection would see its own.
+    # A database in memory would end with the program, and each connection would have its own.
     if not url.database or url.database == ":memory:":
         raise DatabaseError("the address of the database names no file", hint=_FORMS)
     if url.query:

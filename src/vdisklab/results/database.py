@@ -1,11 +1,10 @@
 """An open database: connections, transactions and locks, the same for SQLite and PostgreSQL.
 
-SQLite keeps its rollback journal instead of WAL. vdisklab writes one run every few seconds from
-one process, so WAL's parallel readers would gain nothing, and WAL would cost what users rely on:
-a database at rest is one file that can be copied, lies on NFS or CIFS (WAL needs shared memory
-there), and can be read in a directory that the reader may not write. `synchronous=EXTRA` makes a
-stored run survive a power cut: FULL leaves the journal's removal unsynced, and the last run could
-be rolled back.
+SQLite uses its rollback journal, not WAL. vdisklab writes one run every few seconds from one
+process, so WAL's parallel readers would gain nothing. Without WAL, a database that is not in use is
+one file that can be copied; it works on NFS and CIFS (WAL needs shared memory), and it can be read
+in a directory that the reader cannot write. `synchronous=EXTRA` makes a stored run survive a power
+cut: with FULL the removal of the journal is not synced, so the last run could be rolled back.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """One consistent view of the database for as long as the block lasts."""
+        """One consistent view of the database while the context is open."""
         with (
             driver_errors_as_sentences(self.address),
             damage_noticed(self.address),
@@ -60,13 +59,13 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """One transaction: all of the block is stored, or nothing."""
+        """One transaction: everything in the body is stored, or nothing."""
         with driver_errors_as_sentences(self.address), self._writers.begin() as connection:
             yield connection
 
 
 _SQLITE = b"SQLite format 3\0"
-"""How each file of SQLite's begins (fileformat2.html)."""
+"""The first bytes of every SQLite file (fileformat2.html)."""
 
 
 @contextmanager
@@ -126,20 +125,20 @@ def _sqlite(address: Address, file: Path, create: bool, patience: float) -> sa.E
 
 
 def _require_no_other_file(file: Path) -> None:
-    """Refuses what SQLite would overwrite: a file shorter than its header is a new one to it."""
+    """Refuses a file shorter than SQLite's header: SQLite would overwrite it."""
     if not file.is_file():
-        return  # SQLite will say what is wrong with a socket or a pipe
+        return  # SQLite reports what is wrong with a socket or a pipe
     try:
         with file.open("rb") as opened:
             begin = opened.read(len(_SQLITE))
     except OSError:
-        return  # it is not there yet, or SQLite will say what is wrong with it
+        return  # it does not exist yet, or SQLite reports what is wrong with it
     if begin and begin != _SQLITE:
         raise DatabaseError(f"the database {file} is not a database", hint="give --db another file")
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    # The driver would begin transactions late, and none at all before DDL: we begin them.
+    # The driver begins transactions late, and none before DDL, so we begin them ourselves.
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = EXTRA")
@@ -181,7 +180,7 @@ _WRITABLE = "give --db a file in a directory that can be written"
 _DAMAGED = "keep a copy, then save what can be read with `sqlite3 FILE .recover | sqlite3 NEW`"
 _LOCKED = "wait until the other program has finished; `fuser -v FILE` names it"
 
-# SQLite's primary result codes: what is the matter, and the way out.
+# SQLite's primary result codes: what is wrong, and what to do.
 _SQLITE_CODES: Mapping[int, tuple[str, str]] = {
     sqlite3.SQLITE_PERM: ("may not be read or written by this user", _WRITABLE),
     sqlite3.SQLITE_BUSY: ("is locked by another program", _LOCKED),
@@ -205,11 +204,11 @@ _SQLSTATE: Mapping[str, tuple[str, str]] = {
     "53100": ("is on a full disk", "make room on the server, then run the same again"),
 }
 
-# What may pass while we wait.
+# Errors that may go away while we wait.
 _PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL)
 _PASSING_STATES = ("55P03", "53100")
 
-# A connection that failed has no SQLSTATE, only the server's or the resolver's words.
+# A failed connection has no SQLSTATE, only the message of the server or the resolver.
 _REFUSALS: tuple[tuple[str, str, str], ...] = (
     ("password authentication failed", "refuses the password", "check user and password"),
     ("no password supplied", "wants a password", "put it into ~/.pgpass or PGPASSWORD"),
@@ -225,7 +224,7 @@ _REFUSALS: tuple[tuple[str, str, str], ...] = (
 
 @contextmanager
 def driver_errors_as_sentences(address: Address) -> Iterator[None]:
-    """Turns whatever SQLAlchemy and the drivers raise in the block into DatabaseError."""
+    """Turns exceptions of SQLAlchemy and the drivers in the body into DatabaseError."""
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error) as error:
@@ -234,9 +233,9 @@ def driver_errors_as_sentences(address: Address) -> Iterator[None]:
 
 @contextmanager
 def damage_noticed(address: Address) -> Iterator[None]:
-    """Turns what a value raises that is read and is not what we wrote into DatabaseError.
+    """Turns exceptions caused by invalid stored values in the body into DatabaseError.
 
-    SQLite has no checksums: a page that was overwritten may still hold rows.
+    SQLite has no checksums: an overwritten page may still contain rows.
     """
     try:
         yield
@@ -261,7 +260,7 @@ def _as_sentence(error: Exception, address: Address) -> DatabaseError:
 
 
 def _may_pass(error: Exception, cause: object) -> bool:
-    """Whether the same may work a little later; a PostgreSQL server may be starting again."""
+    """True if a retry may work; for example, a PostgreSQL server may be restarting."""
     if isinstance(cause, sqlite3.Error):
         return _sqlite_code(cause) in _PASSING
     state = getattr(cause, "sqlstate", None)
@@ -283,7 +282,7 @@ def _matter(error: Exception, cause: object, address: Address) -> tuple[str, str
 
 
 def _sqlite_code(cause: sqlite3.Error) -> int:
-    # Text that is no UTF-8 is found by Python's module, after SQLite has read it: no code.
+    # Python's sqlite3 module, not SQLite, detects text that is not UTF-8: there is no code.
     if str(cause).startswith("Could not decode"):
         return sqlite3.SQLITE_CORRUPT
     return int(getattr(cause, "sqlite_errorcode", 0)) & 0xFF

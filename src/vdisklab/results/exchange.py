@@ -1,4 +1,4 @@
-"""Whole campaigns as a JSON file, from one database into another, and samples as CSV.
+"""Exports and imports whole campaigns as JSON, and writes samples as CSV.
 
 The JSON has the fields of `results.model` under their names. Within one `format` fields may be
 added, never renamed or removed; readers skip those they do not know.
@@ -35,16 +35,16 @@ from vdisklab.results.store import Store
 FORMAT = "vdisklab/1"
 
 LARGEST = 512 << 20
-"""Bytes of JSON that are read at most: forty thousand runs. A larger file is not written either."""
+"""Maximum size of the JSON in bytes, about 40,000 runs; for exports and for imports."""
 
 DEEPEST = 100
-"""Nesting of a plan that is accepted; ours have five levels."""
+"""Maximum nesting of a plan; vdisklab's plans have five levels."""
 
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _GZIP = b"\x1f\x8b"
 _FORMAT_KEY = re.compile(rb'"format"\s*:\s*"vdisklab[/.]')
 PEEK = 4096
-"""Bytes at the start and at the end of a file in which an export names its format."""
+"""An export names its format within this many bytes of the start or the end of the file."""
 
 CSV_COLUMNS = (
     "campaign", "run", "cell", "path", "page_cache", "block", "position", "origin", "accelerator",
@@ -52,7 +52,7 @@ CSV_COLUMNS = (
     "failure",
 )  # fmt: skip
 
-# A spreadsheet takes a text with one of these at its start, also in full width, for a formula.
+# A spreadsheet treats text that starts with one of these, also in full width, as a formula.
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
@@ -60,7 +60,7 @@ _Value = TypeVar("_Value")
 
 
 class TextSink(Protocol):
-    """Anything that text can be written to."""
+    """An object that text can be written to."""
 
     def write(self, text: str, /) -> object:
         """Writes the text."""
@@ -76,7 +76,7 @@ class WholeCampaign:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What an exported file holds, checked."""
+    """The checked content of an exported file."""
 
     campaigns: tuple[WholeCampaign, ...]
     power_cuts: tuple[PowerCut, ...]
@@ -84,7 +84,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class StoredCampaign:
-    """The number of runs of an imported campaign: new ones, and those the database had already."""
+    """Numbers of runs of an imported campaign: new ones, and those already in the database."""
 
     id: str
     label: str
@@ -94,7 +94,7 @@ class StoredCampaign:
 
 @dataclass(frozen=True, slots=True)
 class StoredExport:
-    """What an import stored."""
+    """The result of an import."""
 
     campaigns: tuple[StoredCampaign, ...]
     power_cuts: int
@@ -106,7 +106,7 @@ def write_json(
 ) -> None:  # fmt: skip
     """Writes campaigns and verdicts, one run on a line; without `raw`, no output of programs.
 
-    Raises DatabaseError if the file became larger than an import accepts.
+    Raises DatabaseError if the file becomes larger than an import accepts.
     """
     head = {
         "format": FORMAT,
@@ -145,7 +145,7 @@ def _fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
 
 
 def _plain(value: object) -> object:
-    """The value as JSON has it. Pydantic would refuse the bytes of a name that is not UTF-8."""
+    """The value in JSON's types. Pydantic rejects the bytes of a name that is not UTF-8."""
     if is_dataclass(value) and not isinstance(value, type):
         return _fields(value)
     if isinstance(value, Mapping):
@@ -158,7 +158,7 @@ def _plain(value: object) -> object:
 
 
 def is_export(content: bytes) -> bool:
-    """True for the bytes of a document of vdisklab, and for any gzip: no program's result is."""
+    """True for a vdisklab export and for any gzip file: no program writes either."""
     ends = content[:PEEK] + content[-PEEK:]
     return content.startswith(_GZIP) or _FORMAT_KEY.search(ends) is not None
 
@@ -238,7 +238,7 @@ class _PlannedMeasurement(BaseModel):
 
 
 class _Plan(BaseModel):
-    """The parts of a plan that answers are made from; the rest is kept as it is."""
+    """The parts of a plan that answers need; other parts are stored unchecked."""
 
     model_config = ConfigDict(extra="allow")
     cells: list[str] = []
@@ -268,7 +268,7 @@ def _validated(adapter: TypeAdapter[_Value], plain: object, name: str, part: str
 
 
 def _campaign(plain: object, name: str) -> WholeCampaign:
-    """The campaign with its runs, which must be its own, of its plan, and once in each block."""
+    """The campaign with its runs. Each must belong to it and its plan, once per cell and block."""
     campaign = _validated(_CAMPAIGN, plain, name, "campaign")
     _require_shallow(campaign.plan, name)
     plan = _validated(_PLAN, campaign.plan, name, "plan")
@@ -294,7 +294,7 @@ def _campaign(plain: object, name: str) -> WholeCampaign:
 
 
 def _require_shallow(plan: object, name: str) -> None:
-    """Raises DatabaseError for a plan so deep that a database or a reader would not take it."""
+    """Raises DatabaseError for a plan nested too deeply for a database or a reader."""
     level: list[object] = [plan]
     for _ in range(DEEPEST):
         inner: list[object] = []
@@ -326,10 +326,10 @@ def _refuse(name: str, problem: str) -> NoReturn:
 
 
 def store_export(store: Store, export: Export, *, name: str) -> StoredExport:
-    """Stores what the database does not hold yet, in one transaction.
+    """Stores everything that is not in the database yet, in one transaction.
 
-    Raises DatabaseError if an id stands for something else there, and for numbers that no
-    database holds; then nothing is stored.
+    Raises DatabaseError if the database has different content under an id, and for numbers that
+    a database cannot store; then nothing is stored.
     """
     known = {campaign.id: campaign for campaign in store.campaigns()}
     new = [each.campaign for each in export.campaigns if each.campaign.id not in known]
@@ -372,9 +372,9 @@ def write_samples_csv(sink: TextSink, runs: Iterable[Run]) -> None:
 
 
 def csv_field(value: object) -> object:
-    """The value for a CSV writer; a text that a spreadsheet would calculate gets a `'` in front.
+    """The value for a CSV writer; text that looks like a formula gets a `'` prefix.
 
-    Numbers stay as they are: a negative one is not a formula.
+    Numbers are not changed: a negative number is not a formula.
     """
     if isinstance(value, str) and value.startswith(_FORMULA_SIGNS):
         return f"'{value}"

@@ -1,4 +1,4 @@
-"""What was seen: immutable values that know nothing of how they are stored.
+"""Results as immutable values, independent of how they are stored.
 
     Campaign 1─n Run 1─n Measurement 1─n Sample
 
@@ -19,14 +19,14 @@ from vdisklab.path.segments import PageCache
 
 
 class Better(StrEnum):
-    """Which direction of a metric is the good one."""
+    """Whether higher or lower values of a metric are better."""
 
     HIGHER = "higher"
     LOWER = "lower"
 
 
 class Direction(StrEnum):
-    """What the counted operations did; `none` where the program does not separate them."""
+    """The kind of the counted operations; `none` if the program does not separate them."""
 
     READ = "read"
     WRITE = "write"
@@ -58,20 +58,20 @@ METRICS: Mapping[str, Metric] = {
         Metric("worst_second", "B/s", Better.HIGHER),
         Metric("longest_stall", "s", Better.LOWER),
         Metric("latency_p95", "s", Better.LOWER),
-        # of fsync and its like, which no write's latency contains
+        # of fsync and similar calls, which the latency of writes does not include
         Metric("sync_mean", "s", Better.LOWER),
         Metric("sync_p99", "s", Better.LOWER),
         Metric("sync_max", "s", Better.LOWER),
         Metric("transactions", "1/s", Better.HIGHER),
-        # by which the image grew: on the host's file system, and as its format maps them to data
+        # growth of the image: on the host's file system, and in its format's own map
         Metric("allocated", "B", Better.LOWER),
         Metric("mapped", "B", Better.LOWER),
-        # that QEMU was asked for by the guest
+        # requested by the guest from QEMU
         Metric("flushes", "1", Better.LOWER),
-        # of a guest whose system lies on the measured disk
+        # of a guest whose system is on the measured disk
         Metric("boot_time", "s", Better.LOWER),
         Metric("shutdown_time", "s", Better.LOWER),
-        # bonnie++'s own tests, beside its block writes and reads (bandwidth)
+        # bonnie++'s own tests, in addition to its block writes and reads (bandwidth)
         Metric("per_char", "B/s", Better.HIGHER),
         Metric("rewrite", "B/s", Better.HIGHER),
         Metric("seeks", "1/s", Better.HIGHER),
@@ -133,12 +133,12 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Who counted what while the program ran; None where nobody could count.
+    """What each observer counted while the program ran; None if it could not count.
 
     `resident_before` is the share (0 to 1) of the image that was in the host's page cache when
     the measurement began, `allocated_*` the bytes that the image occupied on the host,
     `host_cpu_seconds` the CPU time of QEMU (or, on the host, of the program), `steal_seconds`
-    what the hypervisor below us took from all CPUs.
+    the CPU time that the hypervisor took from all CPUs.
     """
 
     guest: Counted | None = None
@@ -154,9 +154,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One program's run: what it was told, what it said, what that means.
+    """One program's run: its command, its output, and the parsed numbers.
 
-    An imported one has no `wall_seconds`, and `started` is the time of its file.
+    An imported measurement has no `wall_seconds`, and `started` is the time of its file.
     """
 
     name: str
@@ -173,9 +173,9 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A state that the numbers rely on: what was asked for and what was read back.
+    """A state that the numbers rely on: the requested value and the value read back.
 
-    `asked` is None for a state that the path does not decide and that is worth keeping.
+    `asked` is None for a state that is only recorded, because the path does not decide it.
     """
 
     name: str
@@ -184,13 +184,13 @@ class Check:
 
     @property
     def confirmed(self) -> bool:
-        """True when what was seen is what was asked for, or nothing was."""
+        """True when the value read back is the requested one, or none was requested."""
         return self.asked is None or self.asked == self.seen
 
 
 @dataclass(frozen=True, slots=True)
 class Witnessed:
-    """A measured Measurement's evidence with its place, without numbers and raw output.
+    """The evidence of a Measurement with its run and cell, without numbers and raw output.
 
     `directions` are those that the program reported numbers for.
     """
@@ -216,27 +216,27 @@ class FailureKind(StrEnum):
     STORAGE = "storage"
     GUEST = "guest"
     WORKLOAD = "workload"
-    INTERNAL = "internal"  # a bug of ours
+    INTERNAL = "internal"  # a bug in vdisklab
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a run failed: a sentence, and below it what the guest's console said last."""
+    """Why a run failed: a sentence, then the last lines of the guest's console."""
 
     kind: FailureKind
     message: str
 
     @property
     def sentence(self) -> str:
-        """The first line, for tables and findings; `show` prints the whole."""
+        """The first line, for tables and diagnostics; `show` prints the whole message."""
         return self.message.partition("\n")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """The machine, as far as it decides numbers. What is unknown is absent from `more`.
+    """The facts of a machine that influence numbers. Unknown facts are absent from `more`.
 
-    Of a machine whose results were imported nothing else is known: texts are empty, numbers None.
+    For imported results nothing else is known: texts are empty, numbers None.
     """
 
     hostname: str
@@ -276,7 +276,7 @@ class Run:
     """One cell in one block, measured or failed.
 
     `block` counts from 1, `position` is the place within the block's random order (from 1).
-    `accelerator` is `kvm` or `tcg`, None where no guest took part. `medium` names the device
+    `accelerator` is `kvm` or `tcg`, None without a guest. `medium` names the device
     below the work directory. `commands` are what a person would type, QMP included.
     """
 

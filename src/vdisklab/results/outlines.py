@@ -1,4 +1,4 @@
-"""What the database tells of many runs at once: outlines, sums, examples, series over time."""
+"""Values for queries on many runs: outlines, sums, examples, series over time."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from typing import Any
 from vdisklab.results.model import HostFacts
 
 DISK_LOG = "disk.log"
-"""Key in `PowerCut.seen`: device-mapper's target and version, where it logged the disk."""
+"""Key in `PowerCut.seen`: the device-mapper target that logged the disk, with its version."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlResult:
-    """The result of a control: a run of which it is known whether promises must be broken."""
+    """The result of a control: a run for which it is known whether promises must be broken."""
 
     name: str
     must_lose: bool
@@ -26,7 +26,7 @@ class ControlResult:
 
     @property
     def passed(self) -> bool:
-        """True when the verdict was the known answer."""
+        """True when the verdict is the known answer."""
         return (self.losses > 0) == self.must_lose and self.states > 0
 
 
@@ -46,8 +46,8 @@ class PowerCut:
     `client` says when the client takes a write for durable, `access` how it reaches the disk.
     `survives` is None when nothing was promised. `possible` counts the states that the disk model
     allows, `states` the judged ones; `exhaustive` when these are all. `flushes` reached the disk
-    while the client wrote; QEMU wrote on after the recovery in `afterlives` states. Equal
-    `fingerprint`s are equal questions, on any machine.
+    while the client wrote; in `afterlives` states QEMU wrote again after the recovery. Equal
+    `fingerprint`s mean the same test, on any machine.
     """
 
     id: str
@@ -75,7 +75,7 @@ class PowerCut:
     failure: str | None = None
 
     def applies_to(self, host: HostFacts) -> bool:
-        """True for the machine, kernel and QEMU of the verdict; others may keep other data."""
+        """True for the same machine, kernel and QEMU; others may lose different data."""
         mine = self.host
         return (mine.machine_id, mine.kernel, mine.qemu) == (
             host.machine_id, host.kernel, host.qemu,

@@ -1,7 +1,7 @@
 """Queries on stored runs: whole runs; and columns, sums and examples for reports on many runs.
 
-Each function reads over a connection that is given; `keys` are those of campaigns unless said
-otherwise.
+Each function reads from the given connection; `keys` are keys of campaigns unless the docstring
+says otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
-    """The runs with these keys, in their order; seven queries, however many they are."""
+    """The runs with these keys, in their order; always seven queries."""
     run, measurement = schema.run, schema.measurement
     query = (
         sa.select(run, schema.campaign.c.id.label("campaign_id"))
@@ -59,7 +59,7 @@ def whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
             ),
         )
         for key in keys
-        if key in by_key  # else someone deleted it while we read
+        if key in by_key  # otherwise the run was deleted while we read
     ]
 
 
@@ -113,7 +113,7 @@ def measured_keys(connection: sa.Connection, keys: Sequence[int]) -> Sequence[in
 
 
 def witnessed(connection: sa.Connection, keys: Sequence[int]) -> list[Witnessed]:
-    """The evidence of the measurements with these keys; three queries, however many they are."""
+    """The evidence of the measurements with these keys; always three queries."""
     run, measurement, sample = schema.run, schema.measurement, schema.sample
     columns = [column for column in measurement.c if column.name != "raw"]
     query = (
@@ -138,7 +138,7 @@ def witnessed(connection: sa.Connection, keys: Sequence[int]) -> list[Witnessed]
 
 
 def tallies(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellTally, ...]:
-    """What was counted, summed by cell and measurement: for reports on many cells."""
+    """The counters, summed by cell and measurement: for reports on many cells."""
     run, measurement, counted = schema.run, schema.measurement, schema.counted
     qemu, guest, device = (counted.alias(name) for name in ("qemu", "guest", "device"))
     joined = measurement.join(run)
@@ -147,7 +147,7 @@ def tallies(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellTally, 
         joined = joined.outerjoin(seen, on)
 
     def above(*names: str) -> sa.ColumnElement[Any]:
-        # Where QEMU counted its word counts, for all columns alike.
+        # If QEMU counted, its counts are used for all columns.
         total = sa.case(
             (qemu.c.read_bytes.is_not(None), sum(qemu.c[name] for name in names)),
             else_=sum(guest.c[name] for name in names),
@@ -232,7 +232,7 @@ def bandwidth_series(
 def _children(
     connection: sa.Connection, table: sa.Table, parent: sa.Column[Any], keys: Sequence[int]
 ) -> defaultdict[int, list[rows.Row]]:
-    """The rows that hang on each of the keys, in their order."""
+    """The rows that belong to each of the keys, in their order."""
     order = [table.c.ordinal] if "ordinal" in table.c else []
     found: defaultdict[int, list[rows.Row]] = defaultdict(list)
     query = sa.select(table).where(parent.in_(keys)).order_by(parent, *order)
@@ -244,7 +244,7 @@ def _children(
 def _measurements(
     connection: sa.Connection, wanted: sa.ColumnElement[bool]
 ) -> tuple[Sequence[str], Floats]:
-    """Names, and rows of a measurement's key, a place in these, and the key of its run."""
+    """Names, and rows: a measurement's key, an index into the names, and the key of its run."""
     table = schema.measurement
     columns = (table.c.key, table.c.name, table.c.run)
     query = sa.select(*columns).where(wanted).order_by(table.c.key)
@@ -258,7 +258,7 @@ def _measurements(
 def _samples(
     connection: sa.Connection, wanted: sa.ColumnElement[bool]
 ) -> tuple[list[tuple[str, str]], Floats]:
-    """Quantities, and rows of a measurement's key, a place in these, and a value."""
+    """Quantities, and rows: a measurement's key, an index into the quantities, and a value."""
     sample = schema.sample
     metrics = connection.scalars(sa.select(schema.metric.c.name).order_by("name")).all()
     if not metrics:
@@ -274,18 +274,18 @@ def _samples(
 
 
 def _place_in(names: Sequence[str], column: sa.Column[Any]) -> sa.Case[int]:
-    """The place of a column's text among some names."""
+    """The index of a column's text in a list of names."""
     return sa.case(*((column == name, place) for place, name in enumerate(names)))
 
 
 def _numbers(connection: sa.Connection, query: sa.Select[Any]) -> Floats:
-    """The answer to a query for numbers alone, as rows of floats."""
+    """The result of a query that returns only numbers, as rows of floats."""
     flat = np.fromiter(itertools.chain.from_iterable(_rows(connection, query)), np.float64)
     return flat.reshape(-1, len(query.selected_columns))
 
 
 def _rows(connection: sa.Connection, query: sa.Select[Any]) -> Iterable[tuple[Any, ...]]:
-    """The driver's own tuples: there are millions, and nothing in them needs to be converted."""
+    """The driver's tuples: there are millions, and none needs a conversion."""
     found: Any = connection.execute(query).cursor
     return cast("Iterable[tuple[Any, ...]]", found)
 

@@ -1,4 +1,4 @@
-"""Values of the result model as rows of the tables, and back; no SQL is run here."""
+"""Converts values of the result model to table rows and back; runs no SQL."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def host_facts(row: Row) -> HostFacts:
 
 
 def campaign_row(campaign: Campaign, host_key: int) -> dict[str, Any]:
-    """The row of a campaign whose host has that key."""
+    """The row of a campaign; `host_key` is the key of its host."""
     return {
         "id": campaign.id,
         "fingerprint": campaign.fingerprint,
@@ -100,7 +100,7 @@ def campaign_value(row: Row, host: HostFacts) -> Campaign:
 
 
 def run_row(run: Run, campaign_key: int) -> dict[str, Any]:
-    """The row of a run, without what hangs on it."""
+    """The row of a run, without its checks and measurements."""
     return {
         "id": run.id,
         "campaign": campaign_key,
@@ -121,7 +121,7 @@ def run_row(run: Run, campaign_key: int) -> dict[str, Any]:
 
 
 def failure_value(row: Row) -> Failure | None:
-    """Why the run in a row of `run` failed, None when it did not."""
+    """The failure of the run in a row of `run`; None if it did not fail."""
     if row["failure_kind"] is None:
         return None
     return Failure(FailureKind(row["failure_kind"]), row["failure_message"])
@@ -130,7 +130,7 @@ def failure_value(row: Row) -> Failure | None:
 def run_value(
     row: Row, campaign_id: str, checks: Iterable[Check], measurements: Iterable[Measurement]
 ) -> Run:
-    """The run in a row of `run`, with what hangs on it."""
+    """The run in a row of `run`, with its checks and measurements."""
     return Run(
         **_outlined(row, campaign_id),
         checks=tuple(checks),
@@ -140,12 +140,12 @@ def run_value(
 
 
 def outline_value(row: Row, campaign_id: str) -> RunOutline:
-    """The run in a row of `run`, without what hangs on it."""
+    """The run in a row of `run`, without its checks and measurements."""
     return RunOutline(**_outlined(row, campaign_id))
 
 
 def _outlined(row: Row, campaign_id: str) -> dict[str, Any]:
-    """What a run and its outline have in common, by their fields' names."""
+    """The fields that a run and its outline have in common."""
     same = ("id", "cell", "path", "block", "position", "started", "wall_seconds",
             "accelerator", "medium")  # fmt: skip
     return {name: row[name] for name in same} | {
@@ -170,7 +170,7 @@ def check_value(row: Row) -> Check:
 
 
 def measurement_row(measurement: Measurement, run_key: int, ordinal: int) -> dict[str, Any]:
-    """The row of a measurement, without its samples and what was counted."""
+    """The row of a measurement, without its samples and counters."""
     return {
         "run": run_key,
         "ordinal": ordinal,
@@ -191,7 +191,7 @@ def measurement_value(
     samples: Iterable[Sample],
     series: Iterable[Series] = (),
 ) -> Measurement:
-    """The measurement in a row of `measurement`, with what hangs on it."""
+    """The measurement in a row of `measurement`, with its samples and counters."""
     return Measurement(
         name=row["name"],
         program=row["program"],
@@ -231,7 +231,7 @@ def _evidence_value(row: Row, counted: Mapping[str, Counted]) -> Evidence:
 
 
 def counted_rows(evidence: Evidence, measurement_key: int) -> list[dict[str, Any]]:
-    """One row for each observer who could count."""
+    """One row for each observer that could count."""
     seen = ((observer, getattr(evidence, observer)) for observer in _OBSERVERS)
     return [
         {"measurement": measurement_key, "observer": observer, **asdict(counts)}
@@ -295,9 +295,9 @@ def series_value(row: Row) -> Series:
 
 
 def compress(raw: str) -> bytes:
-    """A program's output as it is stored: UTF-8 under zlib, a tenth of fio's JSON.
+    """A program's output as stored: UTF-8 compressed by zlib, a tenth of fio's JSON.
 
-    Lone surrogates, Python's spelling of bytes that are no text, are kept.
+    Lone surrogates, which Python uses for invalid bytes, are preserved.
     """
     return zlib.compress(raw.encode(errors="surrogatepass"))
 
@@ -330,7 +330,7 @@ _POWER_CUT = (
 
 
 def power_cut_row(found: PowerCut, host_key: int) -> dict[str, Any]:
-    """The row of a power cut's verdict on the host that has that key."""
+    """The row of a power cut's verdict; `host_key` is the key of its host."""
     bad = found.counterexample
     return {
         **{name: getattr(found, name) for name in _POWER_CUT},

@@ -1,7 +1,7 @@
-"""The tables of the database of results; docs/database.md describes them for its readers.
+"""The tables of the database of results; docs/database.md describes them for users.
 
-Rows are joined by small integer keys, which say nothing outside one database. The `id` columns
-are what users see and what survives an export.
+Rows are joined by small integer keys, which mean nothing outside one database. Users and exports
+see the `id` columns.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from vdisklab.errors import DatabaseError
 
-# PostgreSQL stores no NUL in a text, and no encoding has a lone surrogate.
+# PostgreSQL text cannot contain NUL, and UTF-8 has no lone surrogates.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def storable(text: str) -> str:
-    """The text with U+FFFD in place of the characters that a database cannot hold."""
+    """The text with U+FFFD in place of characters that a database cannot store."""
     return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class Words(TypeDecorator[str]):
-    """Text of any origin; a name that is not UTF-8 must not cost a measured cell."""
+    """Text from outside; a name that is not UTF-8 must not prevent storing a run."""
 
     impl = sa.Text
     cache_ok = True
@@ -39,7 +39,7 @@ class Words(TypeDecorator[str]):
 
 
 class Finite(TypeDecorator[float]):
-    """A number that was measured: SQLite would turn NaN into NULL without a word."""
+    """A measured number: SQLite would silently turn NaN into NULL."""
 
     impl = sa.Double
     cache_ok = True
@@ -56,7 +56,7 @@ class Finite(TypeDecorator[float]):
 
 
 class Whole(TypeDecorator[int]):
-    """A whole number of so many bits: Python's have no end, and SQLite checks no width."""
+    """An integer with a limited number of bits, which neither Python nor SQLite enforces."""
 
     impl = sa.BigInteger
     cache_ok = True
@@ -83,7 +83,7 @@ class Whole(TypeDecorator[int]):
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """A moment: `timestamp with time zone`, or in SQLite ISO 8601 text in UTC, which sorts."""
+    """A time: `timestamp with time zone`, or in SQLite ISO 8601 text in UTC."""
 
     impl = sa.Text
     cache_ok = True
@@ -95,7 +95,7 @@ class UtcTime(TypeDecorator[datetime]):
         return dialect.type_descriptor(sa.Text())
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | datetime | None:
-        """What is stored; raises DatabaseError for a time without a zone."""
+        """The value to store; raises DatabaseError for a time without a zone."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -111,7 +111,7 @@ class UtcTime(TypeDecorator[datetime]):
     def process_result_value(
         self, value: str | datetime | None, dialect: Dialect
     ) -> datetime | None:
-        """The moment, in UTC."""
+        """The stored time, in UTC."""
         del dialect
         if value is None:
             return None
@@ -126,7 +126,7 @@ def _key() -> sa.Column[int]:
 
 
 def _parent(name: str, table: str, *, primary: bool = False) -> sa.Column[int]:
-    """The key of the row that this one belongs to, and is deleted with."""
+    """The key of the row that this row belongs to; both are deleted together."""
     reference = sa.ForeignKey(f"{table}.key", ondelete="CASCADE")
     return sa.Column(name, sa.Integer, reference, primary_key=primary, nullable=False)
 
@@ -144,7 +144,7 @@ def _count(name: str, *, optional: bool = False) -> sa.Column[int]:
 
 
 def _place(name: str) -> sa.Column[int]:
-    """A small number, as of a block."""
+    """A column for a small number, such as a block's."""
     return sa.Column(name, Whole(32), nullable=False)
 
 
@@ -156,8 +156,8 @@ metric = sa.Table(
     _words("better"),
 )
 
-# One row per distinct content: `fingerprint` is its hash, so a host whose kernel was upgraded
-# is another row, and ten campaigns on one unchanged host share theirs.
+# One row per distinct content: `fingerprint` is its hash. A host with an upgraded kernel gets
+# another row; ten campaigns on an unchanged host share one.
 host = sa.Table(
     "host",
     metadata,
@@ -209,8 +209,8 @@ run = sa.Table(
     sa.Index("run_by_cell", "campaign", "block", "cell"),
 )
 
-# Each repetition measures a cell once: a second measured run of it would count double. A cell
-# that failed may be tried again.
+# A block measures each cell once: a second measured run would count twice. A failed cell may be
+# measured again.
 sa.Index(
     "run_measured_once",
     run.c.campaign,
@@ -290,7 +290,7 @@ series = sa.Table(
     sa.Column("points", sa.JSON, nullable=False),
 )
 
-# One row per verdict; `fingerprint` is that of the question, so it is found again to be skipped.
+# One row per verdict; `fingerprint` identifies the test, so that it is not repeated.
 power_cut = sa.Table(
     "power_cut",
     metadata,

@@ -1,4 +1,4 @@
-"""Campaigns and runs in a database; only this room runs SQL on results."""
+"""Campaigns and runs in a database; only this package runs SQL on results."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from vdisklab.results.power_cut import PowerCut
 
 __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
 
-# Runs are read in groups, each in its own short transaction: no lock is held while the caller
-# works on them, however long a report takes or a pager waits.
+# Runs are read in groups, each in a short transaction: no lock is held while the caller works on
+# them or a pager waits.
 _RUNS_AT_ONCE = 64
 _MEASUREMENTS_AT_ONCE = 500
 _CANDIDATES_SHOWN = 4
@@ -41,28 +41,28 @@ _HAS_RUNS = sa.exists().where(schema.run.c.campaign == schema.campaign.c.key)
 
 
 class Store:
-    """The results in one database. Every method raises DatabaseError when it cannot be done."""
+    """The results in one database. Every method raises DatabaseError if it fails."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def __str__(self) -> str:
-        """Where it is, without any password."""
+        """The address of the database, without its password."""
         return str(self._database.address)
 
     def add_campaign(self, campaign: Campaign) -> None:
-        """Stores a campaign without runs, and the facts of its host unless they are known."""
+        """Stores a campaign without runs, and the facts of its host unless they are stored."""
         with self._database.writing() as connection:
             self._add_campaign(connection, campaign)
 
     def drop_if_empty(self, campaign_id: str) -> None:
-        """Removes a campaign of which no run is stored; any other stays as it is."""
+        """Removes a campaign without stored runs; does nothing to any other."""
         table = schema.campaign
         with self._database.writing() as connection:
             connection.execute(sa.delete(table).where(table.c.id == campaign_id, ~_HAS_RUNS))
 
     def campaigns(self, *, with_runs: bool = False) -> tuple[Campaign, ...]:
-        """All campaigns, or those of which a run is stored, the newest first."""
+        """All campaigns, or only those with stored runs, the newest first."""
         table = schema.campaign
         query = sa.select(table).order_by(table.c.started.desc(), table.c.key.desc())
         if with_runs:
@@ -71,17 +71,17 @@ class Store:
             return _campaigns(connection, query)
 
     def campaign(self, name: str) -> Campaign:
-        """The campaign with that id, or whose id alone begins so."""
+        """The campaign with that id, or the only one whose id begins with it."""
         table = schema.campaign
         with self._database.reading() as connection:
             key = _key_by_name(connection, table, name, "campaign")
             return _campaigns(connection, sa.select(table).where(table.c.key == key))[0]
 
     def find_campaign(self, fingerprint: str, machine_id: str) -> Campaign | None:
-        """The newest campaign of that plan on that machine, None when there is none.
+        """The newest campaign of that plan on that machine, None if there is none.
 
-        Its `host` holds the facts of the day it was started: whether they still are the same,
-        and whether it may be continued when they are not, is for the caller to say.
+        Its `host` has the facts of the time it was started. The caller decides whether to
+        continue it if they have changed.
         """
         table = schema.campaign
         query = (
@@ -96,10 +96,10 @@ class Store:
         return found[0] if found else None
 
     def add_run(self, run: Run) -> None:
-        """Stores a run and all that hangs on it, or, when that fails, nothing.
+        """Stores a run with its checks and measurements, or nothing if that fails.
 
-        Refused are a run whose campaign is not stored, an id that is, a second measured run of
-        a cell in its block, a number that is not finite and a metric that METRICS lacks.
+        Raises DatabaseError if its campaign is not stored, if its id already is, for a second
+        measured run of a cell in a block, a number that is not finite, and an unknown metric.
         """
         with self._database.writing() as connection:
             self._add_run(connection, run)
@@ -110,7 +110,7 @@ class Store:
         runs: Iterable[Run],
         power_cuts: Iterable[PowerCut] = (),
     ) -> None:
-        """Stores all of it in one transaction; if any part is refused, nothing."""
+        """Stores everything in one transaction; nothing if any part is refused."""
         with self._database.writing() as connection:
             for campaign in campaigns:
                 self._add_campaign(connection, campaign)
@@ -174,9 +174,9 @@ class Store:
             return {(block, cell) for block, cell in connection.execute(query)}
 
     def runs(self, campaign_id: str | None = None, *, measured_only: bool = False) -> Iterator[Run]:
-        """The runs of one campaign, or of all, whole and in the order they were stored.
+        """The complete runs of one campaign, or of all, in the order they were stored.
 
-        Runs that are stored while the iteration goes on are not in it.
+        Runs that are stored during the iteration are not included.
         """
         table = schema.run
         query = sa.select(table.c.key).order_by(table.c.key)
@@ -196,7 +196,7 @@ class Store:
             yield from group
 
     def run(self, name: str) -> Run:
-        """The run with that id, or whose id alone begins so."""
+        """The run with that id, or the only one whose id begins with it."""
         with self._database.reading() as connection:
             key = _key_by_name(connection, schema.run, name, "run")
             return queries.whole_runs(connection, (key,))[0]
@@ -214,7 +214,7 @@ class Store:
             return queries.observations(connection, keys)
 
     def evidence(self, campaign_ids: Collection[str]) -> Iterator[Witnessed]:
-        """The evidence beside each measurement of measured runs, without numbers and raw output.
+        """The evidence of each measurement of measured runs, without numbers and raw output.
 
         Read in groups, each in its own short transaction.
         """
@@ -230,7 +230,7 @@ class Store:
             yield from group
 
     def tallies(self, campaign_ids: Collection[str]) -> tuple[CellTally, ...]:
-        """What was counted, summed by cell and measurement: for reports on many cells."""
+        """The counters, summed by cell and measurement: for reports on many cells."""
         with self._database.reading() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.tallies(connection, keys)
@@ -250,7 +250,7 @@ class Store:
             return queries.bandwidth_series(connection, keys, cells)
 
     def add_power_cut(self, verdict: PowerCut) -> None:
-        """Stores a verdict, and the facts of its host unless they are known."""
+        """Stores a verdict, and the facts of its host unless they are stored."""
         with self._database.writing() as connection:
             self._add_power_cut(connection, verdict)
 
@@ -295,12 +295,12 @@ class Store:
 def open_store(
     url_or_path: str, *, create: bool = True, patience: float = PATIENCE_SECONDS
 ) -> Iterator[Store]:
-    """The results at a file's path, `sqlite:///FILE` or `postgresql://…`, until the block ends.
+    """Opens the results at a file's path, `sqlite:///FILE` or `postgresql://…`.
 
-    A missing file is made, with its directory, unless `create` is False. An older schema is
-    brought up to date in one transaction. A lock that others hold is awaited for `patience`
-    seconds. Raises DatabaseError when the database is locked, damaged, newer than this version,
-    another program's, out of reach or not to be written.
+    A missing file is created, with its directory, unless `create` is False. An older schema is
+    upgraded in one transaction. If another program holds a lock, it waits for `patience` seconds.
+    Raises DatabaseError if the database is locked, damaged, newer than this version, another
+    program's, unreachable or not writable.
     """
     address = parse_address(url_or_path)
     with open_database(address, create=create, patience=patience) as database:
@@ -313,7 +313,7 @@ def _campaign_key(connection: sa.Connection, campaign_id: str) -> int | None:
 
 
 def _stored_host(connection: sa.Connection, facts: HostFacts) -> int:
-    """The key of the row with these facts, which is made when there is none."""
+    """The key of the row with these facts, which is inserted if it is missing."""
     table = schema.host
     row = rows.host_row(facts)
     query = sa.select(table.c.key).where(table.c.fingerprint == row["fingerprint"])
@@ -333,8 +333,8 @@ def _campaigns(connection: sa.Connection, query: sa.Select[Any]) -> tuple[Campai
 
 
 def _key_by_name(connection: sa.Connection, table: sa.Table, name: str, kind: str) -> int:
-    """The key of the row whose id is `name`, or is the only one to begin with it."""
-    # Not LIKE: SQLite's does not tell capitals from small letters.
+    """The key of the row whose id is `name`, or of the only row whose id begins with it."""
+    # Not LIKE: SQLite's ignores case.
     begins = sa.func.substr(table.c.id, 1, len(name)) == name
     query = sa.select(table.c.id, table.c.key).where(begins).order_by(table.c.id)
     found = {row.id: row.key for row in connection.execute(query)} if name else {}
@@ -356,7 +356,7 @@ def _key_by_name(connection: sa.Connection, table: sa.Table, name: str, kind: st
 
 
 def _register_metrics(connection: sa.Connection, run: Run) -> None:
-    """Stores unit and direction of the run's metrics, the first time that each is used."""
+    """Stores unit and direction of each of the run's metrics that is not stored yet."""
     table = schema.metric
     known = {row.name: (row.unit, row.better) for row in connection.execute(sa.select(table))}
     used = {sample.metric for measured in run.measurements for sample in measured.samples}
@@ -385,7 +385,7 @@ def _inserted(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -
 
 
 def _insert_unless_there(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> None:
-    """Inserts a row that another process may be inserting at this moment, too."""
+    """Inserts a row that another process may be inserting at the same time."""
     if connection.dialect.name == "postgresql":
         connection.execute(postgresql.insert(table).values(row).on_conflict_do_nothing())
     else:

@@ -1,4 +1,4 @@
-"""Brings a database of results to the schema that this version knows."""
+"""Upgrades a database of results to the schema of this version."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LATEST = "0003"
 VERSION_TABLE = "vdisklab_schema"
 
 _SCRIPTS = Path(__file__).parent
-# Any number would do, as long as every vdisklab takes the same one.
+# An arbitrary number, the same in every vdisklab.
 _POSTGRESQL_LOCK = 0x76646C62
 
 
 def schema_version(connection: sa.Connection) -> str | None:
-    """The version that a database is at, None for an empty one.
+    """The schema version of a database, None for an empty one.
 
-    Raises DatabaseError for a database that holds other tables and none of ours.
+    Raises DatabaseError for a database that has tables, but none of vdisklab's.
     """
     tables = sa.inspect(connection).get_table_names()
     if VERSION_TABLE in tables:
@@ -48,21 +48,21 @@ def is_current(connection: sa.Connection, latest: str = LATEST) -> bool:
 
 
 def upgrade(connection: sa.Connection, scripts: Path = _SCRIPTS, latest: str = LATEST) -> None:
-    """Runs the scripts that are missing, inside the caller's transaction.
+    """Runs the missing scripts inside the caller's transaction.
 
-    The transaction must be a writing one: what another process migrated while we waited for
-    its lock is found out here, and not done twice.
+    It must be a writing transaction. If another process migrated the database while this one
+    waited for the lock, its scripts are not run again.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_POSTGRESQL_LOCK)))
     if is_current(connection, latest):
         return
-    # Imported here: it takes longer than all the rest, and is needed once in a database's life.
+    # Imported here, because it is slow to import and rarely needed.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
 
     config = Config()
-    # Alembic's configuration is an ini file, where a per cent sign means something.
+    # Alembic's configuration is an ini file, where per cent signs must be doubled.
     config.set_main_option("script_location", str(scripts).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection

@@ -1,4 +1,4 @@
-"""Alembic's way in: runs the scripts on the connection, and in the transaction, of the caller."""
+"""Alembic's entry point: runs the scripts on the caller's connection, in its transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vdisklab.results.migrations import VERSION_TABLE
 context.configure(
     connection=context.config.attributes["connection"],
     version_table=VERSION_TABLE,
-    # SQLite's DDL is transactional too, once the driver is kept from committing on its own.
+    # SQLite's DDL is transactional too, because the driver does not commit by itself here.
     transactional_ddl=True,
 )
 with context.begin_transaction():

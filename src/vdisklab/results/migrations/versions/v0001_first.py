@@ -14,7 +14,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Makes all tables of schema 0001."""
+    """Creates all tables of schema 0001."""
     _plans()
     _runs()
     _numbers()

@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Makes the table of verdicts."""
+    """Creates the table of verdicts."""
     text = sa.Text
     op.create_table(
         "power_cut",

@@ -1,4 +1,4 @@
-"""How a run went, second by second; and what is not known of imported results."""
+"""Metrics over time; and columns that may be unknown for imported results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Makes the table of series, and lets go of four columns' NOT NULL."""
+    """Creates the table of series, and removes NOT NULL from four columns."""
     for table, column, kind in (
         ("host", "cpus", sa.Integer()),
         ("host", "memory_bytes", sa.BigInteger()),
@@ -35,7 +35,7 @@ def upgrade() -> None:
 
 
 def _allow_null(table: str, column: str, kind: sa.types.TypeEngine[Any]) -> None:
-    """SQLite cannot change a column, and to copy the table would cascade into all below it."""
+    """Removes NOT NULL. SQLite cannot alter a column, and replacing the table would cascade."""
     if op.get_bind().dialect.name == "postgresql":
         op.alter_column(table, column, existing_type=kind, nullable=True)
         return
