@@ -89,7 +89,7 @@ umount /mnt/used
 check "a signature is refused" refused "carries ext4" run lvm/none --on "$1"
 wipefs --all --quiet "$1"
 vgcreate --quiet --yes taken "$2" >/dev/null && lvcreate --quiet --yes -L 8M -n v taken >/dev/null
-check "in use by LVM is refused" refused "in use\|stands on it" run md:level=1/none --on "$1" --on "$2"
+check "in use by LVM is refused" refused "in use\|uses it" run md:level=1/none --on "$1" --on "$2"
 check "  and keeps its volume" test -b /dev/taken/v
 vgremove --quiet --yes --force taken >/dev/null && pvremove --quiet --yes "$2" >/dev/null
 check "listed twice is refused" refused "one device\|listed twice" run md:level=1/none --on "$1" --on "$(readlink -f "$1")"

@@ -95,7 +95,7 @@ def usage(device: Device) -> str | None:
     for name in related:
         holders = sorted(path.name for path in Path(f"/sys/class/block/{name}/holders").glob("*"))
         if holders:
-            return f"{', '.join(holders)} stands on it"
+            return f"{', '.join(holders)} use{'s' if len(holders) == 1 else ''} it"
     return _loop_above(device) or _exclusive_user(device) or _opener(device)
 
 
@@ -108,7 +108,7 @@ def _loop_above(device: Device) -> str | None:
         except OSError:
             continue  # its file is deleted, or in another mount namespace
         if stat.S_ISBLK(below.st_mode) and below.st_rdev in numbers:
-            return f"{file.parents[1].name} stands on it"
+            return f"{file.parents[1].name} uses it"
     return None
 
 

@@ -198,7 +198,7 @@ def drop_unbootable(matrix: Matrix, profile: Profile) -> Matrix:
         raise PlanError(
             f"profile {profile.name!r} boots guests from the disk, and {other[0]!r} would "
             "overwrite what they boot",
-            hint="put it into a profile of its own",
+            hint="put it into a separate profile",
         )
     return drop_paths(
         matrix,

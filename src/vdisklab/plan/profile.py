@@ -143,7 +143,7 @@ def parse_profile(text: str, origin: str) -> Profile:
     if twice:
         raise PlanError(
             f"key 'name' is {twice[0]!r} in two tables [[measurement]] of {origin}",
-            hint="give each measurement a name of its own",
+            hint="give each measurement a different name",
         )
     return Profile(
         name=table.name,

@@ -31,7 +31,7 @@ def read_toml(text: str, origin: str, model: type[Model]) -> Model:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise PlanError(
-            f"{origin} is not valid TOML: {error}", hint="strings stand in quotes, lists in [ ]"
+            f"{origin} is not valid TOML: {error}", hint="put strings in quotes, lists in [ ]"
         ) from error
     try:
         return model.model_validate(values)

@@ -73,7 +73,7 @@ def test_below_another_loop_device(host: LocalHost, attach: Attach) -> None:
     device = attach()
     above = host.run("losetup", "--find", "--show", device).stdout.strip()
     try:
-        with pytest.raises(HostError, match=rf"in use: {Path(above).name} stands on it"):
+        with pytest.raises(HostError, match=rf"in use: {Path(above).name} uses it"):
             require_usable(host, BackingDevices((device,), (device,)))
     finally:
         host.run("losetup", "--detach", above)
