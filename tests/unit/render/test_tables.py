@@ -82,6 +82,21 @@ def test_columns_for_wide_terminals() -> None:
     assert "* a note" in printed(table)
 
 
+@pytest.mark.parametrize(("width", "spare"), [(60, ""), (80, "a spare column")])
+def test_a_cells_name_stays_on_a_narrow_terminal(width: int, spare: str) -> None:
+    name = "ext4/qcow2:cluster_size=64k/writeback/virtio:iothread=on"
+    columns = (
+        Column[str]("path", str, folds=True),
+        Column[str]("MB/s", lambda _: "1" * 38),
+        Column[str]("spare", lambda _: "a spare column", spare=True),
+    )
+    lines = printed(Table("t", columns, [name]), width).splitlines()
+    folded = "".join(line.split()[0] for line in lines[3:] if line.strip())
+    assert folded.endswith(name)
+    assert "1" * 38 in "\n".join(lines)
+    assert ("a spare column" in "\n".join(lines)) == bool(spare)
+
+
 def test_commands_are_not_wrapped() -> None:
     command = "qemu-system-x86_64 " + "-device x " * 30
     assert command.strip() in printed(Table("t", (), (), verbatim=(command.strip(),)), 80)

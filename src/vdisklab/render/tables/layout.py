@@ -27,6 +27,9 @@ WIDE = 110
 _FOLDED = 20
 """Width that a folding column gets before columns marked `only_wide` are shown."""
 
+_NARROW = 12
+"""Width that a folding column keeps on a narrow terminal, where other columns go first."""
+
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
@@ -34,7 +37,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 class Column(Generic[Row]):
     """A column on the terminal: its title, and how it shows a row.
 
-    `folds` lets long text wrap, `only_wide` leaves the column out of a narrow terminal.
+    `folds` lets long text wrap, `only_wide` leaves the column out of a narrow terminal,
+    `spare` out of one where it does not fit.
     """
 
     title: str
@@ -42,6 +46,7 @@ class Column(Generic[Row]):
     right: bool = False
     folds: bool = False
     only_wide: bool = False
+    spare: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ def as_rich(table: Table[Any], width: int) -> RichTable:
     shown = [(column, [column.show(row) for row in table.rows]) for column in table.columns]
     comfortable = sum(2 + _comfortable_width(column, texts) for column, texts in shown)
     if width < max(WIDE, comfortable):
-        shown = [(column, texts) for column, texts in shown if not column.only_wide]
+        shown = _fitting([each for each in shown if not each[0].only_wide], width)
     rich = RichTable(
         title=Text(sanitise(table.title), style="bold"),
         title_justify="left",
@@ -143,10 +148,22 @@ def as_rich(table: Table[Any], width: int) -> RichTable:
     return rich
 
 
-def _comfortable_width(column: Column[Any], texts: Sequence[str]) -> int:
-    """The width of a column in characters; at most _FOLDED for one that folds."""
+def _fitting(
+    shown: list[tuple[Column[Any], list[str]]], width: int
+) -> list[tuple[Column[Any], list[str]]]:
+    """The columns without as many of the rightmost `spare` ones as do not fit."""
+    while sum(2 + _comfortable_width(*each, folded=_NARROW) for each in shown) > width + 2:
+        spare = [place for place, (column, _) in enumerate(shown) if column.spare]
+        if not spare:
+            break
+        del shown[spare[-1]]
+    return shown
+
+
+def _comfortable_width(column: Column[Any], texts: Sequence[str], *, folded: int = _FOLDED) -> int:
+    """The width of a column in characters; at most `folded` for one that folds."""
     widest = max(map(len, (*column.title.splitlines(), *texts)), default=0)
-    return min(widest, _FOLDED) if column.folds else widest
+    return min(widest, folded) if column.folds else widest
 
 
 def show(table: Table[Any], console: Console) -> None:

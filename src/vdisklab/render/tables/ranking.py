@@ -34,13 +34,13 @@ def ranking_table(answer: RankingAnswer) -> Table[RankedCell]:
         Column[RankedCell]("path", lambda row: row.path, folds=True),
         Column[RankedCell]("cache", lambda row: row.page_cache.value),
         *(column for key in answer.summaries for column in _metric_columns(answer, key)),
-        Column[RankedCell]("vs\nbase", partial(_ratio_text, answer), right=True),
+        Column[RankedCell]("vs\nbase", partial(_ratio_text, answer), right=True, spare=True),
         Column[RankedCell](
             "95 %\ninterval", partial(_interval_text, answer), right=True, only_wide=True
         ),
-        Column[RankedCell]("RAM", _cached_letters),
-        Column[RankedCell]("power cut", _power_cut_text),
-        Column[RankedCell]("n", lambda row: str(row.blocks), right=True),
+        Column[RankedCell]("RAM", _cached_letters, spare=True),
+        Column[RankedCell]("power cut", _power_cut_text, spare=True),
+        Column[RankedCell]("n", lambda row: str(row.blocks), right=True, spare=True),
     )
     return Table(_title(answer), columns, ranked_cells(answer), _notes(answer), kind=RankedCell)
 
