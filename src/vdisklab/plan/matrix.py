@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vdisklab.errors import HostError, PlanError
@@ -11,7 +11,7 @@ from vdisklab.path.braces import MAX_WORDS, expand_segments
 from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import Verdicts
-from vdisklab.path.needs import Need, unmet
+from vdisklab.path.needs import Need, nearest, unmet
 from vdisklab.path.rules import Impossible, impossible, too_many_queues
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
@@ -91,6 +91,7 @@ def narrow_to_needs(matrix: Matrix, needs: Sequence[Need], verdicts: Verdicts) -
     """
     cells: list[Cell] = []
     dropped = dict.fromkeys(matrix.dropped)
+    reasons: dict[DiskPath, str] = {}
     for cell in matrix.cells:
         lacks = {} if cell.path.on_host else unmet(cell.path, needs, verdicts)
         if not lacks:
@@ -98,13 +99,28 @@ def narrow_to_needs(matrix: Matrix, needs: Sequence[Need], verdicts: Verdicts) -
             continue
         need, reason = next(iter(lacks.items()))
         sentence = f"it does not meet --need {need}: {reason}"
+        reasons.setdefault(cell.path, sentence)
         dropped[Dropped(str(cell.path), sentence, "leave the need out")] = None
     if needs and all(cell.path.on_host for cell in cells):
-        raise PlanError(
-            f"no path meets {', '.join(map(str, needs))}",
-            hint="leave a need out, or name more paths",
-        )
+        raise _no_path_meets(needs, reasons, verdicts)
     return Matrix(tuple(cells), tuple(dropped))
+
+
+def _no_path_meets(
+    needs: Sequence[Need], reasons: Mapping[DiskPath, str], verdicts: Verdicts
+) -> PlanError:
+    """Names the first path's reason, and the path nearest to it that meets all needs."""
+    message = f"no path meets {', '.join(map(str, needs))}"
+    if not reasons:
+        return PlanError(message, hint="name a guest's path, such as raw/none")
+    path, reason = next(iter(reasons.items()))
+    instead = nearest(path, needs, verdicts)
+    return PlanError(
+        f"{message}: {path}: {reason}",
+        hint="these needs exclude one another: leave one out"
+        if instead is None
+        else f"the nearest path that meets all needs: {instead}",
+    )
 
 
 def _without_state(

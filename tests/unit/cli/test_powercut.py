@@ -51,7 +51,11 @@ from vdisklab.services.cut_power import PowerCutAnswer, PowerCutRequest, plan_qu
             "the boot sector works on ide and virtio, not on usb",
             "write one of them",
         ),
-        (("ext4/raw/unsafe", "--need", "durable"), "no path meets durable", "leave a need out"),
+        (
+            ("ext4/raw/unsafe", "--need", "durable"),
+            "no path meets durable: ext4/raw/unsafe: it does not meet --need durable: ",
+            "the nearest path that meets all needs: ext4/raw/none",
+        ),
         (("ext4/raw/none", "--need", "fast"), "unknown need 'fast'", "durable, no-flush-safe"),
         (("--replay", "nonsense"), "'nonsense' is not a case", "ID/EPOCH-BITS"),
         (("--replay", "abcd/0-0"), "holds no recording", "name a case as"),
