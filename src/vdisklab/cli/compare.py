@@ -48,7 +48,7 @@ def compare(
 
       vdisklab compare ext4/raw/none ext4/qcow2/none
 
-      vdisklab compare "ext4/raw/writeback (warm)" "ext4/raw/writeback (cold)" --format json
+      vdisklab compare "raw/writeback (warm)" "raw/writeback (cold)" --format json
 
       vdisklab compare qemu=7.2.22 qemu=10.0.2
 

@@ -51,7 +51,7 @@ def export(
 
       vdisklab export ext4/qcow2/none --to libvirt --source /srv/images/web.qcow2
 
-      vdisklab export raw/writeback/scsi:iothread=on:queues=4 --to proxmox --need durable
+      vdisklab export raw/writeback/scsi:iothread=on --to proxmox --need durable
     """
     request = ExportRequest(parse_path(path), source, name, parse_size(size), domain_type)
     answer = answer_export(request, to, parse_needs(need), db)

@@ -67,7 +67,7 @@ def import_files(
 
         vdisklab import result.json --as 'my VM at home'
 
-        vdisklab import run1.csv run2.csv run3.csv --as qcow2/writeback --into 3f2a
+        vdisklab import run1.csv run2.csv --as qcow2/writeback --into 3f2a
 
         vdisklab import results.json.gz
     """

@@ -19,9 +19,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import cache_directory
 from vdisklab.lab.lab_image import build_lab_image
 from vdisklab.lab.lab_machine import LabConfig
-from vdisklab.plan.build import backing_of
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
-from vdisklab.plan.matrix import expand_matrix
 from vdisklab.results.store import open_store
 from vdisklab.services.answers import database_url
 from vdisklab.services.lab_runs import (
@@ -33,6 +31,7 @@ from vdisklab.services.lab_runs import (
     open_shell,
     run_script,
 )
+from vdisklab.services.planning import require_possible_paths
 from vdisklab.units import format_duration, parse_size
 
 DirOption = Annotated[
@@ -102,10 +101,10 @@ def run(
     """Run `vdisklab run` with these paths and options inside the lab, and keep its runs.
 
     The runs are marked `lab`. For --on, the empty disks are /dev/disk/by-id/virtio-disk1 and so on.
-    Without nested KVM, guests in the lab are emulated under emulation: this proves that a stack
-    works, and says nothing about speed. If interrupted, all measurements of the lab are lost.
+    Guests in the lab run under KVM if it works there, else under emulation; no number measured
+    there is the speed of a disk. If interrupted, all measurements of the lab are lost.
 
-    Example: vdisklab lab run {zvol/ext4,zfs,lvm}/qcow2/writeback --blocks 1 --size 64M
+    Example: vdisklab lab run {zfs,lvm}/qcow2/none --blocks 1 --size 64M
     """
     words = [*paths, *context.args]
     _require_possible(context.find_root().command, words)
@@ -190,9 +189,7 @@ def _require_possible(vdisklab: Any, words: list[str]) -> None:  # noqa: ANN401 
     options = vdisklab.commands["run"].make_context("vdisklab lab run", list(words)).params
     if options["here"]:
         return  # `run --here` takes no paths, and judges the rest itself
-    request = build_request(options | {"directory": None})
-    if not request.qemu:  # otherwise paths may have names that only those programs tell
-        expand_matrix(request.paths, backing=backing_of(request))
+    require_possible_paths(build_request(options | {"directory": None}))
 
 
 def _accelerator(lab: Lab, choice: AcceleratorChoice) -> Accelerator:

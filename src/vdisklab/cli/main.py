@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Annotated
 
@@ -79,13 +80,25 @@ def build_app() -> typer.Typer:
         doctor, profiles, plan, run, rank, compare, table, claims, show, runs, recommend, export,
         audit, powercut, report, method,
     )  # fmt: skip
-    for verb in verbs:
+    for verb in (*verbs, clean):
         app.command()(verb)
     app.command("export-data")(export_data_verb)
     app.command("import")(import_files)
-    app.command()(clean)
-    app.add_typer(lab_verbs())
+    lab = lab_verbs()
+    app.add_typer(lab)
+    for command in (*app.registered_commands, *lab.registered_commands):
+        command.help = _help_text(command.callback)
     return app
+
+
+def _help_text(verb: Callable[..., object] | None) -> str:
+    """A verb's docstring with each paragraph on one line; typer wraps them.
+
+    Examples are lines of their own, indented alike.
+    """
+    paragraphs = inspect.cleandoc(verb.__doc__ or "").split("\n\n")
+    lines = (" ".join(paragraph.split()) for paragraph in paragraphs)
+    return "\n\n".join(f"  {line}" if line.startswith("vdisklab ") else line for line in lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

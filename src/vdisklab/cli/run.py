@@ -121,11 +121,11 @@ def run(
 
         vdisklab run raw/none/{virtio,scsi,nvme} --blocks 10 --dir /srv/images
 
-        vdisklab run '{raw,qcow2}/{none,writeback}' --find best --budget 30m --need durable
+        vdisklab run '{raw,qcow2}/none' --find best --budget 30m --need durable
 
-        vdisklab run --here --dir /mnt/local --dir /mnt/block-storage --profile sysbench-fileio
+        vdisklab run --here --dir /mnt/a --dir /mnt/b --profile sysbench-fileio
 
-        vdisklab run qcow2/{none,writeback} --qemu qemu-system-x86_64 --qemu /opt/qemu-10
+        vdisklab run qcow2/none --qemu qemu-system-x86_64 --qemu /opt/qemu-10
 
         vdisklab run raw/none --guest debian.qcow2
 

@@ -32,6 +32,7 @@ from vdisklab.plan.build import backing_of, build_plan, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.matrix import expand_matrix
 from vdisklab.plan.plan_file import parse_plan_file
 from vdisklab.plan.profile import Profile, parse_profile
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, defaults
@@ -98,6 +99,15 @@ def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) 
     plan = draft.on(capabilities)
     require_usable(host, plan.backing, device_bytes_needed(plan))
     return plan
+
+
+def require_possible_paths(request: Request) -> None:
+    """Raises PlanError if no host can have the request's paths.
+
+    With --qemu this is left open: only those programs tell the names that paths may have.
+    """
+    if not request.qemu:
+        expand_matrix(request.paths, backing=backing_of(request))
 
 
 def _work_directory(request: Request) -> Path:

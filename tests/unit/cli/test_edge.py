@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
-from vdisklab.cli.main import main
+from vdisklab.cli.main import build_app, main
 from vdisklab.errors import EXIT_INTERRUPTED, DirtyHostError, HostError, PlanError
 
 
@@ -165,3 +168,19 @@ def in_shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, timeout=600, check=False
     )
+
+
+def leaves(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    for name, verb in group.commands.items():
+        if hasattr(verb, "commands"):
+            yield from leaves(verb, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", verb
+
+
+def test_help_is_wrapped_once_and_examples_stay_whole_at_80_columns() -> None:
+    for name, verb in leaves(typer.main.get_command(build_app())):
+        for paragraph in verb.help.split("\n\n"):
+            assert "\n" not in paragraph, name
+            if paragraph.startswith(("  vdisklab ", "Example: ")):
+                assert len(paragraph) <= 78, f"{name}: {paragraph}"
