@@ -86,7 +86,7 @@ def test_read_only(host: LocalHost, attach: Attach) -> None:
 
 
 def test_too_small(host: LocalHost, attach: Attach) -> None:
-    with pytest.raises(HostError, match=r"has 64.0 MiB, and 65.0 MiB are needed"):
+    with pytest.raises(HostError, match=r"has 64.0 MiB, but 65.0 MiB are needed"):
         require_usable(host, BackingDevices((attach(),)), 65 * MIB)
 
 
@@ -109,7 +109,7 @@ def test_any_signature_is_refused_unless_spelled_out(
     with pytest.raises(HostError, match=r"has .*would destroy") as refused:
         require_usable(host, BackingDevices((device,)))
     assert f"--destroy {device}" in str(refused.value.hint)
-    with pytest.raises(HostError, match="carries"):
+    with pytest.raises(HostError, match="and its use would destroy the contents"):
         require_usable(host, BackingDevices((other, device), (other,)))
     with pytest.raises(PlanError, match="not used"):
         require_usable(host, BackingDevices((other,), (device,)))
@@ -124,7 +124,7 @@ def test_a_partition_table_is_a_signature(host: LocalHost, attach: Attach) -> No
         opened.write(bytes([0, 0, 2, 0, 0x83, 1, 1, 0, 0, 8, 0, 0, 0, 0, 1, 0]))
         opened.seek(510)
         opened.write(b"\x55\xaa")
-    with pytest.raises(HostError, match="carries dos"):
+    with pytest.raises(HostError, match="has dos, and its use would destroy"):
         require_usable(host, BackingDevices((device,)))
 
 
