@@ -235,6 +235,9 @@ def _finite(text: str) -> float:
 class _PlannedMeasurement(BaseModel):
     model_config = ConfigDict(extra="allow")
     name: str
+    program: str | None = None
+    settings: dict[str, Any] = {}
+    filesystem: str | None = None
 
 
 class _Plan(BaseModel):
@@ -247,6 +250,7 @@ class _Plan(BaseModel):
     guest: dict[str, Any] = {}
     qemu: dict[str, Any] = {}
     devices: list[str] | None = None
+    directory: str | None = None
     size_bytes: int | None = None
 
 

@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TextIO
 
-from vdisklab.errors import PlanError
+from pydantic import ValidationError
+
+from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.plan.plan_file import request_alike
 from vdisklab.results.exchange import (
     LARGEST,
     PEEK,
@@ -25,6 +28,8 @@ from vdisklab.results.model import Campaign
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.output_file import output_file
+from vdisklab.workload.registry import SYSBENCH
+from vdisklab.workload.sysbench import SysbenchSettings
 
 
 def export_data(
@@ -95,8 +100,27 @@ def import_campaigns(url: str, files: Sequence[Path]) -> list[StoredExport]:
     Raises DatabaseError for a file that is damaged or contradicts the database.
     """
     exports = [(file, read_export(_content(file), name=str(file))) for file in files]
+    for file, export in exports:
+        for whole in export.campaigns:
+            _require_usable_plan(whole.campaign, str(file))
     with open_store(url) as store:
         return [store_export(store, export, name=str(file)) for file, export in exports]
+
+
+def _require_usable_plan(campaign: Campaign, name: str) -> None:
+    """Raises DatabaseError for a plan whose settings no answer could read back."""
+    try:
+        request_alike(campaign.plan)
+        for planned in campaign.plan.get("measurements", ()):
+            if planned.get("program") == SYSBENCH:
+                SysbenchSettings.model_validate(planned.get("settings", {}))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise DatabaseError(
+            f"{name} is damaged: the plan of campaign {campaign.id}: {place}: {first['msg']}",
+            hint="export it again from the database that it came from",
+        ) from error
 
 
 def _ends(file: Path) -> bytes:

@@ -350,6 +350,15 @@ class TestFiles:
         with pytest.raises(PlanError, match=r"all.json holds whole campaigns"):
             exported_files([result, export])
 
+    def test_a_plan_that_no_answer_could_read_is_refused(self, tmp_path: Path) -> None:
+        file, db = tmp_path / "all.json", tmp_path / "new.sqlite"
+        file.write_text(json.dumps(with_plan(document(), guest={"cpus": "two"})))
+        with pytest.raises(
+            DatabaseError, match=r"is damaged: the plan of campaign \w+: guest.cpus"
+        ):
+            import_campaigns(str(db), [file])
+        assert not db.exists()
+
     def test_a_file_that_cannot_be_written_is_named(self, url: str, tmp_path: Path) -> None:
         with pytest.raises(HostError, match=r"no/all.json cannot be written: No such file"):
             export_data(url, tmp_path / "no" / "all.json")
