@@ -14,7 +14,7 @@ from vdisklab.errors import VdisklabError
 from vdisklab.host.blockdevice import signatures
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, state_directory
-from vdisklab.path.backing import Ground
+from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
@@ -37,9 +37,9 @@ def died(step, text, devices):
     child = os.fork()
     if child == 0:
         try:
-            layers, ground = parse_path(f"{text}/host").layers, Ground(devices)
+            layers, backing = parse_path(f"{text}/host").layers, BackingDevices(devices)
             with open_ledger() as ledger, open_site(Doomed(step), ledger, Path("/work")) as site, \
-                    build_stack(site, layers, 32 << 20, "a", ground=ground, allocate=False) as top:
+                    build_stack(site, layers, 32 << 20, "a", backing=backing, allocate=False) as top:
                 where = top.path if top.is_block else top.path / "file"
                 with where.open("r+b" if top.is_block else "wb") as file: file.write(b"x" * 4096)
             os._exit(0)

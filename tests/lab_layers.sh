@@ -36,16 +36,16 @@ import os, sys
 from pathlib import Path
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
-from vdisklab.path.backing import Ground
+from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
 
 text, arc, devices = sys.argv[1], int(sys.argv[2]) or None, sys.argv[3:]
-ground = Ground(tuple(map(Path, devices)), arc_bytes=arc)
+backing = BackingDevices(tuple(map(Path, devices)), arc_bytes=arc)
 size = 64 << 20
 with open_ledger() as ledger, open_site(LocalHost(), ledger, Path("/work")) as site:
-    with build_stack(site, parse_path(f"{text}/host").layers, size, "a", ground=ground) as target:
+    with build_stack(site, parse_path(f"{text}/host").layers, size, "a", backing=backing) as target:
         where = target.path if target.is_block else target.path / "file"
         with where.open("r+b" if target.is_block else "wb") as file:
             file.write(os.urandom(size // 2)); file.flush(); os.fsync(file.fileno())
