@@ -107,4 +107,4 @@ def test_an_image_that_does_not_boot_says_so_once(lab: Lab) -> None:
     assert "with BIOS does not start: no answer of the guest's agent under tcg within 6 s" in first
     assert "last lines of the guest's console" in first
     assert "Booting from Hard Disk" in first
-    assert "with BIOS does not come up" in second
+    assert "with BIOS does not start" in second
