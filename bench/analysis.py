@@ -27,7 +27,7 @@ from vdisklab.analysis.diagnostics.values import (
     drift_diagnostics,
     first_block_diagnostics,
 )
-from vdisklab.analysis.observations import MeasureKey, Observations
+from vdisklab.analysis.observations import Block, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import against_baseline
 from vdisklab.analysis.rank_intervals import rank
 from vdisklab.analysis.summary import summarise
@@ -65,7 +65,7 @@ def observations(cells: int) -> Observations:
         measure=measure.ravel(),
         value=np.exp(logs).ravel(),
         cells=tuple(map(MeasuredCell, names)),
-        blocks=tuple(f"c/{number:04d}" for number in range(BLOCKS)),
+        blocks=tuple(Block("c", number) for number in range(1, BLOCKS + 1)),
         measures=measures,
     )
 

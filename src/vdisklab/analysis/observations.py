@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -57,12 +57,19 @@ class MeasureKey:
         return f"{self.name}/{self.direction}/{self.metric}"
 
 
+class Block(NamedTuple):
+    """One block of one campaign, by its number from 1."""
+
+    campaign: str
+    number: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Observations:
     """Columns of equal length; the codes index the vocabularies. A missing value has no row.
 
-    `blocks` are names that are unique across campaigns: block 1 of two campaigns is two blocks.
-    Values are in the metric's SI unit.
+    The `blocks` of each campaign are in the order of measurement. Values are in the metric's SI
+    unit.
     """
 
     cell: Codes
@@ -70,7 +77,7 @@ class Observations:
     measure: Codes
     value: Floats
     cells: tuple[MeasuredCell, ...]
-    blocks: tuple[str, ...]
+    blocks: tuple[Block, ...]
     measures: tuple[MeasureKey, ...]
     place: Mapping[MeasuredCell, int] = field(init=False, repr=False)
     """The index of each cell in `cells`."""
@@ -115,25 +122,25 @@ def observe(runs: Iterable[Run]) -> Observations:
     A failed run may have samples from before the failure. They are left out, because the state
     of that cell is unknown. Values that are not finite are left out too.
     """
-    latest: dict[tuple[MeasuredCell, str, int], Run] = {}
+    latest: dict[tuple[MeasuredCell, Block], Run] = {}
     for run in runs:
         if run.failure is None:
-            key = (run.measured_cell, run.campaign, run.block)
+            key = (run.measured_cell, Block(run.campaign, run.block))
             known = latest.get(key)
             if known is None or (known.started, known.id) < (run.started, run.id):
                 latest[key] = run
-    numbers: dict[tuple[MeasuredCell, str, MeasureKey], float] = {}
-    for (cell, campaign, block), run in latest.items():
+    numbers: dict[tuple[MeasuredCell, Block, MeasureKey], float] = {}
+    for (cell, block), run in latest.items():
         for measurement in run.measurements:
             for sample in measurement.samples:
                 if math.isfinite(sample.value):
                     measure = MeasureKey(measurement.name, sample.direction, sample.metric)
-                    numbers[cell, f"{campaign}/{block:04d}", measure] = sample.value
+                    numbers[cell, block, measure] = sample.value
     return from_numbers(numbers)
 
 
-def from_numbers(numbers: Mapping[tuple[MeasuredCell, str, MeasureKey], float]) -> Observations:
-    """Observations of (cell, block name, measure) -> value, with sorted vocabularies."""
+def from_numbers(numbers: Mapping[tuple[MeasuredCell, Block, MeasureKey], float]) -> Observations:
+    """Observations of (cell, block, measure) -> value, with sorted vocabularies."""
     cells = tuple(sorted({cell for cell, _, _ in numbers}))
     blocks = tuple(sorted({block for _, block, _ in numbers}))
     measures = tuple(sorted({measure for _, _, measure in numbers}))
@@ -212,7 +219,7 @@ def collect(
         value=np.ascontiguousarray(samples[finite, 2]),
         cells=cells,
         blocks=tuple(
-            f"{campaigns[place]}/{number:04d}"
+            Block(campaigns[place], number)
             for place, number in (divmod(each, width) for each in used.tolist())
         ),
         measures=measures,

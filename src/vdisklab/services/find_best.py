@@ -198,8 +198,8 @@ class BestSearch:
         rows = [row for row, cell in enumerate(scored.cells) if not cell.on_host]
         columns = [
             place
-            for place, name in enumerate(scored.blocks)
-            if block is None or int(name.rpartition("/")[2]) < block
+            for place, earlier in enumerate(scored.blocks)
+            if block is None or earlier.number < block
         ]
         part = logs[np.ix_(rows, columns)]
         measured = np.flatnonzero(np.isfinite(part).any(axis=1))

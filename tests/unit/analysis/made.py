@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from vdisklab.analysis.observations import Floats, MeasureKey, Observations, from_numbers
+from vdisklab.analysis.observations import Block, Floats, MeasureKey, Observations, from_numbers
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import (
@@ -35,18 +35,21 @@ def cell(label: str) -> MeasuredCell:
     return MeasuredCell.parse(label)
 
 
-def labelled(numbers: Mapping[tuple[str, str, MeasureKey], float]) -> Observations:
-    """Observations of (cell's label, block, measure) -> value."""
+def labelled(numbers: Mapping[tuple[str, int, MeasureKey], float]) -> Observations:
+    """Observations of (cell's label, number of a block of campaign c, measure) -> value."""
     return from_numbers(
-        {(cell(label), block, key): value for (label, block, key), value in numbers.items()}
+        {
+            (cell(label), Block("c", block), key): value
+            for (label, block, key), value in numbers.items()
+        }
     )
 
 
 def observed(grids: Mapping[MeasureKey, Floats]) -> Observations:
-    """Observations of cells c00, c01, … in blocks b00, …; NaN is missing."""
+    """Observations of cells c00, c01, … in blocks 1, 2, …; NaN is missing."""
     return from_numbers(
         {
-            (cell(f"c{row:02d}"), f"b{column:02d}", measure): float(grid[row, column])
+            (cell(f"c{row:02d}"), Block("c", int(column) + 1), measure): float(grid[row, column])
             for measure, grid in grids.items()
             for row, column in zip(*np.nonzero(np.isfinite(grid)), strict=True)
         }

@@ -52,7 +52,7 @@ def steady(rng: np.random.Generator, cells: int, blocks: int, noise: float = 0.0
 def named(values: dict[str, Floats]) -> Observations:
     return labelled(
         {
-            (cell, f"c/{block:04d}", IOPS): float(value)
+            (cell, block, IOPS): float(value)
             for cell, row in values.items()
             for block, value in enumerate(row)
         }

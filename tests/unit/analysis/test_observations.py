@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.analysis.made import IOPS, campaign_runs, cell, observed
 from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.observations import (
+    Block,
     MeasureKey,
     Observations,
     collect,
@@ -95,7 +96,7 @@ def test_two_values_for_one_place_are_refused() -> None:
 def test_columns_must_be_equally_long() -> None:
     one, two = np.zeros(1, dtype=np.int32), np.zeros(2, dtype=np.int32)
     with pytest.raises(ValueError, match="differ in length"):
-        Observations(one, two, one, np.ones(1), (cell("a"),), ("b",), (IOPS,))
+        Observations(one, two, one, np.ones(1), (cell("a"),), (Block("c", 1),), (IOPS,))
 
 
 def test_blocks_of_two_campaigns_are_two_blocks() -> None:
@@ -109,10 +110,10 @@ def test_blocks_of_two_campaigns_are_two_blocks() -> None:
     samples = np.array([[1, 0, 1.0], [2, 0, 2.0], [3, 0, 3.0], [4, 0, np.inf]])
     data = collect(runs, ["m"], measurements, [("read", "iops")], samples)
     assert data.cells == (cell("a"), cell("b"))
-    assert sorted(data.blocks) == ["y/0001", "y/0002", "z/0001"]
+    assert sorted(data.blocks) == [("y", 1), ("y", 2), ("z", 1)]
     grid = data.grid(MeasureKey.parse("m/read/iops"))
-    assert grid[0, data.blocks.index("z/0001")] == 3.0
-    assert grid[1, data.blocks.index("y/0001")] == 2.0
+    assert grid[0, data.blocks.index(Block("z", 1))] == 3.0
+    assert grid[1, data.blocks.index(Block("y", 1))] == 2.0
     assert np.isfinite(grid).sum() == 3  # what is not finite was not measured
     assert data.blocks_of().tolist() == [1, 2]
 

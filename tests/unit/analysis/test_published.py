@@ -55,7 +55,7 @@ def ours(read: float, blocks: int = 5) -> Observations:
     key = MeasureKey("seqread-1m-q1", Direction.READ, "bandwidth")
     return labelled(
         {
-            (cell, f"b{block}", key): level * float(np.exp(rng.normal(0, 0.02)))
+            (cell, block, key): level * float(np.exp(rng.normal(0, 0.02)))
             for cell, level in (("raw/none", read), ("host", 1e9))
             for block in range(blocks)
         }

@@ -24,7 +24,7 @@ READ, WRITE = Direction.READ, Direction.WRITE
 
 NUMBERS = labelled(
     {
-        ("ext4", f"c/{block}", MeasureKey(name, direction, metric)): value * (block + 1)
+        ("ext4", block, MeasureKey(name, direction, metric)): value * (block + 1)
         for name, direction, metric, value in (
             ("seq1m-q1t1-read", READ, "bandwidth", 100e6),
             ("seq1m-q1t1-read", READ, "iops", 95.4),
@@ -54,7 +54,7 @@ def test_crystaldiskmarks_text_is_read_back_as_what_it_says() -> None:
 
 def test_crystaldiskmarks_mixed_tests_have_a_section_where_a_text_had_one() -> None:
     key = MeasureKey("rnd4k-q1t1-mix70", Direction.NONE, "bandwidth")
-    numbers = labelled({("imported", "c/1", key): 30.125e6})
+    numbers = labelled({("imported", 1, key): 30.125e6})
     text = crystaldiskmark_text(
         compute_medians(numbers), PlacedCell(cell("imported")), "0.1", "imported"
     )
@@ -85,7 +85,7 @@ def test_all_measurements_in_the_profiles_order() -> None:
 def test_the_grid_has_a_row_for_each_path_in_the_plans_order() -> None:
     numbers = labelled(
         {
-            (cell, "c/1", MeasureKey(name, way, "bandwidth")): value
+            (cell, 1, MeasureKey(name, way, "bandwidth")): value
             for cell, name, way, value in (
                 ("host", "sysbench-seqwr", WRITE, 6422 * 1048576.0),
                 ("host", "sysbench-rndrd", READ, 4644 * 1048576.0),
@@ -109,7 +109,7 @@ def test_the_grid_has_a_row_for_each_path_in_the_plans_order() -> None:
 
 def test_two_directions_of_one_measurement_are_two_columns_of_the_grid() -> None:
     numbers = labelled(
-        {("host", "c/1", MeasureKey("mixed", way, "bandwidth")): 1e6 for way in (READ, WRITE)}
+        {("host", 1, MeasureKey("mixed", way, "bandwidth")): 1e6 for way in (READ, WRITE)}
     )
     table = grid_table(compute_medians(numbers), (), ())
     assert table is not None
@@ -124,7 +124,7 @@ def test_times_of_fsyncs_are_shown_where_there_are_some() -> None:
     )
     synced = labelled(
         {
-            ("host", "c/1", MeasureKey("fsync", WRITE, metric)): value
+            ("host", 1, MeasureKey("fsync", WRITE, metric)): value
             for metric, value in (("bandwidth", 1e6), ("sync_p99", 0.06))
         }
     )
@@ -139,12 +139,12 @@ def test_a_program_whose_tests_were_all_too_short_is_shown_by_its_course() -> No
     """As bonnie++ with `+++++` for each block test."""
     none = Direction.NONE
     numbers = {
-        ("host", "c/1", MeasureKey("bonnie-ext2", none, "worst_second")): 1e6,
-        ("host", "c/1", MeasureKey("bonnie-ext2", none, "longest_stall")): 0.0,
-        ("raw/none", "c/1", MeasureKey("bonnie-ext2", WRITE, "bandwidth")): 5e6,
-        ("raw/none", "c/1", MeasureKey("bonnie-ext2", none, "longest_stall")): 2.0,
-        ("host", "c/1", MeasureKey("install", WRITE, "duration")): 4.0,
-        ("host", "c/1", MeasureKey("install", none, "longest_stall")): 0.0,
+        ("host", 1, MeasureKey("bonnie-ext2", none, "worst_second")): 1e6,
+        ("host", 1, MeasureKey("bonnie-ext2", none, "longest_stall")): 0.0,
+        ("raw/none", 1, MeasureKey("bonnie-ext2", WRITE, "bandwidth")): 5e6,
+        ("raw/none", 1, MeasureKey("bonnie-ext2", none, "longest_stall")): 2.0,
+        ("host", 1, MeasureKey("install", WRITE, "duration")): 4.0,
+        ("host", 1, MeasureKey("install", none, "longest_stall")): 0.0,
     }
     rows = to_json(measurements_table(compute_medians(labelled(numbers)), ()).rows)
     assert [(row["cell"], row["bandwidth"], row["worst_second"], row["longest_stall"])

@@ -21,9 +21,9 @@ def test_thin_allocated_and_raw() -> None:
     numbers = {}
     for cell, both in SECONDS.items():
         for name, seconds in zip(ORDER, both, strict=True):
-            numbers[cell, "c/1", MeasureKey(name, Direction.WRITE, "duration")] = seconds
-            numbers[cell, "c/1", MeasureKey(name, Direction.WRITE, "allocated")] = 1 << 20
-            numbers[cell, "c/1", MeasureKey(name, Direction.NONE, "longest_stall")] = seconds / 10
+            numbers[cell, 1, MeasureKey(name, Direction.WRITE, "duration")] = seconds
+            numbers[cell, 1, MeasureKey(name, Direction.WRITE, "allocated")] = 1 << 20
+            numbers[cell, 1, MeasureKey(name, Direction.NONE, "longest_stall")] = seconds / 10
     table = growth_table(compute_medians(labelled(numbers)), ORDER)
     assert table is not None
     rows = {(row["measurement"], row["cell"]): row for row in to_json(table.rows)}
@@ -42,9 +42,9 @@ def test_each_place_is_set_against_itself() -> None:
         numbers = {}
         for cell, (seconds, _) in SECONDS.items():
             key = MeasureKey("install-first", Direction.WRITE, "duration")
-            numbers[cell, "c/1", key] = seconds * factor
+            numbers[cell, 1, key] = seconds * factor
             key = MeasureKey("install-first", Direction.WRITE, "allocated")
-            numbers[cell, "c/1", key] = 1 << 20
+            numbers[cell, 1, key] = 1 << 20
         places[place] = compute_medians(labelled(numbers))
     table = growth_table(side_by_side(places), ORDER)
     assert table is not None
@@ -56,7 +56,7 @@ def test_each_place_is_set_against_itself() -> None:
 
 def test_an_installation_on_the_host_has_a_time_and_no_image() -> None:
     key = MeasureKey("install-first", Direction.WRITE, "duration")
-    table = growth_table(compute_medians(labelled({("host", "c/1", key): 14.5})), ORDER)
+    table = growth_table(compute_medians(labelled({("host", 1, key): 14.5})), ORDER)
     assert table is not None
     (row,) = to_json(table.rows)
     assert (row["cell"], row["seconds"], row["allocated"]) == ("host", 14.5, None)
@@ -64,10 +64,10 @@ def test_an_installation_on_the_host_has_a_time_and_no_image() -> None:
 
 def test_boots() -> None:
     numbers = {
-        ("raw/none/ide", "c/1", MeasureKey("boot", Direction.NONE, "boot_time")): 3.0,
-        ("raw/none/ide", "c/1", MeasureKey("boot", Direction.NONE, "shutdown_time")): 0.5,
-        ("raw/none/ide", "c/1", MeasureKey("boot", Direction.NONE, "worst_second")): 2e6,
-        ("raw/none/ide", "c/1", MeasureKey("boot", Direction.NONE, "longest_stall")): 0.0,
+        ("raw/none/ide", 1, MeasureKey("boot", Direction.NONE, "boot_time")): 3.0,
+        ("raw/none/ide", 1, MeasureKey("boot", Direction.NONE, "shutdown_time")): 0.5,
+        ("raw/none/ide", 1, MeasureKey("boot", Direction.NONE, "worst_second")): 2e6,
+        ("raw/none/ide", 1, MeasureKey("boot", Direction.NONE, "longest_stall")): 0.0,
     }
     table = boot_table(compute_medians(labelled(numbers)))
     assert table is not None

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from vdisklab.analysis.diagnostics.recorded import witnessed
+from vdisklab.analysis.observations import Block
 from vdisklab.errors import DatabaseError
 from vdisklab.results.model import METRICS, Campaign, Direction, Run, Sample
 from vdisklab.results.store import Store, default_url, open_store
@@ -217,7 +218,7 @@ class TestContract:
         expected = [
             (
                 run.measured_cell,
-                f"{run.campaign}/{run.block:04d}",
+                Block(run.campaign, run.block),
                 f"{measured.name}/{sample.direction}/{sample.metric}",
                 sample.value,
             )

@@ -76,15 +76,12 @@ def first_block_diagnostics(
 
 
 def _block_effects(observations: Observations, measure: MeasureKey) -> dict[str, Floats]:
-    """For each campaign: each block's mean logarithm, over the cells that are in all its blocks.
-
-    Block names end in their number, so sorted names are in the order of measurement.
-    """
+    """For each campaign: each block's mean logarithm, over the cells that are in all its blocks."""
     logs = logarithms(observations.grid(measure))
-    campaigns = [block.rpartition("/")[0] for block in observations.blocks]
+    campaigns = [block.campaign for block in observations.blocks]
     effects = {}
     for campaign in dict.fromkeys(campaigns):
-        columns = [place for place, name in enumerate(campaigns) if name == campaign]
+        columns = [place for place, owner in enumerate(campaigns) if owner == campaign]
         part = logs[:, columns]
         part = part[:, np.isfinite(part).any(axis=0)]
         whole = part[np.isfinite(part).all(axis=1)]
