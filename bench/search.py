@@ -264,7 +264,8 @@ def recorded(file: Path, measure: MeasureKey) -> list[Campaign]:
     kept = logs[whole]
     noise = float(np.median(_deviations(kept)))
     blocks = kept.shape[1]
-    truth = Truth(noise, noise / math.sqrt(blocks), len(rank(observations, measure).winners))
+    first = sum(row.best == 1 for row in rank(observations, measure).rows)
+    truth = Truth(noise, noise / math.sqrt(blocks), first)
     name = f"{file.name.removesuffix('.json.gz')} {measure}"
     return [
         Campaign(f"recorded: {name}", Recorded(kept, redrawn=False), cost, blocks, truth),

@@ -36,6 +36,10 @@ class Fit:
     error: Floats
     freedom: Floats
 
+    def at(self, places: npt.NDArray[np.intp]) -> Fit:
+        """Only the cells at these places."""
+        return Fit(self.rows[places], self.effect[places], self.error[places], self.freedom[places])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Usable:

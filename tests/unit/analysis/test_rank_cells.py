@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.unit.analysis.made import IOPS, P99, cell, drifting, observed
-from vdisklab.analysis import rank_intervals as ranking
+from vdisklab.analysis import pair_tests
 from vdisklab.analysis.additive import Fit, fit, moderate, usable
 from vdisklab.analysis.observations import Floats, Observations, logarithms
-from vdisklab.analysis.rank_intervals import Unranked, rank, separate
+from vdisklab.analysis.pair_tests import separate
+from vdisklab.analysis.rank_intervals import Unranked, rank
 
 
 def places(data: Observations) -> dict[str, tuple[int, int]]:
@@ -30,7 +31,8 @@ def test_clear_differences_are_ranked_and_ties_stay_ties() -> None:
     }
     assert found.comparisons == 6
     assert found.separated == 5
-    assert set(found.winners) == {cell("c00"), cell("c01")}
+    assert found.best is not None
+    assert set(found.best.cells) == {cell("c00"), cell("c01")}
     assert not found.inconclusive
 
 
@@ -193,7 +195,7 @@ def test_sharing_errors_among_many_cells_only_makes_the_test_stricter(
     goodness = rng.normal(0, 1, cells)
     model = Fit(np.arange(cells), goodness, rng.lognormal(-3, 0.7, cells), np.full(cells, 12.0))
     shared = separate(goodness, model, 0.05)
-    monkeypatch.setattr(ranking, "GRADES", cells)
+    monkeypatch.setattr(pair_tests, "GRADES", cells)
     exact = separate(goodness, model, 0.05)
     assert (shared[0] <= exact[0]).all()
     assert shared[0].sum() >= 0.95 * exact[0].sum()

@@ -1,0 +1,90 @@
+"""Which cells may be the best."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.analysis.made import IOPS, P99, cell, drifting, labelled, observed
+from vdisklab.analysis.best import BestSet, competitors
+from vdisklab.analysis.observations import Floats, MeasureKey
+from vdisklab.analysis.rank_intervals import rank
+
+
+def best(grid: Floats, measure: MeasureKey = IOPS) -> BestSet:
+    answer = rank(observed({measure: grid}), measure).best
+    assert answer is not None
+    return answer
+
+
+def test_a_clear_leader_is_named_alone() -> None:
+    answer = best(drifting(np.random.default_rng(1), [10, 5, 5, 1], 5, noise=0.01))
+    assert answer.cells == (cell("c00"),)
+    assert answer.alone
+    assert (answer.competitors, answer.beaten) == (4, 3)
+    assert answer.runner_up in {cell("c01"), cell("c02")}
+    assert answer.p is not None
+    assert answer.p < 0.001
+
+
+def test_equal_leaders_both_may_be_the_best() -> None:
+    answer = best(drifting(np.random.default_rng(1), [5, 10, 10, 1], 5, noise=0.01))
+    assert set(answer.cells) == {cell("c01"), cell("c02")}
+    assert answer.runner_up == answer.cells[1]
+    assert answer.p is not None
+    assert answer.p > 0.05
+
+
+def test_lower_is_better_for_latency() -> None:
+    grid = drifting(np.random.default_rng(1), [10, 1, 5], 5, noise=0.01)
+    assert best(grid, P99).cells == (cell("c01"),)
+
+
+def test_the_host_and_the_null_device_and_warm_caches_do_not_compete() -> None:
+    grid = drifting(np.random.default_rng(2), [99, 50, 30, 20, 10, 5], 4, noise=0.01)
+    names = ["host", "null/none", "raw/writeback (warm)", "raw/writeback (cold)", "raw/none", "x"]
+    data = labelled(
+        {
+            (name, block, IOPS): float(grid[row, block])
+            for row, name in enumerate(names)
+            for block in range(4)
+        }
+    )
+    answer = rank(data, IOPS).best
+    assert answer is not None
+    assert answer.cells == (cell("raw/writeback (cold)"),)
+    assert answer.competitors == 3
+    only_host = [cell("host"), cell("ext4/host")]
+    assert competitors(only_host).tolist() == [0, 1]
+
+
+def test_one_competitor_has_nothing_to_beat() -> None:
+    grid = drifting(np.random.default_rng(2), [2, 1], 4)
+    data = labelled(
+        {
+            (name, block, IOPS): float(grid[row, block])
+            for row, name in enumerate(["host", "raw/none"])
+            for block in range(4)
+        }
+    )
+    answer = rank(data, IOPS).best
+    assert answer is not None
+    assert (answer.leader, answer.runner_up, answer.p) == (cell("raw/none"), None, None)
+    assert answer.shows is None
+    assert answer.blocks_for(0.1) is None
+
+
+def test_what_the_blocks_can_show_is_what_that_many_blocks_are_needed_for() -> None:
+    answer = best(drifting(np.random.default_rng(3), [1.0] * 12, 3, noise=0.1))
+    assert answer.shows is not None
+    assert 0.15 < answer.shows < 0.5
+    assert answer.blocks_for(answer.shows) == 3
+    more = answer.blocks_for(0.1)
+    assert more is not None
+    assert more > 3
+    assert answer.blocks_for(1e-6) is None
+
+
+@pytest.mark.parametrize("blocks", [3, 8])
+def test_equal_values_all_may_be_the_best(blocks: int) -> None:
+    assert len(best(np.tile(np.linspace(1, 2, blocks), (5, 1))).cells) == 5
