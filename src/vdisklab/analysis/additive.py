@@ -59,21 +59,21 @@ def usable(logs: Floats) -> Usable:
 
     If groups of cells have no block in common, only the largest stays (if equal, the first).
     """
-    seen = np.isfinite(logs)
-    rows: npt.NDArray[np.bool_] = np.asarray(seen.any(axis=1))
-    columns: npt.NDArray[np.bool_] = np.asarray(seen.any(axis=0))
+    measured = np.isfinite(logs)
+    rows: npt.NDArray[np.bool_] = np.asarray(measured.any(axis=1))
+    columns: npt.NDArray[np.bool_] = np.asarray(measured.any(axis=0))
     while True:
-        inner = seen & rows[:, None] & columns
+        inner = measured & rows[:, None] & columns
         next_columns = inner.sum(axis=0) >= 2
         next_rows = (inner & next_columns).sum(axis=1) >= MIN_BLOCKS
         if (next_rows == rows).all() and (next_columns == columns).all():
             break
         rows, columns = next_rows, next_columns
-    few = np.flatnonzero(seen.any(axis=1) & ~rows)
+    few = np.flatnonzero(measured.any(axis=1) & ~rows)
     kept_rows, kept_columns = np.flatnonzero(rows), np.flatnonzero(columns)
     if not len(kept_rows):
         return Usable(kept_rows, kept_columns, few, kept_rows)
-    group, block_group = _groups(seen[np.ix_(kept_rows, kept_columns)])
+    group, block_group = _groups(measured[np.ix_(kept_rows, kept_columns)])
     largest = int(np.argmax(np.bincount(group)))
     return Usable(
         rows=kept_rows[group == largest],
@@ -83,10 +83,10 @@ def usable(logs: Floats) -> Usable:
     )
 
 
-def _groups(seen: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+def _groups(measured: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """The connected component of each cell and each block; a measured value connects the two."""
-    cell, block = np.nonzero(seen)
-    cells, blocks = seen.shape
+    cell, block = np.nonzero(measured)
+    cells, blocks = measured.shape
     size = cells + blocks
     edges = coo_array((np.ones(len(cell)), (cell, block + cells)), shape=(size, size))
     _, label = connected_components(edges, directed=False)
@@ -96,30 +96,30 @@ def _groups(seen: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], npt.NDA
 def fit(logs: Floats, chosen: Usable) -> Fit:
     """Least squares of the additive model over the usable cells; exact with missing values too."""
     table = logs[np.ix_(chosen.rows, chosen.columns)]
-    seen = np.isfinite(table)
-    count = seen.sum(axis=1)
-    block = block_effects(table, seen)
-    adjusted = np.where(seen, table - block, 0.0)
+    measured = np.isfinite(table)
+    count = measured.sum(axis=1)
+    block = block_effects(table, measured)
+    adjusted = np.where(measured, table - block, 0.0)
     effect = adjusted.sum(axis=1) / count
-    residual = np.where(seen, adjusted - effect[:, None], 0.0)
+    residual = np.where(measured, adjusted - effect[:, None], 0.0)
     cells = len(table)
     # Subtracting the block's mean also removed 1/cells of the noise.
     correction = cells / (cells - 1) if cells > 1 else 1.0
     variance = correction * (residual**2).sum(axis=1) / (count - 1)
-    total = float(seen.sum() - cells - (seen.shape[1] - 1))
+    total = float(measured.sum() - cells - (measured.shape[1] - 1))
     variance, freedom = moderate(np.maximum(variance, PRECISION**2), count - 1.0, total)
     return Fit(chosen.rows, effect, np.sqrt(variance / count), freedom)
 
 
-def block_effects(table: Floats, seen: npt.NDArray[np.bool_]) -> Floats:
+def block_effects(table: Floats, measured: npt.NDArray[np.bool_]) -> Floats:
     """The effect of each block, with mean zero: the normal equations after eliminating the cells.
 
     One equation per block, so the cost is cells x blocks^2, however many values are missing.
     """
-    weight = seen.astype(np.float64)
+    weight = measured.astype(np.float64)
     count = weight.sum(axis=1)
-    values = np.where(seen, table, 0.0)
-    centred = np.where(seen, values - (values.sum(axis=1) / count)[:, None], 0.0)
+    values = np.where(measured, table, 0.0)
+    centred = np.where(measured, values - (values.sum(axis=1) / count)[:, None], 0.0)
     matrix = np.diag(weight.sum(axis=0)) - weight.T @ (weight / count[:, None])
     # Determined up to a constant; the shortest solution has mean zero.
     answer: Floats = np.linalg.lstsq(matrix, centred.sum(axis=0), rcond=None)[0]

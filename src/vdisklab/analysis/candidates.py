@@ -129,7 +129,9 @@ def _by_value(
     blocks = (grid.grid(measure) > 0).sum(axis=1)
     measured = [cell for cell, count in zip(grid.cells, blocks, strict=True) if count]
     enough = [cell for cell, count in zip(grid.cells, blocks, strict=True) if count >= MIN_BLOCKS]
-    return next((each for each in (enough, measured) if len(each) == 1), [])
+    return next(
+        (cells_of_rank for cells_of_rank in (enough, measured) if len(cells_of_rank) == 1), []
+    )
 
 
 def _price(

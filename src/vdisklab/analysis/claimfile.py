@@ -147,7 +147,7 @@ def _claim(article: str, table: _ClaimTable, origin: str) -> Claim:
     right = _cells(table.right, choice, f"key 'right' of {where}")
     pairs = _pairs(left, right, where)
     # Without the key, an emulated guest would "prove" that guests are slower than the host.
-    beside_host = any(one.path.on_host != other.path.on_host for one, other in pairs)
+    beside_host = any(first.path.on_host != second.path.on_host for first, second in pairs)
     return Claim(
         article=article,
         name=table.name,
@@ -215,10 +215,10 @@ def _pairs(
         )
     many = max(len(left), len(right))
     pairs = tuple(zip(left * (many // len(left)), right * (many // len(right)), strict=True))
-    for one, other in pairs:
-        if one == other:
+    for first, second in pairs:
+        if first == second:
             raise PlanError(
-                f"{where} compares {one.label} with itself", hint="name two different paths"
+                f"{where} compares {first.label} with itself", hint="name two different paths"
             )
     return pairs
 

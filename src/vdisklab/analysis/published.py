@@ -267,7 +267,7 @@ def find_series(name: str, publications: Sequence[Publication]) -> tuple[Publish
 
     Raises PlanError for an unknown name, and for a series without a baseline.
     """
-    tables = [table for each in publications for table in each.tables]
+    tables = [table for publication in publications for table in publication.tables]
     usable = list(dict.fromkeys(table.series for table in tables if table.baseline))
     matches = [series for series in usable if name in (series, series.split("/")[0])]
     if not matches and any(name in (table.series, table.article) for table in tables):
@@ -349,7 +349,7 @@ def compare_shape(
 
 def _cell(path: str, choice: PageCacheChoice) -> Cell:
     parsed = parse_path(path)
-    return Cell(parsed, next(each for each in page_cache_states(parsed) if choice.admits(each)))
+    return Cell(parsed, next(state for state in page_cache_states(parsed) if choice.admits(state)))
 
 
 def _ratios(

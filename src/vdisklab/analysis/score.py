@@ -133,7 +133,7 @@ class Scored:
 def role_set(observations: Observations, sets: tuple[RoleSet, ...] = ROLE_SETS) -> RoleSet | None:
     """The set with the most measured roles, the first if equal; None if no role was measured."""
     measured = set(observations.measures)
-    best = max(sets, key=lambda each: len(measured & set(each.measures.values())))
+    best = max(sets, key=lambda role_set: len(measured & set(role_set.measures.values())))
     return best if measured & set(best.measures.values()) else None
 
 

@@ -141,10 +141,10 @@ def look(logs: Floats, rules: Rules, before: SearchState | None) -> SearchState:
     effect, error, freedom = _estimates(logs[rows])
     at = {int(row): place for place, row in enumerate(rows)}
     order = sorted(known, key=lambda row: (-effect[at[row]], row))
-    seen = {row for row in order if np.isfinite(logs[row, -1])}
-    if not seen:
+    measured = {row for row in order if np.isfinite(logs[row, -1])}
+    if not measured:
         return before
-    leader = next(row for row in order if row in seen)
+    leader = next(row for row in order if row in measured)
     blocks = logs.shape[1]
     if blocks < MIN_BLOCKS:
         out, shown, ahead = frozenset[int](), frozenset[int](), math.inf if len(order) > 1 else 0.0
@@ -159,23 +159,23 @@ def look(logs: Floats, rules: Rules, before: SearchState | None) -> SearchState:
         ahead = max((float(may[row]) for row in others - out), default=0.0)
     left = [row for row in order if row not in out]
     return SearchState(
-        survivors=tuple(row for row in left if row in seen),
+        survivors=tuple(row for row in left if row in measured),
         worse=before.worse | shown,
         near=before.near | (out - shown),
-        dropped=tuple(row for row in left if row not in seen),
+        dropped=tuple(row for row in left if row not in measured),
         gap=math.expm1(ahead),
     )
 
 
 def _estimates(table: Floats) -> tuple[Floats, Floats, Floats]:
     """Effect, standard error and degrees of freedom of each cell, from one block on."""
-    seen = np.isfinite(table)
-    count = seen.sum(axis=1)
-    adjusted = np.where(seen, table - block_effects(table, seen), 0.0)
+    measured = np.isfinite(table)
+    count = measured.sum(axis=1)
+    adjusted = np.where(measured, table - block_effects(table, measured), 0.0)
     effect = adjusted.sum(axis=1) / count
-    residual = np.where(seen, adjusted - effect[:, None], 0.0)
+    residual = np.where(measured, adjusted - effect[:, None], 0.0)
     own = np.maximum(count - 1.0, 0.0)
-    total = float(max(own.sum() - (seen.shape[1] - 1), 0.0))
+    total = float(max(own.sum() - (measured.shape[1] - 1), 0.0))
     squares = (residual**2).sum(axis=1)
     prior = ASSUMED_NOISE**2
     if total < 1:

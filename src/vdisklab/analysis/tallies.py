@@ -100,7 +100,7 @@ class BandwidthSeries:
 
 
 def bandwidth_series(
-    seen: Iterable[RunSeries], cells: Mapping[str, MeasuredCell], measurements: Collection[str]
+    runs: Iterable[RunSeries], cells: Mapping[str, MeasuredCell], measurements: Collection[str]
 ) -> tuple[BandwidthSeries, ...]:
     """The series of some measurements that have values; `cells` are by fingerprint."""
     return tuple(
@@ -112,7 +112,7 @@ def bandwidth_series(
             series.series.interval,
             series.series.values,
         )
-        for series in seen
+        for series in runs
         if series.measurement in measurements and series.series.values
     )
 

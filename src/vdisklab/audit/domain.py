@@ -263,25 +263,25 @@ def _bus_of_device(device: Settings) -> Bus:
 
 def _controller_of(device: Settings, devices: Sequence[Settings]) -> Settings:
     name = str(device.get("bus", "")).partition(".")[0]
-    return next((each for each in devices if each.get("id") == name), {})
+    return next((item for item in devices if item.get("id") == name), {})
 
 
 def _cache_of_arguments(cache: object, property_value: object) -> tuple[CacheMode, WriteCache]:
     """The cache mode and write_cache option that give these settings. Raises ValueError."""
     if not isinstance(cache, dict):
-        told = WriteCache.MODE if property_value is None else WriteCache(str(property_value))
-        return CacheMode.DEFAULT, told
+        write_cache = WriteCache.MODE if property_value is None else WriteCache(str(property_value))
+        return CacheMode.DEFAULT, write_cache
     flags = bool(cache.get("direct")), bool(cache.get("no-flush"))
     modes = [
         mode
         for mode in CacheMode
         if mode is not CacheMode.DEFAULT and (mode.direct, mode.no_flush) == flags
     ]
-    told = WriteCache.AUTO if property_value is None else WriteCache(str(property_value))
+    write_cache = WriteCache.AUTO if property_value is None else WriteCache(str(property_value))
     for mode in modes:
-        if WriteCache.MODE.qemu_property(mode) is told:
+        if WriteCache.MODE.qemu_property(mode) is write_cache:
             return mode, WriteCache.MODE
     for mode in modes:
         if mode.write_cache:
-            return mode, told
+            return mode, write_cache
     raise ValueError("no cache mode has O_DIRECT and drops flushes")

@@ -103,12 +103,12 @@ def _in_guest(
 ) -> Iterator[AttachedDisk]:
     plan = context.plan
     disk = disk_for(cell.path, image, plan.size_bytes, f"vdl{secrets.token_hex(4)}")
-    with context.guests.plugged(disk, fresh=fresh) as (pooled, seen):
+    with context.guests.plugged(disk, fresh=fresh) as (pooled, guest_disk):
         machine, system = pooled.machine, pooled.machine.system
         write_back.wait()  # for a group in another guest before, whose writes may still move
-        checks = check_state(machine, disk, seen, pooled.at_start)
+        checks = check_state(machine, disk, guest_disk, pooled.at_start)
         subject = Subject(
-            seen.device, plan.size_bytes, is_device=True, scratch=system.scratch,
+            guest_disk.device, plan.size_bytes, is_device=True, scratch=system.scratch,
             memory=plan.guest.memory_bytes, stderr_log=system.stderr_log,
         )  # fmt: skip
         stored = () if image is None else storage_checks(cell.path, image)
@@ -156,6 +156,6 @@ def storage_checks(path: DiskPath, image: ImageFile) -> tuple[Check, ...]:
         for option, value in layer.options:
             requested[f"{layer.kind}.{option}"] = LAYER_OPTIONS[layer.kind][option].format(value)
     return tuple(
-        Check(f"host.{name}", requested.get(name), seen)
-        for name, seen in sorted(image.properties.items())
+        Check(f"host.{name}", requested.get(name), property_value)
+        for name, property_value in sorted(image.properties.items())
     )

@@ -72,8 +72,8 @@ def _measure(
         booted = time.monotonic() - begin
         course = watch.end()
         after = guest_counters(machine, disk.serial, devices, image).snapshot()
-        seen = machine.find_disk(disk.serial)
-        checks = check_state(machine, disk, seen, at_start or read_process(machine))
+        guest_disk = machine.find_disk(disk.serial)
+        checks = check_state(machine, disk, guest_disk, at_start or read_process(machine))
         require_confirmed(checks)
         order = time.monotonic()
         machine.shut_down(_SHUTDOWN_SECONDS)

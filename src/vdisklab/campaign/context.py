@@ -152,17 +152,20 @@ def gather_packages(host: Host, cache: Path, profile: Profile, progress: Progres
 
 def carried_disks(packages: Packages) -> tuple[CarriedDisk, ...]:
     """The disks that carry the packages into guests."""
-    return tuple(CarriedDisk(SYSTEMS[name].serial, one.disk) for name, one in packages.items())
+    return tuple(
+        CarriedDisk(SYSTEMS[name].serial, package_set.disk)
+        for name, package_set in packages.items()
+    )
 
 
 def host_places(packages: Packages) -> dict[str, str]:
     """The directories with the packages, for programs on the host."""
-    return {name: str(one.directory) for name, one in packages.items()}
+    return {name: str(package_set.directory) for name, package_set in packages.items()}
 
 
 def package_checks(packages: Packages) -> tuple[Check, ...]:
     """Checks that identify the packages, because results depend on them."""
     return tuple(
-        Check(f"packages.{name}", None, f"{one.count} packages, {one.fingerprint}")
-        for name, one in packages.items()
+        Check(f"packages.{name}", None, f"{package_set.count} packages, {package_set.fingerprint}")
+        for name, package_set in packages.items()
     )

@@ -148,9 +148,9 @@ def _held_by_the_host(plan: CampaignPlan, host_memory: int) -> Iterator[str]:
     """bonnie++ makes its file twice as large as the guest's memory, but the host caches it too."""
     cached = [cell.path.canonical for cell in plan.cells if _uses_page_cache(cell)]
     sizes = [
-        file_size(each, read_settings(each, BonnieSettings), plan.guest.memory_bytes)
-        for each in plan.profile.measurements
-        if each.program == BONNIE
+        file_size(measurement, read_settings(measurement, BonnieSettings), plan.guest.memory_bytes)
+        for measurement in plan.profile.measurements
+        if measurement.program == BONNIE
     ]
     if cached and sizes and min(sizes) < host_memory:
         enough = -(-host_memory // (2 * GIB))

@@ -92,15 +92,15 @@ def evidence_between(before: Snapshot, after: Snapshot, guest: Counted | None) -
 def block_stats(machine: Machine, serial: str) -> Counted | None:
     """QEMU's counters of one disk since it was plugged (query-blockstats); None if not listed."""
     device = AttachedNames(serial).device
-    seen = device_statistics(machine, device)
-    if seen is None:
+    statistics = device_statistics(machine, device)
+    if statistics is None:
         return None
     return Counted(
-        seen.rd_bytes,
-        seen.wr_bytes,
-        seen.rd_operations,
-        seen.wr_operations,
-        seen.flush_operations,
+        statistics.rd_bytes,
+        statistics.wr_bytes,
+        statistics.rd_operations,
+        statistics.wr_operations,
+        statistics.flush_operations,
     )
 
 
@@ -150,9 +150,9 @@ def observed_samples(
     if evidence.allocated_before is not None and evidence.allocated_after is not None:
         allocated = evidence.allocated_after - evidence.allocated_before
     flushes = None if evidence.qemu is None else evidence.qemu.flush_operations
-    seen = {"allocated": allocated, "mapped": mapped, "flushes": flushes}
+    totals = {"allocated": allocated, "mapped": mapped, "flushes": flushes}
     return tuple(
         Sample(name, Direction.WRITE, float(value))
         for name in observe
-        if (value := seen[name]) is not None
+        if (value := totals[name]) is not None
     )

@@ -42,13 +42,13 @@ def set_page_cache(wanted: PageCache, image: ImageFile | None) -> None:
     if wanted is PageCache.WARM:
         for file in image.caches:
             warm(file)
-        seen = residency(image.path)
-        confirmed = seen >= _WARM
+        resident = residency(image.path)
+        confirmed = resident >= _WARM
     else:
-        seen = _emptied(image, 1.0 if wanted is PageCache.BYPASSED else _COLD)
-        confirmed = wanted is PageCache.BYPASSED or seen <= _COLD
+        resident = _emptied(image, 1.0 if wanted is PageCache.BYPASSED else _COLD)
+        confirmed = wanted is PageCache.BYPASSED or resident <= _COLD
     if not confirmed:
-        raise StateError((Check("host.page_cache", wanted, f"{seen:.0%} resident"),))
+        raise StateError((Check("host.page_cache", wanted, f"{resident:.0%} resident"),))
 
 
 def _emptied(image: ImageFile, most: float) -> float:
@@ -57,15 +57,15 @@ def _emptied(image: ImageFile, most: float) -> float:
     Pages in use cannot be removed. On a busy machine (load 10) they were 5 % of an image once in
     187 measurements; their user is unknown.
     """
-    seen = 1.0
+    resident = 1.0
     for pause in _PAUSES:
         time.sleep(pause)
         for file in image.caches:
             evict(file)
-        seen = residency(image.path)
-        if seen <= most:
+        resident = residency(image.path)
+        if resident <= most:
             break
-    return seen
+    return resident
 
 
 class WriteBack:

@@ -107,9 +107,14 @@ def disk_point(stats: Mapping[str, Any], at: float) -> DiskPoint:
 
 def _slow(stats: Mapping[str, Any]) -> tuple[int, ...] | None:
     histograms = [stats.get(f"{kind}_latency_histogram") for kind in ("rd", "wr", "flush")]
-    if any(one is None or len(one["bins"]) != len(_BOUNDS) + 1 for one in histograms):
+    if any(
+        histogram is None or len(histogram["bins"]) != len(_BOUNDS) + 1 for histogram in histograms
+    ):
         return None
-    counts = [sum(bins) for bins in zip(*(one["bins"] for one in histograms if one), strict=True)]
+    counts = [
+        sum(bins)
+        for bins in zip(*(histogram["bins"] for histogram in histograms if histogram), strict=True)
+    ]
     return tuple(sum(counts[number + 1 :]) for number in range(len(_BOUNDS)))
 
 

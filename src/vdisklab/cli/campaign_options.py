@@ -58,16 +58,20 @@ def takes_settings(
         function: Callable[Concatenate[Request, _Rest], _Status],
     ) -> Callable[..., _Status]:
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
-        mine = {each.name: each.replace(kind=each.KEYWORD_ONLY) for each in own}
-        options = {each.name: each for each in _parameters(rows, whole=not names)}
+        own_parameters = {
+            parameter.name: parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in own
+        }
+        options = {parameter.name: parameter for parameter in _parameters(rows, whole=not names)}
         call: Callable[..., _Status] = function
 
         def verb(**values: object) -> _Status:
-            rest = {name: values.pop(name) for name in mine}
-            return call(build_request(values, request), **rest)
+            own_values = {name: values.pop(name) for name in own_parameters}
+            return call(build_request(values, request), **own_values)
 
         verb.__name__, verb.__doc__ = function.__name__, function.__doc__
-        signature = inspect.Signature(sorted((options | mine).values(), key=_panel_position))
+        signature = inspect.Signature(
+            sorted((options | own_parameters).values(), key=_panel_position)
+        )
         verb.__signature__ = signature  # type: ignore[attr-defined] # typer reads options off it
         verb.__annotations__ = {}
         return verb

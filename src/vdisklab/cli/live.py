@@ -143,8 +143,8 @@ def _moving(event: Throughput) -> str:
 
 def print_dropped(console: Console, dropped: Iterable[Dropped]) -> None:
     """Lists the paths that are not measured, each with its reason."""
-    for one in dropped:
-        console.print(dropped_line(one), soft_wrap=True)
+    for drop in dropped:
+        console.print(dropped_line(drop), soft_wrap=True)
 
 
 def _line(event: Note | DurablePaths | PathDropped | PlanWarning) -> Text:

@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _plain(message: str) -> str:
     """Typer's message in plain words: values are checked by pydantic, with its own words."""
-    for theirs, ours in (
+    for pattern, sentence in (
         ("Value error, ", ""),
         ("Input should be less than or equal to ", "at most "),
         ("Input should be greater than or equal to ", "at least "),
@@ -148,7 +148,7 @@ def _plain(message: str) -> str:
             "a number is expected",
         ),
     ):
-        message = message.replace(theirs, ours)
+        message = message.replace(pattern, sentence)
     return message
 
 

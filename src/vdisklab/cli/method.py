@@ -46,11 +46,11 @@ def method(
     if schema is not None:
         print(dumps(_schema(schema)))
         return
-    found = explanations_about(about)
-    if not found:
-        titles = "; ".join(each.title for each in EXPLANATIONS)
+    explanations = explanations_about(about)
+    if not explanations:
+        titles = "; ".join(explanation.title for explanation in EXPLANATIONS)
         raise PlanError(f"there is no number called {about!r}", hint=f"known: {titles}")
-    emit(form, [method_table(found)], lambda: method_document(found))
+    emit(form, [method_table(explanations)], lambda: method_document(explanations))
 
 
 def _schema(name: str) -> Schema:

@@ -37,7 +37,7 @@ def profiles(
     """
     if name is None:
         table = profiles_table(
-            [describe_profile(load_profile(each)) for each in builtin_profiles()]
+            [describe_profile(load_profile(profile)) for profile in builtin_profiles()]
         )
         emit(form, [table], lambda: ProfilesDocument(profiles=tuple(table.rows)))
     else:

@@ -149,9 +149,9 @@ def run(
         if search is not None:
             _print_search(console, store, measured[0], search, requests[0])
         _print_answer(console, store, measured, form, search)
-    if any(one.interrupted for one in measured):
+    if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
-    return EXIT_CELLS_FAILED if any(one.failed for one in measured) else 0
+    return EXIT_CELLS_FAILED if any(campaign.failed for campaign in measured) else 0
 
 
 def _here(request: Request) -> Request:
@@ -188,10 +188,10 @@ def _requests(
 
 def _print_end(console: Console, measured: Sequence[Measured]) -> None:
     """Prints that there was nothing to do, or that the campaign was interrupted."""
-    if all(one.complete_before for one in measured):
+    if all(campaign.complete_before for campaign in measured):
         console.print("every run of this plan is measured already; --new measures it again")
-    if any(one.interrupted for one in measured):
-        runs = sum(one.runs for one in measured)
+    if any(campaign.interrupted for campaign in measured):
+        runs = sum(campaign.runs for campaign in measured)
         kept_runs = f"{counted(runs, 'run')} kept" if runs else "nothing has been measured yet"
         console.print(f"interrupted: {kept_runs}; the same command continues")
 
@@ -217,7 +217,7 @@ def _print_answer(
     search: BestSearch | None,
 ) -> None:
     """Prints the numbers of several places side by side, or the ranking of a campaign."""
-    campaigns = [one.campaign for one in measured if one.campaign is not None]
+    campaigns = [place.campaign for place in measured if place.campaign is not None]
     if len(measured) > 1 and campaigns:
         print_tables(load_places(store, campaigns), form)
     elif campaigns:

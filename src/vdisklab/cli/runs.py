@@ -40,7 +40,7 @@ def runs(
     with open_results(db) as results:
         if campaign is None:
             stored = results.campaigns()
-            campaigns = campaigns_table(stored, results.outlines([each.id for each in stored]))
+            campaigns = campaigns_table(stored, results.outlines([item.id for item in stored]))
             emit(form, [campaigns], lambda: campaigns_document(campaigns))
         else:
             chosen = results.campaign(campaign)

@@ -123,8 +123,8 @@ def _add_controller(devices: ET.Element, request: ExportRequest) -> None:
 
 
 def _add_override(domain: ET.Element, request: ExportRequest) -> None:
-    asked = request.path.attachment.write_cache
-    if asked is WriteCache.MODE:
+    write_cache = request.path.attachment.write_cache
+    if write_cache is WriteCache.MODE:
         return  # libvirt itself sets the property that -drive would set for the cache mode
     override = ET.SubElement(domain, "qemu:override")
     device = ET.SubElement(override, "qemu:device", {"alias": ALIAS})
@@ -132,7 +132,7 @@ def _add_override(domain: ET.Element, request: ExportRequest) -> None:
     ET.SubElement(
         frontend,
         "qemu:property",
-        {"name": "write-cache", "type": "string", "value": asked.value},
+        {"name": "write-cache", "type": "string", "value": write_cache.value},
     )
 
 

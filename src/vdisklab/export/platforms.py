@@ -45,9 +45,9 @@ def configure(request: ExportRequest, platform: Platform) -> Configuration:
     qemu_name = request.path.attachment.qemu
     if qemu_name is None:
         return EXPORTERS[platform](request)
-    made = EXPORTERS[platform](replace(request, path=without_qemu(request.path)))
+    configuration = EXPORTERS[platform](replace(request, path=without_qemu(request.path)))
     gap = Gap(f"qemu={qemu_name}", "the guest runs under the QEMU that is installed")
-    return replace(made, gaps=(gap, *made.gaps))
+    return replace(configuration, gaps=(gap, *configuration.gaps))
 
 
 def _require_plain_texts(request: ExportRequest) -> None:

@@ -68,12 +68,12 @@ def mounted_elsewhere(source: str, processes: Path = Path("/proc")) -> tuple[str
     a copy stays when the original is unmounted: the device is in use until that namespace ends,
     and nothing in our namespace shows it.
     """
-    seen = {_namespace(processes / "self"), None}
+    visited = {_namespace(processes / "self"), None}
     users: list[str] = []
     for process in processes.glob("[0-9]*"):
-        if (namespace := _namespace(process)) in seen:
+        if (namespace := _namespace(process)) in visited:
             continue
-        seen.add(namespace)
+        visited.add(namespace)
         try:
             mounts = read_mounts(process / "mountinfo")
             name = (process / "comm").read_text(errors="replace").strip()

@@ -108,12 +108,12 @@ def _opened(path: Path) -> Iterator[int]:
 
 def _cached_pages(descriptor: int, size: int) -> int:
     where = _Range(0, size)
-    seen = _Cachestat()
+    counts = _Cachestat()
     done = _libc.syscall(
-        ctypes.c_long(_SYS_CACHESTAT), descriptor, ctypes.byref(where), ctypes.byref(seen), 0
+        ctypes.c_long(_SYS_CACHESTAT), descriptor, ctypes.byref(where), ctypes.byref(counts), 0
     )
     if done == 0:
-        return int(seen.cached)
+        return int(counts.cached)
     if ctypes.get_errno() not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
         raise OSError(ctypes.get_errno(), "cachestat")
     return _mincore(descriptor, size)

@@ -157,7 +157,7 @@ def detach_loop(device: str) -> None:
     Another process may attach the device to its own file at once; that counts as free.
     """
     deadline = time.monotonic() + _RELEASE_SECONDS
-    ours = _backing_file(device)
+    backing_file = _backing_file(device)
     loop = os.open(device, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.ioctl(loop, _LOOP_CLR_FD)
@@ -166,7 +166,7 @@ def detach_loop(device: str) -> None:
             raise
     finally:
         os.close(loop)
-    while ours is not None and _backing_file(device) == ours:
+    while backing_file is not None and _backing_file(device) == backing_file:
         if time.monotonic() > deadline:
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), device)
         time.sleep(0.0005)

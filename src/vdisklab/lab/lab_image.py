@@ -301,9 +301,9 @@ def _read(directory: Path) -> LabImage:
 
 def require_same_python(image: LabImage) -> None:
     """Raises HostError when our compiled Python packages cannot run in the lab."""
-    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if image.python != ours:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if image.python != version:
         raise HostError(
-            f"vdisklab runs under Python {ours} here, and the lab has {image.python}",
+            f"vdisklab runs under Python {version} here, and the lab has {image.python}",
             hint=f"install vdisklab in an environment of python{image.python}",
         )

@@ -194,7 +194,7 @@ def example_of(needs: Sequence[Need]) -> DiskPath | None:
 
 def nearest(path: DiskPath, needs: Sequence[Need], verdicts: Verdicts) -> DiskPath | None:
     """The possible path closest to `path` that meets all needs, or None."""
-    for variation in sorted(_variations(path, needs), key=lambda each: _distance(path, each)):
+    for variation in sorted(_variations(path, needs), key=lambda variant: _distance(path, variant)):
         if not unmet(variation, needs, verdicts) and impossible(variation) is None:
             return variation
     return None

@@ -161,8 +161,8 @@ def without_qemu(path: DiskPath) -> DiskPath:
 
 
 def _with(attachment: Attachment, added: tuple[tuple[str, str], ...]) -> Attachment:
-    kept = tuple(option for option in attachment.options if option[0] != "qemu")
-    return Attachment(attachment.bus, (*kept, *added))
+    options = tuple(option for option in attachment.options if option[0] != "qemu")
+    return Attachment(attachment.bus, (*options, *added))
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def expand_paths(patterns: Sequence[str], qemus: Sequence[str] = ()) -> tuple[Di
             raise PlanError(
                 f"the patterns stand for more than {MAX_WORDS} paths", hint="write fewer of them"
             )
-    return tuple(one for path in paths.values() for one in with_each(path, qemus))
+    return tuple(variant for path in paths.values() for variant in with_each(path, qemus))
 
 
 def judge_paths(
@@ -167,8 +167,10 @@ def _nothing_left(
             hint="write paths such as ext4/qcow2/none, or {ext4,xfs}/{raw,qcow2}/{none,writeback}",
         )
     first = dropped[0]
-    here = all(impossible(path, backing) is not None for path in paths)
-    kind, what = (PlanError, "cannot exist") if here else (HostError, "cannot be measured")
+    all_impossible = all(impossible(path, backing) is not None for path in paths)
+    kind, what = (
+        (PlanError, "cannot exist") if all_impossible else (HostError, "cannot be measured")
+    )
     if len(paths) == 1:
         return kind(f"{first.path} {what}: {first.reason}", hint=first.instead)
     return kind(
@@ -180,7 +182,7 @@ def _nothing_left(
 
 def drop_paths(matrix: Matrix, dropped: Iterable[Dropped]) -> Matrix:
     """The matrix without these paths. Raises PlanError when none is left."""
-    gone = {one.path: one for one in dropped}
+    gone = {drop.path: drop for drop in dropped}
     cells = tuple(cell for cell in matrix.cells if cell.path.canonical not in gone)
     if not cells:
         first = next(iter(gone.values()))
@@ -209,7 +211,9 @@ def drop_unbootable(matrix: Matrix, profile: Profile) -> Matrix:
     """
     if not profile.boots:
         return matrix
-    other = [each.name for each in profile.measurements if each.program != BOOT]
+    other = [
+        measurement.name for measurement in profile.measurements if measurement.program != BOOT
+    ]
     if other:
         raise PlanError(
             f"profile {profile.name!r} boots guests from the disk, and {other[0]!r} would "

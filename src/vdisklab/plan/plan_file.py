@@ -115,14 +115,14 @@ def _without_null(schema: object) -> object:
 
 
 def _table_without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    kept = {
+    table = {
         key: _without_null(value)
         for key, value in schema.items()
         if not (key == "default" and value is None)
     }
-    choices = kept.get("anyOf")
+    choices = table.get("anyOf")
     if isinstance(choices, list) and {"type": "null"} in choices:
         rest = [choice for choice in choices if choice != {"type": "null"}]
-        del kept["anyOf"]
-        kept = {**(rest[0] if len(rest) == 1 else {"anyOf": rest}), **kept}
-    return kept
+        del table["anyOf"]
+        table = {**(rest[0] if len(rest) == 1 else {"anyOf": rest}), **table}
+    return table

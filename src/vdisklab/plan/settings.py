@@ -88,10 +88,10 @@ class SettingRow:
     @property
     def described(self) -> str:
         """Its meaning and how its value is written, for plan files."""
-        ways = [self.kind.hint] if self.kind.hint else []
+        formats = [self.kind.hint] if self.kind.hint else []
         if self.kind is WHOLE and self.limits is not None:
-            ways.append(f"a whole number from {self.limits.low}")
-        return self.help.rstrip(".") + (f" ({', '.join(ways)})" if ways else "")
+            formats.append(f"a whole number from {self.limits.low}")
+        return self.help.rstrip(".") + (f" ({', '.join(formats)})" if formats else "")
 
 
 def setting(
@@ -384,7 +384,7 @@ AnyRequest = TypeVar("AnyRequest", bound=Request)
 
 def settings_of(request: type[Request] = Request) -> tuple[SettingRow, ...]:
     """The rows of a class of requests, in their order."""
-    return tuple(each.metadata["setting"](each.name) for each in fields(request))
+    return tuple(field.metadata["setting"](field.name) for field in fields(request))
 
 
 def given(request: Request) -> Iterator[tuple[SettingRow, Any]]:
@@ -430,7 +430,7 @@ def command_words(request: Request) -> list[str]:
     for row, value in given(request):
         if row.flag:
             values = value if row.kind.many else (value,)
-            words += [word for one in values for word in (row.flag, row.kind.spell(one))]
+            words += [word for item in values for word in (row.flag, row.kind.spell(item))]
     return words
 
 

@@ -149,9 +149,9 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
     """Why repeated measurements of the same cell differ."""
     match doubt:
         case Drift(measure, _, blocks, change, _):
-            way = "rose" if change > 0 else "fell"
+            trend = "rose" if change > 0 else "fell"
             return (
-                f"{measure} {way} by {abs(change):.0%} over {blocks} blocks in all cells. Ranks "
+                f"{measure} {trend} by {abs(change):.0%} over {blocks} blocks in all cells. Ranks "
                 "and ratios are taken within blocks and are not affected; medians are. Compare "
                 "ratios, and let the disk rest or fill its cache before measuring (--ramp)."
             )

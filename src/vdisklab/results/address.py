@@ -59,7 +59,7 @@ def parse_address(text: str) -> Address:
         url = sa.make_url(text)
     except (ArgumentError, ValueError):
         # Not chained: the parser's message repeats the URL, password included.
-        raise DatabaseError("the address of the database is not understood", hint=_FORMS) from None
+        raise DatabaseError("the address of the database is not valid", hint=_FORMS) from None
     if url.drivername == "sqlite":
         return _sqlite(url)
     if url.drivername in _POSTGRESQL:

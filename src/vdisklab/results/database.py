@@ -107,7 +107,8 @@ def _sqlite(address: Address, file: Path, create: bool, patience: float) -> sa.E
         raise DatabaseError(f"the database {file} is a directory", hint="give --db a file in it")
     if not create and not file.exists():
         raise DatabaseError(
-            f"there is no database {file}", hint="`vdisklab run` makes one, or give --db another"
+            f"there is no database {file}",
+            hint="`vdisklab run` creates one, or name another with --db",
         )
     _require_no_other_file(file)
     if create:
@@ -115,7 +116,7 @@ def _sqlite(address: Address, file: Path, create: bool, patience: float) -> sa.E
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DatabaseError(
-                f"the directory {file.parent} cannot be made: {error.strerror}",
+                f"the directory {file.parent} cannot be created: {error.strerror}",
                 hint="give --db a file in a directory that can be written",
             ) from error
     engine = sa.create_engine(address.url, connect_args={"timeout": patience}, hide_parameters=True)
@@ -157,12 +158,12 @@ def _postgresql(address: Address, patience: float) -> sa.Engine:
             "PostgreSQL needs the Python package psycopg, which is not installed",
             hint="pip install 'vdisklab[postgresql]'",
         )
-    given = address.url.query
+    query = address.url.query
     engine = sa.create_engine(
         address.url,
         # A campaign runs for hours, and the server may have been restarted between two cells.
         pool_pre_ping=True,
-        connect_args={} if "connect_timeout" in given else {"connect_timeout": _CONNECT_SECONDS},
+        connect_args={} if "connect_timeout" in query else {"connect_timeout": _CONNECT_SECONDS},
         hide_parameters=True,
     )
 
@@ -175,21 +176,21 @@ def _postgresql(address: Address, patience: float) -> sa.Engine:
     return engine
 
 
-_FULL = "make room on that file system, or give --db a file on another; then run the same again"
+_FULL = "make room on that file system, or give --db a file on another; then repeat the command"
 _WRITABLE = "give --db a file in a directory that can be written"
 _DAMAGED = "keep a copy, then save what can be read with `sqlite3 FILE .recover | sqlite3 NEW`"
 _LOCKED = "wait until the other program has finished; `fuser -v FILE` names it"
 
 # SQLite's primary result codes: what is wrong, and what to do.
 _SQLITE_CODES: Mapping[int, tuple[str, str]] = {
-    sqlite3.SQLITE_PERM: ("may not be read or written by this user", _WRITABLE),
+    sqlite3.SQLITE_PERM: ("cannot be read or written by this user", _WRITABLE),
     sqlite3.SQLITE_BUSY: ("is locked by another program", _LOCKED),
     sqlite3.SQLITE_LOCKED: ("is locked by another program", _LOCKED),
     sqlite3.SQLITE_READONLY: ("cannot be written: it, or its directory, is read-only", _WRITABLE),
     sqlite3.SQLITE_IOERR: ("cannot be written or read: the file system refused", _FULL),
     sqlite3.SQLITE_CORRUPT: ("is damaged", _DAMAGED),
     sqlite3.SQLITE_FULL: ("cannot grow: its file system is full", _FULL),
-    sqlite3.SQLITE_CANTOPEN: ("cannot be opened or made", _WRITABLE),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened or created", _WRITABLE),
     sqlite3.SQLITE_NOTADB: ("is not a database", "give --db another file"),
 }
 
@@ -201,7 +202,7 @@ _SQLSTATE: Mapping[str, tuple[str, str]] = {
         "as its owner: GRANT CREATE, USAGE ON SCHEMA public TO the user",
     ),
     "25006": ("is read-only", "give --db the primary server, not a standby"),
-    "53100": ("is on a full disk", "make room on the server, then run the same again"),
+    "53100": ("is on a full disk", "make room on the server, then repeat the command"),
 }
 
 # Errors that may go away while we wait.
@@ -212,12 +213,16 @@ _PASSING_STATES = ("55P03", "53100")
 _REFUSALS: tuple[tuple[str, str, str], ...] = (
     ("password authentication failed", "refuses the password", "check user and password"),
     ("no password supplied", "wants a password", "put it into ~/.pgpass or PGPASSWORD"),
-    ("resolve host", "is on a host that is not known", "check the host's name"),
-    ("name or service not known", "is on a host that is not known", "check the host's name"),
+    ("resolve host", "is on an unknown host", "check the host's name"),
+    ("name or service not known", "is on an unknown host", "check the host's name"),
     ("connection refused", "does not answer: connection refused", "is PostgreSQL running there?"),
     ("no such file", "does not answer: there is no such socket", "is PostgreSQL running there?"),
-    ("timeout", "does not answer in time", "is PostgreSQL running there, and is the way open?"),
-    ("does not exist", "does not exist", "make it: createdb --owner USER DATABASE"),
+    (
+        "timeout",
+        "does not answer in time",
+        "is PostgreSQL running there, and does a firewall block it?",
+    ),
+    ("does not exist", "does not exist", "create it: createdb --owner USER DATABASE"),
     ("no pg_hba.conf entry", "does not let this user in", "add the user to pg_hba.conf"),
 )
 
@@ -251,8 +256,8 @@ def _as_sentence(error: Exception, address: Address) -> DatabaseError:
         return cause
     if isinstance(error, IntegrityError):
         return DatabaseError(
-            f"the database {address} holds something that contradicts this: {_first_line(cause)}",
-            hint="is another vdisklab storing the same?",
+            f"the database {address} has a row that conflicts with this one: {_first_line(cause)}",
+            hint="another vdisklab may be storing the same data",
         )
     matter, hint = _matter(error, cause, address)
     kind = DatabaseBusyError if _may_pass(error, cause) else DatabaseError
@@ -269,16 +274,16 @@ def _may_pass(error: Exception, cause: object) -> bool:
 
 def _matter(error: Exception, cause: object, address: Address) -> tuple[str, str]:
     if isinstance(cause, sqlite3.Error):
-        known = _SQLITE_CODES.get(_sqlite_code(cause))
+        refusal = _SQLITE_CODES.get(_sqlite_code(cause))
     else:
         state = getattr(cause, "sqlstate", None)
-        known = _refusal(str(cause)) if state is None else _SQLSTATE.get(state)
-    if known is not None:
-        return known
+        refusal = _refusal(str(cause)) if state is None else _SQLSTATE.get(state)
+    if refusal is not None:
+        return refusal
     words = address.without_secrets(_first_line(cause))
     if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return f"went away: {words}", "run the same again; what was measured is kept"
-    return f"cannot be used: {words}", "run `vdisklab --debug VERB …` for the driver's own report"
+        return f"went away: {words}", "repeat the command; stored results are kept"
+    return f"cannot be used: {words}", "run `vdisklab --debug VERB …` for the driver's full message"
 
 
 def _sqlite_code(cause: sqlite3.Error) -> int:

@@ -172,8 +172,8 @@ def read_export(content: bytes, *, name: str) -> Export:
     document = _document(content, name)
     campaigns = tuple(_campaign(plain, name) for plain in document["campaigns"])
     power_cuts = _validated(_POWER_CUTS, document.get("power_cuts", []), name, "power_cuts")
-    _require_unique("campaigns", (each.campaign.id for each in campaigns), name)
-    _require_unique("runs", (run.id for each in campaigns for run in each.runs), name)
+    _require_unique("campaigns", (campaign.campaign.id for campaign in campaigns), name)
+    _require_unique("runs", (run.id for campaign in campaigns for run in campaign.runs), name)
     _require_unique("power cuts", (verdict.id for verdict in power_cuts), name)
     return Export(campaigns, tuple(power_cuts))
 
@@ -190,15 +190,15 @@ def _document(content: bytes, name: str) -> Mapping[str, Any]:
         _refuse(name, f"its JSON ends or breaks in line {error.lineno}: {error.msg}")
     except ValueError as error:  # NaN, or a number of thousands of digits
         _refuse(name, str(error))
-    found = document.get("format") if isinstance(document, dict) else None
-    if not isinstance(found, str):
+    file_format = document.get("format") if isinstance(document, dict) else None
+    if not isinstance(file_format, str):
         raise DatabaseError(
-            f"{name} is not an export of vdisklab: it names no format",
+            f"{name} is not an export of vdisklab: it does not name a format",
             hint=f'an export begins with {{"format": "{FORMAT}"',
         )
-    if found != FORMAT:
+    if file_format != FORMAT:
         raise DatabaseError(
-            f"{name} has format {found[:40]!r}; this vdisklab reads {FORMAT}",
+            f"{name} has format {file_format[:40]!r}; this vdisklab reads {FORMAT}",
             hint="update vdisklab, or write the file with `vdisklab export-data`",
         )
     if not isinstance(document.get("campaigns"), list):
@@ -212,7 +212,7 @@ def _unpacked(content: bytes, name: str) -> bytes:
             with gzip.GzipFile(fileobj=BytesIO(content)) as packed:
                 content = packed.read(LARGEST + 1)
         except (OSError, EOFError, zlib.error) as error:
-            _refuse(name, f"its compressed data are not whole: {error}")
+            _refuse(name, f"its compressed data are incomplete: {error}")
     if len(content) > LARGEST:
         raise DatabaseError(
             f"{name} holds more than {LARGEST >> 20} MiB of JSON",
@@ -222,7 +222,7 @@ def _unpacked(content: bytes, name: str) -> bytes:
 
 
 def _not_a_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a measured number")
+    raise ValueError(f"{word} is not a finite number")
 
 
 def _finite(text: str) -> float:
@@ -267,7 +267,7 @@ def _validated(adapter: TypeAdapter[_Value], plain: object, name: str, part: str
         if isinstance(error, OverflowError):
             _refuse(name, f"{part}: {error}")
         first = error.errors(include_url=False)[0]
-        place = ".".join(str(each) for each in (part, *first["loc"]))
+        place = ".".join(str(part_of_path) for part_of_path in (part, *first["loc"]))
         _refuse(name, f"{place}: {first['msg']}")
 
 
@@ -283,7 +283,7 @@ def _campaign(plain: object, name: str) -> WholeCampaign:
         where = f"run {run.id[:64]!r} of campaign {campaign.id}"
         label = run.measured_cell.label
         if run.campaign != campaign.id:
-            _refuse(name, f"{where} names the campaign {run.campaign[:64]!r}")
+            _refuse(name, f"{where} belongs to the campaign {run.campaign[:64]!r}")
         if run.block < 1 or run.position < 1:
             _refuse(name, f"{where} has the block {run.block} and the position {run.position}")
         if plan.cells and run.origin is not Origin.IMPORTED and label not in plan.cells:
@@ -315,11 +315,11 @@ def _require_shallow(plan: object, name: str) -> None:
 
 def _require_unique(kind: str, ids: Iterable[str], name: str) -> None:
     counts = Counter(ids)
-    for each, count in counts.items():
-        if not _ID.fullmatch(each):
-            _refuse(name, f"one of its {kind} has the id {each[:64]!r}")
+    for identifier, count in counts.items():
+        if not _ID.fullmatch(identifier):
+            _refuse(name, f"one of its {kind} has the id {identifier[:64]!r}")
         if count > 1:
-            _refuse(name, f"{count} of its {kind} have the id {each}")
+            _refuse(name, f"{count} of its {kind} have the id {identifier}")
 
 
 def _refuse(name: str, problem: str) -> NoReturn:
@@ -335,23 +335,31 @@ def store_export(store: Store, export: Export, *, name: str) -> StoredExport:
     Raises DatabaseError if the database has different content under an id, and for numbers that
     a database cannot store; then nothing is stored.
     """
-    known = {campaign.id: campaign for campaign in store.campaigns()}
-    new = [each.campaign for each in export.campaigns if each.campaign.id not in known]
+    stored_campaigns = {campaign.id: campaign for campaign in store.campaigns()}
+    new = [
+        new_campaign.campaign
+        for new_campaign in export.campaigns
+        if new_campaign.campaign.id not in stored_campaigns
+    ]
     runs: list[Run] = []
     stored = []
-    for whole in export.campaigns:
-        campaign = whole.campaign
-        if known.get(campaign.id, campaign) != campaign:
+    for exported in export.campaigns:
+        campaign = exported.campaign
+        if stored_campaigns.get(campaign.id, campaign) != campaign:
             raise _other(f"campaign {campaign.id}", store, name)
-        here = {run.id: run for run in store.runs(campaign.id)} if campaign.id in known else {}
-        for run in whole.runs:
-            if here.get(run.id, run) != run:
+        stored_runs = (
+            {run.id: run for run in store.runs(campaign.id)}
+            if campaign.id in stored_campaigns
+            else {}
+        )
+        for run in exported.runs:
+            if stored_runs.get(run.id, run) != run:
                 raise _other(f"run {run.id}", store, name)
-        missing = [run for run in whole.runs if run.id not in here]
+        missing = [run for run in exported.runs if run.id not in stored_runs]
         runs += missing
         stored.append(
             StoredCampaign(
-                campaign.id, campaign.label, len(missing), len(whole.runs) - len(missing)
+                campaign.id, campaign.label, len(missing), len(exported.runs) - len(missing)
             )
         )
     judged = {verdict.id for verdict in store.power_cuts()}
@@ -360,10 +368,10 @@ def store_export(store: Store, export: Export, *, name: str) -> StoredExport:
     return StoredExport(tuple(stored), len(verdicts))
 
 
-def _other(thing: str, store: Store, name: str) -> DatabaseError:
+def _other(item: str, store: Store, name: str) -> DatabaseError:
     return DatabaseError(
-        f"{thing} of {name} differs from the one in {store}",
-        hint="import the file into a database of its own: --db FILE",
+        f"{item} of {name} differs from the one in {store}",
+        hint="import the file into a separate database: --db FILE",
     )
 
 

@@ -76,8 +76,8 @@ class PowerCut:
 
     def applies_to(self, host: HostFacts) -> bool:
         """True for the same machine, kernel and QEMU; others may lose different data."""
-        mine = self.host
-        return (mine.machine_id, mine.kernel, mine.qemu) == (
+        tested_on = self.host
+        return (tested_on.machine_id, tested_on.kernel, tested_on.qemu) == (
             host.machine_id, host.kernel, host.qemu,
         )  # fmt: skip
 

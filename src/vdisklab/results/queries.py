@@ -51,9 +51,12 @@ def whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
             (
                 rows.measurement_value(
                     row,
-                    {seen["observer"]: rows.counted_value(seen) for seen in counted[row["key"]]},
+                    {
+                        counts["observer"]: rows.counted_value(counts)
+                        for counts in counted[row["key"]]
+                    },
                     (rows.sample_value(number) for number in samples[row["key"]]),
-                    (rows.series_value(one) for one in series[row["key"]]),
+                    (rows.series_value(points) for points in series[row["key"]]),
                 )
                 for row in measurements[key]
             ),
@@ -81,7 +84,7 @@ def outlines(connection: sa.Connection, keys: Sequence[int]) -> tuple[RunOutline
 def observations(connection: sa.Connection, keys: Sequence[int]) -> Observations:
     """Every sample of the measured runs of some campaigns, as columns."""
     run, measurement, sample = schema.run, schema.measurement, schema.sample
-    wanted = sa.and_(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
+    is_measured = sa.and_(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
     runs = connection.execute(
         sa.select(
             run.c.key,
@@ -91,12 +94,12 @@ def observations(connection: sa.Connection, keys: Sequence[int]) -> Observations
             run.c.block,
         )
         .select_from(run.join(schema.campaign))
-        .where(wanted)
+        .where(is_measured)
         .order_by(run.c.key)
     ).all()
-    mine = sa.select(measurement.c.key).join(run).where(wanted)
-    names, measurements = _measurements(connection, measurement.c.key.in_(mine))
-    quantities, samples = _samples(connection, sample.c.measurement.in_(mine))
+    measurement_keys = sa.select(measurement.c.key).join(run).where(is_measured)
+    names, measurements = _measurements(connection, measurement.c.key.in_(measurement_keys))
+    quantities, samples = _samples(connection, sample.c.measurement.in_(measurement_keys))
     return collect([tuple(row) for row in runs], names, measurements, quantities, samples)
 
 
@@ -130,7 +133,7 @@ def witnessed(connection: sa.Connection, keys: Sequence[int]) -> list[Witnessed]
     return [
         rows.witnessed_value(
             row,
-            {seen["observer"]: rows.counted_value(seen) for seen in counted[row["key"]]},
+            {counts["observer"]: rows.counted_value(counts) for counts in counted[row["key"]]},
             directions[row["key"]],
         )
         for row in connection.execute(query).mappings()
@@ -142,9 +145,11 @@ def tallies(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellTally, 
     run, measurement, counted = schema.run, schema.measurement, schema.counted
     qemu, guest, device = (counted.alias(name) for name in ("qemu", "guest", "device"))
     joined = measurement.join(run)
-    for seen in (qemu, guest, device):
-        on = sa.and_(seen.c.measurement == measurement.c.key, seen.c.observer == seen.name)
-        joined = joined.outerjoin(seen, on)
+    for observer in (qemu, guest, device):
+        on = sa.and_(
+            observer.c.measurement == measurement.c.key, observer.c.observer == observer.name
+        )
+        joined = joined.outerjoin(observer, on)
 
     def above(*names: str) -> sa.ColumnElement[Any]:
         # If QEMU counted, its counts are used for all columns.
@@ -168,9 +173,9 @@ def tallies(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellTally, 
         .select_from(joined)
         .group_by(run.c.cell, measurement.c.name)
     )
-    wanted = sa.and_(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
-    found = connection.execute(query.where(wanted)).all()
-    return tuple(_tally(row) for row in found)
+    is_measured = sa.and_(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
+    result = connection.execute(query.where(is_measured)).all()
+    return tuple(_tally(row) for row in result)
 
 
 def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[Example, ...]:
@@ -188,8 +193,8 @@ def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[Example, .
         checks[row.run].append((row.name, row.asked, row.seen))
     measured: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
     columns = (measurement.c.run, measurement.c.name, measurement.c.command)
-    told = sa.select(*columns).where(measurement.c.run.in_(last))
-    for row in connection.execute(told.order_by(measurement.c.run, measurement.c.ordinal)):
+    details = sa.select(*columns).where(measurement.c.run.in_(last))
+    for row in connection.execute(details.order_by(measurement.c.run, measurement.c.ordinal)):
         measured[row.run].append((row.name, row.command))
     return tuple(
         Example(
@@ -234,43 +239,46 @@ def _children(
 ) -> defaultdict[int, list[rows.Row]]:
     """The rows that belong to each of the keys, in their order."""
     order = [table.c.ordinal] if "ordinal" in table.c else []
-    found: defaultdict[int, list[rows.Row]] = defaultdict(list)
+    children: defaultdict[int, list[rows.Row]] = defaultdict(list)
     query = sa.select(table).where(parent.in_(keys)).order_by(parent, *order)
     for row in connection.execute(query).mappings():
-        found[row[parent.name]].append(row)
-    return found
+        children[row[parent.name]].append(row)
+    return children
 
 
 def _measurements(
-    connection: sa.Connection, wanted: sa.ColumnElement[bool]
+    connection: sa.Connection, condition: sa.ColumnElement[bool]
 ) -> tuple[Sequence[str], Floats]:
     """Names, and rows: a measurement's key, an index into the names, and the key of its run."""
     table = schema.measurement
     columns = (table.c.key, table.c.name, table.c.run)
-    query = sa.select(*columns).where(wanted).order_by(table.c.key)
-    found = list(_rows(connection, query))
-    keys, names, runs = zip(*found, strict=True) if found else ((), (), ())
+    query = sa.select(*columns).where(condition).order_by(table.c.key)
+    records = list(_rows(connection, query))
+    keys, names, runs = zip(*records, strict=True) if records else ((), (), ())
     places: dict[str, int] = {}
     coded = [places.setdefault(name, len(places)) for name in names]
     return tuple(places), np.array([keys, coded, runs], np.float64).T
 
 
 def _samples(
-    connection: sa.Connection, wanted: sa.ColumnElement[bool]
+    connection: sa.Connection, condition: sa.ColumnElement[bool]
 ) -> tuple[list[tuple[str, str]], Floats]:
     """Quantities, and rows: a measurement's key, an index into the quantities, and a value."""
     sample = schema.sample
     metrics = connection.scalars(sa.select(schema.metric.c.name).order_by("name")).all()
     if not metrics:
         return [], np.empty((0, 3))
-    ways = [direction.value for direction in Direction]
-    metric, way = _place_in(metrics, sample.c.metric), _place_in(ways, sample.c.direction)
+    directions = [direction.value for direction in Direction]
+    metric, side_index = (
+        _place_in(metrics, sample.c.metric),
+        _place_in(directions, sample.c.direction),
+    )
     query = (
-        sa.select(sample.c.measurement, metric * len(ways) + way, sample.c.value)
-        .where(wanted)
+        sa.select(sample.c.measurement, metric * len(directions) + side_index, sample.c.value)
+        .where(condition)
         .order_by(sample.c.measurement, sample.c.ordinal)
     )
-    return [(each, name) for name in metrics for each in ways], _numbers(connection, query)
+    return [(side, name) for name in metrics for side in directions], _numbers(connection, query)
 
 
 def _place_in(names: Sequence[str], column: sa.Column[Any]) -> sa.Case[int]:
@@ -286,14 +294,14 @@ def _numbers(connection: sa.Connection, query: sa.Select[Any]) -> Floats:
 
 def _rows(connection: sa.Connection, query: sa.Select[Any]) -> Iterable[tuple[Any, ...]]:
     """The driver's tuples: there are millions, and none needs a conversion."""
-    found: Any = connection.execute(query).cursor
-    return cast("Iterable[tuple[Any, ...]]", found)
+    cursor: Any = connection.execute(query).cursor
+    return cast("Iterable[tuple[Any, ...]]", cursor)
 
 
 def _tally(row: Sequence[Any]) -> CellTally:
     cell, name, *counts, cpu = row
-    operations, flushes, device_flushes, asked, device = (
+    operations, flushes, device_flushes, requested, device = (
         None if count is None else int(count) for count in counts
     )
     seconds = None if cpu is None else float(cpu)
-    return CellTally(cell, name, operations, flushes, device_flushes, asked, device, seconds)
+    return CellTally(cell, name, operations, flushes, device_flushes, requested, device, seconds)

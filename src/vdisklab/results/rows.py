@@ -146,9 +146,9 @@ def outline_value(row: Row, campaign_id: str) -> RunOutline:
 
 def _outlined(row: Row, campaign_id: str) -> dict[str, Any]:
     """The fields that a run and its outline have in common."""
-    same = ("id", "cell", "path", "block", "position", "started", "wall_seconds",
+    names = ("id", "cell", "path", "block", "position", "started", "wall_seconds",
             "accelerator", "medium")  # fmt: skip
-    return {name: row[name] for name in same} | {
+    return {name: row[name] for name in names} | {
         "campaign": campaign_id,
         "page_cache": PageCache(row["page_cache"]),
         "origin": Origin(row["origin"]),
@@ -214,7 +214,7 @@ def witnessed_value(
         path=row["path"],
         page_cache=PageCache(row["page_cache"]),
         name=row["name"],
-        directions=tuple(Direction(each) for each in sorted(directions)),
+        directions=tuple(Direction(direction) for direction in sorted(directions)),
         wall_seconds=row["wall_seconds"],
         measured_seconds=row["measured_seconds"],
         evidence=_evidence_value(row, counted),
@@ -232,10 +232,10 @@ def _evidence_value(row: Row, counted: Mapping[str, Counted]) -> Evidence:
 
 def counted_rows(evidence: Evidence, measurement_key: int) -> list[dict[str, Any]]:
     """One row for each observer that could count."""
-    seen = ((observer, getattr(evidence, observer)) for observer in _OBSERVERS)
+    observations = ((observer, getattr(evidence, observer)) for observer in _OBSERVERS)
     return [
         {"measurement": measurement_key, "observer": observer, **asdict(counts)}
-        for observer, counts in seen
+        for observer, counts in observations
         if counts is not None
     ]
 
@@ -270,19 +270,19 @@ def series_rows(series: Sequence[Series], measurement_key: int) -> list[dict[str
         {
             "measurement": measurement_key,
             "ordinal": ordinal,
-            "metric": one.metric,
-            "direction": one.direction.value,
-            "interval_seconds": one.interval,
-            "points": [_finite(value) for value in one.values],
+            "metric": metric_series.metric,
+            "direction": metric_series.direction.value,
+            "interval_seconds": metric_series.interval,
+            "points": [_finite(value) for value in metric_series.values],
         }
-        for ordinal, one in enumerate(series)
+        for ordinal, metric_series in enumerate(series)
     ]
 
 
 def _finite(value: float) -> float:
     if not math.isfinite(value):
         raise DatabaseError(
-            f"{value} is not a measured number and is not stored",
+            f"{value} is not a finite number and is not stored",
             hint="a quantity that was not measured has no sample: leave it out of the file",
         )
     return value
@@ -329,15 +329,15 @@ _POWER_CUT = (
 )
 
 
-def power_cut_row(found: PowerCut, host_key: int) -> dict[str, Any]:
+def power_cut_row(verdict: PowerCut, host_key: int) -> dict[str, Any]:
     """The row of a power cut's verdict; `host_key` is the key of its host."""
-    bad = found.counterexample
+    bad = verdict.counterexample
     return {
-        **{name: getattr(found, name) for name in _POWER_CUT},
+        **{name: getattr(verdict, name) for name in _POWER_CUT},
         "host": host_key,
-        "outcomes": dict(found.outcomes),
-        "settings": dict(found.settings),
-        "seen": dict(found.seen),
+        "outcomes": dict(verdict.outcomes),
+        "settings": dict(verdict.settings),
+        "seen": dict(verdict.seen),
         "bad_case": bad.case if bad else None,
         "bad_outcome": bad.outcome if bad else None,
         "bad_detail": bad.detail if bad else None,

@@ -39,7 +39,7 @@ class Words(TypeDecorator[str]):
 
 
 class Finite(TypeDecorator[float]):
-    """A measured number: SQLite would silently turn NaN into NULL."""
+    """A finite number: SQLite would silently turn NaN into NULL."""
 
     impl = sa.Double
     cache_ok = True
@@ -49,7 +49,7 @@ class Finite(TypeDecorator[float]):
         del dialect
         if value is not None and not math.isfinite(value):
             raise DatabaseError(
-                f"{value} is not a measured number and is not stored",
+                f"{value} is not a finite number and is not stored",
                 hint="a quantity that was not measured has no sample",
             )
         return value
@@ -76,8 +76,7 @@ class Whole(TypeDecorator[int]):
         if value is not None and not -(1 << self.bits - 1) <= value < 1 << self.bits - 1:
             raise DatabaseError(
                 f"{value} is too large a number and is not stored",
-                hint="a quantity that large is a fault of the program that said it: `vdisklab "
-                "show RUN --raw`",
+                hint="the program that reported it is probably wrong: `vdisklab show RUN --raw`",
             )
         return value
 
@@ -100,8 +99,8 @@ class UtcTime(TypeDecorator[datetime]):
             return None
         if value.tzinfo is None:
             raise DatabaseError(
-                f"{value} names no moment: it has no time zone",
-                hint="write the moment with its zone, such as 2026-08-01T12:00:00+00:00",
+                f"the time {value} has no time zone",
+                hint="write the time with its zone, such as 2026-08-01T12:00:00+00:00",
             )
         moment = value.astimezone(UTC)
         if dialect.name == "postgresql":

@@ -92,8 +92,8 @@ class Store:
             .limit(1)
         )
         with self._database.reading() as connection:
-            found = _campaigns(connection, query)
-        return found[0] if found else None
+            campaigns = _campaigns(connection, query)
+        return campaigns[0] if campaigns else None
 
     def add_run(self, run: Run) -> None:
         """Stores a run with its checks and measurements, or nothing if that fails.
@@ -123,7 +123,7 @@ class Store:
         if _campaign_key(connection, campaign.id) is not None:
             raise DatabaseError(
                 f"the campaign {campaign.id} is in {self} already",
-                hint="it was stored before; nothing is lost: choose another --db to have it twice",
+                hint="it was stored before; nothing is lost: choose another --db to store it twice",
             )
         host_key = _stored_host(connection, campaign.host)
         connection.execute(sa.insert(schema.campaign), [rows.campaign_row(campaign, host_key)])
@@ -148,7 +148,7 @@ class Store:
         if connection.scalar(sa.select(table.c.key).where(table.c.id == run.id)) is not None:
             raise DatabaseError(
                 f"the run {run.id} is in {self} already",
-                hint="it was stored before; nothing is lost: choose another --db to have it twice",
+                hint="it was stored before; nothing is lost: choose another --db to store it twice",
             )
         measured = sa.select(table.c.id).where(
             table.c.campaign == campaign_key,
@@ -160,7 +160,7 @@ class Store:
         if earlier is not None:
             raise DatabaseError(
                 f"{run.cell} is measured in block {run.block} already, by run {earlier}",
-                hint="is another vdisklab running the same plan?",
+                hint="another vdisklab may be running the same plan",
             )
 
     def finished(self, campaign_id: str, *, failed_too: bool = False) -> set[tuple[int, str]]:
@@ -220,8 +220,8 @@ class Store:
         """
         with self._database.reading() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
-            found = queries.measured_keys(connection, keys)
-        return self._evidence_by_key(found)
+            measured = queries.measured_keys(connection, keys)
+        return self._evidence_by_key(measured)
 
     def _evidence_by_key(self, keys: Sequence[int]) -> Iterator[Witnessed]:
         for first in range(0, len(keys), _MEASUREMENTS_AT_ONCE):
@@ -271,14 +271,15 @@ class Store:
         if machine_id is not None:
             query = query.where(schema.host.c.machine_id == machine_id)
         with self._database.reading() as connection:
-            found = connection.execute(query).mappings().all()
-            wanted = sa.select(schema.host).where(
-                schema.host.c.key.in_({row["host"] for row in found})
+            verdicts = connection.execute(query).mappings().all()
+            host_query = sa.select(schema.host).where(
+                schema.host.c.key.in_({row["host"] for row in verdicts})
             )
             hosts = {
-                row["key"]: rows.host_facts(row) for row in connection.execute(wanted).mappings()
+                row["key"]: rows.host_facts(row)
+                for row in connection.execute(host_query).mappings()
             }
-        return tuple(rows.power_cut_value(row, hosts[row["host"]]) for row in found)
+        return tuple(rows.power_cut_value(row, hosts[row["host"]]) for row in verdicts)
 
     def _campaign_keys(self, connection: sa.Connection, campaign_ids: Collection[str]) -> list[int]:
         keys = {name: _campaign_key(connection, name) for name in campaign_ids}
@@ -286,7 +287,7 @@ class Store:
             if key is None:
                 raise DatabaseError(
                     f"the campaign {name} is not in {self}",
-                    hint="`vdisklab runs` lists what is there",
+                    hint="`vdisklab runs` lists the stored campaigns",
                 )
         return [key for key in keys.values() if key is not None]
 
@@ -325,11 +326,11 @@ def _stored_host(connection: sa.Connection, facts: HostFacts) -> int:
 
 
 def _campaigns(connection: sa.Connection, query: sa.Select[Any]) -> tuple[Campaign, ...]:
-    found = connection.execute(query).mappings().all()
+    campaigns = connection.execute(query).mappings().all()
     table = schema.host
-    wanted = sa.select(table).where(table.c.key.in_({row["host"] for row in found}))
-    hosts = {row["key"]: rows.host_facts(row) for row in connection.execute(wanted).mappings()}
-    return tuple(rows.campaign_value(row, hosts[row["host"]]) for row in found)
+    host_query = sa.select(table).where(table.c.key.in_({row["host"] for row in campaigns}))
+    hosts = {row["key"]: rows.host_facts(row) for row in connection.execute(host_query).mappings()}
+    return tuple(rows.campaign_value(row, hosts[row["host"]]) for row in campaigns)
 
 
 def _key_by_name(connection: sa.Connection, table: sa.Table, name: str, kind: str) -> int:
@@ -337,44 +338,44 @@ def _key_by_name(connection: sa.Connection, table: sa.Table, name: str, kind: st
     # Not LIKE: SQLite's ignores case.
     begins = sa.func.substr(table.c.id, 1, len(name)) == name
     query = sa.select(table.c.id, table.c.key).where(begins).order_by(table.c.id)
-    found = {row.id: row.key for row in connection.execute(query)} if name else {}
-    if name in found:
-        return int(found[name])
-    if not found:
+    matches = {row.id: row.key for row in connection.execute(query)} if name else {}
+    if name in matches:
+        return int(matches[name])
+    if not matches:
         raise DatabaseError(
             f"there is no {kind} {name!r}", hint=f"the first letters of a {kind}'s id are enough"
         )
-    if len(found) > 1:
-        shown = ", ".join(list(found)[:_CANDIDATES_SHOWN])
-        rest = len(found) - _CANDIDATES_SHOWN
+    if len(matches) > 1:
+        shown = ", ".join(list(matches)[:_CANDIDATES_SHOWN])
+        rest = len(matches) - _CANDIDATES_SHOWN
         more = f" and {rest} more" if rest > 0 else ""
         raise DatabaseError(
-            f"{name!r} may be any of {len(found)} {kind}s: {shown}{more}",
+            f"{name!r} may be any of {len(matches)} {kind}s: {shown}{more}",
             hint="give more letters of the id",
         )
-    return int(next(iter(found.values())))
+    return int(next(iter(matches.values())))
 
 
 def _register_metrics(connection: sa.Connection, run: Run) -> None:
     """Stores unit and direction of each of the run's metrics that is not stored yet."""
     table = schema.metric
-    known = {row.name: (row.unit, row.better) for row in connection.execute(sa.select(table))}
+    registered = {row.name: (row.unit, row.better) for row in connection.execute(sa.select(table))}
     used = {sample.metric for measured in run.measurements for sample in measured.samples}
     used |= {series.metric for measured in run.measurements for series in measured.series}
     for name in sorted(used):
         metric = METRICS.get(name)
         if metric is None:
             raise DatabaseError(
-                f"the metric {name!r} is not known, and a number without a unit is not stored",
+                f"the metric {name!r} is unknown, and a number without a unit is not stored",
                 hint="a newer vdisklab may know it",
             )
-        stored = known.get(name)
+        stored = registered.get(name)
         if stored is None:
             _insert_unless_there(connection, table, asdict(metric))
         elif stored != (metric.unit, metric.better):
             raise DatabaseError(
-                f"the database holds {name} in {stored[0]} with {stored[1]} as the better; "
-                f"this vdisklab has {metric.unit} and {metric.better}",
+                f"the database has {name} in {stored[0]}, where {stored[1]} is better; "
+                f"this vdisklab has {metric.unit}, where {metric.better} is better",
                 hint="give --db another database",
             )
 
@@ -392,6 +393,6 @@ def _insert_unless_there(connection: sa.Connection, table: sa.Table, row: dict[s
         connection.execute(sqlite.insert(table).values(row).on_conflict_do_nothing())
 
 
-def _insert_all(connection: sa.Connection, table: sa.Table, found: list[dict[str, Any]]) -> None:
-    if found:
-        connection.execute(sa.insert(table), found)
+def _insert_all(connection: sa.Connection, table: sa.Table, new_rows: list[dict[str, Any]]) -> None:
+    if new_rows:
+        connection.execute(sa.insert(table), new_rows)

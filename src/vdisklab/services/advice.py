@@ -185,9 +185,9 @@ def value_diagnostics(
 
 def missing_scores(scored: Scored, measure: MeasureKey) -> tuple[NoScore, ...]:
     """The cells without the ranked score; only the baseline if that is the cause."""
-    missing = tuple(each for each in scored.missing if each.score.key == measure)
+    missing = tuple(entry for entry in scored.missing if entry.score.key == measure)
     if missing and missing[0].baseline_lacking:
-        return tuple(each for each in missing if each.cell == scored.baseline) or missing[:1]
+        return tuple(entry for entry in missing if entry.cell == scored.baseline) or missing[:1]
     return missing
 
 

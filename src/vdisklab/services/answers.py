@@ -97,7 +97,9 @@ def choose_campaigns(results: Store, names: Sequence[str] | None) -> tuple[Campa
     with runs is used. Raises PlanError if the named ones cannot be joined.
     """
     if names:
-        campaigns = tuple({each.id: each for each in map(results.campaign, names)}.values())
+        campaigns = tuple(
+            {campaign.id: campaign for campaign in map(results.campaign, names)}.values()
+        )
         for other in campaigns[1:]:
             error = disagreement(campaigns[0], other)
             if error is not None:
@@ -173,7 +175,7 @@ def joinable_campaigns(
     Also returns why other campaigns were left out. Raises DatabaseError if there is none.
     """
     if names:
-        return tuple(each.id for each in choose_campaigns(results, names)), ()
+        return tuple(campaign.id for campaign in choose_campaigns(results, names)), ()
     if first is None:
         first, *_ = choose_campaigns(results, None)
     joined, left_out = [first.id], []

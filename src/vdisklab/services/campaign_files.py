@@ -60,7 +60,7 @@ def export_data(
 def _chosen(store: Store, names: Sequence[str] | None) -> tuple[Campaign, ...]:
     if not names:
         return tuple(reversed(store.campaigns()))
-    return tuple({each.id: each for each in map(store.campaign, names)}.values())
+    return tuple({campaign.id: campaign for campaign in map(store.campaign, names)}.values())
 
 
 def _power_cuts(

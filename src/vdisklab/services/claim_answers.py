@@ -253,7 +253,9 @@ def evaluate_series(
 ) -> PublishedAnswer:
     """Compares a published series with the measured one. Raises PlanError for an unknown series."""
     tables = find_series(name, publications)
-    (article,) = [each for each in publications if each.article == tables[0].article]
+    (article,) = [
+        publication for publication in publications if publication.article == tables[0].article
+    ]
     comparison = compare_shape(tables, loaded.observations)
     command = None
     if comparison.missing:
@@ -275,7 +277,10 @@ def evaluate_publications(
 ) -> tuple[PublishedAnswer, ...]:
     """Every published series of which at least one ratio was measured here, in their order."""
     series = dict.fromkeys(
-        table.series for each in publications for table in each.tables if table.baseline
+        table.series
+        for publication in publications
+        for table in publication.tables
+        if table.baseline
     )
     answers = (evaluate_series(loaded, name, publications) for name in series)
     return tuple(

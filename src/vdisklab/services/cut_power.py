@@ -177,7 +177,9 @@ def judge_power_cuts(
     interrupted = False
     with open_store(place.database) as store:
         verdicts = {} if new else _stored(store, host)
-        open_questions = [each for each in questions if each.fingerprint not in verdicts]
+        open_questions = [
+            question for question in questions if question.fingerprint not in verdicts
+        ]
         try:
             if open_questions:
                 judging = _judge(open_questions, place, host, progress, controls)
@@ -187,7 +189,7 @@ def judge_power_cuts(
                         verdicts[verdict.fingerprint] = verdict
         except KeyboardInterrupt:
             interrupted = True
-    answered = [each.fingerprint for each in questions if each.fingerprint in verdicts]
+    answered = [question.fingerprint for question in questions if question.fingerprint in verdicts]
     return PowerCutAnswer(
         tuple(verdicts[fingerprint] for fingerprint in answered), tuple(controls), interrupted
     )
@@ -217,7 +219,7 @@ def _judge(
     host = LocalHost()
     if any(question.settings.logged_by is LoggedBy.DM for question in questions):
         require_log_writes(host)  # before the controls, which take a minute
-    if any(layer.kind is LayerKind.ZFS for each in questions for layer in each.path.layers):
+    if any(layer.kind is LayerKind.ZFS for item in questions for layer in item.path.layers):
         require_zfs(host)
     with (
         open_ledger() as ledger,
@@ -239,7 +241,7 @@ def _guests_for(
     progress: Progress,
 ) -> Iterator[None]:
     """Opens guests for the session while the context is open, if a question needs them."""
-    paths = [each.path for each in questions if each.access is AccessKind.GUEST]
+    paths = [question.path for question in questions if question.access is AccessKind.GUEST]
     if not paths:
         yield
         return

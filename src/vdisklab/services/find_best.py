@@ -259,7 +259,7 @@ def durable_paths(plan: CampaignPlan, verdicts: Verdicts) -> DurablePaths:
     """The number of durable paths in a plan, and how many of them were tested by power cuts."""
     paths = {cell.path.canonical: cell.path for cell in plan.cells if not cell.path.on_host}
     judged = [durability(path, verdicts).keeping for path in paths.values()]
-    return DurablePaths(len(judged), sum(one is Keeping.KEPT_IN_TEST for one in judged))
+    return DurablePaths(len(judged), sum(verdict is Keeping.KEPT_IN_TEST for verdict in judged))
 
 
 def parse_share(text: str) -> float:

@@ -63,7 +63,7 @@ def import_files(
     with open_store(url) as store:
         known = None if into is None else store.campaign(into)
         campaign = known or _new_campaign(sources)
-        runs = make_runs(sources, campaign.id, name, measurement, taken=_taken(store, known))
+        runs = make_runs(sources, campaign.id, name, measurement, used_blocks=_taken(store, known))
         store.add_together((campaign,) if known is None else (), runs)
     cells = dict.fromkeys(run.measured_cell.label for run in runs)
     return Imported(campaign.id, tuple(cells), len(runs))
@@ -71,11 +71,11 @@ def import_files(
 
 def _require_different(files: Sequence[Path]) -> None:
     """Raises PlanError for a file given twice, because it would count as a repetition of itself."""
-    seen: set[Path] = set()
+    read_files: set[Path] = set()
     for file in files:
-        if file.resolve() in seen:
+        if file.resolve() in read_files:
             raise PlanError(f"{file} is given twice", hint="name each result once")
-        seen.add(file.resolve())
+        read_files.add(file.resolve())
 
 
 def _require_name(option: str, name: str | None) -> None:
@@ -143,14 +143,13 @@ def make_runs(
     name: str | None,
     measurement: str | None,
     *,
-    taken: dict[str, int],
+    used_blocks: dict[str, int],
 ) -> list[Run]:
-    """One run for each report; equal names are repetitions, in blocks after the cell's `taken`
-    block.
+    """One run for each report; equal names are repetitions, in blocks after the used ones.
 
     A file's text is stored only with its first run: a CSV may have a thousand lines.
     """
-    blocks = dict(taken)
+    blocks = dict(used_blocks)
     runs: list[Run] = []
     text_run = ""
     for source in sources:
@@ -195,11 +194,11 @@ def _name(source: _Source) -> str:
 
 
 def _measurements(source: _Source, name: str | None, text_run: str) -> tuple[Measurement, ...]:
-    found = source.report.results
-    if name is not None and len(found) != 1:
+    results = source.report.results
+    if name is not None and len(results) != 1:
         raise PlanError(
-            f"{source.file} holds {len(found)} measurements: "
-            f"{', '.join(each.name for each in found[:8])}",
+            f"{source.file} holds {len(results)} measurements: "
+            f"{', '.join(result.name for result in results[:8])}",
             hint="leave --measurement out",
         )
     version = f" {source.report.version}" if source.report.version else ""
@@ -207,24 +206,24 @@ def _measurements(source: _Source, name: str | None, text_run: str) -> tuple[Mea
     elsewhere = f"# {file} is kept with the first measurement of run {text_run}"
     return tuple(
         Measurement(
-            name=name or each.name,
+            name=name or result.name,
             program=source.report.program,
             command=f"# imported from {file}: {source.report.program}{version}",
-            samples=each.outcome.samples,
-            evidence=Evidence(guest=each.outcome.counted),
+            samples=result.outcome.samples,
+            evidence=Evidence(guest=result.outcome.counted),
             started=source.modified,
             wall_seconds=None,
-            measured_seconds=each.outcome.measured_seconds,
+            measured_seconds=result.outcome.measured_seconds,
             raw=elsewhere if place else source.text or elsewhere,
-            series=each.outcome.series,
+            series=result.outcome.series,
         )
-        for place, each in enumerate(found)
+        for place, result in enumerate(results)
     )
 
 
 def _new_campaign(sources: Sequence[_Source]) -> Campaign:
     digest = hashlib.sha256("\0".join(source.text for source in sources).encode()).hexdigest()
-    names = dict.fromkeys(each.name for source in sources for each in source.report.results)
+    names = dict.fromkeys(result.name for source in sources for result in source.report.results)
     return Campaign(
         id=secrets.token_hex(4),
         fingerprint=digest[:16],

@@ -209,7 +209,7 @@ def _medium(plan: CampaignPlan) -> str | None:
     """The device below the work directory, or the devices used instead of it."""
     if not plan.backing.devices:
         return medium_of(plan.directory)
-    return " + ".join(describe_device(each) or str(each) for each in plan.backing.devices)
+    return " + ".join(describe_device(device) or str(device) for device in plan.backing.devices)
 
 
 def store_with_retry(store: Store, run: Run, progress: Progress, clock: Clock = time) -> None:

@@ -46,7 +46,11 @@ def missing_cells(answers: Sequence[ClaimAnswer]) -> tuple[MissingCells, ...]:
     return tuple(
         MissingCells(
             *key,
-            tuple(dict.fromkeys(cell.path.canonical for one in group for cell in one.missing)),
+            tuple(
+                dict.fromkeys(
+                    cell.path.canonical for claim_answer in group for cell in claim_answer.missing
+                )
+            ),
             tuple(answer.claim for answer in group),
         )
         for key, group in lacking.items()
@@ -58,11 +62,13 @@ def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> CampaignPlan:
 
     Raises HostError if there is none: a ratio needs both of its sides.
     """
-    here = set(plan.cells)
-    claim_cells = {cell for claim in claims if here.issuperset(claim.cells) for cell in claim.cells}
+    possible_cells = set(plan.cells)
+    claim_cells = {
+        cell for claim in claims if possible_cells.issuperset(claim.cells) for cell in claim.cells
+    }
     cells = tuple(cell for cell in plan.cells if cell in claim_cells)
     if not cells:
-        reasons = "; ".join(f"{one.path}: {one.reason}" for one in plan.dropped)
+        reasons = "; ".join(f"{drop.path}: {drop.reason}" for drop in plan.dropped)
         raise HostError(
             f"this host cannot measure every path of {', '.join(claim.name for claim in claims)}: "
             f"{reasons}",
@@ -143,7 +149,7 @@ def _measured_before(
     start, the plan is the same, and the campaign continues.
     """
     if names:
-        campaigns = tuple({each.id: each for each in map(store.campaign, names)}.values())
+        campaigns = tuple({item.id: item for item in map(store.campaign, names)}.values())
         _require_alike(campaigns, machine, requested)
     else:
         campaigns = store.campaigns(with_runs=True)
@@ -157,7 +163,7 @@ def _measured_before(
     if not usable:
         return NOTHING
     return load_chosen(
-        store, tuple(each for each in usable if disagreement(usable[0], each) is None)
+        store, tuple(item for item in usable if disagreement(usable[0], item) is None)
     )
 
 

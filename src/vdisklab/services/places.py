@@ -41,7 +41,7 @@ class Places:
     @property
     def campaigns(self) -> tuple[Campaign, ...]:
         """All campaigns."""
-        return tuple(campaign for each in self.loaded.values() for campaign in each.campaigns)
+        return tuple(campaign for place in self.loaded.values() for campaign in place.campaigns)
 
     @property
     def caveats(self) -> Caveats:
@@ -62,7 +62,11 @@ class Places:
     @property
     def installations(self) -> list[str]:
         """The measurements that install packages, in the plan's order."""
-        return [str(each["name"]) for each in self.planned if each.get("program") == INSTALL]
+        return [
+            str(measurement["name"])
+            for measurement in self.planned
+            if measurement.get("program") == INSTALL
+        ]
 
     @property
     def imported(self) -> bool:
@@ -72,7 +76,7 @@ class Places:
     @property
     def in_user_guest(self) -> bool:
         """True if a campaign ran in a user guest, whose operating system decides the program."""
-        return any("image" in each.plan.get("guest", {}) for each in self.campaigns)
+        return any("image" in campaign.plan.get("guest", {}) for campaign in self.campaigns)
 
 
 def load_places(results: Store, names: Sequence[str] | None) -> Places:
@@ -80,7 +84,7 @@ def load_places(results: Store, names: Sequence[str] | None) -> Places:
 
     Raises PlanError for campaigns that differ in more than their directory or devices.
     """
-    campaigns = tuple({each.id: each for each in map(results.campaign, names or ())}.values())
+    campaigns = tuple({item.id: item for item in map(results.campaign, names or ())}.values())
     places = {place_of(campaign) for campaign in campaigns}
     if len(places) < 2:
         return Places({"": load_chosen(results, choose_campaigns(results, names))})
@@ -114,7 +118,7 @@ def overview(results: Store, campaign: str, metric: str) -> RankingAnswer | Plac
 
 def of_sysbench(names: Sequence[str], planned: Planned) -> tuple[str, ...]:
     """The names of sysbench's measurements, according to the plan or an import's name."""
-    programs = {each.get("name"): each.get("program") for each in planned}
+    programs = {measurement.get("name"): measurement.get("program") for measurement in planned}
     return tuple(
         name for name in names if (programs.get(name) or name.partition("-")[0]) == SYSBENCH
     )
@@ -124,10 +128,12 @@ def sysbench_notes(names: Sequence[str], planned: Planned, *, imported: bool) ->
     """How often sysbench called fsync, which decides what a write costs; one note per setting."""
     measurements = of_sysbench(names, planned)
     by_options: dict[str, list[str]] = {}
-    for each in planned:
-        if each.get("name") in measurements and each.get("program") == SYSBENCH:
-            settings = SysbenchSettings.model_validate(each.get("settings", {}))
-            by_options.setdefault(" ".join(fsync_options(settings)), []).append(str(each["name"]))
+    for measurement in planned:
+        if measurement.get("name") in measurements and measurement.get("program") == SYSBENCH:
+            settings = SysbenchSettings.model_validate(measurement.get("settings", {}))
+            by_options.setdefault(" ".join(fsync_options(settings)), []).append(
+                str(measurement["name"])
+            )
     notes = [
         f"the number of sysbench's fsync calls decides the cost of a write: {options}"
         + (f" ({', '.join(its)})" if len(by_options) > 1 else "")

@@ -121,7 +121,9 @@ class Contents:
     def measured(self) -> dict[MeasuredCell, int]:
         """For each cell, the largest number of blocks of any one measure."""
         summaries = list(self.summaries.values())
-        most = np.max([each.blocks for each in summaries], axis=0).tolist() if summaries else []
+        most = (
+            np.max([summary.blocks for summary in summaries], axis=0).tolist() if summaries else []
+        )
         return dict(zip(summaries[0].cells if summaries else (), most, strict=True))
 
 
@@ -230,10 +232,10 @@ def _courses(
     fingerprints = [fingerprint for fingerprint, cell in measured.items() if cell in cells]
     series = results.bandwidth_series(loaded.ids, fingerprints)
     roles = () if scored.roles is None else [key.name for key in scored.roles.measures.values()]
-    names = dict.fromkeys(each.measurement for each in series)
+    names = dict.fromkeys(run.measurement for run in series)
     chosen = [name for name in dict.fromkeys(roles) if name in names] or list(names)
     drawn = bandwidth_series(series, measured, chosen[:COURSES])
-    return tuple(sorted(drawn, key=lambda each: (cells.index(each.cell), each.run)))
+    return tuple(sorted(drawn, key=lambda drawn_run: (cells.index(drawn_run.cell), drawn_run.run)))
 
 
 def _recommendation(

@@ -79,23 +79,27 @@ def filesystem(
     mountpoint = site.directory / name
     with site.tracked(Kind.DIRECTORY, mountpoint):
         site.run("mkdir", mountpoint)
-        site.run(*mkfs_command(layer, below.path, site.label, ours=not below.disks), timeout=600)
+        site.run(
+            *mkfs_command(layer, below.path, site.label, just_created=not below.disks), timeout=600
+        )
         with site.tracked(Kind.MOUNT, mountpoint):
             site.run(*mount_command(layer, below.path, mountpoint), timeout=120)
-            seen = site.observe(
+            properties = site.observe(
                 lambda: _read_back(site.host, layer, mountpoint), planned=NO_PROPERTIES
             )
-            yield below.above(mountpoint, is_block=False, **seen)
+            yield below.above(mountpoint, is_block=False, **properties)
 
 
-def mkfs_command(layer: Layer, device: Path, label: str, *, ours: bool = False) -> tuple[str, ...]:
+def mkfs_command(
+    layer: Layer, device: Path, label: str, *, just_created: bool = False
+) -> tuple[str, ...]:
     """The mkfs command; the label marks the file system as vdisklab's.
 
-    `ours` means a device that vdisklab has just created from others, such as an array. It may hold
-    the file system of an earlier array whose builder was killed, which may be overwritten.
+    `just_created` means a device that vdisklab has created from others, such as an array. It may
+    hold the file system of an earlier array that was not removed; that one may be overwritten.
     """
     making = _MAKING[layer.kind]
-    extra = list(making.force) if ours else []
+    extra = list(making.force) if just_created else []
     for option in _OPTION_NAMES[layer.kind]:
         extra += making.mkfs_options.get((option, layer.option(option)), ())
     return (*making.mkfs, "-L", label, *extra, str(device))
@@ -125,15 +129,15 @@ def _read_back(host: Host, layer: Layer, mountpoint: Path) -> dict[str, str]:
         )
     for option in wanted_mount_options(layer):
         _require_option(mount, option)
-    seen = {f"{layer.kind}__mount": ",".join(sorted(mount.options))}
+    properties = {f"{layer.kind}__mount": ",".join(sorted(mount.options))}
     if layer.kind is LayerKind.XFS:
-        seen |= {"xfs__reflink": _read_reflink(host, mountpoint)}
-    return seen
+        properties |= {"xfs__reflink": _read_reflink(host, mountpoint)}
+    return properties
 
 
 def _require_option(mount: Mount, option: str) -> None:
     """Raises HostError unless the option is set. btrfs shows compress=zlib as compress=zlib:3."""
-    if not any(seen == option or seen.startswith(f"{option}:") for seen in mount.options):
+    if not any(mounted == option or mounted.startswith(f"{option}:") for mounted in mount.options):
         raise HostError(
             f"{mount.filesystem} was mounted without the requested option {option}",
             hint="this kernel does not support it; omit the option",

@@ -166,16 +166,16 @@ def _make(
 
     def read_back() -> Mapping[str, str]:
         evict(path)
-        seen = read_properties(site.host, path, image.format)
-        _require(seen, "image.virtual_size", size, path)
+        properties = read_properties(site.host, path, image.format)
+        _require(properties, "image.virtual_size", size, path)
         _require_preallocated(
-            image, seen, path, size, is_block=target.is_block, empty=source is None
+            image, properties, path, size, is_block=target.is_block, empty=source is None
         )
-        return seen
+        return properties
 
-    seen = site.observe(read_back, planned=NO_PROPERTIES)
+    read_values = site.observe(read_back, planned=NO_PROPERTIES)
     return ImageFile(
-        path, target.is_block, image.format.value, size, {**target.properties, **seen},
+        path, target.is_block, image.format.value, size, {**target.properties, **read_values},
         (path, *target.cached_below),
     )  # fmt: skip
 
@@ -194,17 +194,17 @@ def _copy_plain(
     def read_back() -> Mapping[str, str]:
         evict(path)
         status = path.stat()
-        seen = {
+        properties = {
             "image.virtual_size": str(status.st_size),
             "image.mapped": str(min(status.st_size, status.st_blocks * 512)),
         }
-        _require(seen, "image.virtual_size", size, path)
-        _require(seen, "image.mapped", size, path)
-        return seen
+        _require(properties, "image.virtual_size", size, path)
+        _require(properties, "image.mapped", size, path)
+        return properties
 
-    seen = site.observe(read_back, planned=NO_PROPERTIES)
+    read_values = site.observe(read_back, planned=NO_PROPERTIES)
     return ImageFile(
-        path, False, "raw", size, {**target.properties, **seen}, (path, *target.cached_below)
+        path, False, "raw", size, {**target.properties, **read_values}, (path, *target.cached_below)
     )
 
 
@@ -234,15 +234,15 @@ def read_properties(host: Host, path: Path, image_format: ImageFormat) -> dict[s
     form = image_format.value
     info = json.loads(host.run("qemu-img", "info", "-f", form, "--output=json", path).stdout)
     extents = _extents(host, path, form)
-    seen = {
+    properties = {
         "image.virtual_size": str(info["virtual-size"]),
         "image.mapped": str(_mapped(extents)),
     }
     if image_format is not ImageFormat.RAW:
-        seen["image.placed"] = str(_placed(extents))
+        properties["image.placed"] = str(_placed(extents))
     if "cluster-size" in info:
-        seen["image.cluster_size"] = str(info["cluster-size"])
-    return seen | _format_specific(info)
+        properties["image.cluster_size"] = str(info["cluster-size"])
+    return properties | _format_specific(info)
 
 
 def _format_specific(info: Mapping[str, Any]) -> dict[str, str]:
@@ -252,7 +252,13 @@ def _format_specific(info: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _require_preallocated(
-    image: Image, seen: Mapping[str, str], path: Path, size: int, *, is_block: bool, empty: bool
+    image: Image,
+    properties: Mapping[str, str],
+    path: Path,
+    size: int,
+    *,
+    is_block: bool,
+    empty: bool,
 ) -> None:
     """Confirms the `preallocation` of a new image; each value leaves different traces.
 
@@ -262,11 +268,11 @@ def _require_preallocated(
     """
     preallocation = image.option("preallocation")
     if not image.is_thin:
-        _require(seen, "image.mapped", size, path)
-    if preallocation in ("metadata", "falloc") and "image.placed" in seen:
-        _require(seen, "image.placed", size, path)
-    if preallocation == "off" and empty and "image.placed" in seen:
-        _require(seen, "image.placed", 0, path)
+        _require(properties, "image.mapped", size, path)
+    if preallocation in ("metadata", "falloc") and "image.placed" in properties:
+        _require(properties, "image.placed", size, path)
+    if preallocation == "off" and empty and "image.placed" in properties:
+        _require(properties, "image.placed", 0, path)
     if is_block:
         return
     occupied = path.stat().st_blocks * 512
@@ -282,9 +288,9 @@ def _require_preallocated(
         )
 
 
-def _require(seen: Mapping[str, str], name: str, wanted: int, path: Path) -> None:
-    if seen[name] != str(wanted):
+def _require(properties: Mapping[str, str], name: str, expected: int, path: Path) -> None:
+    if properties[name] != str(expected):
         raise HostError(
-            f"{name} of {path} is {seen[name]} instead of {wanted}",
+            f"{name} of {path} is {properties[name]} instead of {expected}",
             hint="`qemu-img map` shows what is in it; try another --dir or preallocation",
         )

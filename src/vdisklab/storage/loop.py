@@ -49,11 +49,11 @@ def side_by_side(slices: Sequence[Target]) -> Target:
     if len(slices) == 1:
         return first
     properties = {
-        name: value if all(each.properties[name] == value for each in slices) else "mixed"
+        name: value if all(member.properties[name] == value for member in slices) else "mixed"
         for name, value in first.properties.items()
     }
-    cached = tuple(file for each in slices for file in each.cached_below)
-    return Target(first.path, True, properties, cached, tuple(each.path for each in slices))
+    cached = tuple(file for member in slices for file in member.cached_below)
+    return Target(first.path, True, properties, cached, tuple(member.path for member in slices))
 
 
 def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
@@ -67,7 +67,7 @@ def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
     try:
         if setting.read_text().strip() != _WRITE_BACK:
             setting.write_text(_WRITE_BACK)
-        seen = setting.read_text().strip()
+        mode = setting.read_text().strip()
     except FileNotFoundError:
         return  # kernels before 4.7 do not have this setting
     except OSError as error:
@@ -76,9 +76,9 @@ def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
             hint="another program may hold the loop device (`losetup -l`); else this kernel "
             "does not allow it",
         ) from error
-    if seen != _WRITE_BACK:
+    if mode != _WRITE_BACK:
         raise HostError(
-            f"the kernel drops flushes to {device}: its write cache is `{seen}`",
+            f"the kernel drops flushes to {device}: its write cache is `{mode}`",
             hint=f"echo {_WRITE_BACK} > {setting}",
         )
 

@@ -43,10 +43,10 @@ def logical_volume(
             )
             link = Path("/dev") / group / VOLUME
             node = site.observe(lambda: _node(link), planned=link)
-            seen = site.observe(
+            properties = site.observe(
                 lambda: _read_back(site.host, layer, members), planned=NO_PROPERTIES
             )
-            yield below.above(node, is_block=True, **seen)
+            yield below.above(node, is_block=True, **properties)
 
 
 def _node(link: Path) -> Path:
@@ -98,7 +98,7 @@ def _read_back(host: Host, layer: Layer, members: tuple[Path, ...]) -> dict[str,
     fields = "lv_name,lv_size,segtype,stripes,chunk_size,zero,discards"
     rows = {row["lv_name"]: row for row in lvm_report(host, "lvs", members, fields)}
     kind, volume = layer.kind.value, rows[VOLUME]
-    seen = {f"{kind}__size": volume["lv_size"], f"{kind}__segment_type": volume["segtype"]}
+    properties = {f"{kind}__size": volume["lv_size"], f"{kind}__segment_type": volume["segtype"]}
     expected_type = "thin" if layer.kind is LayerKind.LVMTHIN else "linear"
     if volume["segtype"] != expected_type:
         raise HostError(
@@ -108,5 +108,5 @@ def _read_back(host: Host, layer: Layer, members: tuple[Path, ...]) -> dict[str,
         )
     if layer.kind is LayerKind.LVMTHIN:
         pool = rows[POOL]
-        seen |= {f"{kind}__{key}": pool[key] for key in ("chunk_size", "zero", "discards")}
-    return seen
+        properties |= {f"{kind}__{key}": pool[key] for key in ("chunk_size", "zero", "discards")}
+    return properties

@@ -36,10 +36,10 @@ def array(site: Site, below: Target, layer: Layer, name: str, _capacity: int) ->
     with site.tracked(Kind.ARRAY, label, devices=devices):
         site.run_uninterrupted(*create_command(label, level, below.members), timeout=120)
         node = site.observe(lambda: _device_of(site.host, label), planned=Path("/dev/md") / label)
-        seen = site.observe(
+        properties = site.observe(
             lambda: _read_back(site.host, node, level, count), planned=NO_PROPERTIES
         )
-        yield below.above(node, is_block=True, **seen)
+        yield below.above(node, is_block=True, **properties)
 
 
 def create_command(label: str, level: str, members: Sequence[Path]) -> tuple[str, ...]:
@@ -91,17 +91,17 @@ def _device_of(host: Host, label: str) -> Path:
 
 
 def _read_back(host: Host, device: Path, level: str, members: int) -> dict[str, str]:
-    seen = parse_export(host.run("mdadm", "--detail", "--export", device).stdout)
-    if (seen.get("MD_LEVEL"), seen.get("MD_DEVICES")) != (f"raid{level}", str(members)):
+    exported = parse_export(host.run("mdadm", "--detail", "--export", device).stdout)
+    if (exported.get("MD_LEVEL"), exported.get("MD_DEVICES")) != (f"raid{level}", str(members)):
         raise HostError(
-            f"{device} is {seen.get('MD_LEVEL')} of {seen.get('MD_DEVICES')} devices instead of "
-            f"raid{level} of {members}"
+            f"{device} is {exported.get('MD_LEVEL')} of {exported.get('MD_DEVICES')} devices "
+            f"instead of raid{level} of {members}"
         )
     place = Path("/sys/block") / device.name / "md"
     properties = {
         "md__level": level,
         "md__devices": str(members),
-        "md__metadata": seen.get("MD_METADATA"),
+        "md__metadata": exported.get("MD_METADATA"),
         "md__chunk_bytes": read_text(place / "chunk_size"),
         "md__sync_action": read_text(place / "sync_action"),
     }

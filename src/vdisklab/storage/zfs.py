@@ -46,8 +46,11 @@ def dataset(site: Site, below: Target, layer: Layer, name: str, _capacity: int) 
 
                 def read_back() -> dict[str, str]:
                     _require_mounted(mountpoint)
-                    seen = _read_back(site.host, layer, pool, supported)
-                    return {**seen, "zfs__o_direct": directness(site, mountpoint, below.members)}
+                    properties = _read_back(site.host, layer, pool, supported)
+                    return {
+                        **properties,
+                        "zfs__o_direct": directness(site, mountpoint, below.members),
+                    }
 
                 seen = site.observe(read_back, planned=NO_PROPERTIES)
                 yield below.above(mountpoint, is_block=False, **seen)
@@ -75,10 +78,10 @@ def volume(site: Site, below: Target, layer: Layer, name: str, capacity: int) ->
         site.run_uninterrupted(*volume_command(layer, pool, capacity, supported), timeout=120)
         link = Path("/dev/zvol") / pool / DATASET
         node = site.observe(lambda: _node(link), planned=link)
-        seen = site.observe(
+        properties = site.observe(
             lambda: _read_back(site.host, layer, pool, supported), planned=NO_PROPERTIES
         )
-        yield below.above(node, is_block=True, **seen)
+        yield below.above(node, is_block=True, **properties)
 
 
 def _node(link: Path) -> Path:
@@ -205,18 +208,18 @@ def _read_back(host: Host, layer: Layer, pool: str, supported: frozenset[str]) -
     text = host.run(
         "zfs", "get", "-H", "-p", "-o", "property,value", ",".join(names), f"{pool}/{DATASET}"
     ).stdout
-    seen = {
+    properties = {
         f"{kind}__{name}": _canonical(layer, name, value)
         for name, value in (line.split("\t") for line in text.splitlines())
     }
-    seen[f"{kind}__raid"] = parse_raid(host.run("zpool", "status", pool).stdout)
+    properties[f"{kind}__raid"] = parse_raid(host.run("zpool", "status", pool).stdout)
     if "ashift" in supported:
         # the last line's third column; -H came with later versions
         line = host.run("zpool", "get", "ashift", pool).stdout.strip().splitlines()[-1]
-        seen[f"{kind}__ashift"] = line.split()[2]
-    seen |= {f"{kind}__{name}": value for name, value in _version_and_arc().items()}
-    _require_asked(layer, seen)
-    return seen
+        properties[f"{kind}__ashift"] = line.split()[2]
+    properties |= {f"{kind}__{name}": value for name, value in _version_and_arc().items()}
+    _require_asked(layer, properties)
+    return properties
 
 
 def _canonical(layer: Layer, name: str, value: str) -> str:
@@ -230,10 +233,10 @@ def _version_and_arc() -> Mapping[str, str]:
     return ({} if version is None else {"version": version}) | arc_facts()
 
 
-def _require_asked(layer: Layer, seen: Mapping[str, str]) -> None:
+def _require_asked(layer: Layer, properties: Mapping[str, str]) -> None:
     schema = LAYER_OPTIONS[layer.kind]
     for option, value in layer.options:
-        actual = seen.get(f"{layer.kind}__{option}")
+        actual = properties.get(f"{layer.kind}__{option}")
         if actual != schema[option].format(value):
             raise HostError(
                 f"{layer.kind} has {option}={actual} instead of {schema[option].format(value)}",

@@ -52,7 +52,7 @@ def _spread(values: list[float], piece: Moved) -> None:
 def longest_gap(moved: Iterable[Moved], seconds: float) -> float:
     """The longest time within a run of `seconds` without a completion."""
     longest, until = 0.0, 0.0
-    for piece in sorted(moved, key=lambda each: each.begin):
+    for piece in sorted(moved, key=lambda interval: interval.begin):
         if piece.size > 0:
             longest = max(longest, piece.begin - until)
             until = max(until, piece.end)
@@ -99,22 +99,22 @@ def read_log(text: str, run: LoggedRun) -> BandwidthLog:
     series: list[Series] = []
     for direction, pieces in moved.items():
         moved[direction] = _completed(pieces, run, run.totals.get(direction, 0))
-        found = series_of(direction, moved[direction], run.seconds)
-        if found is not None:
-            series.append(found)
-    samples = [worst_second(each) for each in series]
+        series_read = series_of(direction, moved[direction], run.seconds)
+        if series_read is not None:
+            series.append(series_read)
+    samples = [worst_second(points) for points in series]
     if series:
-        one = series[0].direction if len(series) == 1 else Direction.NONE
+        side = series[0].direction if len(series) == 1 else Direction.NONE
         every = [piece for pieces in moved.values() for piece in pieces]
         gap = longest_gap(every, run.seconds)
-        samples.append(Sample("longest_stall", one, gap if gap >= run.window else 0.0))
+        samples.append(Sample("longest_stall", side, gap if gap >= run.window else 0.0))
     return BandwidthLog(tuple(series), tuple(samples))
 
 
 def lines_of_log(text: str) -> tuple[str, ...]:
     """The log lines in fio's standard error, as one text; empty if there are none."""
-    found = _LINES.findall(text)
-    return ("\n".join(found),) if found else ()
+    lines = _LINES.findall(text)
+    return ("\n".join(lines),) if lines else ()
 
 
 def _is_stall(gap: float, run: LoggedRun) -> bool:

@@ -150,14 +150,14 @@ def parse_csv(text: str) -> tuple[Line, ...]:
         for number, line in enumerate(text.splitlines(), 1)
         if line.count(",") >= _OLD_FIELDS - 1
     ]
-    parsed = [each for each in lines if tuple(each[1][:2]) not in _HEADINGS]
+    parsed = [row for row in lines if tuple(row[1][:2]) not in _HEADINGS]
     if not parsed:
         raise WorkloadError("there is no line of bonnie++'s CSV (27 fields or more)")
     return tuple(_line(fields, number) for number, fields in parsed)
 
 
 def _line(fields: Sequence[str], number: int) -> Line:
-    layout = next((each for form, each in _NEW_LAYOUTS if form.fullmatch(fields[0])), None)
+    layout = next((columns for form, columns in _NEW_LAYOUTS if form.fullmatch(fields[0])), None)
     if layout is None and len(fields) == _OLD_FIELDS:
         return Line(fields[0], "1.03", _samples(fields, _OLD_LAYOUT, number))
     if layout is None:

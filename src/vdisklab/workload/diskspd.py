@@ -168,25 +168,27 @@ def _latencies(span: Element, side: str, direction: Direction, where: str) -> It
     mean = latency.find(f"Average{side}Milliseconds")
     if mean is not None:
         yield Sample("latency_mean", direction, _value(mean.text, mean.tag, where) / 1000)
-    seen: set[str] = set()
+    metrics: set[str] = set()
     for bucket in latency.findall("Bucket"):
         metric = _PERCENTILES.get(_number(bucket, "Percentile", where))
         if metric is not None and bucket.find(f"{side}Milliseconds") is not None:
-            if metric in seen:
+            if metric in metrics:
                 raise WorkloadError(f"{where} of DISKSPD has a percentile twice")
-            seen.add(metric)
+            metrics.add(metric)
             yield Sample(metric, direction, _number(bucket, f"{side}Milliseconds", where) / 1000)
 
 
 def _series(span: Element, used: set[Direction], where: str) -> Iterator[Series]:
     """Operations in each second, if DISKSPD was run with -D1000."""
     buckets = span.findall("Iops/Bucket")
-    times = [_value(each.get("SampleMillisecond"), "SampleMillisecond", where) for each in buckets]
+    times = [
+        _value(bucket.get("SampleMillisecond"), "SampleMillisecond", where) for bucket in buckets
+    ]
     if not times or times != [1000.0 * number for number in range(1, len(times) + 1)]:
         return
     for direction, side in _SIDES:
         if direction in used:
-            values = tuple(_value(each.get(side), f"Bucket {side}", where) for each in buckets)
+            values = tuple(_value(bucket.get(side), f"Bucket {side}", where) for bucket in buckets)
             yield Series("iops", direction, 1.0, values)
 
 

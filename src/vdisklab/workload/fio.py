@@ -203,13 +203,20 @@ def parse_report(text: str) -> list[tuple[str, ProgramResult]]:
     Percentiles are of completion latency (`clat`), fio's default, unless the job set
     `lat_percentiles`. Raises WorkloadError.
     """
-    found: list[tuple[str, ProgramResult]] = []
+    results: list[tuple[str, ProgramResult]] = []
     for job in _read_report(text).jobs:
-        one = _Report(jobs=[job])
-        found.append(
-            (job.jobname, ProgramResult(_all_samples(one), _counted(one), _measured_seconds(one)))
+        job_report = _Report(jobs=[job])
+        results.append(
+            (
+                job.jobname,
+                ProgramResult(
+                    _all_samples(job_report),
+                    _counted(job_report),
+                    _measured_seconds(job_report),
+                ),
+            )
         )
-    return found
+    return results
 
 
 def _block_size(settings: FioSettings) -> str:
@@ -271,15 +278,15 @@ def _log(
 
 def _window(report: str, plan: MeasurementPlan) -> float:
     """Seconds of the log's window, which fio's report repeats among the options."""
-    found = re.search(r'"log_avg_msec"\s*:\s*"([0-9]+)"', report)
-    if found is None:
+    match = re.search(r'"log_avg_msec"\s*:\s*"([0-9]+)"', report)
+    if match is None:
         raise WorkloadError(f"fio's report on {plan.name} lacks the option log_avg_msec")
-    return int(found[1]) / 1000
+    return int(match[1]) / 1000
 
 
 def _check_job(settings: FioSettings, name: str) -> None:
-    found = groups(settings.job or "", f"the job file of {name!r}")
-    if not settings.sections and len(found) > 1:
+    file_groups = groups(settings.job or "", f"the job file of {name!r}")
+    if not settings.sections and len(file_groups) > 1:
         raise PlanError(
             f"the job file of {name!r} has groups of jobs that run one after another",
             hint="give the file itself to --profile: each group becomes a measurement",
@@ -291,11 +298,11 @@ def _job_script(
 ) -> Script:
     """Runs the user's own job file, unchanged, from standard input; its own runtime applies."""
     job = settings.job or ""
-    given = job_options(job)
-    if "filename" in given and not subject.is_directory:
+    from_file = job_options(job)
+    if "filename" in from_file and not subject.is_directory:
         raise PlanError(
-            f"the job file of {plan.name!r} names the file {given['filename']}, which is not on "
-            "the measured disk",
+            f"the job file of {plan.name!r} names the file {from_file['filename']}, which is not "
+            "on the measured disk",
             hint='leave filename out, or set filesystem = "ext4" in a TOML profile',
         )
     place = f"--directory={subject.path}" if subject.is_directory else f"--filename={subject.path}"
@@ -304,7 +311,7 @@ def _job_script(
     _require_reach(plan, settings, subject, usual)
     # Options before a job file are defaults for its sections (tried with fio 3.33). A job that
     # verifies would write its state to a file in the current directory.
-    size = ("--verify_state_save=0", *(() if "size" in given else (f"--size={usual}",)))
+    size = ("--verify_state_save=0", *(() if "size" in from_file else (f"--size={usual}",)))
     sections = tuple(f"--section={name}" for name in settings.sections)
     logs, log_options = _log(plan, subject, timing)
     options = (place, *size, "--group_reporting=1", *_OUTPUT, *log_options, *sections)

@@ -64,18 +64,18 @@ def groups(job: str, origin: str) -> tuple[tuple[Section, ...], ...]:
 
     Raises PlanError for a file that is not a job file, or that could access other files.
     """
-    found: list[list[Section]] = []
+    groups_so_far: list[list[Section]] = []
     sections = _sections(job, origin)
-    waits = any(each.name == GLOBAL and each.after_all for each in sections)
+    waits = any(member.name == GLOBAL and member.after_all for member in sections)
     for section in sections:
         _check(section, origin)
         if section.name != GLOBAL:
-            if not found or section.after_all or waits:
-                found.append([])
-            found[-1].append(section)
-    if not found:
+            if not groups_so_far or section.after_all or waits:
+                groups_so_far.append([])
+            groups_so_far[-1].append(section)
+    if not groups_so_far:
         raise PlanError(f"{origin} holds no job", hint="a job begins with its name in [ ]")
-    return tuple(tuple(group) for group in found)
+    return tuple(tuple(group) for group in groups_so_far)
 
 
 def job_options(job: str) -> dict[str, str]:
@@ -182,20 +182,20 @@ def _seconds(span: str) -> float:
 
 
 def _sections(job: str, origin: str) -> list[Section]:
-    found: list[tuple[str, dict[str, str]]] = []
+    parsed: list[tuple[str, dict[str, str]]] = []
     for number, line in enumerate(_lines(job), 1):
         match = _SECTION.fullmatch(line)
         if match is not None:
-            found.append((match[1].strip(), {}))
-        elif line and not found:
+            parsed.append((match[1].strip(), {}))
+        elif line and not parsed:
             raise PlanError(
                 f"line {number} of {origin} is {line[:60]!r}, before any [job]",
                 hint="a fio job file begins with [global] or the name of a job in [ ]",
             )
         elif line:
             key, _, value = line.partition("=")
-            found[-1][1][key.strip().lower()] = value.strip()
-    return [Section(name, options) for name, options in found]
+            parsed[-1][1][key.strip().lower()] = value.strip()
+    return [Section(name, options) for name, options in parsed]
 
 
 def _lines(job: str) -> Iterator[str]:
@@ -244,7 +244,7 @@ def job_profile(job: str, origin: str) -> Profile:
     """
     measurements: list[MeasurementPlan] = []
     for group in groups(job, origin):
-        name = _free_name(group[0].name, [each.name for each in measurements])
+        name = _free_name(group[0].name, [measurement.name for measurement in measurements])
         sections = tuple(section.name for section in group)
         measurements.append(MeasurementPlan(name, "fio", {"job": job, "sections": sections}))
     stem = _plain(PurePath(origin).stem)
@@ -262,5 +262,5 @@ def _free_name(wanted: str, used_names: list[str]) -> str:
 
 def _plain(text: str) -> str:
     """The text as a name in a profile: lower-case letters, digits, dots and dashes."""
-    kept = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")
-    return kept[:60] or "job"
+    name = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")
+    return name[:60] or "job"

@@ -167,27 +167,27 @@ def read_settings(plan: MeasurementPlan, model: type[Model]) -> Model:
 
 
 def require_room(
-    plan: MeasurementPlan, needed: int, given: int, *, or_less: str = ", or a smaller --scale"
+    plan: MeasurementPlan, needed: int, available: int, *, or_less: str = ", or a smaller --scale"
 ) -> None:
     """Raises PlanError if a measurement needs more bytes than the disk has.
 
     `or_less` completes the hint with what makes it need less.
     """
-    if needed > given:
+    if needed > available:
         raise PlanError(
             f"measurement {plan.name!r} needs {_mebibytes(needed)} and the disk has "
-            f"room for {_mebibytes(given)}",
+            f"room for {_mebibytes(available)}",
             hint=f"choose a larger --size{or_less}",
         )
 
 
-def require_memory(plan: MeasurementPlan, needed: int, given: int | None) -> None:
-    """Raises PlanError if a measurement needs more than `given` bytes of memory (None: unknown)."""
-    if given is not None and needed > given:
+def require_memory(plan: MeasurementPlan, needed: int, available: int | None) -> None:
+    """Raises PlanError if the measurement needs more memory; `available` None means unknown."""
+    if available is not None and needed > available:
         whole = -(-needed // (1 << 20))
         raise PlanError(
             f"measurement {plan.name!r} needs {whole} MiB of memory and the guest has "
-            f"{given >> 20} MiB",
+            f"{available >> 20} MiB",
             hint=f"ask for --guest-memory {whole}M",
         )
 

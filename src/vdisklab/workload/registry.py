@@ -75,8 +75,10 @@ def builtin_profile_text(name: str) -> str:
     known = builtin_profiles()
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-        ask = f"did you mean {close[0]}? " if close else ""
-        raise PlanError(f"there is no profile {name!r}", hint=f"{ask}profiles: {', '.join(known)}")
+        suggestion = f"did you mean {close[0]}? " if close else ""
+        raise PlanError(
+            f"there is no profile {name!r}", hint=f"{suggestion}profiles: {', '.join(known)}"
+        )
     return (resources.files("vdisklab.workload") / "profiles" / f"{name}.toml").read_text()
 
 
@@ -97,5 +99,5 @@ def directions_of(measurement: MeasurementPlan) -> tuple[Direction, ...] | None:
             value = measurement.settings.get("direction", "write")
         case _:
             return None
-    one = _ONE_WAY.get(value) if isinstance(value, str) else None
-    return None if one is None else (one,)
+    direction = _ONE_WAY.get(value) if isinstance(value, str) else None
+    return None if direction is None else (direction,)

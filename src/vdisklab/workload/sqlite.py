@@ -83,15 +83,17 @@ class Sqlite:
             raise WorkloadError("sqlite3 ended early: its first or last line is missing")
         seconds = moments["end"][0] - moments["begin"][0]
         rows = moments["end"][1] - moments["begin"][1]
-        taken = sorted(float(real) for real in _TIMER.findall(output.stdout))
-        if rows < 1 or len(taken) != rows:
-            raise WorkloadError(f"sqlite3 stored {rows} rows and timed {len(taken)} transactions")
+        durations = sorted(float(real) for real in _TIMER.findall(output.stdout))
+        if rows < 1 or len(durations) != rows:
+            raise WorkloadError(
+                f"sqlite3 stored {rows} rows and timed {len(durations)} transactions"
+            )
         if seconds <= 0:
             raise WorkloadError("sqlite3 took less than a millisecond", hint="raise `transactions`")
         samples = [
             Sample("transactions", Direction.WRITE, rows / seconds),
             Sample("latency_mean", Direction.WRITE, seconds / rows),
-            *_percentiles(taken),
+            *_percentiles(durations),
         ]
         return ProgramResult(tuple(samples), None, seconds)
 
@@ -120,15 +122,15 @@ def _confirm(settings: SqliteSettings, output: Output) -> None:
         )
 
 
-def _percentiles(taken: Sequence[float]) -> list[Sample]:
+def _percentiles(seconds: Sequence[float]) -> list[Sample]:
     """Percentiles by nearest rank of times in ascending order.
 
     With fewer than a thousand the 99.9th would be the maximum, and is left out.
     """
     wanted = {"latency_p50": 0.5, "latency_p99": 0.99, "latency_max": 1.0, "longest_stall": 1.0}
-    if len(taken) >= 1000:
+    if len(seconds) >= 1000:
         wanted["latency_p99.9"] = 0.999
     # Floating point may make a whole product slightly larger.
-    ranks = {name: max(1, math.ceil(len(taken) * at - 1e-9)) for name, at in wanted.items()}
-    by_metric = {name: taken[rank - 1] for name, rank in ranks.items()}
+    ranks = {name: max(1, math.ceil(len(seconds) * at - 1e-9)) for name, at in wanted.items()}
+    by_metric = {name: seconds[rank - 1] for name, rank in ranks.items()}
     return [Sample(name, Direction.WRITE, value) for name, value in by_metric.items() if value > 0]

@@ -85,7 +85,7 @@ class Sysbench:
         total = subject.size // 2 if settings.size is None else parse_size(settings.size)
         total = max(MIB, round(total * timing.scale) // MIB * MIB)
         require_room(plan, total, subject.size * 9 // 10)
-        each = (
+        arguments = (
             f"--file-num={settings.files}", f"--file-total-size={total}",
             f"--file-block-size={parse_size(settings.block_size)}",
         )  # fmt: skip
@@ -95,7 +95,7 @@ class Sysbench:
             f"--threads={settings.threads}", f"--time={max(1, round(timing.runtime))}",
             "--events=0", "--report-interval=1", "--percentile=99", "--histogram=on",
         )  # fmt: skip
-        sysbench = in_directory(subject.path, ("sysbench", "fileio", *each))
+        sysbench = in_directory(subject.path, ("sysbench", "fileio", *arguments))
         return Script(
             (*sysbench, *options, "run"),
             timing.runtime,
@@ -109,7 +109,7 @@ class Sysbench:
         del plan
         outcome = parse_text(output.stdout)
         series = _series(output.stdout, {sample.direction for sample in outcome.samples})
-        worst = tuple(worst_second(each) for each in series)
+        worst = tuple(worst_second(side) for side in series)
         return ProgramResult(
             (*outcome.samples, *worst), outcome.counted, outcome.measured_seconds, series
         )

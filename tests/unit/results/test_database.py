@@ -84,8 +84,8 @@ class TestAddress:
         ("text", "sentence"),
         [
             ("mysql://me:s3cret@h/db", "mysql is not a database that vdisklab can use"),
-            ("postgresql://me:s3cret@h:port/db", "the address of the database is not understood"),
-            ("://s3cret", "the address of the database is not understood"),
+            ("postgresql://me:s3cret@h:port/db", "the address of the database is not valid"),
+            ("://s3cret", "the address of the database is not valid"),
             ("sqlite://", "names no file"),
             ("sqlite:///:memory:", "names no file"),
             ("", "names no file"),
@@ -142,14 +142,14 @@ class TestSqlite:
 
     @pytest.mark.parametrize(
         ("place", "sentence"),
-        [("/proc/lab.sqlite", "cannot be opened or made"), ("/proc/a/lab", "cannot be made")],
+        [("/proc/lab.sqlite", "cannot be opened or created"), ("/proc/a/lab", "cannot be created")],
     )
     def test_a_directory_that_takes_no_files(self, place: str, sentence: str) -> None:
         assert sentence in refusal(place).message
 
     def test_a_file_in_the_way_of_the_directory(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
-        assert "cannot be made" in refusal(os.fspath(tmp_path / "file" / "lab.sqlite")).message
+        assert "cannot be created" in refusal(os.fspath(tmp_path / "file" / "lab.sqlite")).message
 
     def test_a_truncated_file_is_damaged(self, tmp_path: Path) -> None:
         file = filled(tmp_path / "lab.sqlite")
@@ -299,7 +299,7 @@ class TestPostgresql:
 
     def test_the_host_is_not_known(self) -> None:
         error = refusal("postgresql://me:s3cret@nowhere.invalid/db")
-        assert "nowhere.invalid/db is on a host that is not known" in error.message
+        assert "nowhere.invalid/db is on an unknown host" in error.message
 
     def test_a_wrong_password_is_refused_and_not_shown(self, server: Server) -> None:
         error = refusal(server.tcp_url(password="s3cret"))  # noqa: S106 - a wrong one

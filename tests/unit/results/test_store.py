@@ -261,7 +261,7 @@ class TestContract:
         store.add_campaign(campaign)
         late = a_measurement(samples=(Sample("iops", Direction.READ, float("nan")),))
         run = a_run(campaign, measurements=(a_measurement(), late))
-        with pytest.raises(DatabaseError, match="nan is not a measured number"):
+        with pytest.raises(DatabaseError, match="nan is not a finite number"):
             store.add_run(run)
         assert list(store.runs()) == []
         store.add_run(replace(run, measurements=run.measurements[:1]))
@@ -272,15 +272,15 @@ class TestContract:
             ({"campaign": "nowhere"}, "the campaign nowhere is not in"),
             ({"id": "first"}, "the run first is in .* already"),
             ({}, "is measured in block 1 already, by run first"),
-            ({"block": 2, "wall_seconds": float("inf")}, "inf is not a measured number"),
+            ({"block": 2, "wall_seconds": float("inf")}, "inf is not a finite number"),
             ({"block": 2**31}, "2147483648 is too large a number"),
-            ({"block": 2, "started": NOON.replace(tzinfo=None)}, "names no moment"),
+            ({"block": 2, "started": NOON.replace(tzinfo=None)}, "has no time zone"),
             (
                 {
                     "block": 2,
                     "measurements": (a_measurement(samples=(Sample("joy", Direction.READ, 1.0),)),),
                 },
-                "the metric 'joy' is not known",
+                "the metric 'joy' is unknown",
             ),
         ],
     )

@@ -158,7 +158,7 @@ def test_every_option_reaches_mkfs_or_mount(text: str, mkfs: str, mount: str) ->
 def test_what_shows_through_a_device_of_ours_may_be_overwritten(text: str, force: str) -> None:
     """mkfs.xfs refused an array that was made on the disks of one whose builder was killed."""
     (layer,) = layers(text)
-    assert force in mkfs_command(layer, Path("/dev/md/x"), "vdl-1", ours=True)
+    assert force in mkfs_command(layer, Path("/dev/md/x"), "vdl-1", just_created=True)
     assert force not in mkfs_command(layer, Path("/dev/sdx"), "vdl-1")
 
 

@@ -244,8 +244,8 @@ class Caveats:
 
 def caveats_of(runs: Iterable[AnyRun]) -> Caveats:
     """The caveats that hold for any of these runs."""
-    seen = {(run.accelerator == Accelerator.TCG, run.origin == Origin.LAB) for run in runs}
-    return Caveats(any(emulated for emulated, _ in seen), any(lab for _, lab in seen))
+    flags = {(run.accelerator == Accelerator.TCG, run.origin == Origin.LAB) for run in runs}
+    return Caveats(any(emulated for emulated, _ in flags), any(lab for _, lab in flags))
 
 
 def failed_cells(runs: Iterable[AnyRun]) -> tuple[FailedCell, ...]:

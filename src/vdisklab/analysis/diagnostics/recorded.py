@@ -54,22 +54,22 @@ def evidence_diagnostics(
     grown: dict[MeasuredCell, int] = {}
     clock: dict[tuple[MeasuredCell, str], ClockTrouble] = {}
     stolen: list[tuple[float, MeasuredCell]] = []
-    for seen in witnessed:
-        cell = seen.measured_cell
+    for measurement in witnessed:
+        cell = measurement.measured_cell
         if not cell.is_null:
-            for direction, (asked, reached) in _bytes(seen).items():
-                total = totals.setdefault((cell, seen.name, direction), [0, 0])
-                total[0] += asked
+            for direction, (requested, reached) in _bytes(measurement).items():
+                total = totals.setdefault((cell, measurement.name, direction), [0, 0])
+                total[0] += requested
                 total[1] += reached
-        growth = _growth(seen)
+        growth = _growth(measurement)
         if growth > GROWN_ABOVE:
             grown[cell] = max(growth, grown.get(cell, 0))
-        counted = seen.measured_seconds
-        wall = seen.wall_seconds
+        counted = measurement.measured_seconds
+        wall = measurement.wall_seconds
         if counted is not None and wall is not None and counted > wall * CLOCK_TOLERANCE:
-            trouble = ClockTrouble(cell, seen.name, counted, wall)
-            clock.setdefault((cell, seen.name), trouble)
-        share = _stolen(seen, cpus)
+            trouble = ClockTrouble(cell, measurement.name, counted, wall)
+            clock.setdefault((cell, measurement.name), trouble)
+        share = _stolen(measurement, cpus)
         if share > STOLEN_ABOVE:
             stolen.append((share, cell))
     diagnostics: list[CellDiagnostic] = list(_from_cache(totals))
@@ -90,33 +90,33 @@ def evidence_diagnostics(
     return tuple(diagnostics)
 
 
-def _stolen(seen: Witnessed, cpus: int | None) -> float:
+def _stolen(measurement: Witnessed, cpus: int | None) -> float:
     """The share of all CPU time that the hypervisor took; 0 if it is unknown."""
-    steal = seen.evidence.steal_seconds
-    if steal is None or not cpus or not seen.wall_seconds:
+    steal = measurement.evidence.steal_seconds
+    if steal is None or not cpus or not measurement.wall_seconds:
         return 0.0
-    return min(steal / (seen.wall_seconds * cpus), 1.0)
+    return min(steal / (measurement.wall_seconds * cpus), 1.0)
 
 
 def _from_cache(
     totals: Mapping[tuple[MeasuredCell, str, Direction], Sequence[int]],
 ) -> Iterable[FromPageCache]:
-    for key, (asked, reached) in sorted(totals.items()):
-        if asked and reached < FROM_CACHE_BELOW * asked:
-            yield FromPageCache(*key, share=reached / asked)
+    for key, (requested, reached) in sorted(totals.items()):
+        if requested and reached < FROM_CACHE_BELOW * requested:
+            yield FromPageCache(*key, share=reached / requested)
 
 
-def _bytes(seen: Witnessed) -> dict[Direction, tuple[int, int]]:
+def _bytes(measurement: Witnessed) -> dict[Direction, tuple[int, int]]:
     """By direction: bytes that QEMU requested from the host, and bytes that reached the device."""
-    evidence = seen.evidence
+    evidence = measurement.evidence
     above = evidence.qemu or evidence.guest
     if above is None or evidence.device is None:
         return {}
     transfers = {}
-    for direction in seen.directions:
-        asked, reached = _side(above, direction), _side(evidence.device, direction)
-        if asked:
-            transfers[direction] = (asked, reached)
+    for direction in measurement.directions:
+        requested, reached = _side(above, direction), _side(evidence.device, direction)
+        if requested:
+            transfers[direction] = (requested, reached)
     return transfers
 
 
@@ -128,8 +128,8 @@ def _side(counted: Counted, direction: Direction) -> int:
     return bytes_by_direction.get(direction, 0)
 
 
-def _growth(seen: Witnessed) -> int:
-    before, after = seen.evidence.allocated_before, seen.evidence.allocated_after
+def _growth(measurement: Witnessed) -> int:
+    before, after = measurement.evidence.allocated_before, measurement.evidence.allocated_after
     return 0 if before is None or after is None else after - before
 
 
@@ -146,11 +146,11 @@ def direct_diagnostics(
     by_version: dict[str, list[MeasuredCell]] = {}
     for run in runs:
         cell = cells[run.cell]
-        seen = {name: value for name, _, value in run.checks}
+        checks = {name: value for name, _, value in run.checks}
         if cell.page_cache is not PageCache.BYPASSED:
             continue
-        if seen.get("host.zfs.o_direct") == SERVED_FROM_CACHE:
-            by_version.setdefault(seen.get("host.zfs.version", _UNKNOWN), []).append(cell)
+        if checks.get("host.zfs.o_direct") == SERVED_FROM_CACHE:
+            by_version.setdefault(checks.get("host.zfs.version", _UNKNOWN), []).append(cell)
     return tuple(NotDirect(tuple(sorted(group)), version) for version, group in by_version.items())
 
 
@@ -178,8 +178,8 @@ def host_diagnostics(
     if governor in _SAVING:
         diagnostics.append(FrequencyGovernor(governor))
     facts = [_facts(campaign) for campaign in campaigns]
-    for name in dict.fromkeys(name for each in facts for name in each):
-        values = tuple(dict.fromkeys(each.get(name, "unknown") for each in facts))
+    for name in dict.fromkeys(name for host_facts in facts for name in host_facts):
+        values = tuple(dict.fromkeys(host_facts.get(name, "unknown") for host_facts in facts))
         if len(values) > 1:
             diagnostics.append(HostChanged(name.replace("_", " "), values))
     return tuple(diagnostics)

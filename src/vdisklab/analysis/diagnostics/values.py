@@ -103,10 +103,10 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
     centre = np.nanmedian(logs[count > 0], axis=1)
     # The block effect is a median, so that one cell in its other mode does not change it.
     with np.errstate(invalid="ignore"):
-        seen = np.isfinite(logs[count > 0]).any(axis=0)
+        measured = np.isfinite(logs[count > 0]).any(axis=0)
         block = np.zeros(logs.shape[1])
         if (count > 0).sum() > 2:
-            block[seen] = np.nanmedian((logs[count > 0] - centre[:, None])[:, seen], axis=0)
+            block[measured] = np.nanmedian((logs[count > 0] - centre[:, None])[:, measured], axis=0)
     adjusted = np.sort(logs - block, axis=1)  # NaN last
     by_row: dict[int, Bimodal] = {}
     for n in np.unique(count[count >= _MODES_FROM[0]]):

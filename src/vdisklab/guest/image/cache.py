@@ -27,14 +27,14 @@ def kept_or_built(
 
     Raises HostError naming `what` when `directory` cannot be written.
     """
-    kept = find()
-    if kept is not None:
-        return kept
+    cached = find()
+    if cached is not None:
+        return cached
     with locked(directory):
         # Another builder may have built it while this one waited for the lock.
-        kept = find()
-        if kept is not None:
-            return kept
+        cached = find()
+        if cached is not None:
+            return cached
         try:
             return build()
         except OSError as error:

@@ -114,8 +114,8 @@ def find_kernel(
 
 def is_kernel_at_hand(cache: Path, buses: frozenset[Bus], boot: Path = Path("/boot")) -> bool:
     """Whether `find_kernel` would find one for these buses without a download."""
-    kept = (_kept_kernel(cache / "kernel", flavour) for flavour in (Flavour.CLOUD, Flavour.FULL))
-    kernels = itertools.chain(_host_kernels(boot), (kernel for kernel in kept if kernel))
+    cached = (_kept_kernel(cache / "kernel", flavour) for flavour in (Flavour.CLOUD, Flavour.FULL))
+    kernels = itertools.chain(_host_kernels(boot), (kernel for kernel in cached if kernel))
     return any(not lacking_drivers(kernel, buses) for kernel in kernels)
 
 

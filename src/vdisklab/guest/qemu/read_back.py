@@ -31,7 +31,7 @@ def read_process(machine: Machine) -> QemuTraces:
 
 
 def check_state(
-    machine: Machine, disk: Disk, seen: GuestDisk, at_start: QemuTraces
+    machine: Machine, disk: Disk, guest_disk: GuestDisk, at_start: QemuTraces
 ) -> tuple[Check, ...]:
     """Compares the requested state of this disk with the state that was read back.
 
@@ -41,8 +41,8 @@ def check_state(
     version = running_version(machine)
     checks = [
         Check("qemu.version", machine.config.version, version),
-        Check("guest.size", str(disk.size), seen.facts.get("size_bytes", "unknown")),
-        *_check_fact(seen, "guest.write_cache", "write_cache", _expected_write_cache(disk)),
+        Check("guest.size", str(disk.size), guest_disk.facts.get("size_bytes", "unknown")),
+        *_check_fact(guest_disk, "guest.write_cache", "write_cache", _expected_write_cache(disk)),
         *_check_block(machine, disk),
     ]
     if disk.filename is not None:
@@ -52,15 +52,17 @@ def check_state(
         checks.append(_check_iothread(machine, disk))
     if disk.attachment.queues is not None:
         queues = str(disk.attachment.queues)
-        checks += _check_fact(seen, "guest.queues", "nr_hw_queues", queues)
+        checks += _check_fact(guest_disk, "guest.queues", "nr_hw_queues", queues)
     return tuple(checks)
 
 
-def _check_fact(seen: GuestDisk, name: str, fact: str, requested: str | None) -> tuple[Check, ...]:
+def _check_fact(
+    guest_disk: GuestDisk, name: str, fact: str, requested: str | None
+) -> tuple[Check, ...]:
     """Checks one fact of the disk; no check if this kind of guest cannot report it."""
-    if fact in seen.hidden:
+    if fact in guest_disk.hidden:
         return ()
-    return (Check(name, requested, seen.facts.get(fact, "unknown")),)
+    return (Check(name, requested, guest_disk.facts.get(fact, "unknown")),)
 
 
 def _expected_write_cache(disk: Disk) -> str:
@@ -90,8 +92,8 @@ def _word(value: bool) -> str:
 
 def _check_direct(pid: int, disk: Disk) -> Check:
     """O_DIRECT in the flags of QEMU's open file (proc(5), fdinfo)."""
-    seen = {_word(bool(flags & os.O_DIRECT)) for flags in _open_flags(pid, disk.filename or "")}
-    return Check("kernel.o_direct", _word(disk.cache.direct), "/".join(sorted(seen)) or "not open")
+    words = {_word(bool(flags & os.O_DIRECT)) for flags in _open_flags(pid, disk.filename or "")}
+    return Check("kernel.o_direct", _word(disk.cache.direct), "/".join(sorted(words)) or "not open")
 
 
 def _open_flags(pid: int, filename: str) -> list[int]:
@@ -174,7 +176,7 @@ def _gone(pid: int, error: OSError) -> GuestError:
 def _check_iothread(machine: Machine, disk: Disk) -> Check:
     names = AttachedNames(disk.serial)
     owner = names.controller if disk.attachment.bus is Bus.SCSI else names.device
-    seen = machine.monitor.execute(
+    iothread = machine.monitor.execute(
         "qom-get", {"path": f"/machine/peripheral/{owner}", "property": "iothread"}
     )
-    return Check("qemu.iothread", f"/objects/{names.iothread}", str(seen))
+    return Check("qemu.iothread", f"/objects/{names.iothread}", str(iothread))

@@ -78,4 +78,4 @@ class LinuxGuest:
             "guest.agent": self._agent_version,
             "guest.state": state,
         }
-        return tuple(Check(name, None, seen) for name, seen in known.items() if seen)
+        return tuple(Check(name, None, value) for name, value in known.items() if value)

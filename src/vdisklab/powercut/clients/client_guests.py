@@ -83,18 +83,19 @@ def apply_setting(
     """
     argv = (PERL, "-e", guest_script("driver.pl"), device, setting.value)
     ended = machine.agent.run(argv, timeout=_SETTING_SECONDS)
-    seen = dict(line.split("=", 1) for line in ended.stdout.splitlines())
+    properties = dict(line.split("=", 1) for line in ended.stdout.splitlines())
     cache = inserted_node(machine, AttachedNames(serial).device).cache
-    seen["qemu.write_cache"] = "on" if cache.writeback else "off"
+    properties["qemu.write_cache"] = "on" if cache.writeback else "off"
     if setting is not DriverSetting.AS_FOUND:
         key, value = _EXPECTED[setting]
-        if seen.get(key) != value:
+        if properties.get(key) != value:
             raise GuestError(
-                f"after `{setting.command}` in the guest, {key} is {seen.get(key, 'missing')}",
+                f"after `{setting.command}` in the guest, {key} is "
+                f"{properties.get(key, 'missing')}",
                 hint="this kernel's driver has no such setting: leave out --driver, or use "
                 "another bus",
             )
-    return seen
+    return properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +122,11 @@ class Guests:
             wrong = [f"{c.name} is {c.seen}, not {c.asked}" for c in checks if not c.confirmed]
             if wrong:
                 raise GuestError("the disk is not as requested: " + "; ".join(wrong))
-            seen = {check.name: check.seen for check in checks}
-            seen |= apply_setting(machine, disk.serial, attached.device, setting)
-            seen |= {"guest.accelerator": self.accelerator.value}
+            properties = {check.name: check.seen for check in checks}
+            properties |= apply_setting(machine, disk.serial, attached.device, setting)
+            properties |= {"guest.accelerator": self.accelerator.value}
             name = f"vdisklab-{self.run}-{disk.serial}"
-            with _client(machine, attached.device, seen, name, load) as client:
+            with _client(machine, attached.device, properties, name, load) as client:
                 yield client
 
 

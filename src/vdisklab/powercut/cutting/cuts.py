@@ -182,8 +182,8 @@ def _torn(
     ]
     for _ in range(min(_TORN_STATES, 2 * len(tearable))):
         torn = 1 << rng.choice(tearable)
-        kept = rng.getrandbits(len(epoch.changes)) & ~torn | epoch.durable
-        yield Cut(epoch.number, kept, torn, unit, rng.getrandbits(32))
+        survivors = rng.getrandbits(len(epoch.changes)) & ~torn | epoch.durable
+        yield Cut(epoch.number, survivors, torn, unit, rng.getrandbits(32))
 
 
 def torn_parts(cut: Cut, index: int, length: int) -> tuple[tuple[int, int], ...]:

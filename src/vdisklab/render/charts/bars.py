@@ -120,17 +120,17 @@ def _described(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -
 
 
 def _rows(
-    found: Mapping[MeasuredCell, Summary], cells: Iterable[MeasuredCell], unit: str, *,
+    summaries: Mapping[MeasuredCell, Summary], cells: Iterable[MeasuredCell], unit: str, *,
     answer: MeasuredCell | None = None, most: int = MOST_BARS,
 ) -> tuple[list[Bar], str]:  # fmt: skip
     """Bars of some cells, best first, and the axis' unit; cells without the measure have none."""
-    there = [found[cell] for cell in cells if cell in found]
-    if not there:
+    drawn = [summaries[cell] for cell in cells if cell in summaries]
+    if not drawn:
         return [], unit
-    lower = there[0].measure.quantity.better is Better.LOWER
-    there.sort(key=lambda summary: summary.median, reverse=not lower)
-    scale = numbers.scale(max(summary.median for summary in there), unit)
-    return [_bar(each, scale, answer) for each in there[:most]], scale.suffix.strip()
+    lower = drawn[0].measure.quantity.better is Better.LOWER
+    drawn.sort(key=lambda summary: summary.median, reverse=not lower)
+    scale = numbers.scale(max(summary.median for summary in drawn), unit)
+    return [_bar(row, scale, answer) for row in drawn[:most]], scale.suffix.strip()
 
 
 def _bar(
@@ -152,18 +152,18 @@ def _bar(
 
 def answer_cell(contents: Contents) -> MeasuredCell | None:
     """The recommended cell; None without a recommendation."""
-    found = contents.recommendation
-    return None if found is None else found.recommendation.cell
+    answer = contents.recommendation
+    return None if answer is None else answer.recommendation.cell
 
 
 def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
     """The baseline's bandwidth in each measurement."""
-    found = {
+    measured = {
         key.name: contents.summaries[key][contents.baseline]
         for key in contents.summaries
         if key.metric == "bandwidth" and contents.baseline in contents.summaries[key]
     }
-    best = sorted(found.items(), key=lambda named: named[1].median, reverse=True)[:MOST_BARS]
+    best = sorted(measured.items(), key=lambda named: named[1].median, reverse=True)[:MOST_BARS]
     scale = numbers.scale(best[0][1].median if best else None, "B/s")
     return [_bar(summary, scale, None, label=name) for name, summary in best], scale.suffix.strip()
 
@@ -222,8 +222,8 @@ def _buses(contents: Contents) -> tuple[Sequence[Bar], str]:
 
 def _top(score: Score) -> Callable[[Contents], tuple[Sequence[Bar], str]]:
     def rows(contents: Contents) -> tuple[Sequence[Bar], str]:
-        found = contents.of(score.key)
-        return _rows(found, candidates(found), "B/s", answer=answer_cell(contents), most=8)
+        summaries = contents.of(score.key)
+        return _rows(summaries, candidates(summaries), "B/s", answer=answer_cell(contents), most=8)
 
     return rows
 
@@ -234,9 +234,9 @@ def _guest_and_host(contents: Contents) -> tuple[Sequence[Bar], str]:
     if answer is None:
         return [], "B/s"
     pairs = [
-        (key, found[answer], found[contents.baseline])
-        for key, found in contents.summaries.items()
-        if key.metric == "bandwidth" and answer in found and contents.baseline in found
+        (key, summaries[answer], summaries[contents.baseline])
+        for key, summaries in contents.summaries.items()
+        if key.metric == "bandwidth" and answer in summaries and contents.baseline in summaries
     ]
     top = min((max(a.median, b.median) for _, a, b in pairs), default=None)
     scale = numbers.scale(top, "B/s")

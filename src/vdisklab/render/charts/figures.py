@@ -76,23 +76,25 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
     ]
     best_so_far = 0.0
     front = set()
-    for cell, _, value in sorted(placed, key=lambda each: (_SAFETIES.index(each[1]), -each[2])):
+    for cell, _, value in sorted(placed, key=lambda entry: (_SAFETIES.index(entry[1]), -entry[2])):
         if value > best_so_far:
             front.add(cell)
             best_so_far = value
     if contents.recommendation is not None:
         front.add(contents.recommendation.recommendation.cell)
-    placed.sort(key=lambda each: (each[0] not in front, -each[2]))
+    placed.sort(key=lambda entry: (entry[0] not in front, -entry[2]))
     points = [
         Point(cell.label, safety, value / scale.factor, cell in front)
         for cell, safety, value in placed[:MOST_POINTS]
     ]
-    order = [each for each in _SAFETIES if any(point.safety == each for point in points)]
-    told = "; ".join(f"{p.label}: {numbers.digits(p.value)}, {p.safety}" for p in points if p.front)
+    order = [entry for entry in _SAFETIES if any(point.safety == entry for point in points)]
+    values = "; ".join(
+        f"{p.label}: {numbers.digits(p.value)}, {p.safety}" for p in points if p.front
+    )
     unit = scale.suffix.strip()
     spec = plane(points, order, unit, palette, caution=caution_of(contents))
     what = "The answer, and the paths that no other beats in both"
-    alt = f"Chart of speed in {unit} against safety. {what}: {told}."
+    alt = f"Chart of speed in {unit} against safety. {what}: {values}."
     note = "Orange with a name: the answer, and paths that no other beats in both (by medians)."
     cells = tuple(sorted(cell.label for cell in front))
     return Figure("safety", title, alt, spec, note=note, cells=cells)
@@ -146,20 +148,21 @@ class Beside:
 
 def beside(rows: Sequence[Beside], palette: Palette, *, caution: str | None) -> Spec:
     """Our ratios as dots with intervals, published ones as diamonds, on a logarithmic axis."""
-    ours, theirs = "measured here", "published (other hardware)"
+    measured_name, published_name = "measured here", "published (other hardware)"
     values = [
         {
-            "panel": row.panel, "label": row.label, "ratio": value, "who": who,
-            "low": row.low if who == ours else None, "high": row.high if who == ours else None,
+            "panel": row.panel, "label": row.label, "ratio": value, "who": source,
+            "low": row.low if source == measured_name else None,
+            "high": row.high if source == measured_name else None,
         }
         for row in rows
-        for who, value in ((ours, row.ours), (theirs, row.published))
+        for source, value in ((measured_name, row.ours), (published_name, row.published))
     ]  # fmt: skip
     base = alt.Chart(alt.InlineData(values=values)).encode(
         y=alt.Y("label:N", sort=None, title=None, axis=labels()),
         x=alt.X("ratio:Q", title="times the baseline of the same machine",
                 scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=6)),
-        color=alt.Color("who:N", scale=alt.Scale(domain=[ours, theirs],
+        color=alt.Color("who:N", scale=alt.Scale(domain=[measured_name, published_name],
                                                  range=[palette.bar, palette.highlight]),
                         legend=alt.Legend(title=None, orient="bottom", columns=2)),
     )  # fmt: skip
@@ -168,7 +171,7 @@ def beside(rows: Sequence[Beside], palette: Palette, *, caution: str | None) -> 
         .mark_rule(strokeWidth=1.5)
         .encode(x="low:Q", x2="high:Q")
     )
-    shapes = alt.Scale(domain=[ours, theirs], range=["circle", "diamond"])
+    shapes = alt.Scale(domain=[measured_name, published_name], range=["circle", "diamond"])
     dots = base.mark_point(size=70, filled=True, opacity=1).encode(
         shape=alt.Shape("who:N", scale=shapes)
     )
@@ -194,19 +197,20 @@ def published_figure(contents: Contents, palette: Palette) -> Figure:
         return Figure("published", title, "", missing=missing)
     caution = caution_of(contents)
     spec = beside(rows, palette, caution=f"here {caution}" if caution else None)
-    told = "; ".join(
+    values = "; ".join(
         f"{row.panel}, {row.label}: published {numbers.ratio(row.published)}, "
         f"here {numbers.ratio(row.ours)}"
         for row in rows
     )
-    said = f" Here {caution}." if caution else ""
+    warning = f" Here {caution}." if caution else ""
     cells = tuple(
         dict.fromkeys(
             row.cell.label for answer in contents.published for row in compared_rows(answer)
         )
     )
     return Figure(
-        "published", title, f"Dot chart of ratios to each machine's own baseline: {told}.{said}",
+        "published", title,
+        f"Dot chart of ratios to each machine's own baseline: {values}.{warning}",
         spec, note="Published numbers are from other hardware: compare shapes, not values.",
         cells=cells,
     )  # fmt: skip

@@ -101,27 +101,31 @@ def _described(bandwidth_series: Sequence[BandwidthSeries]) -> Iterable[str]:
                 yield f"{panel}, {cell}: median {middle}{_bad_seconds(chosen, every)} in {runs}"
 
 
-def _bad_seconds(mine: Sequence[BandwidthSeries], every: Sequence[float]) -> str:
+def _bad_seconds(runs: Sequence[BandwidthSeries], every: Sequence[float]) -> str:
     """The worst second and the number of stalls, if a second without a byte is a stall."""
-    if not all(each.knows_stalls for each in mine):
+    if not all(run.knows_stalls for run in runs):
         return ""
-    stalls = sum(len(each.stalls) for each in mine)
+    stalls = sum(len(run.stalls) for run in runs)
     seconds = f"{stalls} stalled second{'' if stalls == 1 else 's'}"
     return f", worst {numbers.value(min(every), 'B/s')}, {seconds}"
 
 
 def _longest(contents: Contents, cells: Sequence[MeasuredCell]) -> str:
     """The longest time without any completion, if programs reported one."""
-    said = []
+    sentences = []
     for cell in cells:
         waits = [
-            found[cell].median
-            for key, found in contents.summaries.items()
-            if key.metric == "longest_stall" and cell in found
+            summaries[cell].median
+            for key, summaries in contents.summaries.items()
+            if key.metric == "longest_stall" and cell in summaries
         ]
         if waits and max(waits) > 0:
-            said.append(f"{cell} {numbers.value(max(waits), 's')}")
-    return f"Longest time without a completion (median of runs): {', '.join(said)}." if said else ""
+            sentences.append(f"{cell} {numbers.value(max(waits), 's')}")
+    return (
+        f"Longest time without a completion (median of runs): {', '.join(sentences)}."
+        if sentences
+        else ""
+    )
 
 
 _PERCENTILES = {"latency_p50": "50", "latency_p99": "99", "latency_p99.9": "99.9",
@@ -137,16 +141,16 @@ def latency_figure(contents: Contents, palette: Palette) -> Figure:
     rows = []
     for cell in contents.featured:
         for metric, percentile in _PERCENTILES.items():
-            found = contents.of(MeasureKey(name, Direction.READ, metric)).get(cell)
-            if found is not None and found.median > 0:
-                rows.append(SeriesPoint(cell.label, percentile, found.median * 1e6))
+            summary = contents.of(MeasureKey(name, Direction.READ, metric)).get(cell)
+            if summary is not None and summary.median > 0:
+                rows.append(SeriesPoint(cell.label, percentile, summary.median * 1e6))
     if not rows:
         return Figure("latency", title, "", missing=RUN_COMMAND)
-    told = "; ".join(f"{r.label}, {r.percentile}: {numbers.digits(r.value)}" for r in rows)
+    values = "; ".join(f"{r.label}, {r.percentile}: {numbers.digits(r.value)}" for r in rows)
     spec = percentiles(rows, "µs", palette, caution=caution_of(contents))
     caution = f" {caution_of(contents)}." if caution_of(contents) else ""
     return Figure(
-        "latency", f"{title} ({name})", f"Line chart in microseconds: {told}.{caution}", spec,
+        "latency", f"{title} ({name})", f"Line chart in microseconds: {values}.{caution}", spec,
         note="The median over the runs of each run's percentile.",
         cells=tuple(dict.fromkeys(row.label for row in rows)),
     )  # fmt: skip

@@ -90,5 +90,5 @@ def harmless(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(value, str):
         return sanitise_line(value)
     if isinstance(value, dict):
-        return {key: harmless(each) for key, each in value.items()}
-    return [harmless(each) for each in value] if isinstance(value, list) else value
+        return {key: harmless(item) for key, item in value.items()}
+    return [harmless(item) for item in value] if isinstance(value, list) else value

@@ -111,17 +111,17 @@ def to_json(value: Any) -> Any:  # noqa: ANN401 - any value in, JSON out
 
 
 def _object(value: Any) -> dict[str, Any]:  # noqa: ANN401
-    made: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     if not dataclasses.is_dataclass(value):
         raise TypeError(f"{type(value).__name__} is not a JSON value")
     kind: Any = type(value)
     for name, role in keys_of(kind).items():
         item = to_json(getattr(value, name))
         if role is Key.INLINE:
-            made.update(item)
+            plain.update(item)
         elif role is not Key.ABSENT or item is not None:
-            made[name] = item
-    return made
+            plain[name] = item
+    return plain
 
 
 @cache
@@ -131,9 +131,9 @@ def keys_of(kind: type[Any]) -> dict[str, Key | None]:
     return {
         field.name: next(
             (
-                each
-                for each in getattr(hints[field.name], "__metadata__", ())
-                if isinstance(each, Key)
+                role
+                for role in getattr(hints[field.name], "__metadata__", ())
+                if isinstance(role, Key)
             ),
             None,
         )

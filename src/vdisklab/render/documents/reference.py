@@ -68,7 +68,7 @@ def _type(hint: Any) -> str:  # noqa: ANN401 - any type
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin in (Union, types.UnionType):
-        words = [_type(each) for each in arguments if each is not type(None)]
+        words = [_type(argument) for argument in arguments if argument is not type(None)]
         return " or ".join([*words, *(["null"] if type(None) in arguments else [])])
     if origin is tuple:
         return f"list of {_type(arguments[0])}"

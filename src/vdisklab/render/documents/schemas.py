@@ -67,7 +67,9 @@ def _object(kind: type, definitions: dict[str, Schema]) -> Schema:
     hints, roles = get_type_hints(kind, include_extras=True), keys_of(kind)
     inline = [name for name, role in roles.items() if role is Key.INLINE]
     others = [_typed(hints[name], definitions) for name in inline]
-    described = {key: text for each in others for key, text in each.items() if key == "description"}
+    described = {
+        key: text for entry in others for key, text in entry.items() if key == "description"
+    }
     return {
         "type": "object",
         "description": (inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " "),
@@ -107,7 +109,7 @@ def _choice(hint: Any, definitions: dict[str, Schema]) -> Schema:  # noqa: ANN40
     if get_origin(hint) is Literal:
         values = list(get_args(hint))
         return {"const": values[0]} if len(values) == 1 else {"enum": values}
-    choices = [_typed(each, definitions) for each in get_args(hint)]
+    choices = [_typed(argument, definitions) for argument in get_args(hint)]
     if all(choice.keys() == {"type"} for choice in choices):
         return {"type": [choice["type"] for choice in choices]}
     if all(choice.keys() == {"enum"} or choice == {"type": "null"} for choice in choices):
@@ -129,16 +131,16 @@ def _class(hint: type, definitions: dict[str, Schema]) -> Schema:
 def _annotated(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
     base, *metadata = arguments
     schema = _typed(base, definitions)
-    for each in metadata:
-        if isinstance(each, str):
-            schema["description"] = each
-        elif isinstance(each, Limit):
-            schema[each.keyword] = each.value
+    for entry in metadata:
+        if isinstance(entry, str):
+            schema["description"] = entry
+        elif isinstance(entry, Limit):
+            schema[entry.keyword] = entry.value
     return schema
 
 
 def _array(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
     if arguments[1:] == (Ellipsis,):
         return {"type": "array", "items": _typed(arguments[0], definitions)}
-    items = [_typed(each, definitions) for each in arguments]
+    items = [_typed(argument, definitions) for argument in arguments]
     return {"type": "array", "prefixItems": items, "items": False, "minItems": len(items)}

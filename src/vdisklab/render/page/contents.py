@@ -106,9 +106,9 @@ def names_of(names: Sequence[str]) -> str:
 def _cells_of(finding: Diagnostic) -> tuple[MeasuredCell, ...]:
     """The cells that a diagnostic names; none for one about the machine or the campaign."""
     several = getattr(finding, "cells", ())
-    one = getattr(finding, "cell", None)
+    named = getattr(finding, "cell", None)
     cells = several if isinstance(several, tuple) else ()
-    return cells if one is None else (*cells, one)
+    return cells if named is None else (*cells, named)
 
 
 def long_table(contents: Contents) -> Table[ReportValue]:
@@ -158,18 +158,18 @@ def claim_rows(contents: Contents) -> list[dict[str, str]]:
         return []
     return [
         {
-            "article": each.claim.article,
-            "name": each.claim.name,
-            "sentence": each.claim.sentence,
-            "status": status(each),
-            "verdict": verdict_text(each),
-            "ratio": numbers.ratio(each.ratio),
-            "interval": numbers.ratio_interval(each.low, each.high),
-            "stated": stated(each.claim),
-            "blocks": str(each.blocks) if each.blocks else numbers.MISSING,
+            "article": answer.claim.article,
+            "name": answer.claim.name,
+            "sentence": answer.claim.sentence,
+            "status": status(answer),
+            "verdict": verdict_text(answer),
+            "ratio": numbers.ratio(answer.ratio),
+            "interval": numbers.ratio_interval(answer.low, answer.high),
+            "stated": stated(answer.claim),
+            "blocks": str(answer.blocks) if answer.blocks else numbers.MISSING,
         }
-        for each in claims.answers
-        if status(each) is not ClaimStatus.NOT_MEASURED
+        for answer in claims.answers
+        if status(answer) is not ClaimStatus.NOT_MEASURED
     ]
 
 

@@ -85,7 +85,7 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         data=_json(_core(contents)),
         more=_packed(_more(contents)),
         details=_packed(_compact(_details(contents)).encode()),
-        campaigns=[_campaign(each) for each in contents.campaigns],
+        campaigns=[_campaign(campaign) for campaign in contents.campaigns],
         alpha=contents.ranking.alpha,
         separated=contents.ranking.separated,
         comparisons=contents.ranking.comparisons,
@@ -161,7 +161,7 @@ def _figures(
 
 def _diagnostics_at(cells: Iterable[str], doubts: Mapping[str, tuple[str, ...]]) -> list[str]:
     """The first diagnostics of the cells that a figure draws."""
-    lines = list(dict.fromkeys(each for cell in cells for each in doubts.get(cell, ())))
+    lines = list(dict.fromkeys(sentence for cell in cells for sentence in doubts.get(cell, ())))
     more = len(lines) - SHOWN_AT_FIGURE
     return [*lines[:SHOWN_AT_FIGURE], *([f"… and {more} more, in the table"] if more > 0 else [])]
 
@@ -203,7 +203,7 @@ def _core(contents: Contents) -> dict[str, Any]:
             {
                 "p": cell.name,
                 "s": cell.page_cache.value,
-                "g": [words.setdefault(each, len(words)) for each in _segments(cell)],
+                "g": [words.setdefault(segment, len(words)) for segment in _segments(cell)],
                 "r": [ranked[cell].best, ranked[cell].worst] if cell in ranked else None,
                 "n": ranked[cell].blocks if cell in ranked else measured[cell],
                 "x": _ratio(contents, cell),
@@ -213,7 +213,7 @@ def _core(contents: Contents) -> dict[str, Any]:
         ],
         "words": list(words),
         "values": [
-            _shortened(each) for each in _columns(contents.summaries[contents.measure], order)
+            _shortened(segment) for segment in _columns(contents.summaries[contents.measure], order)
         ],
     }
 
@@ -247,10 +247,10 @@ def _more(contents: Contents) -> bytes:
     """
     order = contents.order
     columns = [
-        each
+        column
         for key, summaries in contents.summaries.items()
         if key != contents.measure
-        for each in _columns(summaries, order)
+        for column in _columns(summaries, order)
     ]
     bits = np.concatenate(columns or [np.empty(0)]).astype("<f4").view("<u4")
     return ((bits + 0x40) & 0xFFFF_FF80).astype("<u4").tobytes()

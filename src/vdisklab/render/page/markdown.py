@@ -37,7 +37,7 @@ def _lines(contents: Contents) -> Iterator[str]:
     if caution:
         yield f"\n**{escape(caution)}**"
     yield ""
-    yield from (f"* {escape(each)}" for each in answer_sentences(contents))
+    yield from (f"* {escape(sentence)}" for sentence in answer_sentences(contents))
     yield "\n## Cells\n"
     keys = score_keys(contents) or (contents.measure,)
     titles = [key.metric.replace("_", " ") for key in keys]
@@ -48,17 +48,19 @@ def _lines(contents: Contents) -> Iterator[str]:
         row = ranked.get(cell)
         summaries = [contents.summaries[key].get(cell) for key in keys]
         values = [
-            numbers.value(None if each is None else each.median, key.quantity.unit)
-            for each, key in zip(summaries, keys, strict=True)
+            numbers.value(None if summary is None else summary.median, key.quantity.unit)
+            for summary, key in zip(summaries, keys, strict=True)
         ]
         place = numbers.place(row.best, row.worst) if row else numbers.MISSING
         ram = "RAM" if cell in contents.cached else ""
-        blocks = max((each.blocks for each in summaries if each), default=0)
+        blocks = max((summary.blocks for summary in summaries if summary), default=0)
         columns = (place, escape(cell.name), cell.page_cache, *values, ram, str(blocks))
         yield f"| {' | '.join(columns)} |"
     yield from _claims(contents)
     yield "\n## Diagnostics\n"
-    yield from (f"* {escape(each)}" for each in diagnostic_sentences(contents) or ("None.",))
+    yield from (
+        f"* {escape(sentence)}" for sentence in diagnostic_sentences(contents) or ("None.",)
+    )
     yield "\n## Machine\n"
     for campaign in contents.campaigns:
         host = campaign.host
@@ -80,5 +82,5 @@ def _claims(contents: Contents) -> Iterator[str]:
     yield f"|{'---|' * 6}"
     for row in rows:
         shown = (row[key] for key in ("verdict", "ratio", "interval", "stated", "blocks"))
-        said = f"{row['sentence']} ({row['article']}/{row['name']})"
-        yield f"| {' | '.join(escape(each) for each in (said, *shown))} |"
+        claim = f"{row['sentence']} ({row['article']}/{row['name']})"
+        yield f"| {' | '.join(escape(text) for text in (claim, *shown))} |"

@@ -80,19 +80,19 @@ def claims_counts(answer: ClaimsAnswer) -> str:
 def _notes(answer: ClaimsAnswer) -> Iterator[str]:
     yield from map(sentence, answer.findings)
     yield from (f"Left out: {reason}" for reason in answer.left_out)
-    failures = dict.fromkeys(failure for each in answer.answers for failure in each.failures)
+    failures = dict.fromkeys(failure for claim in answer.answers for failure in claim.failures)
     yield from (f"Failed: {failure}" for failure in failures)
-    if any(each.p_adjusted is not None for each in answer.answers):
+    if any(claim.p_adjusted is not None for claim in answer.answers):
         yield (
             "The ratio is left/right within blocks. Intervals hold for each claim alone; verdicts "
             "are corrected for the number of claims answered (Holm)."
         )
-    if any(each.more_blocks is not None for each in answer.answers):
+    if any(claim.more_blocks is not None for claim in answer.answers):
         yield (
             "To measure more blocks, repeat the command that measured the first ones with a larger "
             "--blocks."
         )
-    if any(status(each) is ClaimStatus.VOID for each in answer.answers):
+    if any(status(claim) is ClaimStatus.VOID for claim in answer.answers):
         yield "Void: a claim of guest against host needs KVM and a real disk."
     if answer.commands:
         yield "To measure what is missing (or run `vdisklab claims --run`):"
@@ -109,14 +109,14 @@ def claims_document(answer: ClaimsAnswer) -> ClaimsDocument:
         claims=tuple(
             copy_fields(
                 ClaimEntry,
-                _row(answer, each),
-                pairs=tuple((a.label, b.label) for a, b in each.claim.pairs),
-                measures=tuple(map(str, each.claim.measures)),
-                absolute=each.claim.absolute,
-                missing=tuple(cell.label for cell in each.missing),
-                failures=each.failures,
+                _row(answer, claim_answer),
+                pairs=tuple((a.label, b.label) for a, b in claim_answer.claim.pairs),
+                measures=tuple(map(str, claim_answer.claim.measures)),
+                absolute=claim_answer.claim.absolute,
+                missing=tuple(cell.label for cell in claim_answer.missing),
+                failures=claim_answer.failures,
             )
-            for each in answer.answers
+            for claim_answer in answer.answers
         ),
         left_out=answer.left_out,
         findings=diagnostic_entries(answer.findings),
@@ -129,36 +129,42 @@ def junit_xml(answer: ClaimsAnswer) -> str:
     There is no standard; this is the subset of windyroad's schema that CI systems agree on.
     """
     root = Xml.Element("testsuites", name="vdisklab claims")
-    for article in dict.fromkeys(each.claim.article for each in answer.answers):
-        claims = [each for each in answer.answers if each.claim.article == article]
-        failures = sum(status(each) == "fails" for each in claims)
-        skipped = sum(status(each) not in ("fails", "holds") for each in claims)
+    for article in dict.fromkeys(claim_answer.claim.article for claim_answer in answer.answers):
+        claims = [
+            claim_answer for claim_answer in answer.answers if claim_answer.claim.article == article
+        ]
+        failures = sum(status(claim_answer) == "fails" for claim_answer in claims)
+        skipped = sum(status(claim_answer) not in ("fails", "holds") for claim_answer in claims)
         suite = Xml.SubElement(
             root, "testsuite", name=article, tests=str(len(claims)), failures=str(failures),
             errors="0", skipped=str(skipped), time="0",
         )  # fmt: skip
-        for each in claims:
-            _test_case(suite, answer, each)
+        for claim_answer in claims:
+            _test_case(suite, answer, claim_answer)
     Xml.indent(root)
     return Xml.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
 
 
-def _test_case(suite: Xml.Element, answer: ClaimsAnswer, each: ClaimAnswer) -> None:
-    claim = each.claim
+def _test_case(suite: Xml.Element, answer: ClaimsAnswer, claim_answer: ClaimAnswer) -> None:
+    claim = claim_answer.claim
     case = Xml.SubElement(
         suite, "testcase", classname=f"vdisklab.claims.{claim.article}", name=claim.name, time="0"
     )  # some programs require a time
-    text = _xml_text(f"{claim.sentence} {_explained(each)}")
-    match status(each):
+    text = _xml_text(f"{claim.sentence} {_explained(claim_answer)}")
+    match status(claim_answer):
         case "holds":
             Xml.SubElement(case, "system-out").text = text
         case "fails":
-            failure = Xml.SubElement(case, "failure", message=_explained(each), type="claim")
+            failure = Xml.SubElement(
+                case, "failure", message=_explained(claim_answer), type="claim"
+            )
             failure.text = text
         case _:
             command = answer.commands.get((claim.article, claim.name))
-            answered = _explained(each) if each.blocks else verdict_text(each)
-            reason = "; ".join((answered, *each.failures))
+            answered = (
+                _explained(claim_answer) if claim_answer.blocks else verdict_text(claim_answer)
+            )
+            reason = "; ".join((answered, *claim_answer.failures))
             reason += f": {command}" if command else ""
             Xml.SubElement(case, "skipped", message=_xml_text(reason))
 
@@ -168,32 +174,32 @@ def _xml_text(outside: str) -> str:
     return sanitise_line(outside).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 
-def _explained(each: ClaimAnswer) -> str:
-    shown = numbers.ratio_interval(each.low, each.high)
+def _explained(claim_answer: ClaimAnswer) -> str:
+    shown = numbers.ratio_interval(claim_answer.low, claim_answer.high)
     return (
-        f"{verdict_text(each)}: {numbers.ratio(each.ratio)} ({shown}) "
-        f"in {counted(each.blocks, 'block')}; stated is {stated(each.claim)}"
+        f"{verdict_text(claim_answer)}: {numbers.ratio(claim_answer.ratio)} ({shown}) "
+        f"in {counted(claim_answer.blocks, 'block')}; stated is {stated(claim_answer.claim)}"
     )
 
 
-def _row(answer: ClaimsAnswer, each: ClaimAnswer) -> ClaimRow:
-    claim = each.claim
+def _row(answer: ClaimsAnswer, claim_answer: ClaimAnswer) -> ClaimRow:
+    claim = claim_answer.claim
     return ClaimRow(
         article=claim.article,
         claim=claim.name,
         sentence=claim.sentence,
-        status=status(each),
-        verdict=verdict_text(each),
-        ratio=each.ratio,
-        ratio_low=each.low,
-        ratio_high=each.high,
+        status=status(claim_answer),
+        verdict=verdict_text(claim_answer),
+        ratio=claim_answer.ratio,
+        ratio_low=claim_answer.low,
+        ratio_high=claim_answer.high,
         stated_low=claim.low or None,
         stated_high=None if math.isinf(claim.high) else claim.high,
-        p=each.p,
-        p_adjusted=each.p_adjusted,
-        blocks=each.blocks,
-        more_blocks=each.more_blocks,
-        void=each.void,
+        p=claim_answer.p,
+        p_adjusted=claim_answer.p_adjusted,
+        blocks=claim_answer.blocks,
+        more_blocks=claim_answer.more_blocks,
+        void=claim_answer.void,
         command=answer.commands.get((claim.article, claim.name)),
     )
 

@@ -191,18 +191,18 @@ def compared_rows(answer: PublishedAnswer) -> Sequence[ShapeRow]:
 
 
 def _published(row: ShapeRow) -> PublishedRow:
-    number, ours = row.number, row.ours
+    number, measured = row.number, row.ours
     return PublishedRow(
         path=row.cell.path.canonical,
         page_cache=row.cell.page_cache,
         measure=str(number.measure),
         published=number.value,
         published_ratio=row.published,
-        ratio=ours.ratio,
-        ratio_low=ours.low,
-        ratio_high=ours.high,
+        ratio=measured.ratio,
+        ratio_low=measured.low,
+        ratio_high=measured.high,
         p_adjusted=row.p_adjusted,
-        pairs=ours.pairs,
+        pairs=measured.pairs,
         shape=row.shape,
         factor=row.factor,
         unit=number.unit,

@@ -38,12 +38,12 @@ def show_findings(findings: Sequence[HostFinding], console: Console) -> None:
     table = RichTable("piece", "state", "seen", box=None, pad_edge=False)
     for finding in findings:
         # Text, not markup: the output of programs may contain brackets.
-        seen = Text(finding.seen)
+        details = Text(finding.seen)
         if finding.costs:
-            seen.append(f"\n{finding.costs}", style="italic")
+            details.append(f"\n{finding.costs}", style="italic")
         if finding.mend:
-            seen.append(f"\nremedy: {finding.mend}", style="bold")
-        table.add_row(finding.topic, Text(finding.state, style=_STYLES[finding.state]), seen)
+            details.append(f"\nremedy: {finding.mend}", style="bold")
+        table.add_row(finding.topic, Text(finding.state, style=_STYLES[finding.state]), details)
     console.print(table)
     console.print()
     console.print(

@@ -127,7 +127,7 @@ def as_rich(table: Table[Any], width: int) -> RichTable:
     shown = [(column, [column.show(row) for row in table.rows]) for column in table.columns]
     comfortable = sum(2 + _comfortable_width(column, texts) for column, texts in shown)
     if width < max(WIDE, comfortable):
-        shown = _fitting([each for each in shown if not each[0].only_wide], width)
+        shown = _fitting([entry for entry in shown if not entry[0].only_wide], width)
     rich = RichTable(
         title=Text(sanitise(table.title), style="bold"),
         title_justify="left",
@@ -152,7 +152,7 @@ def _fitting(
     shown: list[tuple[Column[Any], list[str]]], width: int
 ) -> list[tuple[Column[Any], list[str]]]:
     """The columns without as many of the rightmost `spare` ones as do not fit."""
-    while sum(2 + _comfortable_width(*each, folded=_NARROW) for each in shown) > width + 2:
+    while sum(2 + _comfortable_width(*entry, folded=_NARROW) for entry in shown) > width + 2:
         spare = [place for place, (column, _) in enumerate(shown) if column.spare]
         if not spare:
             break

@@ -75,7 +75,7 @@ def side_by_side(parts: Mapping[str, Medians]) -> Medians:
     cells = (
         replace(cell, place=place) for place, medians in parts.items() for cell in medians.cells
     )
-    return Medians(tuple(cells), max((each.runs for each in parts.values()), default=0), values)
+    return Medians(tuple(cells), max((part.runs for part in parts.values()), default=0), values)
 
 
 def measurements_table(medians: Medians, order: Sequence[str]) -> Table[MeasurementRow]:
@@ -134,7 +134,7 @@ def _measured(medians: Medians, order: Sequence[str]) -> list[tuple[str, Directi
         or (metric in _TIME_SERIES and _has_only_time_series(medians, cell, name))
     )
     place = {name: number for number, name in enumerate(order)}
-    return sorted(measured, key=lambda each: (place.get(each[0], len(place)), *each))
+    return sorted(measured, key=lambda entry: (place.get(entry[0], len(place)), *entry))
 
 
 def _row(
@@ -170,8 +170,8 @@ def _has_only_time_series(medians: Medians, cell: PlacedCell, name: str) -> bool
     Installations and boots have tables of their own.
     """
     other = (*_RATES, "duration", "boot_time")
-    metrics = {metric for way in Direction for metric in (*other, *_TIME_SERIES)
-           if medians.get(cell, name, way, metric) is not None}  # fmt: skip
+    metrics = {metric for direction in Direction for metric in (*other, *_TIME_SERIES)
+           if medians.get(cell, name, direction, metric) is not None}  # fmt: skip
     return bool(metrics) and metrics <= set(_TIME_SERIES)
 
 
@@ -216,16 +216,16 @@ def grid_table(
     tests = sorted(bandwidths, key=lambda test: (order.get(test[0], len(order)), *test))
     if not tests:
         return None
-    ways = Counter(name for name, _ in tests)
-    unit = "MiB/s" if ways.keys() <= set(in_mebi) else "MB/s"
+    directions = Counter(name for name, _ in tests)
+    unit = "MiB/s" if directions.keys() <= set(in_mebi) else "MB/s"
     factor, meaning = _UNITS[unit]
 
-    def column(name: str, way: Direction) -> Column[GridRow]:
+    def column(name: str, direction: Direction) -> Column[GridRow]:
         def show(row: GridRow) -> str:
-            value = row.bandwidths[f"{name}/{way}"]
+            value = row.bandwidths[f"{name}/{direction}"]
             return numbers.MISSING if value is None else numbers.digits(value / factor)
 
-        return Column(f"{name} {way}" if ways[name] > 1 else name, show, right=True)
+        return Column(f"{name} {direction}" if directions[name] > 1 else name, show, right=True)
 
     rows = [
         GridRow(

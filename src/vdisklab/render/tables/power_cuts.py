@@ -222,7 +222,7 @@ def basis_sentence(recommendation: Recommendation) -> Iterator[str]:
     """Whether power cuts or rules decided durability; empty if no need asks for it."""
     if any(need.goes_by_power_cuts for need in recommendation.needs):
         durabilities = recommendation.durability.values()
-        tested = sum(each.keeping is Keeping.KEPT_IN_TEST for each in durabilities)
+        tested = sum(durability.keeping is Keeping.KEPT_IN_TEST for durability in durabilities)
         yield basis(tested, len(durabilities))
 
 

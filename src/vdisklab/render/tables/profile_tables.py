@@ -44,7 +44,9 @@ def _profile_row(description: PlanDescription) -> ProfileRow:
     return ProfileRow(
         profile=plan.profile.name,
         title=plan.profile.title,
-        programs=", ".join(dict.fromkeys(each.program for each in plan.profile.measurements)),
+        programs=", ".join(
+            dict.fromkeys(measurement.program for measurement in plan.profile.measurements)
+        ),
         measurements=len(plan.profile.measurements),
         blocks=plan.blocks,
         seconds=description.seconds,
@@ -63,12 +65,12 @@ def measurements_table(profile: Profile) -> Table[ProfileMeasurement]:
     )
     rows = [
         ProfileMeasurement(
-            name=each.name,
-            program=each.program,
-            filesystem=each.filesystem,
-            settings=", ".join(f"{key}={value}" for key, value in each.settings.items()),
+            name=measurement.name,
+            program=measurement.program,
+            filesystem=measurement.filesystem,
+            settings=", ".join(f"{key}={value}" for key, value in measurement.settings.items()),
         )
-        for each in profile.measurements
+        for measurement in profile.measurements
     ]
     notes = (" ".join(profile.description.split()),) if profile.description else ()
     return Table(f"{profile.name}: {profile.title}", columns, rows, notes, kind=ProfileMeasurement)
@@ -77,7 +79,7 @@ def measurements_table(profile: Profile) -> Table[ProfileMeasurement]:
 def _has_untimed(profile: Profile) -> bool:
     """True when a program of the profile runs until its work is done, not for a fixed time."""
     return any(
-        each.program in ("dd", "bonnie++", "sqlite", "dpkg")
-        or each.settings.get("time_based") is False
-        for each in profile.measurements
+        measurement.program in ("dd", "bonnie++", "sqlite", "dpkg")
+        or measurement.settings.get("time_based") is False
+        for measurement in profile.measurements
     )

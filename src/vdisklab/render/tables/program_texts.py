@@ -119,10 +119,10 @@ def _mixes(medians: Medians, cell: PlacedCell) -> list[str]:
 
 
 def _crystal_lines(
-    medians: Medians, cell: PlacedCell, way: str, direction: Direction
+    medians: Medians, cell: PlacedCell, pattern: str, direction: Direction
 ) -> Iterator[str]:
     for title, stem in _CRYSTAL_ROWS:
-        name = f"{stem}-{way}"
+        name = f"{stem}-{pattern}"
         bandwidth = medians.get(cell, name, direction, "bandwidth")
         iops = medians.get(cell, name, direction, "iops")
         latency = medians.get(cell, name, direction, "latency_mean")

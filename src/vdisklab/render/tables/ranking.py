@@ -237,7 +237,11 @@ def _title(answer: RankingAnswer) -> str:
 
 def _notes(answer: RankingAnswer) -> tuple[str, ...]:
     # The title says that it was under emulation, or in the lab.
-    notes = [sentence(each) for each in answer.findings if not isinstance(each, Emulated | InLab)]
+    notes = [
+        sentence(diagnostic)
+        for diagnostic in answer.findings
+        if not isinstance(diagnostic, Emulated | InLab)
+    ]
     if answer.ranking.rows:
         notes.append(
             f"A rank such as 1–3 is a tie: {answer.ranking.separated} of "

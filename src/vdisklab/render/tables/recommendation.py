@@ -110,36 +110,40 @@ def _why(answer: RecommendationAnswer) -> Iterator[str]:
     worse = next((row.cell for row in recommendation.ranking.rows if row.best > 1), None)
     compared = (*answer.order[1:2], recommendation.default, worse)
     others = [cell for cell in compared if cell is not None and cell != recommendation.cell]
-    mine = answer.workings.get(recommendation.cell)
-    if mine is None:
+    recommended = answer.workings.get(recommendation.cell)
+    if recommended is None:
         return
-    yield from _from_memory(answer.path, mine)
+    yield from _from_memory(answer.path, recommended)
     for cell in dict.fromkeys(others):
-        theirs = answer.workings.get(cell)
-        if theirs is None:
+        other = answer.workings.get(cell)
+        if other is None:
             continue
-        parts = [*_cpu(mine, theirs), *_flushes(mine, theirs), *_cache(mine, theirs)]
+        parts = [
+            *_cpu(recommended, other),
+            *_flushes(recommended, other),
+            *_cache(recommended, other),
+        ]
         if parts:
             yield f"Compared with {cell}: {'; '.join(parts)}."
 
 
-def _from_memory(path: str, mine: Workings) -> Iterator[str]:
-    if mine.device_share is not None and mine.device_share < FROM_CACHE_BELOW:
+def _from_memory(path: str, recommended: Workings) -> Iterator[str]:
+    if recommended.device_share is not None and recommended.device_share < FROM_CACHE_BELOW:
         yield (
-            f"Only {mine.device_share:.0%} of the bytes that {path} moved reached the device "
-            "during the measurement: its numbers mostly show the host's page cache, which it "
-            "shares with all other guests. To see the disk itself, look at cache mode `none`."
+            f"Only {recommended.device_share:.0%} of the bytes that {path} moved reached the "
+            "device during the measurement: its numbers mostly show the host's page cache, which "
+            "it shares with all other guests. To see the disk itself, look at cache mode `none`."
         )
 
 
-def _cpu(mine: Workings, theirs: Workings) -> Iterator[str]:
-    a, b = mine.cpu_per_operation, theirs.cpu_per_operation
+def _cpu(recommended: Workings, compared: Workings) -> Iterator[str]:
+    a, b = recommended.cpu_per_operation, compared.cpu_per_operation
     if a and b and not 0.9 < a / b < 1.1:
         yield f"{numbers.value(a, 's')} of host CPU per operation against {numbers.value(b, 's')}"
 
 
-def _flushes(mine: Workings, theirs: Workings) -> Iterator[str]:
-    a, b = mine.device_flushes_per_1000, theirs.device_flushes_per_1000
+def _flushes(recommended: Workings, compared: Workings) -> Iterator[str]:
+    a, b = recommended.device_flushes_per_1000, compared.device_flushes_per_1000
     if a is not None and b is not None and abs(a - b) > max(1.0, 0.1 * max(a, b)):
         yield (
             f"{numbers.digits(a)} flushes at the device per 1000 operations against "
@@ -147,8 +151,8 @@ def _flushes(mine: Workings, theirs: Workings) -> Iterator[str]:
         )
 
 
-def _cache(mine: Workings, theirs: Workings) -> Iterator[str]:
-    a, b = mine.device_share, theirs.device_share
+def _cache(recommended: Workings, compared: Workings) -> Iterator[str]:
+    a, b = recommended.device_share, compared.device_share
     if a is not None and b is not None and abs(a - b) > 0.1:
         yield (
             f"{numbers.digits(a)} bytes at the device per requested byte against "

@@ -23,14 +23,14 @@ def schema_version(connection: sa.Connection) -> str | None:
     """
     tables = sa.inspect(connection).get_table_names()
     if VERSION_TABLE in tables:
-        found = connection.execute(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
-        if found is not None:
-            return str(found)
+        version = connection.execute(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
+        if version is not None:
+            return str(version)
     elif not tables:
         return None
     raise DatabaseError(
         f"the database {connection.engine.url.database} belongs to another program: "
-        "it holds tables, but none of vdisklab's",
+        "it has tables, but none of vdisklab's",
         hint="give --db a new file, or an empty PostgreSQL database",
     )
 

@@ -96,9 +96,9 @@ def _read_line(tables: _Tables, part: _Lines, line: str, number: int) -> None:
     if part is _Lines.FILES:
         tables.rows.append(_file_row(line, tables.unit, number))
     elif part is _Lines.SMALL:
-        found = _small_row(line, number)
-        if found is not None:
-            tables.small.append(found if tables.trusted else [])
+        row = _small_row(line, number)
+        if row is not None:
+            tables.small.append(row if tables.trusted else [])
 
 
 def _reports(tables: _Tables) -> Iterator[Report]:
@@ -145,10 +145,12 @@ def _small_row(line: str, number: int) -> list[Sample] | None:
     if not _are_rates(words[-12:]):
         raise WorkloadError(f"line {number}: {line.strip()[:60]!r} are not rates of bonnie++")
     samples = []
-    for (metric, way, _), (word, percent) in zip(SMALL_TESTS, _pairs(words[-12:]), strict=True):
+    for (metric, direction, _), (word, percent) in zip(
+        SMALL_TESTS, _pairs(words[-12:]), strict=True
+    ):
         value = _rate(word, number)
         if value is not None:
-            samples += [Sample(metric, way, value), *cpu_samples(metric, way, percent)]
+            samples += [Sample(metric, direction, value), *cpu_samples(metric, direction, percent)]
     return samples
 
 

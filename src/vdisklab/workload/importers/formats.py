@@ -59,7 +59,11 @@ def recognise(text: str) -> tuple[Report, ...]:
 
 def _require_alone(form: _Format, text: str) -> None:
     """Raises WorkloadError for a file with results of several programs, since only one is read."""
-    others = [each.name for each in _FORMATS if each is not form and each.is_it(text)]
+    others = [
+        other_form.name
+        for other_form in _FORMATS
+        if other_form is not form and other_form.is_it(text)
+    ]
     if form.is_lines and others:
         raise WorkloadError(
             f"the file holds results of several programs: {form.name}, {', '.join(others)}",
@@ -72,7 +76,7 @@ def _within_bounds(form: _Format, text: str) -> tuple[Report, ...]:
         reports = form.parse(text)
     except OverflowError as error:
         raise WorkloadError(_OUT_OF_BOUNDS) from error
-    outcomes = [found.outcome for report in reports for found in report.results]
+    outcomes = [result.outcome for report in reports for result in report.results]
     # `not all(<)` refuses NaN, too.
     if not all(number < _BOUND for outcome in outcomes for number in _numbers(outcome)):
         raise WorkloadError(_OUT_OF_BOUNDS)
@@ -81,7 +85,7 @@ def _within_bounds(form: _Format, text: str) -> tuple[Report, ...]:
 
 def _fit(report: Report) -> Report:
     """The report with printable names. Raises WorkloadError for endless ones."""
-    named = [each.name for each in report.results]
+    named = [result.name for result in report.results]
     for name in (report.version or "", report.label or "", *named):
         if len(name) > _LONGEST_NAME:
             raise WorkloadError(
@@ -92,13 +96,15 @@ def _fit(report: Report) -> Report:
         report,
         version=report.version and printable(report.version),
         label=report.label and printable(report.label),
-        results=tuple(NamedResult(printable(each.name), each.outcome) for each in report.results),
+        results=tuple(
+            NamedResult(printable(result.name), result.outcome) for result in report.results
+        ),
     )
 
 
 def _numbers(outcome: ProgramResult) -> Iterator[float]:
     yield from (sample.value for sample in outcome.samples)
-    yield from (value for each in outcome.series for value in each.values)
+    yield from (value for series in outcome.series for value in series.values)
     yield outcome.measured_seconds or 0
     if outcome.counted is not None:
         yield from (count for count in astuple(outcome.counted) if count is not None)
@@ -128,20 +134,20 @@ def _fio(text: str) -> tuple[Report, ...]:
     version = json.JSONDecoder().raw_decode(text[start:])[0].get("fio version")
     if not isinstance(version, str):
         raise WorkloadError("fio's report is not as expected at 'fio version'")
-    found = tuple(NamedResult(name, outcome) for name, outcome in jobs)
-    return (Report("fio", version.removeprefix("fio-"), None, found),)
+    results = tuple(NamedResult(name, outcome) for name, outcome in jobs)
+    return (Report("fio", version.removeprefix("fio-"), None, results),)
 
 
 def _sysbench(text: str) -> tuple[Report, ...]:
     """Each run in a file as a measurement, without `prepare` and `cleanup`."""
-    starts = [each.start() for each in _SYSBENCH.finditer(text)]
+    starts = [match.start() for match in _SYSBENCH.finditer(text)]
     parts = [text[begin:end] for begin, end in pairwise([*starts, len(text)])]
     runs = [part for part in parts if _SYSBENCH_OTHER.search(part) is None] or parts
-    found = [_sysbench_run(each) for each in runs]
-    for name, count in Counter(each.name for each in found).items():
+    results = [_sysbench_run(run) for run in runs]
+    for name, count in Counter(result.name for result in results).items():
         _require_one(count, f"results of {name}")
     version = _SYSBENCH.search(text)
-    return (Report("sysbench", version[1] if version else None, None, tuple(found)),)
+    return (Report("sysbench", version[1] if version else None, None, tuple(results)),)
 
 
 def _sysbench_run(text: str) -> NamedResult:
@@ -160,12 +166,12 @@ def _bonnie(text: str) -> tuple[Report, ...]:
     """The CSV if there is one: the text above it is rounded."""
     if _has_bonnie_csv(text):
         lines = parse_csv(text)
-        if not all(each.samples for each in lines):
+        if not all(line.samples for line in lines):
             raise WorkloadError("every test of bonnie++ was too short to be measured")
         return tuple(
-            Report("bonnie++", each.version, each.name or None,
-                   (NamedResult("bonnie", ProgramResult(each.samples, None, None)),))
-            for each in lines
+            Report("bonnie++", line.version, line.name or None,
+                   (NamedResult("bonnie", ProgramResult(line.samples, None, None)),))
+            for line in lines
         )  # fmt: skip
     return parse_bonnie_text(text)
 
