@@ -12,6 +12,7 @@ GIB = 1 << 30
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_PERCENTAGE = re.compile(r"(\d+(?:\.\d+)?) ?(%?)")
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ms|s|m|h)?", re.IGNORECASE | re.ASCII)
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -41,6 +42,15 @@ def parse_duration(text: str) -> float:
     if match is None:
         raise PlanError(f"{text!r} is not a duration", hint="write it like 5, 500ms, 30m or 2h")
     return float(match[1]) * _SECONDS[(match[2] or "s").lower()]
+
+
+def parse_percentage(text: str) -> float:
+    """Parses `3%` or `0.03` as 0.03. Raises PlanError for 0, more than 100 %, or other text."""
+    match = _PERCENTAGE.fullmatch(text)
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share <= 1:
+        raise PlanError(f"{text!r} is not a share", hint="write a percentage, such as 3%")
+    return share
 
 
 def format_duration(seconds: float) -> str:

@@ -12,6 +12,7 @@ from vdisklab.units import (
     format_duration,
     format_size,
     parse_duration,
+    parse_percentage,
     parse_size,
 )
 
@@ -76,3 +77,14 @@ def test_durations_for_people(seconds: float, text: str) -> None:
 )  # fmt: skip
 def test_bytes_for_people(size: float, text: str) -> None:
     assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(("text", "share"), [("3%", 0.03), ("0.5 %", 0.005), ("0.1", 0.1)])
+def test_shares(text: str, share: float) -> None:
+    assert parse_percentage(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1%", "3 percent", "101%", "nan"])
+def test_what_is_no_share(text: str) -> None:
+    with pytest.raises(PlanError, match="is not a share"):
+        parse_percentage(text)

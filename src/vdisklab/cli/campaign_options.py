@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 
 from vdisklab.plan.guest import AcceleratorChoice
-from vdisklab.plan.settings import Panel, Request, SettingRow, merge, settings_of
+from vdisklab.plan.plan_file import names_of_keys
+from vdisklab.plan.settings import (
+    AnyRequest,
+    Panel,
+    SettingRow,
+    check,
+    given,
+    merge,
+    settings_of,
+)
 from vdisklab.services.planning import read_plan_file
 
 _Rest = ParamSpec("_Rest")
@@ -44,39 +53,48 @@ AcceleratorOption = Annotated[AcceleratorChoice | None, setting_option("accelera
 
 
 def takes_settings(
+    request: type[AnyRequest],
     *names: str,
-    request: type[Request] = Request,
-) -> Callable[[Callable[Concatenate[Request, _Rest], _Status]], Callable[..., _Status]]:
+) -> Callable[[Callable[Concatenate[AnyRequest, _Rest], _Status]], Callable[..., _Status]]:
     """Turns a function of a request into a verb with an option for each setting.
 
-    Without names the verb takes all settings that have a flag, and a plan file. A parameter of the
-    function with the name of a setting replaces its option. The help lists options by panel.
+    Without names the verb takes all settings that have a flag, and a plan file. If two settings
+    have one flag, the later one takes it. The help lists options by panel.
     """
-    rows = [row for row in settings_of(request) if row.name in names or not names]
+    by_flag = {
+        row.flag or row.name: row for row in settings_of(request) if row.name in names or not names
+    }
+    options = list(_parameters(by_flag.values(), whole=not names))
 
     def decorate(
-        function: Callable[Concatenate[Request, _Rest], _Status],
+        function: Callable[Concatenate[AnyRequest, _Rest], _Status],
     ) -> Callable[..., _Status]:
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
-        own_parameters = {
-            parameter.name: parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in own
-        }
-        options = {parameter.name: parameter for parameter in _parameters(rows, whole=not names)}
+        own_parameters = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in own]
         call: Callable[..., _Status] = function
 
         def verb(**values: object) -> _Status:
-            own_values = {name: values.pop(name) for name in own_parameters}
+            own_values = {parameter.name: values.pop(parameter.name) for parameter in own}
             return call(build_request(values, request), **own_values)
 
         verb.__name__, verb.__doc__ = function.__name__, function.__doc__
-        signature = inspect.Signature(
-            sorted((options | own_parameters).values(), key=_panel_position)
-        )
+        signature = inspect.Signature(sorted((*options, *own_parameters), key=_panel_position))
         verb.__signature__ = signature  # type: ignore[attr-defined] # typer reads options off it
         verb.__annotations__ = {}
         return verb
 
     return decorate
+
+
+def parse_words(words: Sequence[str], request: type[AnyRequest], program: str) -> AnyRequest:
+    """The request that the words of a command line stand for.
+
+    Raises PlanError, or typer's exceptions with `program` as the command's name.
+    """
+    app = typer.Typer(add_completion=False)
+    app.command()(takes_settings(request)(lambda _: None))
+    context = typer.main.get_command(app).make_context(program, list(words))
+    return build_request(context.params, request)
 
 
 def _panel_position(parameter: inspect.Parameter) -> int:
@@ -86,7 +104,7 @@ def _panel_position(parameter: inspect.Parameter) -> int:
     return list(Panel).index(panel) if isinstance(panel, Panel) else -1
 
 
-def _parameters(rows: list[SettingRow], *, whole: bool) -> Iterator[inspect.Parameter]:
+def _parameters(rows: Iterable[SettingRow], *, whole: bool) -> Iterator[inspect.Parameter]:
     """The parameters from which typer builds the options.
 
     A verb of a `whole` campaign also takes a plan file, and has its options in panels.
@@ -114,15 +132,12 @@ def _parameter(
     )
 
 
-def build_request(
-    values: Mapping[str, Any],
-    request: type[Request] = Request,
-) -> Request:
+def build_request(values: Mapping[str, Any], request: type[AnyRequest]) -> AnyRequest:
     """The request of a command line, whose options override its plan file.
 
-    `values` are typer's values by setting; names of no setting are ignored. Raises PlanError.
+    `values` are typer's values by setting. Raises PlanError.
     """
-    command_line = request(
+    said = request(
         **{
             row.name: row.kind.parse(values[row.name])
             for row in settings_of(request)
@@ -130,4 +145,11 @@ def build_request(
         }
     )
     file = values.get(PLAN_FILE)
-    return command_line if file is None else merge(read_plan_file(file, request), command_line)
+    if file is None:
+        check(said)
+        return said
+    planned = read_plan_file(file, request)
+    merged = merge(planned, said)
+    flags = {row.name: row.flag for row, _ in given(said)}
+    check(merged, names_of_keys(planned, str(file)) | flags)
+    return merged

@@ -33,7 +33,9 @@ from vdisklab.services.measure import Narrow, measure
 from vdisklab.services.missing_claims import MeasuredClaims, measure_missing
 
 
-@takes_settings("blocks", "runtime", "ramp", "size_bytes", "directory", "accelerator", "db")
+@takes_settings(
+    Request, "blocks", "runtime", "ramp", "size_bytes", "directory", "accelerator", "db"
+)
 def claims(
     requested: Request,
     files: Annotated[

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from vdisklab.cli.campaign_options import build_request
+from vdisklab.cli.campaign_options import parse_words
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import print_overview
@@ -20,6 +20,7 @@ from vdisklab.host.ledger import cache_directory
 from vdisklab.lab.lab_image import build_lab_image
 from vdisklab.lab.lab_machine import LabConfig
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
+from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.store import open_store
 from vdisklab.services.answers import database_url
 from vdisklab.services.lab_runs import (
@@ -107,7 +108,7 @@ def run(
     Example: vdisklab lab run {zfs,lvm}/qcow2/none --blocks 1 --size 64M
     """
     words = [*paths, *context.args]
-    _require_possible(context.find_root().command, words)
+    _require_possible(words)
     memory, disk = parse_size(lab_memory), parse_size(lab_disk_size)
     console = Console(stderr=True)
     with open_store(database_url(db)) as store, open_lab(LocalHost(), directory) as lab:
@@ -181,15 +182,13 @@ def shell(
         open_shell(lab, LabConfig(accelerator, lab_cpus, memory, lab_disks))
 
 
-def _require_possible(vdisklab: Any, words: list[str]) -> None:  # noqa: ANN401 - click's group
+def _require_possible(words: list[str]) -> None:
     """Raises what `run` in the lab would raise for words that no host could follow.
 
     Here that takes a second; in the lab it takes the minutes of its boot.
     """
-    options = vdisklab.commands["run"].make_context("vdisklab lab run", list(words)).params
-    if options["here"]:
-        return  # `run --here` takes no paths, and judges the rest itself
-    require_possible_paths(build_request(options | {"directory": None}))
+    for request in parse_words(words, RunRequest, "vdisklab lab run").campaigns():
+        require_possible_paths(request)
 
 
 def _accelerator(lab: Lab, choice: AcceleratorChoice) -> Accelerator:

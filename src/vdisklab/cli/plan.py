@@ -20,7 +20,7 @@ from vdisklab.render.tables.planned_cells import plan_document, plan_table
 from vdisklab.services.planning import PlanDescription, describe_plan, make_plan
 
 
-@takes_settings()
+@takes_settings(Request)
 def plan(
     request: Request,
     commands: Annotated[

@@ -27,7 +27,8 @@ from vdisklab.plan.matrix import (
     require_possible,
 )
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.settings import NO_BASELINE, Request, check, defaults, merge
+from vdisklab.plan.settings import NO_BASELINE, Request, check, defaults, merge, settings_of
+from vdisklab.plan.toml_file import describe_place
 
 _Value = TypeVar("_Value")
 
@@ -54,17 +55,20 @@ def draft_plan(
     Unset options come from the profile, else from the setting's default. Raises PlanError for
     values that no campaign can use, PathSyntaxError for malformed paths.
     """
-    usual = profile.usual
-    by_profile = replace(
-        defaults(type(request)),
-        **{
-            name: value
-            for name in ("blocks", "runtime", "ramp", "size_bytes")
-            if (value := getattr(usual, name)) is not None
+    usual = {
+        name: value
+        for name in ("blocks", "runtime", "ramp", "size_bytes")
+        if (value := getattr(profile.usual, name)) is not None and getattr(request, name) is None
+    }
+    settings = merge(replace(defaults(type(request)), **usual), request)
+    check(
+        settings,
+        {
+            row.name: describe_place(["usual", row.key], f"profile {profile.name}")
+            for row in settings_of()
+            if row.name in usual
         },
     )
-    settings = merge(by_profile, request)
-    check(settings)
     if settings.guest_image is not None and settings.guest_kernel is not None:
         raise PlanError(
             "a guest of your own boots its own kernel", hint="leave kernel out, or --guest"

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field, create_model
 
-from vdisklab.plan.settings import Request, SettingRow, settings_of
-from vdisklab.plan.toml_file import TomlTable, read_toml
+from vdisklab.plan.settings import AnyRequest, Request, SettingRow, given, settings_of
+from vdisklab.plan.toml_file import TomlTable, describe_place, read_toml
 from vdisklab.plan.value_kinds import SHARE, WHOLE
 
 _TABLES = {"guest": "the virtual machine"}
@@ -54,16 +54,16 @@ def _lowest(row: SettingRow) -> dict[str, Any]:
 def parse_plan_file(
     text: str,
     origin: str,
-    request: type[Request] = Request,
-) -> Request:
+    request: type[AnyRequest],
+) -> AnyRequest:
     """The request in a plan file. Raises PlanError naming `origin`, the table and the key."""
     return _request(read_toml(text, origin, plan_table(request)), request)
 
 
 def request_alike(
     plan: Mapping[str, Any],
-    request: type[Request] = Request,
-) -> Request:
+    request: type[AnyRequest],
+) -> AnyRequest:
     """What measures as a stored plan was measured: of the settings that have a place in it."""
     file: dict[str, Any] = {name: {} for name in _TABLES}
     for row in settings_of(request):
@@ -71,6 +71,14 @@ def request_alike(
         if value is not None:
             (file[row.table] if row.table else file)[row.key] = value
     return _request(plan_table(request).model_validate(file), request)
+
+
+def names_of_keys(request: Request, origin: str) -> dict[str, str]:
+    """How an error calls each setting that the plan file `origin` gives, by its name."""
+    return {
+        row.name: describe_place([name for name in (row.table, row.key) if name], origin)
+        for row, _ in given(request)
+    }
 
 
 def _stored(plan: Mapping[str, Any], place: str) -> object:
@@ -81,7 +89,7 @@ def _stored(plan: Mapping[str, Any], place: str) -> object:
     return value
 
 
-def _request(file: TomlTable, request: type[Request]) -> Request:
+def _request(file: TomlTable, request: type[AnyRequest]) -> AnyRequest:
     values = dict(_values(file))
     names = {(row.table, row.key): row.name for row in settings_of(request) if row.key}
     return request(**{names[place]: value for place, value in values.items()})

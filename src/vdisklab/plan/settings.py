@@ -28,11 +28,13 @@ from vdisklab.plan.value_kinds import (
     FILE,
     FILES,
     LABEL,
+    PATH,
+    PATHS,
     SECONDS,
     SHARE,
     SIZE,
+    SWITCH,
     TEXT,
-    TEXTS,
     WHOLE,
     Limits,
     ValueKind,
@@ -144,7 +146,7 @@ class Request:
     """A campaign as requested; None, or an empty tuple, where the user says nothing."""
 
     paths: tuple[str, ...] = setting(
-        TEXTS,
+        PATHS,
         "Disk paths, such as ext4/qcow2/none; braces make a matrix: "
         "{ext4,xfs}/{raw,qcow2}/{none,writeback}.",
         Panel.WHAT,
@@ -166,7 +168,7 @@ class Request:
         default=PageCacheChoice.BOTH,
     )
     baseline: str | None = setting(
-        TEXT,
+        PATH,
         "The disk path that scores relate to; `none` leaves it out.",
         Panel.WHAT,
         metavar="PATH",
@@ -391,7 +393,7 @@ def given(request: Request) -> Iterator[tuple[SettingRow, Any]]:
     """Each setting about which a request says something, with its value."""
     for row in settings_of(type(request)):
         value = getattr(request, row.name)
-        if value is not None and value != ():
+        if value != row.kind.empty:
             yield row, value
 
 
@@ -406,20 +408,24 @@ def defaults(request: type[AnyRequest]) -> AnyRequest:
     return request(**{row.name: row.default for row in rows if row.default is not None})
 
 
-def check(request: Request) -> None:
+def check(request: Request, names: Mapping[str, str] | None = None) -> None:
     """Raises PlanError for a number that no campaign can be run with, or an option without the
-    one it needs."""
+    one it needs.
+
+    `names` says how the error calls settings that were not given by their flags.
+    """
     rows = {row.name: row for row in settings_of(type(request))}
     for row, value in given(request):
-        if row.needs and getattr(request, row.needs) is None:
+        name = (names or {}).get(row.name, row.flag)
+        if row.needs and not getattr(request, row.needs):
             needed = rows[row.needs]
             raise PlanError(
-                f"{row.flag} has no effect without {needed.flag}",
+                f"{name} has no effect without {needed.flag}",
                 hint=f"add {needed.flag} {needed.metavar}",
             )
         if row.limits is not None and not row.limits.admit(value):
             raise PlanError(
-                f"{row.flag} is {row.kind.spell(value)}{row.kind.unit}",
+                f"{name} is {row.kind.spell(value)}{row.kind.unit}",
                 hint=row.limits.sentence(row.kind),
             )
 
@@ -430,7 +436,11 @@ def command_words(request: Request) -> list[str]:
     for row, value in given(request):
         if row.flag:
             values = value if row.kind.many else (value,)
-            words += [word for item in values for word in (row.flag, row.kind.spell(item))]
+            words += (
+                [row.flag]
+                if row.kind is SWITCH
+                else [word for item in values for word in (row.flag, row.kind.spell(item))]
+            )
     return words
 
 

@@ -46,7 +46,7 @@ def _explain(error: ValidationError, origin: str, model: type[TomlTable]) -> tup
     # An unknown key explains a missing one, so it is named first.
     first = min(details, key=lambda detail: detail["type"] != "extra_forbidden")
     location: Location = first["loc"]
-    where = _where(location, origin)
+    where = describe_place(location, origin)
     match first["type"]:
         case "extra_forbidden":
             known = _keys_at(model, location[:-1])
@@ -79,7 +79,7 @@ _WANTED: Mapping[str, str] = {
 }
 
 
-def _where(location: Location, origin: str) -> str:
+def describe_place(location: Location, origin: str) -> str:
     """`key 'memory' in table [guest] of plan.toml`, `key 'bs' in the 2nd [[measurement]] of …`."""
     match list(location):
         case [str(key)]:

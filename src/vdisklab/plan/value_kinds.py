@@ -12,7 +12,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from vdisklab.errors import PlanError
-from vdisklab.units import format_size, parse_duration, parse_size
+from vdisklab.path.braces import expand_segments
+from vdisklab.path.disk_path import parse_path
+from vdisklab.units import format_size, parse_duration, parse_percentage, parse_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class ValueKind:
     @property
     def many(self) -> bool:
         """True when the option may be given again."""
-        return self.empty is not None
+        return isinstance(self.empty, tuple)
 
 
 def _text_parsed_by(parse: Callable[[str], object]) -> BeforeValidator:
@@ -70,7 +72,21 @@ Seconds = Annotated[
     _text_parsed_by(parse_duration),
     _number_or_text("number", r"^[0-9]+(\.[0-9]+)? *([mM]?[sS]|[mM]|[hH])?$"),
 ]
+_Percentage = Annotated[
+    float,
+    _text_parsed_by(parse_percentage),
+    _number_or_text("number", r"^[0-9]+(\.[0-9]+)? ?%?$"),
+]
 _NonEmpty = Annotated[str, Field(min_length=1)]
+
+
+def _require_readable(pattern: str) -> str:
+    for text in expand_segments(pattern) if pattern else [pattern]:
+        parse_path(text)
+    return pattern
+
+
+_Pattern = Annotated[str, _text_parsed_by(_require_readable)]
 
 
 def _each(parse: Callable[[Any], Any]) -> Callable[[list[Any]], tuple[Any, ...]]:
@@ -81,10 +97,14 @@ def _path(text: str) -> Path:
     return Path(text)  # pydantic does not take the class for a function
 
 
-def several(parse: Callable[[str], Any], flag: Any) -> ValueKind:  # noqa: ANN401 - a type
-    """Several values, each read by `parse`."""
-    toml = Annotated[list[str], AfterValidator(_each(parse))]
-    return ValueKind(toml, list[flag], _each(parse), hint="a list", empty=())
+def several(
+    parse: Callable[[str], Any],
+    flag: Any,  # noqa: ANN401 - a type
+    toml: Any = str,  # noqa: ANN401 - a type
+) -> ValueKind:
+    """Several values, each read by `parse`; plan files hold a list of `toml`."""
+    tuple_of = Annotated[list[toml], AfterValidator(_each(parse))]
+    return ValueKind(tuple_of, list[flag], _each(parse), hint="a list", empty=())
 
 
 def one_of(words: type[StrEnum]) -> ValueKind:
@@ -95,9 +115,14 @@ def one_of(words: type[StrEnum]) -> ValueKind:
 
 LABEL = ValueKind(str, str)
 TEXT = ValueKind(_NonEmpty, str)
-TEXTS = several(str, str)
+PATH = ValueKind(Annotated[_Pattern, Field(min_length=1)], str)
+PATHS = several(str, str, toml=_Pattern)
+SWITCH = ValueKind(bool, bool, empty=False)
 WHOLE = ValueKind(int, int, noun="a whole number")
 SHARE = ValueKind(float, float, spell="{:g}".format, noun="a number", hint="such as 0.1")
+PERCENTAGE = ValueKind(
+    _Percentage, str, parse_percentage, lambda share: f"{100 * share:g}%", "a share", "such as 3%"
+)
 SECONDS = ValueKind(
     Seconds, str, parse_duration, "{:g}".format, "a time", "seconds, or 500ms, 1m", unit=" s"
 )

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.plan.plan_file import request_alike
+from vdisklab.plan.settings import Request
 from vdisklab.results.exchange import (
     LARGEST,
     PEEK,
@@ -110,7 +111,7 @@ def import_campaigns(url: str, files: Sequence[Path]) -> list[StoredExport]:
 def _require_usable_plan(campaign: Campaign, name: str) -> None:
     """Raises DatabaseError for a plan whose settings no answer could read back."""
     try:
-        request_alike(campaign.plan)
+        request_alike(campaign.plan, Request)
         for planned in campaign.plan.get("measurements", ()):
             if planned.get("program") == SYSBENCH:
                 SysbenchSettings.model_validate(planned.get("settings", {}))

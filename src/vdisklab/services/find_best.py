@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import numpy as np
 
@@ -25,27 +23,19 @@ from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.durability import Keeping, Verdicts, durability
-from vdisklab.path.needs import Need, parse_needs
+from vdisklab.path.needs import Need
 from vdisklab.path.segments import HOST
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.matrix import Matrix, narrow_to_needs
 from vdisklab.plan.profile import Profile
+from vdisklab.plan.run_request import DEFAULT_MARGIN, SEARCH_BLOCKS, RunRequest
 from vdisklab.progress import DurablePaths, Progress
 from vdisklab.results.model import METRICS, Campaign, Direction
 from vdisklab.results.store import Store
 from vdisklab.services.advice import DEFAULT_METRIC, SCORES
 from vdisklab.services.answers import find_measure
-from vdisklab.units import counted, format_duration, parse_duration
+from vdisklab.units import counted, format_duration
 from vdisklab.workload.registry import directions_of
-
-SEARCH_BLOCKS = 20
-"""Default maximum of blocks; only the leading cells are measured in all of them."""
-
-
-class SearchFor(StrEnum):
-    """The goals of a search."""
-
-    BEST = "best"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +53,11 @@ class BestSearch:
     """A search for the best path by `metric`, among the paths that meet all needs.
 
     `budget` is in seconds from `began`; runs stored before an interruption count with their
-    duration.
+    duration. The search ends after `most_blocks`.
     """
 
     rules: Rules
+    most_blocks: int
     budget: float
     needs: tuple[Need, ...]
     metric: str
@@ -114,9 +105,9 @@ class BestSearch:
 
         return choose
 
-    def result(self, store: Store, campaign: str, most_blocks: int) -> SearchResult | None:
+    def result(self, store: Store, campaign: str) -> SearchResult | None:
         """The answer of a finished search; None if nothing was measured in a guest."""
-        outcome = self.outcome(store, campaign, most_blocks)
+        outcome = self.outcome(store, campaign)
         if outcome is None:
             return None
         finished = store.finished(campaign)
@@ -124,7 +115,7 @@ class BestSearch:
         cells = len(store.campaign(campaign).plan["cells"])
         return SearchResult(outcome, len(finished), cells, blocks)
 
-    def outcome(self, results: Store, campaign: str, most_blocks: int) -> Outcome | None:
+    def outcome(self, results: Store, campaign: str) -> Outcome | None:
         """The best cell after all measured blocks, and why the search ended.
 
         None if nothing was measured in a guest.
@@ -138,7 +129,7 @@ class BestSearch:
             best=cells[state.leader],
             as_good=tuple(cells[row] for row in sorted(state.near)),
             unsettled=tuple(cells[row] for row in (*state.survivors[1:], *state.dropped)),
-            ended=self._ended(state.ended, last_block=blocks >= most_blocks),
+            ended=self._ended(state.ended, last_block=blocks >= self.most_blocks),
             blocks=blocks,
             margin=self.rules.margin,
             gap=state.gap,
@@ -230,27 +221,16 @@ def _numbers_called(metric: str, profile: Profile) -> set[tuple[str, str]]:
     return {number for text, number in spelled.items() if metric in text}
 
 
-def make_search(
-    find: SearchFor | None,
-    within: str | None,
-    budget: str | None,
-    needs: Sequence[str] | None,
-    metric: str | None,
-) -> BestSearch | None:
-    """The search that the options request; None without --find. Raises PlanError."""
-    if find is None:
-        options = {"--within": within, "--budget": budget, "--need": needs, "--metric": metric}
-        search_options = [option for option, value in options.items() if value]
-        if search_options:
-            raise PlanError(
-                f"{search_options[0]} has no effect without --find", hint="add --find best"
-            )
+def make_search(request: RunRequest) -> BestSearch | None:
+    """The search that a request wants, beginning now; None without --find."""
+    if request.find is None:
         return None
     return BestSearch(
-        rules=Rules(margin=parse_share(within or "3%")),
-        budget=math.inf if budget is None else parse_duration(budget),
-        needs=parse_needs(needs),
-        metric=metric or DEFAULT_METRIC,
+        rules=Rules(margin=request.within or DEFAULT_MARGIN),
+        most_blocks=request.blocks or SEARCH_BLOCKS,
+        budget=math.inf if request.budget is None else request.budget,
+        needs=tuple(dict.fromkeys(request.need)),
+        metric=request.metric or DEFAULT_METRIC,
         began=time.monotonic(),
     )
 
@@ -260,12 +240,3 @@ def durable_paths(plan: CampaignPlan, verdicts: Verdicts) -> DurablePaths:
     paths = {cell.path.canonical: cell.path for cell in plan.cells if not cell.path.on_host}
     judged = [durability(path, verdicts).keeping for path in paths.values()]
     return DurablePaths(len(judged), sum(verdict is Keeping.KEPT_IN_TEST for verdict in judged))
-
-
-def parse_share(text: str) -> float:
-    """Parses `3%` or `0.03` as 0.03. Raises PlanError for 0, more than 100 %, or other text."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(%?)", text)
-    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
-    if not 0 < share <= 1:
-        raise PlanError(f"{text!r} is not a share", hint="write a percentage: --within 3%")
-    return share

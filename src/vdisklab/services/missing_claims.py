@@ -79,7 +79,7 @@ def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> CampaignPlan:
 
 def request_for(cells: MissingCells, requested: Request, like: Campaign | None) -> Request:
     """The campaign that measures the cells, with the settings of the campaign that it joins."""
-    alike = Request() if like is None else request_alike(like.plan)
+    alike = Request() if like is None else request_alike(like.plan, Request)
     return replace(
         merge(alike, requested),
         paths=cells.paths,

@@ -35,7 +35,7 @@ from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.matrix import expand_matrix
 from vdisklab.plan.plan_file import parse_plan_file
 from vdisklab.plan.profile import Profile, parse_profile
-from vdisklab.plan.settings import DEFAULT_PROFILE, Request, defaults
+from vdisklab.plan.settings import DEFAULT_PROFILE, AnyRequest, Request, defaults
 from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.workload.fiojob import job_profile
@@ -47,7 +47,7 @@ EXAMPLE_PATH = "raw/none"
 _A_TEXT_FILE = "name a readable file in UTF-8"
 
 
-def read_plan_file(file: Path, request: type[Request] = Request) -> Request:
+def read_plan_file(file: Path, request: type[AnyRequest]) -> AnyRequest:
     """The request in a plan file. Raises PlanError if the file cannot be read."""
     return parse_plan_file(_text_of(file, "plan file", _A_TEXT_FILE), str(file), request)
 

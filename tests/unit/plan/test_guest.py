@@ -129,7 +129,7 @@ def test_a_baseline_has_to_be_one_path() -> None:
 
 
 def test_in_a_plan_file() -> None:
-    found = parse_plan_file('qemu = ["/usr/bin/q", "new=/opt/q"]', "plan.toml")
+    found = parse_plan_file('qemu = ["/usr/bin/q", "new=/opt/q"]', "plan.toml", Request)
     assert found.qemu == (
         RequestedQemu(None, Path("/usr/bin/q")),
         RequestedQemu("new", Path("/opt/q")),

@@ -42,11 +42,10 @@ def run(*words: str) -> tuple[Toy, str]:
     """The request that a verb receives, and what the program prints."""
     received: list[Toy] = []
 
-    @takes_settings(request=Toy)
-    def verb(request: Request, loud: bool = False) -> None:
+    @takes_settings(Toy)
+    def verb(request: Toy, loud: bool = False) -> None:
         """Do something."""
         assert not loud
-        assert isinstance(request, Toy)
         received.append(request)
 
     app = typer.Typer()
@@ -97,7 +96,6 @@ def test_it_is_part_of_a_plan_unless_it_is_the_default() -> None:
     assert rested.fingerprint != usual.fingerprint
     assert rested.as_json()["rest"] == 2.0
     alike = request_alike(usual.as_json(), Toy)
-    assert isinstance(alike, Toy)
     assert request_alike(rested.as_json(), Toy) == replace(alike, rest=2.0)
 
 

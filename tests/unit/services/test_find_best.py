@@ -19,6 +19,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.matrix import Matrix, narrow_to_needs
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
+from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import Request
 from vdisklab.progress import DurablePaths
 from vdisklab.render.wording import search_effort, search_sentence
@@ -26,10 +27,8 @@ from vdisklab.results.model import Run
 from vdisklab.results.store import Store
 from vdisklab.services.find_best import (
     BestSearch,
-    SearchFor,
     durable_paths,
     make_search,
-    parse_share,
 )
 
 READS = "randread-4k-q1/read/iops"
@@ -43,8 +42,8 @@ def plan() -> CampaignPlan:
     return build_plan(request, Capabilities(), Profile("p", "t", ()))
 
 
-def search(metric: str = "overall", budget: float = math.inf) -> BestSearch:
-    made = make_search(SearchFor.BEST, "3%", None, (), metric)
+def search(metric: str = "overall", budget: float = math.inf, blocks: int = 20) -> BestSearch:
+    made = make_search(RunRequest(find=SearchFor.BEST, metric=metric, blocks=blocks))
     assert made is not None
     return dataclasses.replace(made, budget=budget)
 
@@ -107,27 +106,27 @@ def test_no_budget_ends_it(plan: CampaignPlan, measured: Measured) -> None:
 
 
 def test_the_outcome_is_put_into_words(plan: CampaignPlan, measured: Measured) -> None:
-    found = search().outcome(measured(4), CAMPAIGN.id, 20)
+    found = search().outcome(measured(4), CAMPAIGN.id)
     assert found is not None
     assert found.best == cell("raw/writeback (warm)")
     assert found.ended is Ended.SEPARATED
     assert "All others are shown to be worse" in search_sentence(found)
-    early = search(budget=1.0).outcome(measured(1), CAMPAIGN.id, 20)
+    early = search(budget=1.0).outcome(measured(1), CAMPAIGN.id)
     assert early is not None
     assert early.ended is Ended.OUT_OF_BUDGET
     said = search_sentence(early)
     assert "may still be better." in said  # by how much nobody knows after one block
     near = dataclasses.replace(found, as_good=(cell("raw/none"),), ended=Ended.TIED)
     assert "Better by less than 3%, if at all: raw/none." in search_sentence(near)
-    assert search().outcome(measured(0), CAMPAIGN.id, 20) is None
+    assert search().outcome(measured(0), CAMPAIGN.id) is None
 
 
 def test_why_it_ended_is_what_ended_it(plan: CampaignPlan, measured: Measured) -> None:
     """A budget that was there and not used up has not ended what the blocks have."""
-    late = search(budget=1e6).outcome(measured(2), CAMPAIGN.id, 2)
+    late = search(budget=1e6, blocks=2).outcome(measured(2), CAMPAIGN.id)
     assert late is not None
     assert late.ended is Ended.OUT_OF_BLOCKS
-    early = search(budget=1e6).outcome(measured(2), CAMPAIGN.id, 20)
+    early = search(budget=1e6).outcome(measured(2), CAMPAIGN.id)
     assert early is not None
     assert early.ended is Ended.OUT_OF_BUDGET
 
@@ -136,7 +135,7 @@ def test_a_single_path_is_not_called_better_than_others(
     plan: CampaignPlan, measured: Measured
 ) -> None:
     store = measured(1, "host", "raw/none")
-    found = search().outcome(store, CAMPAIGN.id, 20)
+    found = search().outcome(store, CAMPAIGN.id)
     assert found is not None
     assert search_sentence(found) == (
         "Best: raw/none, after 1 block. No other path has numbers to compare it with."
@@ -221,21 +220,9 @@ def test_durable_goes_by_power_cuts_where_there_are_any(plan: CampaignPlan) -> N
     assert durable_paths(left, verdicts) == DurablePaths(paths=2, tested=1)
 
 
-@pytest.mark.parametrize(("text", "share"), [("3%", 0.03), ("0.5 %", 0.005), ("0.1", 0.1)])
-def test_shares(text: str, share: float) -> None:
-    assert parse_share(text) == pytest.approx(share)
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1%", "3 percent", "101%", "nan"])
-def test_what_is_no_share(text: str) -> None:
-    with pytest.raises(PlanError, match="is not a share"):
-        parse_share(text)
-
-
-def test_options_of_a_search_need_one() -> None:
-    assert make_search(None, None, None, None, None) is None
-    with pytest.raises(PlanError, match="--budget has no effect without --find"):
-        make_search(None, None, "3m", None, None)
-    made = make_search(SearchFor.BEST, None, "3m", ["durable"], None)
+def test_a_search_is_made_of_the_options() -> None:
+    assert make_search(RunRequest()) is None
+    asked = RunRequest(find=SearchFor.BEST, budget=180.0, need=(parse_need("durable"),) * 2)
+    made = make_search(asked)
     assert made is not None
     assert (made.rules, made.budget, len(made.needs)) == (Rules(0.03), 180.0, 1)

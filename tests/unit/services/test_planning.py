@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from vdisklab.cli.campaign_options import build_request
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
@@ -29,18 +29,18 @@ def refused(request: Request, said: str) -> list[Event]:
     ("wrong", "said"),
     [
         ({"blocks": 0}, "blocks is 0"),
-        ({"runtime": "0"}, "runtime is 0"),
-        ({"size_bytes": "1M"}, "size is 1M"),
-        ({"guest_memory": "16M"}, "--guest-memory is 16M"),
+        ({"runtime": 0.0}, "runtime is 0"),
+        ({"size_bytes": 1 << 20}, "size is 1M"),
+        ({"guest_memory": 16 << 20}, "--guest-memory is 16M"),
         ({"baseline": "raw/nonsense"}, "nonsense"),
-        ({"profile": "fio-40jobs", "size_bytes": "16M"}, "fio-40jobs|too small|needs"),
+        ({"profile": "fio-40jobs", "size_bytes": 16 << 20}, "fio-40jobs|too small|needs"),
     ],
 )
 def test_nothing_is_tried_for_a_plan_that_cannot_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, object], said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], said: str
 ) -> None:
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
-    request = build_request({"paths": ["ext4/raw/none"], "directory": tmp_path, **wrong})
+    request = Request(paths=("ext4/raw/none",), directory=tmp_path, **wrong)
     assert refused(request, said) == []
 
 

@@ -22,12 +22,13 @@ from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
+from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import Request
 from vdisklab.progress import silent
 from vdisklab.results.model import Direction, Evidence, HostFacts, Measurement, Sample
 from vdisklab.results.store import Store, open_store
 from vdisklab.services import measure as service
-from vdisklab.services.find_best import SearchFor, make_search
+from vdisklab.services.find_best import make_search
 
 PATTERNS = ("{raw,qcow2}/{none,directsync,writeback,unsafe}/{virtio,scsi,nvme}",)
 HOST = HostFacts("h", "m" * 16, "6.1", "cpu", 2, 1 << 30, "7.2", "3.33")
@@ -86,10 +87,10 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
 
     def run(store: Store, programs: Programs) -> tuple[str | None, bool]:
         monkeypatch.setattr(runner, "measure_cell", programs)
-        asked = make_search(SearchFor.BEST, "3%", None, (), METRIC)
+        asked = make_search(RunRequest(find=SearchFor.BEST, metric=METRIC))
         measured = service.measure(store, request, silent, search=asked)
         assert asked is not None
-        outcome = asked.outcome(store, measured.campaign or "", 20)
+        outcome = asked.outcome(store, measured.campaign or "")
         return (None if outcome is None else outcome.best.label), measured.interrupted
 
     return run

@@ -163,7 +163,7 @@ class TestPlan:
 
     def test_in_a_plan_file(self) -> None:
         text = '[guest]\nimage = "d.qcow2"\nfirmware = "uefi"\nsystem_bus = "nvme"\nboot = "2m"\n'
-        assert parse_plan_file(text, "plan.toml") == Request(
+        assert parse_plan_file(text, "plan.toml", Request) == Request(
             guest_image=Path("d.qcow2"), guest_firmware=Firmware.UEFI,
             guest_bus=SystemBus.NVME, guest_boot=120.0,
         )  # fmt: skip

@@ -1,0 +1,128 @@
+"""The options of `vdisklab run` that are not part of a campaign's plan, one row each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from vdisklab.errors import PlanError
+from vdisklab.path.needs import Need, needs_help, parse_need
+from vdisklab.path.segments import HOST
+from vdisklab.plan.settings import NO_BASELINE, Panel, Request, setting, settings_of
+from vdisklab.plan.value_kinds import FILES, PERCENTAGE, SECONDS, SWITCH, TEXT, one_of, several
+
+SEARCH_BLOCKS = 20
+"""Default maximum of blocks of a search; only the leading cells are measured in all of them."""
+
+DEFAULT_MARGIN = 0.03
+"""A path that is worse than the best by less than this share counts as good as the best."""
+
+
+class SearchFor(StrEnum):
+    """The goals of a search."""
+
+    BEST = "best"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest(Request):
+    """What `vdisklab run` is to do: a campaign, in which places, and whether to search."""
+
+    directories: tuple[Path, ...] = setting(
+        FILES,
+        "The work directory; with --here it may be given again, to compare several side by side.",
+        Panel.WHERE,
+        key="",
+        flag="--dir",
+        metavar="DIR",
+        shown="the current directory",
+    )
+    here: bool = setting(
+        SWITCH,
+        "Measure in this machine itself, on files in --dir: no hypervisor and no root needed. "
+        "Takes no PATHS.",
+        Panel.WHAT,
+        key="",
+    )
+    new: bool = setting(
+        SWITCH,
+        "Start a new campaign, even if this plan was measured before.",
+        Panel.OUTPUT,
+        key="",
+    )
+    find: SearchFor | None = setting(
+        one_of(SearchFor),
+        "Do not measure everything: drop, block by block, paths that cannot be the best.",
+        Panel.SEARCH,
+        key="",
+        metavar="best",
+    )
+    within: float | None = setting(
+        PERCENTAGE,
+        "With --find: a path counts as good as the best if it is worse by less than this.",
+        Panel.SEARCH,
+        key="",
+        metavar="SHARE",
+        default=DEFAULT_MARGIN,
+        needs="find",
+    )
+    budget: float | None = setting(
+        SECONDS,
+        "With --find: stop after this time, such as 30m.",
+        Panel.SEARCH,
+        key="",
+        metavar="TIME",
+        shown="none",
+        needs="find",
+    )
+    need: tuple[Need, ...] = setting(
+        several(parse_need, str),
+        needs_help("With --find: what the path must be"),
+        Panel.SEARCH,
+        key="",
+        metavar="NEED",
+        needs="find",
+    )
+    metric: str | None = setting(
+        TEXT,
+        "With --find: the metric to be best at, as in `vdisklab rank`.",
+        Panel.SEARCH,
+        key="",
+        metavar="MEASURE",
+        shown="overall",
+        needs="find",
+    )
+
+    def campaigns(self) -> tuple[Request, ...]:
+        """The campaign to measure; with --here one for each directory.
+
+        Raises PlanError for options that contradict each other.
+        """
+        places = tuple(dict.fromkeys(self.directories))
+        if self.here:
+            self._require_place_only()
+        if len(places) > 1 and (not self.here or self.find is not None):
+            raise PlanError(
+                "several directories can be measured side by side only with --here",
+                hint="name one --dir, or measure in this machine itself: --here",
+            )
+        campaign = Request(**{row.name: getattr(self, row.name) for row in settings_of()})
+        if self.here:
+            campaign = replace(campaign, paths=(HOST,), baseline=NO_BASELINE)
+        if self.find is not None and self.blocks is None:
+            campaign = replace(campaign, blocks=SEARCH_BLOCKS)
+        return tuple(replace(campaign, directory=place) for place in places) or (campaign,)
+
+    def _require_place_only(self) -> None:
+        """Raises PlanError for what `--here` does not take."""
+        if self.paths or self.baseline is not None:
+            raise PlanError(
+                "--here measures the directory --dir as it is and takes no PATHS and no --baseline",
+                hint="name the directory with --dir, and the run with --label",
+            )
+        if self.directories and self.devices:
+            raise PlanError(
+                "--here measures a directory or devices, but both --dir and --on are given",
+                hint="leave out one of them",
+            )

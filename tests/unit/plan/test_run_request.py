@@ -1,0 +1,102 @@
+"""What `run` is told besides its campaign: where, and whether to search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vdisklab.cli.campaign_options import parse_words
+from vdisklab.errors import PlanError
+from vdisklab.path.needs import parse_need
+from vdisklab.plan.run_request import SEARCH_BLOCKS, RunRequest, SearchFor
+from vdisklab.plan.settings import NO_BASELINE, Request
+
+
+def parsed(*words: str) -> RunRequest:
+    return parse_words(words, RunRequest, "vdisklab run")
+
+
+def test_every_option_of_a_search_is_a_row() -> None:
+    words = "--find best --within 5% --budget 30m --need durable --need cache=none --metric read"
+    assert parsed("raw/none", "--new", "--dir", "/a", *words.split()) == RunRequest(
+        paths=("raw/none",),
+        directories=(Path("/a"),),
+        new=True,
+        find=SearchFor.BEST,
+        within=0.05,
+        budget=1800.0,
+        need=(parse_need("durable"), parse_need("cache=none")),
+        metric="read",
+    )
+    assert parsed() == RunRequest()
+
+
+@pytest.mark.parametrize("words", ["--within 3%", "--budget 3m", "--need durable", "--metric read"])
+def test_options_of_a_search_need_one(words: str) -> None:
+    flag, value = words.split()
+    with pytest.raises(PlanError, match=f"{flag} has no effect without --find") as caught:
+        parsed(flag, value)
+    assert caught.value.hint == "add --find best"
+
+
+def test_a_search_has_more_blocks_unless_they_are_named() -> None:
+    (campaign,) = parsed("raw/none", "--find", "best").campaigns()
+    assert campaign == Request(paths=("raw/none",), blocks=SEARCH_BLOCKS)
+    (campaign,) = parsed("raw/none", "--find", "best", "--blocks", "7").campaigns()
+    assert campaign.blocks == 7
+
+
+def test_here_measures_each_directory_once() -> None:
+    campaigns = parsed("--here", "--dir", "/a", "--dir", "/b", "--dir", "/a").campaigns()
+    assert campaigns == tuple(
+        Request(paths=("host",), baseline=NO_BASELINE, directory=Path(place))
+        for place in ("/a", "/b")
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("raw/none --dir /a --dir /b", "side by side only with --here"),
+        ("--here --dir /a --dir /b --find best", "side by side only with --here"),
+        ("--here raw/none", "takes no PATHS"),
+        ("--here --baseline host", "takes no PATHS and no --baseline"),
+        ("--here --dir /a --on /dev/sdx", "both --dir and --on"),
+    ],
+)
+def test_contradictions_are_refused(words: str, problem: str) -> None:
+    with pytest.raises(PlanError, match=problem):
+        parsed(*words.split()).campaigns()
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "message", "hint"),
+    [
+        ("blocks = 20000", "", "key 'blocks' of {} is 20000", "from 1 to 10000"),
+        ("[guest]\ncpus = 900", "", "key 'cpus' in table [guest] of {} is 900", "from 1 to 255"),
+        ("size = '1M'", "", "key 'size' of {} is 1M", "from 16M"),
+        ("[guest]\nfirmware = 'uefi'", "",
+         "key 'firmware' in table [guest] of {} has no effect without --guest", "add --guest"),
+        ("paths = ['raw/none', 'raw/nonsense']", "",
+         "item 2 of key 'paths' of {}: unknown segment 'nonsense'", "did you mean none?"),
+        ("baseline = 'raw/x'", "", "key 'baseline' of {}: unknown segment 'x'", "Possible here"),
+        ("blocks = 3", "--blocks 20000", "--blocks is 20000", "from 1 to 10000"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_named_as_it_was_given(
+    tmp_path: Path, text: str, words: str, message: str, hint: str
+) -> None:
+    file = tmp_path / "plan.toml"
+    file.write_text(text)
+    with pytest.raises(PlanError) as caught:
+        parsed("--plan", str(file), *words.split())
+    assert str(caught.value).startswith(message.format(file))
+    assert hint in (caught.value.hint or "")
+
+
+def test_the_command_line_mends_a_plan_file(tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    file.write_text("blocks = 20000\n[guest]\nfirmware = 'uefi'\n")
+    request = parsed("--plan", str(file), "--blocks", "3", "--guest", "a.qcow2")
+    assert (request.blocks, request.guest_image) == (3, Path("a.qcow2"))
