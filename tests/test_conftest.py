@@ -62,7 +62,15 @@ def test_leaking():
 """
 
 
-def run_suite(tmp_path: Path, test: str, **environment: str) -> str:
+RUNTIME_TEST = """
+from pathlib import Path
+def test_leaking():
+    Path("runtime").mkdir()
+    Path("runtime/socket").touch()
+"""
+
+
+def run_suite(tmp_path: Path, test: str, *arguments: str, **environment: str) -> str:
     """The outcome of a suite with our conftest and one test, on a machine without programs."""
     suite = tmp_path / "suite"
     suite.mkdir()
@@ -70,9 +78,19 @@ def run_suite(tmp_path: Path, test: str, **environment: str) -> str:
     (suite / "test_it.py").write_text(test)
     # PATH alone must not be enough to hide programs: conftest adds the administrators' own.
     conftest = (suite / "conftest.py").read_text().replace(":/usr/local/sbin:/usr/sbin:/sbin", "")
-    (suite / "conftest.py").write_text(conftest)
+    (suite / "conftest.py").write_text(conftest.replace("/run/vdisklab", "runtime"))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "--basetemp=tmp", "."],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-rA",
+            "-p",
+            "no:cacheprovider",
+            "--basetemp=tmp",
+            *arguments,
+            ".",
+        ],
         cwd=suite,
         env={"PATH": str(suite), "PYTHONPATH": os.pathsep.join(sys.path), **environment},
         capture_output=True,
@@ -93,6 +111,12 @@ def test_what_is_missing_is_skipped_at_home_and_fails_in_ci(tmp_path: Path) -> N
 
 def test_a_suite_that_leaves_something_fails(tmp_path: Path) -> None:
     assert "the tests left behind: ledgers: " in run_suite(tmp_path, LEAKING_TEST)
+
+
+@pytest.mark.parametrize("workers", [(), ("--numprocesses", "2")])
+def test_a_suite_that_leaves_a_socket_fails(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    printed = run_suite(tmp_path, RUNTIME_TEST, *workers, CI="true")
+    assert "the tests left behind: runtime" in printed
 
 
 @pytest.mark.host
