@@ -10,11 +10,10 @@ from rich.console import Console
 
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import Format
-from vdisklab.cli.output import dumps
+from vdisklab.cli.output import emit
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
-from vdisklab.render.tables.host_findings import doctor_document, findings_table, show_findings
-from vdisklab.render.tables.layout import as_csv
+from vdisklab.render.tables.host_findings import doctor_document, findings_table
 from vdisklab.services.host_inspection import can_do_main_job, inspect_host
 
 
@@ -33,10 +32,5 @@ def doctor(
     """
     with TerminalProgress(Console(stderr=True)) as progress:
         findings = inspect_host(LocalHost(), directory.absolute(), progress)
-    if form is Format.JSON:
-        print(dumps(doctor_document(findings)))
-    elif form is Format.CSV:
-        print(as_csv(findings_table(findings)), end="")
-    else:
-        show_findings(findings, Console())
+    emit(form, [findings_table(findings)], lambda: doctor_document(findings))
     return 0 if can_do_main_job(findings) else HostError.exit_code

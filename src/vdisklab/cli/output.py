@@ -15,8 +15,9 @@ from vdisklab.cli.options import Format
 from vdisklab.errors import PlanError
 from vdisklab.render.documents.conversion import to_json
 from vdisklab.render.tables.campaign_tables import places_document, places_tables
-from vdisklab.render.tables.layout import Table, as_csv, show
+from vdisklab.render.tables.layout import Table, as_csv
 from vdisklab.render.tables.ranking import ranking_bars, ranking_document, ranking_table
+from vdisklab.render.tables.terminal import show
 from vdisklab.results.store import Store
 from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer
 from vdisklab.services.places import Places, overview

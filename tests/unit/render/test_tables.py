@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 from vdisklab.render.tables.layout import (
@@ -17,8 +18,8 @@ from vdisklab.render.tables.layout import (
     as_csv,
     sanitise,
     sanitise_line,
-    show,
 )
+from vdisklab.render.tables.terminal import show, wrap
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Row:
 
 
 def one(value: str | float | bool | None) -> Table[Row]:
-    columns = (Column[Row]("Title", lambda row: str(row.key), folds=True),)
+    columns = (Column[Row]("Title", lambda row: str(row.key), folds=20),)
     return Table("title", columns, (Row(value),), kind=Row)
 
 
@@ -71,30 +72,51 @@ def test_markup_is_text() -> None:
     assert "[red]x[/red]" in printed(one("[red]x[/red]"))
 
 
-def test_columns_for_wide_terminals() -> None:
+def test_spare_columns_go_first_and_are_named() -> None:
     columns = (
-        Column[Row]("A", lambda _: "one"), Column[Row]("B", lambda _: "two", only_wide=True),
-    )  # fmt: skip
-    table = Table("t", columns, (Row("three"),), ("a note",))
-    assert "two" not in printed(table, 80)
-    assert "two" in printed(table, 120)
-    assert "three" not in printed(table, 120)
-    assert "* a note" in printed(table)
+        Column[str]("path", str, folds=20),
+        Column[str]("MB/s", lambda _: "1" * 20, right=True),
+        Column[str]("later", lambda _: "goes later", spare=1),
+        Column[str]("first", lambda _: "goes first", spare=2),
+        Column[str]("empty", lambda _: "–", spare=1),
+    )
+    table = Table("t", columns, ["raw/none"], ("a note",))
+    assert "empty" in printed(table, 80)
+    assert "* In a wider terminal also: first." in printed(table, 48)
+    assert "goes later" in printed(table, 48)
+    assert "* In a wider terminal also: later,\nfirst." in printed(table, 34)
+    for width in (34, 48, 80):
+        assert "1" * 20 in printed(table, width)
+        assert "* a note" in printed(table, width)
 
 
-@pytest.mark.parametrize(("width", "spare"), [(60, ""), (80, "a spare column")])
-def test_a_cells_name_stays_on_a_narrow_terminal(width: int, spare: str) -> None:
+def test_rows_are_stacked_where_even_the_name_does_not_fit() -> None:
     name = "ext4/qcow2:cluster_size=64k/writeback/virtio:iothread=on"
     columns = (
-        Column[str]("path", str, folds=True),
-        Column[str]("MB/s", lambda _: "1" * 38),
-        Column[str]("spare", lambda _: "a spare column", spare=True),
+        Column[str]("path", str, folds=20),
+        Column[str]("95 %\ninterval", lambda _: "1.10–1.30"),
+        Column[str]("spare", lambda _: "a spare column", spare=1),
+        Column[str]("blank", lambda _: "", spare=1),
     )
-    lines = printed(Table("t", columns, [name]), width).splitlines()
-    folded = "".join(line.split()[0] for line in lines[3:] if line.strip())
-    assert folded.endswith(name)
-    assert "1" * 38 in "\n".join(lines)
-    assert ("a spare column" in "\n".join(lines)) == bool(spare)
+    others = " 95 % interval  1.10–1.30\n spare          a spare column\n\n"
+    assert printed(Table("t", columns, [name, "raw"]), 60) == (
+        f"t\n\n path           {name}\n{others} path           raw\n{others}"
+    )
+    assert f" {name}  1.10–1.30\n" in printed(Table("t", columns, [name]), 70)
+
+
+def test_wide_characters_take_two_columns() -> None:
+    columns = (Column[str]("name", str, folds=20), Column[str]("n", lambda _: "1", right=True))
+    lines = printed(Table("t", columns, ["磁盘/块设备", "raw"]), 80).splitlines()
+    assert lines[4] == " 磁盘/块设备  1"
+    assert lines[5] == " raw          1"
+
+
+@given(st.text(), st.integers(1, 60))
+def test_wrapping_breaks_no_word(text: str, width: int) -> None:
+    lines = wrap(text, width)
+    assert " ".join(lines).split() == text.split()
+    assert all(cell_len(line) <= width or len(line.split()) == 1 for line in lines)
 
 
 def test_commands_are_not_wrapped() -> None:

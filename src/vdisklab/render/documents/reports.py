@@ -27,7 +27,11 @@ class Alternative:
     """A path that meets all needs."""
 
     cell: MeasuredCell
+    rank: Annotated[str | None, "`1–3` is a tie; null without a rank"]
     values: Annotated[Mapping[str, float], "median by measure"]
+    low: Annotated[Mapping[str, float], "lower end of the median's 95 % interval, by measure"]
+    high: Annotated[Mapping[str, float], "upper end, by measure"]
+    ratio: Annotated[Number, "how many times as good as the first; null for those not shown"]
     power_cut: Keeping
     flush_free: Annotated[bool, "true when data are safe without a flush"]
 

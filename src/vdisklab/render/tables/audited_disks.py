@@ -34,7 +34,7 @@ from vdisklab.render.documents.reports import (
     RiskEntry,
     StandingEntry,
 )
-from vdisklab.render.tables.layout import Column, Table
+from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.tables.power_cuts import (
     durability_sentence,
     power_cut_fields,
@@ -103,18 +103,22 @@ def audit_table(answer: AuditAnswer) -> Table[AuditedDisk]:
     columns: tuple[Column[AuditedDisk], ...] = (
         Column[AuditedDisk]("domain", lambda row: row.disk.domain),
         Column[AuditedDisk]("disk", lambda row: row.disk.target),
-        Column[AuditedDisk]("path", lambda row: str(row.path or "none: see below"), folds=True),
+        Column[AuditedDisk]("path", lambda row: str(row.path or "none: see below"), folds=NAMES),
         Column[AuditedDisk]("rank", _rank),
-        Column[AuditedDisk]("score", lambda row: numbers.value(_score(row), "B/s"), right=True),
-        Column[AuditedDisk]("power cut", _power_cut),
-        Column[AuditedDisk]("worth changing to", _better, folds=True),
-        Column[AuditedDisk]("gain", lambda row: numbers.ratio(_gain(row).ratio), right=True),
         Column[AuditedDisk](
-            "source", lambda row: row.disk.source or numbers.MISSING, folds=True, only_wide=True
+            "score", lambda row: numbers.value(_score(row), "B/s"), right=True, spare=1
+        ),
+        Column[AuditedDisk]("power cut", _power_cut, spare=1),
+        Column[AuditedDisk]("worth changing to", _better, folds=NAMES),
+        Column[AuditedDisk](
+            "gain", lambda row: numbers.ratio(_gain(row).ratio), right=True, spare=1
+        ),
+        Column[AuditedDisk](
+            "source", lambda row: row.disk.source or numbers.MISSING, folds=WORDS, spare=2
         ),
     )
     if answer.needs:
-        columns += (Column[AuditedDisk]("lacks", _lacks_text, folds=True),)
+        columns += (Column[AuditedDisk]("lacks", _lacks_text, folds=WORDS),)
     title = f"Audit: {counted(len(answer.disks), 'disk')}"
     return Table(
         title, columns, answer.disks, tuple(_notes(answer)), kind=AuditRow,

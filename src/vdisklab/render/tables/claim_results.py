@@ -15,7 +15,7 @@ from vdisklab.render.documents.conversion import (
     diagnostic_entries,
 )
 from vdisklab.render.documents.rankings import ClaimEntry, ClaimRow, ClaimsDocument
-from vdisklab.render.tables.layout import Column, Table, sanitise_line
+from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table, sanitise_line
 from vdisklab.render.wording import caution, sentence
 from vdisklab.services.claim_answers import ClaimsAnswer, status
 from vdisklab.units import counted
@@ -45,19 +45,24 @@ def claims_table(answer: ClaimsAnswer) -> Table[ClaimAnswer]:
     warning = caution(answer.caveats)
     title = claims_counts(answer) + (f"; {warning}" if warning else "")
     columns = (
-        Column[ClaimAnswer]("article", lambda row: row.claim.article),
-        Column[ClaimAnswer]("claim", lambda row: row.claim.name, folds=True),
-        Column[ClaimAnswer]("it says", lambda row: row.claim.sentence, folds=True, only_wide=True),
-        Column[ClaimAnswer]("verdict", verdict_text, folds=True),
+        Column[ClaimAnswer]("article", lambda row: row.claim.article, spare=2),
+        Column[ClaimAnswer]("claim", lambda row: row.claim.name, folds=NAMES),
+        Column[ClaimAnswer]("it says", lambda row: row.claim.sentence, folds=WORDS, spare=2),
+        Column[ClaimAnswer]("verdict", verdict_text, folds=WORDS),
         Column[ClaimAnswer]("ratio", lambda row: numbers.ratio(row.ratio), right=True),
         Column[ClaimAnswer](
-            "95 %\ninterval", lambda row: numbers.ratio_interval(row.low, row.high), right=True
+            "95 %\ninterval",
+            lambda row: numbers.ratio_interval(row.low, row.high),
+            right=True,
+            spare=1,
         ),
-        Column[ClaimAnswer]("stated", lambda row: stated(row.claim), right=True),
+        Column[ClaimAnswer]("stated", lambda row: stated(row.claim), right=True, spare=1),
         Column[ClaimAnswer](
-            "p", lambda row: numbers.probability(row.p_adjusted), right=True, only_wide=True
+            "p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2
         ),
-        Column[ClaimAnswer]("n", lambda row: str(row.blocks or numbers.MISSING), right=True),
+        Column[ClaimAnswer](
+            "n", lambda row: str(row.blocks or numbers.MISSING), right=True, spare=1
+        ),
     )
     return Table(
         title, columns, answer.answers, tuple(_notes(answer)),

@@ -15,7 +15,7 @@ from vdisklab.render.documents.rankings import (
     PublishedDocument,
     PublishedRow,
 )
-from vdisklab.render.tables.layout import Column, Table
+from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.wording import caution, sentence, verdict
 from vdisklab.services.advice import ComparisonAnswer
 from vdisklab.services.claim_answers import PublishedAnswer
@@ -35,12 +35,18 @@ def comparison_table(answer: ComparisonAnswer) -> Table[Comparison]:
     if warning is not None:
         notes.insert(0, f"Measured {warning}.")
     columns = (
-        Column[Comparison]("measure", lambda row: str(row.measure), folds=True),
+        Column[Comparison]("measure", lambda row: str(row.measure), folds=NAMES),
         Column[Comparison](
-            "A", lambda row: numbers.value(row.a.median, row.measure.quantity.unit), right=True
+            "A",
+            lambda row: numbers.value(row.a.median, row.measure.quantity.unit),
+            right=True,
+            spare=1,
         ),
         Column[Comparison](
-            "B", lambda row: numbers.value(row.b.median, row.measure.quantity.unit), right=True
+            "B",
+            lambda row: numbers.value(row.b.median, row.measure.quantity.unit),
+            right=True,
+            spare=1,
         ),
         Column[Comparison]("A/B", lambda row: numbers.ratio(row.ratio.ratio), right=True),
         Column[Comparison](
@@ -49,10 +55,10 @@ def comparison_table(answer: ComparisonAnswer) -> Table[Comparison]:
             right=True,
         ),
         Column[Comparison](
-            "p", lambda row: numbers.probability(row.p_adjusted), right=True, only_wide=True
+            "p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2
         ),
-        Column[Comparison]("n", lambda row: str(row.ratio.pairs), right=True),
-        Column[Comparison]("verdict", lambda row: verdict(row.verdict, row.ratio), folds=True),
+        Column[Comparison]("n", lambda row: str(row.ratio.pairs), right=True, spare=1),
+        Column[Comparison]("verdict", lambda row: verdict(row.verdict, row.ratio), folds=WORDS),
     )
     return Table(
         f"A = {answer.a}\nB = {answer.b}",
@@ -125,11 +131,14 @@ def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
     if warning is not None:
         title = f"{title}, ours {warning}"
     columns = (
-        Column[ShapeRow]("path", lambda row: row.cell.path.canonical, folds=True),
-        Column[ShapeRow]("cache", lambda row: row.cell.page_cache.value, only_wide=True),
-        Column[ShapeRow]("measure", lambda row: str(row.number.measure), folds=True),
+        Column[ShapeRow]("path", lambda row: row.cell.path.canonical, folds=NAMES),
+        Column[ShapeRow]("page cache", lambda row: row.cell.page_cache.value, spare=2),
+        Column[ShapeRow]("measure", lambda row: str(row.number.measure), folds=NAMES),
         Column[ShapeRow](
-            "published", lambda row: numbers.value(row.number.value, row.number.unit), right=True
+            "published",
+            lambda row: numbers.value(row.number.value, row.number.unit),
+            right=True,
+            spare=1,
         ),
         Column[ShapeRow]("÷ its\nbase", lambda row: numbers.ratio(row.published), right=True),
         Column[ShapeRow]("ours\n÷ base", lambda row: numbers.ratio(row.ours.ratio), right=True),
@@ -137,12 +146,11 @@ def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
             "95 %\ninterval",
             lambda row: numbers.ratio_interval(row.ours.low, row.ours.high),
             right=True,
+            spare=1,
         ),
-        Column[ShapeRow](
-            "p", lambda row: numbers.probability(row.p_adjusted), right=True, only_wide=True
-        ),
-        Column[ShapeRow]("n", lambda row: str(row.ours.pairs), right=True),
-        Column[ShapeRow]("shape", shape_text, folds=True),
+        Column[ShapeRow]("p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2),
+        Column[ShapeRow]("n", lambda row: str(row.ours.pairs), right=True, spare=1),
+        Column[ShapeRow]("shape", shape_text, folds=WORDS),
     )
     command = (answer.command,) if answer.command else ()
     return Table(

@@ -11,7 +11,7 @@ from vdisklab.analysis.diagnostics import recorded, values
 from vdisklab.analysis.intervals import MIN_BLOCKS, ORDER_STATISTICS_FROM
 from vdisklab.analysis.paired_ratios import MOST_BLOCKS
 from vdisklab.render.documents.reports import Explanation, ExplanationRow, MethodDocument
-from vdisklab.render.tables.layout import Column, Table
+from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 
 
 def _entry(title: str, shown_by: str, keys: str, how: str, source: str) -> Explanation:
@@ -278,9 +278,9 @@ def explanations_about(word: str | None) -> tuple[Explanation, ...]:
 def method_table(entries: tuple[Explanation, ...]) -> Table[Explanation]:
     """One row per kind of number."""
     columns = (
-        Column[Explanation]("number", lambda entry: entry.title, folds=True),
-        Column[Explanation]("how it is computed", lambda entry: entry.how, folds=True),
-        Column[Explanation]("source", lambda entry: entry.source, folds=True, only_wide=True),
+        Column[Explanation]("number", lambda entry: entry.title, folds=NAMES),
+        Column[Explanation]("how it is computed", lambda entry: entry.how, folds=WORDS),
+        Column[Explanation]("source", lambda entry: entry.source, folds=WORDS, spare=2),
     )
     note = (
         "Each block measures every cell once, in random order; differences are taken within "

@@ -1,16 +1,12 @@
-"""What this host can measure, as text, CSV and JSON."""
+"""What this host can measure, as a table and as a document."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
-
 from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.records import DoctorDocument, PieceEntry
-from vdisklab.render.tables.layout import Table
+from vdisklab.render.tables.layout import WORDS, Column, Table
 from vdisklab.services.host_inspection import Availability, HostFinding, can_do_main_job
 
 _STYLES = {
@@ -29,25 +25,25 @@ def doctor_document(findings: Sequence[HostFinding]) -> DoctorDocument:
 
 
 def findings_table(findings: Sequence[HostFinding]) -> Table[HostFinding]:
-    """The findings for CSV."""
-    return Table("", (), findings, kind=PieceEntry, record=lambda f: copy_fields(PieceEntry, f))
-
-
-def show_findings(findings: Sequence[HostFinding], console: Console) -> None:
-    """Prints the findings, each with its cost and remedy, and the verdict."""
-    table = RichTable("piece", "state", "seen", box=None, pad_edge=False)
-    for finding in findings:
-        # Text, not markup: the output of programs may contain brackets.
-        details = Text(finding.seen)
-        if finding.costs:
-            details.append(f"\n{finding.costs}", style="italic")
-        if finding.mend:
-            details.append(f"\nremedy: {finding.mend}", style="bold")
-        table.add_row(finding.topic, Text(finding.state, style=_STYLES[finding.state]), details)
-    console.print(table)
-    console.print()
-    console.print(
+    """The findings, each with its cost and remedy, and the verdict."""
+    columns = (
+        Column[HostFinding]("piece", lambda finding: finding.topic),
+        Column[HostFinding](
+            "state", lambda finding: finding.state, style=lambda finding: _STYLES[finding.state]
+        ),
+        Column[HostFinding]("seen", _seen, folds=WORDS),
+    )
+    verdict = (
         "A guest's disk can be measured here."
         if can_do_main_job(findings)
         else "A guest's disk cannot be measured here; see what is missing above."
     )
+    return Table(
+        "This host", columns, findings, (verdict,), kind=PieceEntry,
+        record=lambda finding: copy_fields(PieceEntry, finding),
+    )  # fmt: skip
+
+
+def _seen(finding: HostFinding) -> str:
+    remedy = f"remedy: {finding.mend}" if finding.mend else ""
+    return "\n".join(line for line in (finding.seen, finding.costs, remedy) if line)

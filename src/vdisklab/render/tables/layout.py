@@ -1,6 +1,6 @@
-"""A table as a value, and its forms: terminal (rich), records for JSON, and CSV.
+"""A table as a value, and two of its forms: records for JSON, and CSV.
 
-Output escapes text from outside.
+Output escapes text from outside. `terminal.py` has the form for people.
 """
 
 from __future__ import annotations
@@ -8,27 +8,19 @@ from __future__ import annotations
 import csv
 import io
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from vdisklab.render.documents.conversion import Key, keys_of, to_json
 
 Row = TypeVar("Row")
 
-WIDE = 110
-"""Terminal width in characters from which columns marked `only_wide` are shown."""
+WORDS = 20
+"""Width in characters that a column of words keeps before spare columns go."""
 
-_FOLDED = 20
-"""Width that a folding column gets before columns marked `only_wide` are shown."""
-
-_NARROW = 12
-"""Width that a folding column keeps on a narrow terminal, where other columns go first."""
+NAMES = 40
+"""Width that a column of names, such as disk paths, keeps before spare columns go."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
@@ -37,16 +29,17 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 class Column(Generic[Row]):
     """A column on the terminal: its title, and how it shows a row.
 
-    `folds` lets long text wrap, `only_wide` leaves the column out of a narrow terminal,
-    `spare` out of one where it does not fit.
+    `folds` lets text wrap between words; spare columns go before it is narrower than that. `spare`
+    lets the column go where the table does not fit: the higher, the earlier. A column of 0 always
+    stays. `style` is rich's, such as `red`.
     """
 
     title: str
     show: Callable[[Row], str]
     right: bool = False
-    folds: bool = False
-    only_wide: bool = False
-    spare: bool = False
+    folds: int = 0
+    spare: int = 0
+    style: Callable[[Row], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -120,66 +113,3 @@ def _csv_value(raw: str | float | bool | None) -> str:
         clean = sanitise(raw)
         return f"'{clean}" if clean.lstrip(" ").startswith(_FORMULA) else clean
     return repr(raw)
-
-
-def as_rich(table: Table[Any], width: int) -> RichTable:
-    """The table for a terminal of `width` characters; no markup is read from its texts."""
-    shown = [(column, [column.show(row) for row in table.rows]) for column in table.columns]
-    comfortable = sum(2 + _comfortable_width(column, texts) for column, texts in shown)
-    if width < max(WIDE, comfortable):
-        shown = _fitting([entry for entry in shown if not entry[0].only_wide], width)
-    rich = RichTable(
-        title=Text(sanitise(table.title), style="bold"),
-        title_justify="left",
-        show_header=any(column.title for column, _ in shown),
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    for column, _ in shown:
-        rich.add_column(
-            Text(column.title),
-            justify="right" if column.right else "left",
-            overflow="fold",
-            no_wrap=not column.folds,
-        )
-    for texts in zip(*(texts for _, texts in shown), strict=True):
-        rich.add_row(*(Text(sanitise(text)) for text in texts))
-    return rich
-
-
-def _fitting(
-    shown: list[tuple[Column[Any], list[str]]], width: int
-) -> list[tuple[Column[Any], list[str]]]:
-    """The columns without as many of the rightmost `spare` ones as do not fit."""
-    while sum(2 + _comfortable_width(*entry, folded=_NARROW) for entry in shown) > width + 2:
-        spare = [place for place, (column, _) in enumerate(shown) if column.spare]
-        if not spare:
-            break
-        del shown[spare[-1]]
-    return shown
-
-
-def _comfortable_width(column: Column[Any], texts: Sequence[str], *, folded: int = _FOLDED) -> int:
-    """The width of a column in characters; at most `folded` for one that folds."""
-    widest = max(map(len, (*column.title.splitlines(), *texts)), default=0)
-    return min(widest, folded) if column.folds else widest
-
-
-def show(table: Table[Any], console: Console) -> None:
-    """Prints the table, its notes and its verbatim lines."""
-    if table.rows:
-        console.print(as_rich(table, console.width))
-    else:
-        console.print(Text(sanitise_line(table.title), style="bold"))
-    for line in note_lines(table.notes):
-        console.print(line)
-    for command in table.verbatim:
-        console.print(Text(sanitise(command)), soft_wrap=True)
-    if table.verbatim:
-        console.print()
-
-
-def note_lines(notes: Iterable[str]) -> list[RenderableType]:
-    """Notes as paragraphs that are safe to print."""
-    return [Text(f"* {sanitise_line(note)}") for note in notes]

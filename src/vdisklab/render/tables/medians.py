@@ -13,7 +13,7 @@ from vdisklab.path.disk_path import Image
 from vdisklab.path.segments import ImageFormat
 from vdisklab.render import numbers
 from vdisklab.render.documents.reports import BootRow, GridRow, GrowthRow, MeasurementRow
-from vdisklab.render.tables.layout import Column, Table
+from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.results.model import METRICS, Direction
 from vdisklab.units import MIB
 
@@ -94,24 +94,22 @@ def measurements_table(medians: Medians, order: Sequence[str]) -> Table[Measurem
     columns = (
         Column[MeasurementRow]("measurement", lambda row: row.measurement),
         Column[MeasurementRow]("", lambda row: "" if row.direction == "none" else row.direction),
-        Column[MeasurementRow]("cell", lambda row: row.cell, folds=True),
+        Column[MeasurementRow]("cell", lambda row: row.cell, folds=NAMES),
         Column[MeasurementRow]("MB/s", lambda row: _mega(row.bandwidth), right=True),
         Column[MeasurementRow]("IOPS", lambda row: _plain(row.iops), right=True),
-        Column[MeasurementRow]("mean", lambda row: _time(row.latency_mean), right=True),
-        Column[MeasurementRow](
-            "p50", lambda row: _time(row.latency_p50), right=True, only_wide=True
-        ),
-        Column[MeasurementRow]("p99", lambda row: _time(row.latency_p99), right=True),
-        Column[MeasurementRow](
-            "p99.9", lambda row: _time(row.latency_p99_9), right=True, only_wide=True
-        ),
-        Column[MeasurementRow](
-            "max", lambda row: _time(row.latency_max), right=True, only_wide=True
-        ),
+        Column[MeasurementRow]("mean", lambda row: _time(row.latency_mean), right=True, spare=1),
+        Column[MeasurementRow]("p50", lambda row: _time(row.latency_p50), right=True, spare=2),
+        Column[MeasurementRow]("p99", lambda row: _time(row.latency_p99), right=True, spare=1),
+        Column[MeasurementRow]("p99.9", lambda row: _time(row.latency_p99_9), right=True, spare=2),
+        Column[MeasurementRow]("max", lambda row: _time(row.latency_max), right=True, spare=2),
         *((sync_column,) if with_syncs else ()),
-        Column[MeasurementRow]("worst s MB/s", lambda row: _mega(row.worst_second), right=True),
-        Column[MeasurementRow]("stall", lambda row: _time(row.longest_stall), right=True),
-        Column[MeasurementRow]("trans/s", lambda row: _plain(row.transactions), right=True),
+        Column[MeasurementRow](
+            "worst s MB/s", lambda row: _mega(row.worst_second), right=True, spare=1
+        ),
+        Column[MeasurementRow]("stall", lambda row: _time(row.longest_stall), right=True, spare=1),
+        Column[MeasurementRow](
+            "trans/s", lambda row: _plain(row.transactions), right=True, spare=1
+        ),
     )
     notes = (
         f"{MEDIANS} (at most {medians.runs}); MB/s = 1,000,000 bytes/s",
@@ -237,7 +235,7 @@ def grid_table(
         for cell in medians.cells
     ]
     columns = (
-        Column[GridRow](unit, lambda row: row.cell, folds=True),
+        Column[GridRow](unit, lambda row: row.cell, folds=NAMES),
         *(column(*test) for test in tests),
     )
     notes = (f"{MEDIANS} (at most {medians.runs}); {unit} = {meaning}",)
@@ -261,24 +259,18 @@ def growth_table(medians: Medians, installations: Sequence[str]) -> Table[Growth
     rows = [_growth_row(medians, cell, name, names[-1]) for name in names for cell in medians.cells]
     columns = (
         Column[GrowthRow]("measurement", lambda row: row.measurement),
-        Column[GrowthRow]("cell", lambda row: row.cell, folds=True),
+        Column[GrowthRow]("cell", lambda row: row.cell, folds=NAMES),
         Column[GrowthRow]("time", lambda row: _time(row.seconds), right=True),
         Column[GrowthRow]("allocated", lambda row: _of("allocated", row.allocated), right=True),
+        Column[GrowthRow]("mapped", lambda row: _of("mapped", row.mapped), right=True, spare=2),
+        Column[GrowthRow]("flushes", _flushes, right=True, spare=1),
+        Column[GrowthRow]("worst s MB/s", lambda row: _mega(row.worst_second), right=True, spare=2),
+        Column[GrowthRow]("stall", lambda row: _time(row.longest_stall), right=True, spare=2),
+        Column[GrowthRow]("÷ again", lambda row: numbers.ratio(row.to_again), right=True, spare=2),
         Column[GrowthRow](
-            "mapped", lambda row: _of("mapped", row.mapped), right=True, only_wide=True
+            "÷ allocated", lambda row: numbers.ratio(row.to_allocated), right=True, spare=1
         ),
-        Column[GrowthRow]("flushes", _flushes, right=True),
-        Column[GrowthRow](
-            "worst s MB/s", lambda row: _mega(row.worst_second), right=True, only_wide=True
-        ),
-        Column[GrowthRow](
-            "stall", lambda row: _time(row.longest_stall), right=True, only_wide=True
-        ),
-        Column[GrowthRow](
-            "÷ again", lambda row: numbers.ratio(row.to_again), right=True, only_wide=True
-        ),
-        Column[GrowthRow]("÷ allocated", lambda row: numbers.ratio(row.to_allocated), right=True),
-        Column[GrowthRow]("÷ raw", lambda row: numbers.ratio(row.to_raw), right=True),
+        Column[GrowthRow]("÷ raw", lambda row: numbers.ratio(row.to_raw), right=True, spare=1),
     )
     notes = (
         f"{MEDIANS} (at most {medians.runs}); ratios are of these times",
@@ -356,10 +348,10 @@ def boot_table(medians: Medians) -> Table[BootRow] | None:
         return None
     columns = (
         Column[BootRow]("measurement", lambda row: row.measurement),
-        Column[BootRow]("cell", lambda row: row.cell, folds=True),
+        Column[BootRow]("cell", lambda row: row.cell, folds=NAMES),
         Column[BootRow]("boot", lambda row: _time(row.boot_time), right=True),
-        Column[BootRow]("worst s MB/s", lambda row: _mega(row.worst_second), right=True),
-        Column[BootRow]("stall", lambda row: _time(row.longest_stall), right=True),
+        Column[BootRow]("worst s MB/s", lambda row: _mega(row.worst_second), right=True, spare=1),
+        Column[BootRow]("stall", lambda row: _time(row.longest_stall), right=True, spare=1),
         Column[BootRow]("shutdown", lambda row: _time(row.shutdown_time), right=True),
     )
     notes = (

@@ -11,7 +11,7 @@ from vdisklab.render.documents.records import (
     PlannedCell,
     PlannedCellRow,
 )
-from vdisklab.render.tables.layout import Column, Table
+from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.services.planning import PlanDescription
 from vdisklab.units import counted, format_bytes, format_duration
 
@@ -65,9 +65,11 @@ def plan_table(description: PlanDescription) -> Table[PlannedCellRow]:
         f"{format_bytes(description.room_bytes)} in {plan.directory}",
         columns=(
             Column[PlannedCellRow]("#", lambda row: str(row.number), right=True),
-            Column[PlannedCellRow]("disk path", lambda row: row.path, folds=True),
+            Column[PlannedCellRow]("disk path", lambda row: row.path, folds=NAMES),
             Column[PlannedCellRow]("page cache", lambda row: row.page_cache.value),
-            Column[PlannedCellRow]("place in block 1", lambda row: str(row.position), right=True),
+            Column[PlannedCellRow](
+                "place in block 1", lambda row: str(row.position), right=True, spare=1
+            ),
             Column[PlannedCellRow]("per run", lambda row: format_duration(row.seconds), right=True),
         ),
         rows=rows,

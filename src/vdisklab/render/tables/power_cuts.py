@@ -15,7 +15,7 @@ from vdisklab.render.documents.records import (
     VerdictEntry,
     VerdictRow,
 )
-from vdisklab.render.tables.layout import Column, Table
+from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.results.power_cut import DISK_LOG, PowerCut, ReplayedState
 from vdisklab.services.answers import judged_without_its_device
 from vdisklab.services.cut_power import PowerCutAnswer
@@ -34,16 +34,16 @@ def power_cut_table(cuts: Sequence[PowerCut], notes: Sequence[str] = ()) -> Tabl
     """One row per verdict, in the order given; `notes` say how it was judged."""
     title = "Power cuts" if cuts else "No power cut has been judged yet: `vdisklab powercut PATHS…`"
     columns = (
-        Column[PowerCut]("path", lambda cut: cut.path, folds=True),
-        Column[PowerCut]("client", lambda cut: cut.client),
-        Column[PowerCut]("through", _access),
+        Column[PowerCut]("path", lambda cut: cut.path, folds=NAMES),
+        Column[PowerCut]("client", lambda cut: cut.client, spare=1),
+        Column[PowerCut]("through", _access, spare=1),
         Column[PowerCut]("verdict", verdict_word),
         Column[PowerCut]("states", lambda cut: str(cut.states), right=True),
-        Column[PowerCut]("of all", _possible),
-        Column[PowerCut]("promises", lambda cut: str(cut.promises), right=True),
-        Column[PowerCut]("flushes", lambda cut: str(cut.flushes), right=True, only_wide=True),
-        Column[PowerCut]("case", lambda cut: _case(cut) or ""),
-        Column[PowerCut]("what was found", _detail, folds=True),
+        Column[PowerCut]("of all", _possible, spare=1),
+        Column[PowerCut]("promises", lambda cut: str(cut.promises), right=True, spare=1),
+        Column[PowerCut]("flushes", lambda cut: str(cut.flushes), right=True, spare=2),
+        Column[PowerCut]("case", lambda cut: _case(cut) or "", spare=1),
+        Column[PowerCut]("what was found", _detail, folds=WORDS),
     )
     return Table(title, columns, cuts, tuple(notes), kind=VerdictRow, record=_row)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vdisklab.plan.profile import Profile
 from vdisklab.render.documents.records import ProfileMeasurement, ProfileRow
-from vdisklab.render.tables.layout import Column, Table
+from vdisklab.render.tables.layout import WORDS, Column, Table
 from vdisklab.services.planning import EXAMPLE_PATH, PlanDescription
 from vdisklab.units import format_bytes, format_duration
 
@@ -21,14 +21,12 @@ def profiles_table(plans: Sequence[PlanDescription]) -> Table[ProfileRow]:
 
     columns = (
         Column[ProfileRow]("profile", lambda row: row.profile),
-        Column[ProfileRow]("what it measures", lambda row: row.title, folds=True),
-        Column[ProfileRow]("programs", lambda row: row.programs),
-        Column[ProfileRow](
-            "measurements", lambda row: str(row.measurements), right=True, only_wide=True
-        ),
-        Column[ProfileRow]("blocks", lambda row: str(row.blocks), right=True),
+        Column[ProfileRow]("what it measures", lambda row: row.title, folds=WORDS),
+        Column[ProfileRow]("programs", lambda row: row.programs, folds=WORDS, spare=1),
+        Column[ProfileRow]("measurements", lambda row: str(row.measurements), right=True, spare=2),
+        Column[ProfileRow]("blocks", lambda row: str(row.blocks), right=True, spare=1),
         Column[ProfileRow]("time", duration, right=True),
-        Column[ProfileRow]("disk", lambda row: format_bytes(row.disk_bytes), right=True),
+        Column[ProfileRow]("disk", lambda row: format_bytes(row.disk_bytes), right=True, spare=1),
         Column[ProfileRow]("room", lambda row: format_bytes(row.room_bytes), right=True),
     )
     notes = (
@@ -61,7 +59,7 @@ def measurements_table(profile: Profile) -> Table[ProfileMeasurement]:
         Column[ProfileMeasurement]("measurement", lambda row: row.name),
         Column[ProfileMeasurement]("program", lambda row: row.program),
         Column[ProfileMeasurement]("on", lambda row: row.filesystem or "the disk itself"),
-        Column[ProfileMeasurement]("settings", lambda row: row.settings, folds=True),
+        Column[ProfileMeasurement]("settings", lambda row: row.settings, folds=WORDS),
     )
     rows = [
         ProfileMeasurement(

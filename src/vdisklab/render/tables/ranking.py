@@ -17,7 +17,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
 from vdisklab.render.documents.rankings import BarRow, RankDocument, RankedCell
-from vdisklab.render.tables.layout import Column, Table
+from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.render.tables.power_cuts import power_cut_fields, power_cut_word
 from vdisklab.render.wording import caution, measure_name, sentence
 from vdisklab.results.model import Direction
@@ -31,16 +31,14 @@ def ranking_table(answer: RankingAnswer) -> Table[RankedCell]:
     """One row per cell, best first; cells without a rank come last."""
     columns = (
         Column[RankedCell]("rank", lambda row: row.rank or numbers.MISSING),
-        Column[RankedCell]("path", lambda row: row.path, folds=True),
-        Column[RankedCell]("cache", lambda row: row.page_cache.value),
+        Column[RankedCell]("path", lambda row: row.path, folds=NAMES),
+        Column[RankedCell]("page\ncache", lambda row: row.page_cache.value),
         *(column for key in answer.summaries for column in _metric_columns(answer, key)),
-        Column[RankedCell]("vs\nbase", partial(_ratio_text, answer), right=True, spare=True),
-        Column[RankedCell](
-            "95 %\ninterval", partial(_interval_text, answer), right=True, only_wide=True
-        ),
-        Column[RankedCell]("RAM", _cached_letters, spare=True),
-        Column[RankedCell]("power cut", _power_cut_text, spare=True),
-        Column[RankedCell]("n", lambda row: str(row.blocks), right=True, spare=True),
+        Column[RankedCell]("vs\nbase", partial(_ratio_text, answer), right=True, spare=1),
+        Column[RankedCell]("95 %\ninterval", partial(_interval_text, answer), right=True, spare=2),
+        Column[RankedCell]("RAM", _cached_letters, spare=1),
+        Column[RankedCell]("power cut", _power_cut_text, spare=1),
+        Column[RankedCell]("n", lambda row: str(row.blocks), right=True, spare=1),
     )
     return Table(_title(answer), columns, ranked_cells(answer), _notes(answer), kind=RankedCell)
 
@@ -115,7 +113,7 @@ def ranking_bars(answer: RankingAnswer) -> Table[BarRow]:
 
     columns = (
         Column[BarRow]("rank", lambda row: row.rank or numbers.MISSING),
-        Column[BarRow]("cell", lambda row: row.cell.label, folds=True),
+        Column[BarRow]("cell", lambda row: row.cell.label, folds=NAMES),
         Column[BarRow]("", lambda row: bar(row.value, longest)),
         Column[BarRow](scale.suffix.strip(), lambda row: scale.value(row.value), right=True),
         Column[BarRow]("95 %\ninterval", interval, right=True),
@@ -149,8 +147,8 @@ def _metric_columns(answer: RankingAnswer, key: MeasureKey) -> Iterator[Column[R
         summary = summary_of(row)
         return scale.value(None if summary is None else summary.median)
 
-    yield Column(title, median, right=True, only_wide=secondary)
-    yield Column("95 %\ninterval", interval, right=True, only_wide=secondary)
+    yield Column(title, median, right=True, spare=2 if secondary else 0)
+    yield Column("95 %\ninterval", interval, right=True, spare=2 if secondary else 0)
 
 
 def _metrics(answer: RankingAnswer, cell: MeasuredCell) -> dict[str, float | str | None]:

@@ -20,7 +20,7 @@ from vdisklab.render.documents.reports import (
     PriceEntry,
     RecommendDocument,
 )
-from vdisklab.render.tables.layout import Column, Table
+from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.render.tables.power_cuts import basis_sentence, durability_sentence, keeping_word
 from vdisklab.render.wording import caution, measure_name, sentence
 from vdisklab.services.advice import RecommendationAnswer
@@ -164,10 +164,12 @@ def recommendation_table(answer: RecommendationAnswer) -> Table[AlternativeRow]:
     """The first alternatives with their numbers; the sentences follow as notes."""
     columns = (
         Column[AlternativeRow]("rank", lambda row: row.rank or numbers.MISSING),
-        Column[AlternativeRow]("path", lambda row: row.path.label, folds=True),
+        Column[AlternativeRow]("path", lambda row: row.path.label, folds=NAMES),
         *(column for key in answer.summaries for column in _metric_columns(answer, key)),
-        Column[AlternativeRow]("vs the\nfirst", lambda row: numbers.ratio(row.ratio), right=True),
-        Column[AlternativeRow]("power cut", lambda row: row.power_cut),
+        Column[AlternativeRow](
+            "vs the\nfirst", lambda row: numbers.ratio(row.ratio), right=True, spare=1
+        ),
+        Column[AlternativeRow]("power cut", lambda row: row.power_cut, spare=1),
     )
     warning = caution(answer.caveats)
     notes = (
@@ -182,7 +184,7 @@ def recommendation_table(answer: RecommendationAnswer) -> Table[AlternativeRow]:
 
 def _rows(answer: RecommendationAnswer) -> list[AlternativeRow]:
     recommendation = answer.recommendation
-    ranks = {row.cell: numbers.place(row.best, row.worst) for row in recommendation.ranking.rows}
+    ranks = _ranks(answer)
     keys = _metric_keys(answer)
     return [
         AlternativeRow(
@@ -224,8 +226,9 @@ def _metric_columns(
         f"{name}\n{scale.suffix.strip()}",
         lambda row: scale.value(_median(answer, key, row.path)),
         right=True,
+        spare=0 if key == answer.recommendation.measure else 1,
     )
-    yield Column("95 %\ninterval", interval, right=True, only_wide=True)
+    yield Column("95 %\ninterval", interval, right=True, spare=2)
 
 
 def _explained(answer: RecommendationAnswer) -> Iterator[str]:
@@ -242,6 +245,7 @@ def recommendation_document(answer: RecommendationAnswer) -> RecommendDocument:
     """The JSON form."""
     recommendation = answer.recommendation
     default = recommendation.over_default
+    ranks = _ranks(answer)
     return RecommendDocument(
         campaigns=campaign_entries(answer.campaigns),
         emulation=answer.caveats.emulated,
@@ -253,24 +257,34 @@ def recommendation_document(answer: RecommendationAnswer) -> RecommendDocument:
         considered=recommendation.considered,
         excluded={str(need): count for need, count in recommendation.excluded.items()},
         ties=recommendation.ties,
-        alternatives=tuple(
-            Alternative(
-                cell=cell,
-                values={
-                    str(key): values[cell].median
-                    for key, values in answer.summaries.items()
-                    if cell in values
-                },
-                power_cut=recommendation.durability[cell].keeping,
-                flush_free=recommendation.durability[cell].flush_free,
-            )
-            for cell in answer.order
-        ),
+        alternatives=tuple(_alternative(answer, cell, ranks.get(cell)) for cell in answer.order),
         prices=tuple(map(_price, recommendation.prices)),
         default=recommendation.default,
         over_default=None if default is None else default.ratio,
         sentences=tuple(sentences(answer)),
         findings=diagnostic_entries(answer.findings),
+    )
+
+
+def _ranks(answer: RecommendationAnswer) -> dict[MeasuredCell, str]:
+    rows = answer.recommendation.ranking.rows
+    return {row.cell: numbers.place(row.best, row.worst) for row in rows}
+
+
+def _alternative(answer: RecommendationAnswer, cell: MeasuredCell, rank: str | None) -> Alternative:
+    durability = answer.recommendation.durability[cell]
+    summaries = {
+        str(key): values[cell] for key, values in answer.summaries.items() if cell in values
+    }
+    return Alternative(
+        cell=cell,
+        rank=rank,
+        values={key: summary.median for key, summary in summaries.items()},
+        low={key: each.low for key, each in summaries.items() if each.low is not None},
+        high={key: each.high for key, each in summaries.items() if each.high is not None},
+        ratio=answer.ratios[cell].ratio if cell in answer.ratios else None,
+        power_cut=durability.keeping,
+        flush_free=durability.flush_free,
     )
 
 

@@ -22,7 +22,7 @@ from vdisklab.render.documents.records import (
     SampleEntry,
     SampleRow,
 )
-from vdisklab.render.tables.layout import Column, Table
+from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.wording import caution, sentence
 from vdisklab.results.model import (
     METRICS,
@@ -64,10 +64,10 @@ def campaigns_table(
     columns = (
         Column[CampaignRow]("campaign", lambda row: row.campaign),
         Column[CampaignRow]("started", lambda row: f"{row.started:%Y-%m-%d %H:%M}"),
-        Column[CampaignRow]("host", lambda row: row.hostname, folds=True),
-        Column[CampaignRow]("label", lambda row: row.label, folds=True),
-        Column[CampaignRow]("cells", lambda row: str(row.cells), right=True),
-        Column[CampaignRow]("blocks", lambda row: str(row.blocks), right=True),
+        Column[CampaignRow]("host", lambda row: row.hostname, folds=WORDS, spare=1),
+        Column[CampaignRow]("label", lambda row: row.label, folds=WORDS),
+        Column[CampaignRow]("cells", lambda row: str(row.cells), right=True, spare=1),
+        Column[CampaignRow]("blocks", lambda row: str(row.blocks), right=True, spare=1),
         Column[CampaignRow]("measured", lambda row: str(row.measured), right=True),
         Column[CampaignRow]("failed", lambda row: str(row.failed), right=True),
     )
@@ -84,13 +84,11 @@ def runs_table(campaign: Campaign, outlines: Iterable[RunOutline]) -> Table[RunO
     """One row per run, in the order in which they were measured."""
     columns = (
         Column[RunOutline]("run", lambda run: run.id),
-        Column[RunOutline]("cell", _cell, folds=True),
+        Column[RunOutline]("cell", _cell, folds=NAMES),
         Column[RunOutline]("block", lambda run: str(run.block), right=True),
-        Column[RunOutline](
-            "started", lambda run: f"{run.started:%Y-%m-%d %H:%M:%S}", only_wide=True
-        ),
-        Column[RunOutline]("by", _accelerator),
-        Column[RunOutline]("outcome", _outcome, folds=True),
+        Column[RunOutline]("started", lambda run: f"{run.started:%Y-%m-%d %H:%M:%S}", spare=2),
+        Column[RunOutline]("by", _accelerator, spare=1),
+        Column[RunOutline]("outcome", _outcome, folds=WORDS),
     )
     rows = sorted(outlines, key=lambda run: (run.started, run.id))
     title = f"Runs of campaign {campaign.id} {campaign.label}".strip()
@@ -205,7 +203,7 @@ def _facts(run: Run) -> Table[tuple[str, str]]:
     notes += [sentence(finding) for finding in run_diagnostics(run)]
     columns = (
         Column[tuple[str, str]]("", lambda fact: fact[0]),
-        Column[tuple[str, str]]("", lambda fact: fact[1], folds=True),
+        Column[tuple[str, str]]("", lambda fact: fact[1], folds=WORDS),
     )
     return Table(f"Run {run.id}", columns, facts, tuple(notes))
 
@@ -217,8 +215,8 @@ def _duration(seconds: float | None) -> str:
 def _checks(run: Run) -> Table[Check]:
     columns = (
         Column[Check]("state", lambda check: check.name),
-        Column[Check]("requested", lambda check: check.asked or "", folds=True),
-        Column[Check]("seen", lambda check: check.seen, folds=True),
+        Column[Check]("requested", lambda check: check.asked or "", folds=WORDS),
+        Column[Check]("seen", lambda check: check.seen, folds=WORDS),
         Column[Check]("confirmed", _confirmed),
     )
     return Table("State" if run.checks else "State: nothing was checked", columns, run.checks)

@@ -1,0 +1,176 @@
+"""Every verb's tables at five widths: no word and no number is cut, and JSON has each number."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from tests.unit.results.test_power_cuts import KEPT, LOST
+from vdisklab.cli import output
+from vdisklab.cli.main import main
+from vdisklab.render import numbers
+from vdisklab.render.documents.conversion import to_json
+from vdisklab.render.tables.host_findings import doctor_document, findings_table
+from vdisklab.render.tables.layout import Table
+from vdisklab.render.tables.power_cuts import power_cut_document, power_cut_notes, power_cut_table
+from vdisklab.render.tables.terminal import show
+from vdisklab.services.cut_power import PowerCutAnswer
+from vdisklab.services.host_inspection import Availability, HostFinding
+from vdisklab.units import format_bytes, format_duration
+
+CAMPAIGN = Path(__file__).parents[3] / "docs" / "images" / "campaign.json.gz"
+WIDTHS = (60, 80, 100, 120, 200)
+WIDEST = 1000
+LONG = "xfs/qcow2:cluster_size=2097152:lazy_refcounts=on/none/virtio:iothread=on:queues=4"
+FREE = "my VM at home"
+
+VERBS: dict[str, tuple[str, ...]] = {
+    "rank": ("rank",),
+    "rank by latency": ("rank", "--metric", "randread-4k-q1/read/latency_p99"),
+    "rank as bars": ("rank", "--bars"),
+    "recommend": ("recommend",),
+    "recommend by weights": ("recommend", "--weights", "read=3,seqwrite-1m-q1/write/bandwidth=1"),
+    "compare": ("compare", LONG, "ext4/raw/none"),
+    "compare with a free name": ("compare", FREE, "ext4/raw/none"),
+    "published": ("compare", "--published", "debatty-2024"),
+    "table": ("table",),
+    "grid": ("table", "--as", "grid"),
+    "claims": ("claims",),
+    "runs": ("runs",),
+    "runs of a campaign": ("runs", "354e"),
+    "show": ("show", "8ac3"),
+    "audit": ("audit", "DOMAIN", "--need", "format=qcow2"),
+    "profiles": ("profiles",),
+    "profile": ("profiles", "hdtune"),
+    "method": ("method",),
+}
+DOMAIN = """<domain type='kvm'><name>web.example.org</name><devices>
+<disk type='file' device='disk'><driver name='qemu' type='qcow2' cache='none'/>
+<source file='/nowhere/a/very/long/name/of/an/image/web.qcow2'/><target dev='vda' bus='virtio'/>
+</disk><disk type='file' device='disk'><driver name='qemu' type='raw' cache='unsafe'/>
+<source file='/nowhere/b.img'/><target dev='vdb' bus='sata'/></disk></devices></domain>"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recorded campaign: one path spelled out at length, another under a free name."""
+    text = gzip.decompress(CAMPAIGN.read_bytes()).decode()
+    text = text.replace("xfs/qcow2/none", LONG).replace("xfs/raw/none", FREE)
+    place = tmp_path_factory.mktemp("widths")
+    (place / "campaign.json").write_text(text)
+    (place / "web.xml").write_text(DOMAIN)
+    database = place / "results.sqlite"
+    assert main(["import", str(place / "campaign.json"), "--db", str(database)]) == 0
+    return database
+
+
+def words_of(text: str) -> set[str]:
+    """The words of an answer, without punctuation at their ends."""
+    text = re.sub(r"\* In a wider terminal also:[^*]*?\.(?=\s)", "", text)
+    return {word.strip(".,;:()") for word in text.split() if not set(word) <= set("─█▏▎▍▌▋▊▉")}
+
+
+NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?")
+
+
+def rows_of(text: str) -> str:
+    """The lines of tables: unlike titles, notes and commands they begin with a space."""
+    return "\n".join(line for line in text.splitlines() if line.startswith(" "))
+
+
+def headings_of(text: str) -> str:
+    """The lines above the rules."""
+    lines = text.splitlines()
+    ends = [place for place, line in enumerate(lines) if line.startswith(" ──")]
+    return "\n".join(line for end in ends for line in lines[max(0, end - 3) : end])
+
+
+def spellings(value: object) -> Iterator[str]:
+    """The ways to write the numbers of a JSON document for people."""
+    match value:
+        case dict():
+            for key, part in value.items():
+                yield from NUMBER.findall(key)
+                yield from spellings(part)
+        case list():
+            yield str(len(value))
+            for part in value:
+                yield from spellings(part)
+        case str():
+            yield from NUMBER.findall(re.sub(r"T(\d\d:\d\d:\d\d)\.\d+", r" \1 ", value))
+        case int() | float() if not isinstance(value, bool):
+            for scale in (1e-9, 1e-6, 1e-3, 1, 1e3, 1e6, 1e9, 1e12, 1 << 10, 1 << 20, 1 << 30):
+                yield numbers.digits(abs(value) / scale)
+            texts = (format_duration(abs(value)), format_bytes(value), numbers.probability(value))
+            yield from NUMBER.findall(" ".join((*texts, f"{value:g} {value:.0f} {value:.2f}")))
+            yield from NUMBER.findall(f"{value:.1%} {value:.0%}")
+        case _:
+            return
+
+
+def require_whole(tables: Sequence[Table[Any]], document: Any) -> None:  # noqa: ANN401
+    """Checks an answer at each width against its widest form, and that against its JSON."""
+
+    def printed(width: int) -> str:
+        sink = io.StringIO()
+        for table in tables:
+            show(table, Console(file=sink, width=width))
+        return sink.getvalue()
+
+    whole = printed(WIDEST)
+    known = set(spellings(document)) | set(NUMBER.findall(headings_of(whole)))
+    made_up = set(NUMBER.findall(rows_of(whole))) - known
+    assert not made_up, f"not in JSON: {made_up}"
+    names = [name for name in names_in(document) if set(name.split()) <= words_of(whole)]
+    for width in WIDTHS:
+        text = printed(width)
+        assert words_of(text) <= words_of(whole), (
+            f"cut at {width}: {words_of(text) - words_of(whole)}"
+        )
+        for line in rows_of(text).splitlines():
+            assert cell_len(line) <= width or len(line.split()) <= 3, line
+        for name in names:
+            assert set(name.split()) <= words_of(text), f"{name} is gone at {width}"
+
+
+def names_in(document: Any) -> set[str]:  # noqa: ANN401
+    """The cells and paths of the rows of a document."""
+    rows = [row for rows in document.values() if isinstance(rows, list) for row in rows]
+    found = {row.get(key) for row in rows if isinstance(row, dict) for key in ("path", "cell")}
+    return {re.sub(r" \((cold|warm)\)$", "", name) for name in found if isinstance(name, str)}
+
+
+@pytest.mark.parametrize("name", sorted(VERBS))
+def test_a_verb_at_every_width(
+    name: str, results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VDISKLAB_DB", str(results))
+    tables: list[Table[Any]] = []
+    monkeypatch.setattr(output, "show", lambda table, _console: tables.append(table))
+    domain = str(results.with_name("web.xml"))
+    words = [domain if word == "DOMAIN" else word for word in VERBS[name]]
+    assert main(words) in (0, 9, 10), capsys.readouterr().err
+    assert main([*words, "--format", "json"]) in (0, 9, 10)
+    assert tables
+    require_whole(tables, json.loads(capsys.readouterr().out))
+
+
+def test_the_host_and_power_cuts_at_every_width() -> None:
+    findings = [
+        HostFinding("KVM", Availability.MISSING, "/dev/kvm is missing", "×30 slower",
+                    "modprobe kvm_intel, or switch virtualisation on in the firmware's setup"),
+        HostFinding("fio", Availability.OK, "fio-3.33 in /usr/local/lib/somewhere/deep/bin/fio"),
+    ]  # fmt: skip
+    cuts = PowerCutAnswer((KEPT, LOST), (), interrupted=False)
+    require_whole([findings_table(findings)], to_json(doctor_document(findings)))
+    table = power_cut_table(cuts.verdicts, power_cut_notes(cuts))
+    require_whole([table], to_json(power_cut_document(cuts)))
