@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +111,8 @@ Event = (
 )
 
 
-class Progress(Protocol):
-    """Receives each event in order; must not raise and must not block."""
-
-    def __call__(self, event: Event, /) -> None:
-        """Handles one event."""
+Progress = Callable[[Event], None]
+"""Receives each event in order; must not raise and must not block."""
 
 
 def silent(_event: Event, /) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,22 +14,14 @@ from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import CampaignOption, Format, FormatOption
 from vdisklab.cli.output import emit
-from vdisklab.errors import (
-    EXIT_CLAIM_FAILS,
-    EXIT_CLAIM_OPEN,
-    EXIT_INTERRUPTED,
-    HostError,
-)
-from vdisklab.host.command import LocalHost
-from vdisklab.host.facts import collect_facts
+from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_CLAIM_OPEN, EXIT_INTERRUPTED
 from vdisklab.plan.settings import NO_BASELINE, Request
-from vdisklab.progress import Note, Progress
 from vdisklab.render.tables.claim_results import claims_document, claims_table, junit_xml
-from vdisklab.results.store import Store, open_store
+from vdisklab.results.store import open_store
 from vdisklab.services.answers import database_url
 from vdisklab.services.claim_answers import ClaimsAnswer, answer_claims, read_claims
-from vdisklab.services.measure import Narrow, measure
 from vdisklab.services.missing_claims import MeasuredClaims, measure_missing
+from vdisklab.services.output_file import empty_file, output_file
 
 
 @takes_settings(
@@ -85,50 +76,21 @@ def claims(
     if junit is not None:
         # Before measuring: an error shows early, and an old file cannot be mistaken for this
         # answer.
-        _write(junit, "")
+        empty_file(junit)
     requested = replace(requested, baseline=NO_BASELINE)
     measured = MeasuredClaims((), interrupted=False)
     url = database_url(requested.db)
     with open_store(url, create=measure_missing_cells) as store:
         if measure_missing_cells:
             claims_to_measure = [claim for file in chosen for claim in file.claims]
-            machine = collect_facts(LocalHost()).machine_id
             with TerminalProgress(Console(stderr=True)) as progress:
-                measured = measure_missing(
-                    store,
-                    claims_to_measure,
-                    requested,
-                    campaign,
-                    machine=machine,
-                    measure=partial(_measure, progress),
-                )
+                measured = measure_missing(store, claims_to_measure, requested, campaign, progress)
         answer = answer_claims(store, chosen, campaign, requested, measured.campaigns)
     if junit is not None:
-        _write(junit, junit_xml(answer))
+        with output_file(junit) as stream:
+            stream.write(junit_xml(answer).encode())
     emit(form, [claims_table(answer)], lambda: claims_document(answer))
     return EXIT_INTERRUPTED if measured.interrupted else exit_status(answer)
-
-
-def _measure(
-    progress: Progress, store: Store, request: Request, narrow: Narrow
-) -> tuple[str | None, bool]:
-    try:
-        measured = measure(store, request, progress, narrow=narrow)
-    except HostError as error:
-        hint = f" ({error.hint})" if error.hint else ""
-        progress(Note(f"not measured: {error}{hint}"))
-        return None, False
-    return measured.campaign, measured.interrupted
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise HostError(
-            f"the answers cannot be written to {file}: {error.strerror}",
-            hint="name a file in a directory that exists: --junit claims.xml",
-        ) from error
 
 
 def exit_status(answer: ClaimsAnswer) -> int:

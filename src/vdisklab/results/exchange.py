@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from io import BytesIO
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -57,13 +57,6 @@ _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "�
 
 
 _Value = TypeVar("_Value")
-
-
-class TextSink(Protocol):
-    """An object that text can be written to."""
-
-    def write(self, text: str, /) -> object:
-        """Writes the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +94,7 @@ class StoredExport:
 
 
 def write_json(
-    sink: TextSink, store: Store, campaigns: Iterable[Campaign], power_cuts: Iterable[PowerCut],
+    sink: TextIO, store: Store, campaigns: Iterable[Campaign], power_cuts: Iterable[PowerCut],
     *, raw: bool = True,
 ) -> None:  # fmt: skip
     """Writes campaigns and verdicts, one run on a line; without `raw`, no output of programs.
@@ -124,7 +117,7 @@ def write_json(
     _write(sink, written, "]}\n")
 
 
-def _write(sink: TextSink, written: int, text: str) -> int:
+def _write(sink: TextIO, written: int, text: str) -> int:
     """Writes ASCII text and returns the new total."""
     if written + len(text) > LARGEST:
         raise DatabaseError(
@@ -375,7 +368,7 @@ def _other(item: str, store: Store, name: str) -> DatabaseError:
     )
 
 
-def write_samples_csv(sink: TextSink, runs: Iterable[Run]) -> None:
+def write_samples_csv(sink: TextIO, runs: Iterable[Run]) -> None:
     """Writes one row per sample, under CSV_COLUMNS; a run without samples has no row."""
     writer = csv.writer(sink, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from vdisklab.analysis.claim_verdicts import ClaimAnswer, answer_claims
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.errors import HostError, PlanError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.settings import NO_BASELINE, Request, command_words, merge
+from vdisklab.progress import Note, Progress
 from vdisklab.results.address import without_password
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.services.answers import NOTHING, Loaded, disagreement, load_chosen
+from vdisklab.services.measure import measure
 from vdisklab.services.planning import blocks_of
 from vdisklab.units import counted
 
@@ -95,15 +99,6 @@ def run_command(request: Request) -> str:
     return shlex.join(command_words(replace(request, db=public)))
 
 
-Measure = Callable[
-    [Store, Request, Callable[[CampaignPlan], CampaignPlan]], tuple[str | None, bool]
-]
-"""Measures a request's campaign with a limited plan.
-
-Returns the campaign's id (None if this host cannot measure it), and whether it was interrupted.
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class MeasuredClaims:
     """The campaigns that answer the claims, the older ones first."""
@@ -117,15 +112,14 @@ def measure_missing(
     claims: Sequence[Claim],
     requested: Request,
     names: Sequence[str] | None,
-    *,
-    machine: str,
-    measure: Measure,
+    progress: Progress,
 ) -> MeasuredClaims:
-    """Measures the requested cells that no campaign of this machine has.
+    """Measures the requested cells that no campaign of this machine has, as far as it can.
 
     `names` are the campaigns to consider, None for all. Raises PlanError if a named campaign cannot
     be joined with the new measurements.
     """
+    machine = collect_facts(LocalHost()).machine_id
     measured = _measured_before(store, names, requested, machine)
     like = measured.campaigns[0] if measured.campaigns else None
     campaigns = measured.ids
@@ -133,9 +127,15 @@ def measure_missing(
         request = request_for(cells, requested, like)
         blocks = blocks_of(request)
         request = replace(request, blocks=blocks, label=label_of(blocks))
-        campaign, interrupted = measure(store, request, partial(whole_claims, claims=cells.claims))
-        campaigns += [] if campaign is None else [campaign]
-        if interrupted:
+        narrow = partial(whole_claims, claims=cells.claims)
+        try:
+            outcome = measure(store, request, progress, narrow=narrow)
+        except HostError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            progress(Note(f"not measured: {error}{hint}"))
+            continue
+        campaigns += [] if outcome.campaign is None else [outcome.campaign]
+        if outcome.interrupted:
             return MeasuredClaims(tuple(campaigns), interrupted=True)
     return MeasuredClaims(tuple(campaigns), interrupted=False)
 

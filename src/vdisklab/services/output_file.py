@@ -43,6 +43,16 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
         ) from error
 
 
+def empty_file(path: Path) -> None:
+    """Empties or creates a file that gets its content later; opens no pipe and no device.
+
+    Raises HostError.
+    """
+    if path != STDOUT and not (path.is_fifo() or path.is_char_device()):
+        with output_file(path):
+            pass
+
+
 @contextmanager
 def _replacing(file: Path) -> Iterator[IO[bytes]]:
     with tempfile.NamedTemporaryFile(

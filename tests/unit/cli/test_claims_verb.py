@@ -13,7 +13,6 @@ from tests.unit.cli.test_answers import document, golden
 from tests.unit.stored import Database
 from vdisklab.analysis import claimfile
 from vdisklab.analysis.claimfile import parse_claims
-from vdisklab.cli import claims as claims_verb
 from vdisklab.cli.claims import claims
 from vdisklab.errors import (
     EXIT_CLAIM_FAILS,
@@ -29,6 +28,7 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
 from vdisklab.results.model import Run
+from vdisklab.services import missing_claims
 from vdisklab.services.measure import Measured
 from vdisklab.services.missing_claims import (
     MissingCells,
@@ -188,8 +188,8 @@ class Measuring:
         self.bring: Callable[[Request], str | None] = lambda request: None
         self.interrupted = False
         here = dataclasses.replace(HOST, machine_id=machine)
-        monkeypatch.setattr(claims_verb, "measure", self.measure)
-        monkeypatch.setattr(claims_verb, "collect_facts", lambda host: here)
+        monkeypatch.setattr(missing_claims, "measure", self.measure)
+        monkeypatch.setattr(missing_claims, "collect_facts", lambda host: here)
 
     def measure(
         self, _store: object, request: Request, _progress: object, **_more: object

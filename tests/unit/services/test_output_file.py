@@ -13,7 +13,7 @@ from tests.unit.results.values import a_campaign, a_run
 from vdisklab.cli.main import main
 from vdisklab.errors import HostError, PlanError
 from vdisklab.results.store import open_store
-from vdisklab.services.output_file import output_file
+from vdisklab.services.output_file import empty_file, output_file
 
 
 @pytest.fixture
@@ -77,3 +77,12 @@ def test_both_verbs_write_to_standard_output(db: str, capfd: pytest.CaptureFixtu
     assert json.loads(capfd.readouterr().out)["format"].startswith("vdisklab.report/")
     assert main(["report", "--format", "png", "-o", "-", "--db", db]) == PlanError.exit_code
     assert "writes several files" in capfd.readouterr().err
+
+
+def test_emptying_opens_no_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    empty_file(tmp_path / "pipe")  # would wait for a reader
+    (tmp_path / "old").write_text("yesterday's")
+    for name in ("old", "new"):
+        empty_file(tmp_path / name)
+        assert (tmp_path / name).read_bytes() == b""
