@@ -28,17 +28,15 @@ class Fit:
     """One entry per fitted cell. `rows` are the cells' rows in the grid, `effect` is logarithmic.
 
     `error` is the standard error of the effect: that of a difference between two cells is
-    sqrt(e1^2 + e2^2). `freedom` is the degrees of freedom of its variance.
+    sqrt(e1^2 + e2^2). `freedom` is the degrees of freedom of its variance. `residual` has the
+    cells' values without effects and blocks, cells x blocks, NaN where missing.
     """
 
     rows: npt.NDArray[np.intp]
     effect: Floats
     error: Floats
     freedom: Floats
-
-    def at(self, places: npt.NDArray[np.intp]) -> Fit:
-        """Only the cells at these places."""
-        return Fit(self.rows[places], self.effect[places], self.error[places], self.freedom[places])
+    residual: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +106,8 @@ def fit(logs: Floats, chosen: Usable) -> Fit:
     variance = correction * (residual**2).sum(axis=1) / (count - 1)
     total = float(measured.sum() - cells - (measured.shape[1] - 1))
     variance, freedom = moderate(np.maximum(variance, PRECISION**2), count - 1.0, total)
-    return Fit(chosen.rows, effect, np.sqrt(variance / count), freedom)
+    residual[~measured] = np.nan
+    return Fit(chosen.rows, effect, np.sqrt(variance / count), freedom, residual)
 
 
 def block_effects(table: Floats, measured: npt.NDArray[np.bool_]) -> Floats:

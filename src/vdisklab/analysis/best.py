@@ -10,20 +10,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from vdisklab.analysis.additive import Fit
 from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf, t_sf
-from vdisklab.analysis.observations import MeasureKey
-from vdisklab.analysis.pair_tests import beaten
+from vdisklab.analysis.observations import Floats, MeasureKey
+from vdisklab.analysis.pair_noise import PairNoise, common_freedom, pair_noise
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 
 POWER = 0.8
 MOST_BLOCKS = 1000
+
+KEPT_BACK = 0.2
+"""Share of the error that is not spent on the test itself."""
+
+CHALLENGERS = 64
+"""The number of leading cells that others are compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,8 @@ class BestSet:
     next by value, inside the set or not; `p` is the one-sided p-value of the leader's lead over it,
     adjusted for the number of competitors.
     `noise` is the standard deviation of a competitor's run beside its block, as a logarithm, and
-    `blocks` their median number of blocks.
+    `blocks` their median number of blocks. `shares_blocks` is true when some competitors are fast
+    and slow in the same blocks, so that fewer differences can be shown.
     """
 
     measure: MeasureKey
@@ -46,6 +55,7 @@ class BestSet:
     p: float | None
     noise: float
     blocks: int
+    shares_blocks: bool = False
 
     @property
     def leader(self) -> MeasuredCell:
@@ -82,9 +92,9 @@ class BestSet:
 
     def _least_lead(self, blocks: int) -> float:
         """The difference of logarithms shown in so many blocks (the sample size of a t-test)."""
-        freedom = (self.competitors - 1) * (blocks - 1)
-        quantiles = t_isf(self.alpha / (self.competitors - 1), freedom) + t_isf(1 - POWER, freedom)
-        return float(quantiles) * self.noise * math.sqrt(2 / blocks)
+        freedom = common_freedom(self.competitors, blocks)
+        limit = critical(self.alpha, self.competitors - 1, freedom)
+        return (limit + float(t_isf(1 - POWER, freedom))) * self.noise * math.sqrt(2 / blocks)
 
 
 def competitors(cells: Sequence[MeasuredCell]) -> npt.NDArray[np.intp]:
@@ -106,37 +116,96 @@ def best_set(
     measure: MeasureKey,
     model: Fit,
     fitted: Sequence[MeasuredCell],
-    blocks: npt.NDArray[np.intp],
     alpha: float = 0.05,
 ) -> BestSet | None:
-    """The set of the competitors among the `fitted` cells; None without any.
-
-    `fitted` and `blocks` have the cell and its number of blocks for each row of the model.
-    """
+    """The set of the competitors among the `fitted` cells, the model's rows; None without any."""
     places = competitors(fitted)
     if not len(places):
         return None
-    part = model.at(places)
     sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
     # Rounded, so that cells with equal values are ordered by name, not by rounding errors.
-    goodness = sign * np.round(part.effect, 12)
+    goodness = sign * np.round(model.effect[places], 12)
     cells = [fitted[place] for place in places.tolist()]
-    others = max(1, len(places) - 1)
-    may = beaten(goodness, part, alpha / others) == 0
+    noise = pair_noise(model, places)
     order = sorted(range(len(cells)), key=lambda at: (-goodness[at], cells[at]))
-    p = None
-    if len(order) > 1:
-        first, second = order[:2]
-        gap = (goodness[first] - goodness[second]) / np.hypot(part.error[first], part.error[second])
-        p = min(1.0, others * float(t_sf(gap, min(part.freedom[first], part.freedom[second]))))
-    counts = blocks[places]
+    worse = beaten(goodness, noise, np.array(order, dtype=np.intp), alpha)
     return BestSet(
         measure=measure,
         alpha=alpha,
-        cells=tuple(cells[at] for at in order if may[at]),
-        beaten=int((~may).sum()),
+        cells=tuple(cells[at] for at in order if not worse[at]),
+        beaten=int(worse.sum()),
         runner_up=cells[order[1]] if len(order) > 1 else None,
-        p=p,
-        noise=float(np.sqrt(np.median(part.error**2 * counts))),
-        blocks=int(np.median(counts)),
+        p=_p_of_the_lead(goodness, noise, order[:2]),
+        noise=math.sqrt(float(np.median(noise.variance))),
+        blocks=int(np.median(noise.count)),
+        shares_blocks=noise.is_shared,
     )
+
+
+def beaten(
+    goodness: Floats, noise: PairNoise, order: npt.NDArray[np.intp], alpha: float
+) -> npt.NDArray[np.bool_]:
+    """By cell, whether another is shown to be better; `order` is the order by value, best first.
+
+    Each is compared with the first CHALLENGERS: to leave out the others can only enlarge the set.
+    """
+    others = len(order) - 1
+    if others < 1:
+        return np.zeros(len(order), dtype=np.bool_)
+    challengers = order[:CHALLENGERS]
+    one, other = np.meshgrid(challengers, np.arange(len(order)), indexing="ij")
+    error, freedom = noise.between(one, other)
+    unique, index = np.unique(freedom, return_inverse=True)
+    limits = np.array([critical(alpha, others, int(each)) for each in unique])
+    shown = goodness[one] - goodness[other] > limits[index.reshape(freedom.shape)] * error
+    return np.asarray(shown.any(axis=0))
+
+
+def _p_of_the_lead(goodness: Floats, noise: PairNoise, first: Sequence[int]) -> float | None:
+    """The adjusted p-value of the first two cells' difference."""
+    if len(first) < 2:
+        return None
+    one, other = np.array(first[:1]), np.array(first[1:])
+    error, freedom = noise.between(one, other)
+    lead = float((goodness[one] - goodness[other])[0] / error[0])
+    return p_of_lead(lead, len(goodness) - 1, int(freedom[0]))
+
+
+def p_of_lead(lead: float, others: int, freedom: int) -> float:
+    """The adjusted p-value of a lead of that many standard errors over one of `others` cells.
+
+    The larger of two: of Dunnett's test (Journal of the American Statistical Association 50, 1955)
+    that any of the others is so far behind by chance, and of a two-sided t-test, which is needed
+    where two cells tie (Gutmann & Maymin, Annals of Statistics 15, 1987). KEPT_BACK of the error is
+    kept for noise that `pair_noise` cannot see.
+    """
+    p = max(_dunnett(lead, others, freedom), 2 * float(t_sf(lead, freedom)))
+    return min(1.0, p / (1 - KEPT_BACK))
+
+
+@lru_cache(maxsize=4096)
+def critical(alpha: float, others: int, freedom: int) -> float:
+    """The lead in standard errors whose adjusted p-value is `alpha`."""
+    low, high = 0.0, 1.0
+    while p_of_lead(high, others, freedom) > alpha:
+        low, high = high, 2 * high
+    for _ in range(24):
+        middle = (low + high) / 2
+        low, high = (middle, high) if p_of_lead(middle, others, freedom) > alpha else (low, middle)
+    return high
+
+
+_NORMAL = np.linspace(-8, 8, 81)
+_WEIGHT = np.exp(-(_NORMAL**2) / 2) / np.exp(-(_NORMAL**2) / 2).sum()
+_CHANCE = (np.arange(300) + 0.5) / 300
+
+
+def _dunnett(lead: float, others: int, freedom: int) -> float:
+    """The probability that one cell of several equal ones is so far behind any of `others`.
+
+    The comparisons share one cell, so they correlate with 1/2: given that cell's noise (normal) and
+    the common standard deviation (chi), they are independent.
+    """
+    deviation = np.sqrt(special.chdtri(freedom, _CHANCE) / freedom)
+    below = special.ndtr(math.sqrt(2) * lead * deviation[:, None] + _NORMAL) ** others
+    return 1 - float((below @ _WEIGHT).mean())

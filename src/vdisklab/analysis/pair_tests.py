@@ -43,12 +43,6 @@ def separate(goodness: Floats, model: Fit, alpha: float) -> tuple[Counts, Counts
     return better, worse
 
 
-def beaten(goodness: Floats, model: Fit, p: float) -> Counts:
-    """For each cell, the others shown to be better, each at a one-sided p-value of at most `p`."""
-    better, _ = _count(goodness, _grades(model), 2 * p)
-    return better
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Grades:
     """Cells sorted into a few classes of equal standard error and degrees of freedom."""

@@ -122,7 +122,6 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
             measure,
             model,
             [observations.cells[row] for row in model.rows],
-            count[model.rows],
             alpha,
         ),
     )
