@@ -31,7 +31,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """`cell` is the one to use; `ties` may be as good. `ranking` has only qualifying cells.
+    """`cell` is the one to use; `ties` may be the best, too. `ranking` has only qualifying cells.
 
     `excluded` counts, for each need, the paths that it rules out. `default` is the measured cell
     with QEMU's default cache mode that is most similar to the recommended path.
@@ -82,7 +82,7 @@ def recommend(
     if not order:
         return None
     chosen = order[0]
-    ties = tuple(row.cell for row in ranking.rows[1:] if row.best == 1)
+    ties = ranking.best.cells[1:] if ranking.best else ()
     default = _default(paths, paths[chosen])
     return Recommendation(
         measure=measure,
