@@ -85,15 +85,17 @@ def _measured(
         context.progress(
             RunStarted(slot.cell.label, slot.block, context.plan.blocks, slot.position, total)
         )
-        yield _run(context, tag, slot)
+        run = _run(context, tag, slot)
+        yield run
+        # The caller has stored it: a run that was reported is there even after SIGKILL.
+        message = None if run.failure is None else run.failure.message
+        context.progress(RunFinished(slot.cell.label, message, run.wall_seconds or 0.0))
 
 
 def _run(context: CampaignContext, tag: RunTag, slot: Slot) -> Run:
     started, begin = datetime.now(UTC), time.monotonic()
     result, failure = _measure(context, slot.cell)
     wall = time.monotonic() - begin
-    message = None if failure is None else failure.message
-    context.progress(RunFinished(slot.cell.label, message, wall))
     on_host = slot.cell.path.on_host
     return Run(
         id=secrets.token_hex(8),

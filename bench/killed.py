@@ -1,0 +1,286 @@
+"""SIGKILLs of campaigns at random moments: is every completed run kept, is nothing left by `clean`?
+
+    PYTHONPATH=. python bench/killed.py [--kills 25] [--seconds S] [--guests 1] [--seed N]
+                                        [--dir DIR] [--add bench/results/killed.json]
+
+Each kill starts or continues a campaign of three blocks, waits for a random moment within the time
+that one block takes here, and kills the program. In a quarter of them it kills the guests' QEMU
+first, and the program within the next half second. The program is a child process that calls the
+command line's `main` with all modules loaded, so that no moment is spent on Python's imports.
+Afterwards
+
+* every run that the database held, or that the program had reported, must be there, unchanged;
+* SQLite must find the file undamaged;
+* `vdisklab clean` must end with status 0 and leave no loop device, mount, QEMU, measuring program,
+  file or ledger entry.
+
+The same campaign is then continued, so most kills hit one that was killed before. A program that
+ends before its moment is no kill: its campaign is complete, and the next one begins. Exit status 1
+if anything was lost or left. `--add` adds these kills to those of a record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import io
+import json
+import os
+import pkgutil
+import random
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import look_around
+from tests.lab import Lab
+
+import vdisklab as package
+from machine import machine_facts, print_result
+from vdisklab.cli.main import main as vdisklab
+from vdisklab.host.syscalls import die_with_parent
+from vdisklab.results.model import Run
+
+HALF_A_SECOND = 0.5
+BLOCKS = 3
+
+
+class Kind(StrEnum):
+    """What is killed."""
+
+    HOST = "campaign on the host"
+    GUEST = "campaign with guests"
+    QEMU_FIRST = "campaign with guests, QEMU killed first"
+
+
+PATHS = {
+    Kind.HOST: ("{,ext4/}host",),
+    Kind.GUEST: ("raw/none", "xfs/qcow2/writeback"),
+}
+PATHS[Kind.QEMU_FIRST] = PATHS[Kind.GUEST]
+
+
+@dataclass
+class Totals:
+    """What the kills showed. `faults` has one line for each thing lost, damaged or left."""
+
+    kills: int = 0
+    by_kind: dict[str, int] = field(default_factory=dict)
+    guests_killed: int = 0
+    campaigns_completed: int = 0
+    runs_kept: int = 0
+    kills_that_left_something_to_clean: int = 0
+    things_removed_by_clean: int = 0
+    seconds: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+    def add(self, other: Totals) -> None:
+        """Adds another portion's kills to these."""
+        for name, value in asdict(other).items():
+            if isinstance(value, dict):
+                for kind, count in value.items():
+                    self.by_kind[kind] = self.by_kind.get(kind, 0) + count
+            else:
+                setattr(self, name, getattr(self, name) + value)
+
+
+class Killer:
+    """Kills campaigns in one work directory, database and state."""
+
+    def __init__(self, directory: Path, chance: random.Random) -> None:
+        self.lab = Lab(directory, directory / "state")
+        self.temporary = directory / "tmp"
+        self.totals = Totals()
+        self._printed = directory / "printed.txt"
+        self._chance = chance
+        self._campaigns = dict.fromkeys(Kind, 0)
+        self._longest: dict[tuple[str, ...], float] = {}
+
+    def prepare(self) -> None:
+        """Makes the directories."""
+        self.lab.prepare()
+        self.temporary.mkdir()
+        os.environ |= {"TMPDIR": str(self.temporary), "VDISKLAB_STATE": str(self.lab.state)}
+        tempfile.tempdir = None
+
+    def time_a_block(self, kind: Kind) -> None:
+        """Times a whole campaign of one block; the first one also makes the guest's image."""
+        for _ in range(2):
+            begin = time.monotonic()
+            status = _status(self._start(self.lab.arguments(*PATHS[kind])))
+            self._longest[PATHS[kind]] = time.monotonic() - begin
+            if status != 0:
+                printed = self._printed.read_text()
+                raise SystemExit(f"a campaign that nobody kills ends with {status}: {printed}")
+            self.lab.database.unlink()
+
+    def kill_once(self, kind: Kind) -> bool:
+        """Kills a campaign at a random moment. False if it was complete before."""
+        earlier = self.runs()
+        moment = self._chance.uniform(0.01, self._longest[PATHS[kind]])
+        process = self._start(self._arguments(kind))
+        end = time.monotonic() + moment
+        while time.monotonic() < end:
+            if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                self._complete(kind, _status(process))
+                return False
+            time.sleep(min(0.02, max(0.0, end - time.monotonic())))
+        self._kill(kind, moment, process, earlier)
+        return True
+
+    def _start(self, arguments: Sequence[str]) -> int:
+        """The process of a command line; its output goes to a file."""
+        process = os.fork()
+        if process == 0:
+            die_with_parent(signal.SIGKILL)
+            sink = os.open(self._printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            os.dup2(sink, 1)
+            os.dup2(sink, 2)
+            status = 1
+            try:
+                status = vdisklab(list(arguments))
+            finally:
+                sys.stdout.flush()
+                os._exit(status)
+        return process
+
+    def _complete(self, kind: Kind, status: int) -> None:
+        self._campaigns[kind] += 1
+        self.totals.campaigns_completed += 1
+        if status not in (0, 8):  # 8: cells failed, because their QEMU was killed before
+            self.totals.faults.append(f"{kind}: ended by itself with {status}")
+
+    def _arguments(self, kind: Kind) -> Sequence[str]:
+        seed = str(1 + self._campaigns[kind])
+        return (*self.lab.arguments(*PATHS[kind], blocks=BLOCKS), "--seed", seed)
+
+    def _kill(self, kind: Kind, moment: float, process: int, earlier: Mapping[str, Run]) -> None:
+        begin = time.monotonic() - moment
+        if kind is Kind.QEMU_FIRST:
+            guests = self.lab.guests()
+            for guest in guests:
+                os.kill(guest, signal.SIGKILL)
+            self.totals.guests_killed += len(guests)
+            time.sleep(self._chance.uniform(0, HALF_A_SECOND))
+        stored = self.runs()
+        os.kill(process, signal.SIGKILL)
+        _status(process)
+        where = f"{kind}, killed after {moment:.2f} s"
+        self.totals.kills += 1
+        self.totals.by_kind[kind] = self.totals.by_kind.get(kind, 0) + 1
+        faults = [*self._lost(stored, earlier), *self._uncleaned()]
+        self.totals.faults += [f"{where}: {fault}" for fault in faults]
+        self.totals.runs_kept += len(stored)
+        self.totals.seconds += time.monotonic() - begin
+
+    def _lost(self, stored: Mapping[str, Run], earlier: Mapping[str, Run]) -> list[str]:
+        """Runs that are gone or changed, and what SQLite says of a damaged file."""
+        now = self.runs()
+        faults = [f"run {name} is lost" for name in stored if name not in now]
+        faults += [f"run {name} has changed" for name in stored if stored[name] != now.get(name)]
+        lines = self._printed.read_text().splitlines() if self._printed.exists() else []
+        reported = sum(line.lstrip()[:1] in ("✓", "✗") for line in lines)
+        if len(now) - len(earlier) < reported:
+            faults.append(f"{reported} runs were reported, {len(now) - len(earlier)} are stored")
+        if self.lab.database.exists():
+            with closing(sqlite3.connect(self.lab.database)) as connection:
+                (verdict,) = connection.execute("PRAGMA integrity_check").fetchone()
+            faults += [] if verdict == "ok" else [f"the database: {verdict}"]
+        return faults
+
+    def _uncleaned(self) -> list[str]:
+        """What is left after `clean`."""
+        self.totals.kills_that_left_something_to_clean += bool(self._leftovers())
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            status = vdisklab(["clean"])
+        said = output.getvalue()
+        self.totals.things_removed_by_clean += said.count("removed ")
+        faults = [f"clean left {thing}" for thing in self._leftovers()]
+        return faults if status == 0 else [*faults, f"clean: {said}"]
+
+    def _leftovers(self) -> list[str]:
+        around = look_around(self.lab.state, (self.lab.work, self.temporary))
+        temporary = [str(path) for path in self.temporary.iterdir()]
+        return [*self.lab.leftovers(), *around.processes, *temporary]
+
+    def runs(self) -> dict[str, Run]:
+        """All stored runs by their names."""
+        if not self.lab.database.exists():
+            return {}
+        return {run.id: run for run in self.lab.runs()}
+
+
+def _status(process: int) -> int:
+    """The exit status of a child, negative for a signal."""
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def load_all_modules() -> None:
+    """Imports what a campaign would import."""
+    for module in pkgutil.walk_packages(package.__path__, "vdisklab."):
+        if "migrations" not in module.name and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
+def draw_kind(guests: float, chance: random.Random) -> Kind:
+    """A random kind: a quarter of all kills QEMU first, if guests are wanted at all."""
+    draw = chance.random()
+    if draw < 0.25 * guests:
+        return Kind.QEMU_FIRST
+    return Kind.GUEST if draw < 0.6 * guests else Kind.HOST
+
+
+def kill(directory: Path, count: int, guests: float, seed: int, seconds: float) -> Totals:
+    """The result of `count` kills below a directory, or of as many as there is time for."""
+    end = time.monotonic() + seconds
+    chance = random.Random(seed)  # noqa: S311 - moments, not secrets
+    killer = Killer(directory, chance)
+    killer.prepare()
+    load_all_modules()
+    for kind in (Kind.HOST, Kind.GUEST) if guests else (Kind.HOST,):
+        killer.time_a_block(kind)
+    while killer.totals.kills < count and not killer.totals.faults and time.monotonic() < end:
+        killer.kill_once(draw_kind(guests, chance))
+    return killer.totals
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--kills", type=int, default=25)
+    parser.add_argument("--guests", type=float, default=1.0, help="0: host only")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--dir", type=Path, default=Path.cwd())
+    parser.add_argument("--add", type=Path)
+    options = parser.parse_args()
+    facts = machine_facts(options.dir)
+    portion: dict[str, Any] = {"date": facts.pop("date"), "load": facts.pop("load_before")}
+    totals, portions = Totals(), []
+    if options.add and options.add.exists():
+        record = json.loads(options.add.read_text())
+        totals, portions = Totals(**record["totals"]), record["portions"]
+    # A directory that cannot be removed is a fault that must not hide what was found.
+    with tempfile.TemporaryDirectory(
+        dir=options.dir, prefix="killed-", ignore_cleanup_errors=True
+    ) as name:
+        found = kill(Path(name), options.kills, options.guests, options.seed, options.seconds)
+    totals.add(found)
+    portions.append({**portion, "seed": options.seed, "kills": found.kills})
+    result = {"bench": "killed", **facts, "totals": asdict(totals), "portions": portions}
+    if options.add:
+        options.add.write_text(json.dumps(result, indent=2) + "\n")
+    print_result(result)
+    raise SystemExit(bool(found.faults))
+
+
+if __name__ == "__main__":
+    main()
