@@ -13,7 +13,7 @@ from vdisklab.export.platforms import DOMAIN_TYPES, Platform
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.render.tables.power_cuts import durability_sentence
-from vdisklab.services.disk_export import answer_export
+from vdisklab.services.disk_export import answer_export, libvirt_version
 from vdisklab.units import parse_size
 
 
@@ -37,6 +37,14 @@ def export(
     domain_type: Annotated[
         str, typer.Option("--type", help="kvm, or qemu to emulate (libvirt and QEMU).")
     ] = DOMAIN_TYPES[0],
+    libvirt: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERSION",
+            help="The libvirt that reads the XML; 11.5 and later have NVMe disks. "
+            "[default: the installed one, else 9.0]",
+        ),
+    ] = None,
     need: Annotated[
         list[str] | None,
         typer.Option(metavar="NEED", help=needs_help("Refuse a path that does not meet this need")),
@@ -45,19 +53,24 @@ def export(
 ) -> None:
     """Print the configuration that gives a guest its disk in this way.
 
-    Options that a platform cannot express are listed in comments and on standard error.
+    Options that a platform cannot express, and settings that are needed elsewhere, are listed in
+    comments and on standard error.
 
     Examples:
 
       vdisklab export ext4/qcow2/none --to libvirt --source /srv/images/web.qcow2
 
+      vdisklab export qcow2/none --to libvirt-disk --source /srv/images/data.qcow2
+
       vdisklab export raw/writeback/scsi:iothread=on --to proxmox --need durable
     """
-    request = ExportRequest(parse_path(path), source, name, parse_size(size), domain_type)
+    request = ExportRequest(
+        parse_path(path), source, name, parse_size(size), domain_type, libvirt_version(libvirt)
+    )
     answer = answer_export(request, to, parse_needs(need), db)
     sys.stdout.write(answer.configuration.text)
-    for gap in answer.configuration.gaps:
-        print(f"note: {gap}", file=sys.stderr)
+    for note in (*answer.configuration.gaps, *answer.configuration.requirements):
+        print(f"note: {note}", file=sys.stderr)
     if not answer.durability.keeping.acceptable:
         sentence = durability_sentence(str(answer.path), answer.durability)
         print(f"note: {sentence}", file=sys.stderr)

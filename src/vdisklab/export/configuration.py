@@ -22,7 +22,8 @@ class ExportRequest:
     """A disk path to configure, the file or device that holds the disk, and the guest's name.
 
     With `source` None the platform's default place is used. `size` (bytes) is for an image that has
-    to be created. `domain_type` is libvirt's: `kvm`, or `qemu` for emulation.
+    to be created. `domain_type` is libvirt's: `kvm`, or `qemu` for emulation. `libvirt` is the
+    version of the libvirt that reads the configuration; None is the oldest supported one.
     """
 
     path: DiskPath
@@ -30,6 +31,7 @@ class ExportRequest:
     name: str = "guest"
     size: int = 10 * GIB
     domain_type: str = "kvm"
+    libvirt: tuple[int, ...] | None = None
 
     @property
     def is_block(self) -> bool:
@@ -61,10 +63,14 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The text of a configuration; its comments name the gaps too."""
+    """The text of a configuration; its comments name gaps and requirements too.
+
+    `requirements` are sentences that say what must be set elsewhere for it to work.
+    """
 
     text: str
     gaps: tuple[Gap, ...] = ()
+    requirements: tuple[str, ...] = ()
 
 
 Exporter = Callable[[ExportRequest], Configuration]
@@ -142,7 +148,7 @@ def preparation(request: ExportRequest, place: str) -> Iterator[str]:
         yield shlex.join(create_command(path.image, Path(place), request.size)).replace(" -q ", " ")
 
 
-def commented(lines: Iterable[str], gaps: Iterable[Gap] = ()) -> str:
+def commented(lines: Iterable[str], gaps: Iterable[Gap | str] = ()) -> str:
     """Lines and gaps as comments that begin with `#`."""
     texts = [*lines, *map(str, gaps)]
     return "".join(f"# {' '.join(text.split())}\n" for text in texts)

@@ -1,16 +1,18 @@
-"""libvirt's domain XML (formatdomain.html) for libvirt 9.0 and QEMU 7.2.
+"""libvirt's domain XML (formatdomain.html) for libvirt 9.0 and later and QEMU 7.2.
 
 Cache mode `default` omits the attribute; all other settings are written, because libvirt's defaults
 differ from QEMU's (it opens files with discard=unmap). `write-cache` has no attribute: it is a
-property override of libvirt 8.2. A disk that libvirt cannot describe (NVMe, vhdx) goes to QEMU as
-arguments. The element `metadata` holds the disk path; from it `vdisklab audit` reads what the other
-elements cannot express: the host layers and the options of the image.
+property override of libvirt 8.2. A disk that libvirt cannot describe (vhdx; NVMe before 11.5) goes
+to QEMU as arguments; libvirt then neither labels the image nor gives QEMU access to it.
+
+The element `metadata` holds the disk path; from it `vdisklab audit` reads what the other elements
+cannot express: the host layers and the options of the image.
 """
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from vdisklab.export.configuration import (
     Configuration,
@@ -19,33 +21,34 @@ from vdisklab.export.configuration import (
     preparation,
     require_configurable,
 )
-from vdisklab.export.qemu import DIRECTORY, arguments
+from vdisklab.export.qemu import DIRECTORY, SERIAL, arguments
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, WriteCache
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 PATH_NAMESPACE = "urn:vdisklab:disk-path:1"
 ALIAS = "ua-disk0"
-TARGETS = {Bus.VIRTIO: "vda", Bus.SCSI: "sda", Bus.IDE: "hda", Bus.SATA: "sda", Bus.USB: "sda"}
-"""The target's name by bus; disks on other buses go to QEMU as arguments."""
+TARGETS = {
+    Bus.VIRTIO: "vda", Bus.SCSI: "sda", Bus.IDE: "hda", Bus.SATA: "sda", Bus.USB: "sda",
+    Bus.NVME: "nvme0n1",
+}  # fmt: skip
+"""The target's name by bus."""
 
+NVME_SINCE = (11, 5)
+"""libvirt's NEWS of 11.5.0 (July 2025): "qemu: Add support for NVMe disks"."""
+
+_OLDEST = (9, 0)
 _UNKNOWN_FORMATS = (ImageFormat.VHDX,)
-_FOREIGN = Gap(
-    "this disk",
-    "libvirt's XML lacks its bus or format, so QEMU gets the disk as arguments; libvirt neither "
-    "labels the file nor migrates or snapshots the disk",
-)
 
 
 def export(request: ExportRequest) -> Configuration:
     """A domain that can be defined and started; the disk is its only one."""
     require_configurable(request.path)
     place = request.place(DIRECTORY)
-    foreign = _is_foreign(request)
-    gaps = (_FOREIGN,) if foreign else ()
+    foreign = foreign_reason(request) is not None
+    gaps = tuple(_foreign_gaps(request))
+    requirements = tuple(_access(request, place)) if foreign else ()
     domain = ET.Element("domain", {"type": request.domain_type, "xmlns:qemu": QEMU_NAMESPACE})
-    for line in (*preparation(request, place), *(str(gap) for gap in gaps)):
-        # "--" may not stand in a comment.
-        domain.append(ET.Comment(f" {line.replace('--', '- -')} "))
+    add_comments(domain, (*preparation(request, place), *map(str, gaps), *requirements))
     ET.SubElement(domain, "name").text = request.name
     _add_metadata(domain, request)
     ET.SubElement(domain, "memory", {"unit": "MiB"}).text = "1024"
@@ -60,30 +63,80 @@ def export(request: ExportRequest) -> Configuration:
     if foreign:
         _add_arguments(domain, arguments(request, place))
     else:
-        _add_disk(devices, request, place)
+        disk = add_disk(devices, request, place, TARGETS[attachment.bus])
+        ET.SubElement(disk, "alias", {"name": ALIAS})
         _add_controller(devices, request)
         _add_override(domain, request)
     ET.indent(domain)
-    return Configuration(ET.tostring(domain, encoding="unicode") + "\n", gaps)
+    return Configuration(ET.tostring(domain, encoding="unicode") + "\n", gaps, requirements)
 
 
-def _is_foreign(request: ExportRequest) -> bool:
-    """True if libvirt's XML has no value for the disk's bus or format."""
-    image = request.path.image
-    unknown = image is not None and image.format in _UNKNOWN_FORMATS
-    return unknown or request.path.attachment.bus not in TARGETS
+def add_comments(element: ET.Element, lines: Iterable[str]) -> None:
+    """Appends lines as comments, in which `--` may not stand."""
+    for line in lines:
+        element.append(ET.Comment(f" {line.replace('--', '- -')} "))
+
+
+def foreign_reason(request: ExportRequest) -> str | None:
+    """Why this libvirt's XML cannot describe the disk; None if it can."""
+    image, version = request.path.image, request.libvirt or _OLDEST
+    if image is not None and image.format in _UNKNOWN_FORMATS:
+        return f"libvirt has no format {image.format}"
+    if request.path.attachment.bus is Bus.NVME and version < NVME_SINCE:
+        return (
+            f"libvirt {_dotted(version)} has no NVMe disks ({_dotted(NVME_SINCE)} and later have)"
+        )
+    return None
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _foreign_gaps(request: ExportRequest) -> Iterator[Gap]:
+    reason = foreign_reason(request)
+    if reason is not None:
+        yield Gap(
+            "this disk",
+            f"{reason}, so QEMU gets the disk as arguments, and libvirt neither prepares its file "
+            "nor migrates or snapshots it",
+        )
+
+
+def _access(request: ExportRequest, place: str) -> Iterator[str]:
+    """What lets QEMU open an image that libvirt does not know.
+
+    libvirt runs QEMU as a user of its own, changes the owner and labels of the images in the XML
+    only, and by default gives QEMU a /dev of its own (qemu.conf: user, dynamic_ownership,
+    namespaces, cgroup_device_acl).
+    """
+    yield (
+        f"QEMU must be allowed to open {place}: chown it to libvirt-qemu (Debian, Ubuntu) or qemu "
+        "(Fedora, openSUSE)"
+    )
+    yield (
+        f'with AppArmor, add the line "{place}" rwk, to '
+        "/etc/apparmor.d/local/abstractions/libvirt-qemu; with SELinux, chcon -t svirt_image_t it"
+    )
+    if request.is_block:
+        yield (
+            "in /etc/libvirt/qemu.conf, set namespaces = [] and add the device to "
+            "cgroup_device_acl, then restart libvirt: otherwise QEMU does not see it"
+        )
 
 
 def _add_metadata(domain: ET.Element, request: ExportRequest) -> None:
     metadata = ET.SubElement(domain, "metadata")
     disks = ET.SubElement(metadata, "vdisklab:disks", {"xmlns:vdisklab": PATH_NAMESPACE})
-    target = TARGETS.get(request.path.attachment.bus, "") if not _is_foreign(request) else ""
+    foreign = foreign_reason(request) is not None
+    target = "" if foreign else TARGETS[request.path.attachment.bus]
     ET.SubElement(
         disks, "vdisklab:disk", {"target": target, "path": request.path.canonical}
     )  # fmt: skip
 
 
-def _add_disk(devices: ET.Element, request: ExportRequest, place: str) -> None:
+def add_disk(devices: ET.Element, request: ExportRequest, place: str, target: str) -> ET.Element:
+    """Appends the `<disk>` and returns it."""
     attachment = request.path.attachment
     kind = "block" if request.is_block else "file"
     disk = ET.SubElement(devices, "disk", {"type": kind, "device": "disk"})
@@ -95,9 +148,8 @@ def _add_disk(devices: ET.Element, request: ExportRequest, place: str) -> None:
         driver |= _threading(request)
     ET.SubElement(disk, "driver", driver)
     ET.SubElement(disk, "source", {"dev" if request.is_block else "file": place})
-    bus = attachment.bus
-    ET.SubElement(disk, "target", {"dev": TARGETS[bus], "bus": bus.value})
-    ET.SubElement(disk, "alias", {"name": ALIAS})
+    ET.SubElement(disk, "target", {"dev": target, "bus": attachment.bus.value})
+    return disk
 
 
 def _threading(request: ExportRequest) -> dict[str, str]:
@@ -114,6 +166,14 @@ def _add_controller(devices: ET.Element, request: ExportRequest) -> None:
             threading = _threading(request)
             if threading:
                 ET.SubElement(controller, "driver", threading)
+        case Bus.NVME:
+            # One controller with one namespace. Its driver's queues are QEMU's num_queues, which
+            # counts the admin queue too (hw/nvme/ctrl.c, nvme_check_params).
+            controller = ET.SubElement(devices, "controller", {"type": "nvme", "index": "0"})
+            ET.SubElement(controller, "serial").text = SERIAL
+            queues = request.path.attachment.queues
+            if queues is not None:
+                ET.SubElement(controller, "driver", {"queues": str(queues + 1)})
         case Bus.USB:
             ET.SubElement(
                 devices, "controller", {"type": "usb", "index": "0", "model": "qemu-xhci"}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from vdisklab.errors import PlanError
-from vdisklab.export import incus, kubevirt, libvirt, proxmox, qemu
+from vdisklab.export import incus, kubevirt, libvirt, libvirt_disk, proxmox, qemu
 from vdisklab.export.configuration import Configuration, Exporter, ExportRequest, Gap
 from vdisklab.plan.guest import without_qemu
 
@@ -18,6 +18,7 @@ class Platform(StrEnum):
     """The platform that runs the guest."""
 
     LIBVIRT = "libvirt"
+    LIBVIRT_DISK = "libvirt-disk"
     QEMU = "qemu"
     PROXMOX = "proxmox"
     KUBEVIRT = "kubevirt"
@@ -26,6 +27,7 @@ class Platform(StrEnum):
 
 EXPORTERS: Mapping[Platform, Exporter] = {
     Platform.LIBVIRT: libvirt.export,
+    Platform.LIBVIRT_DISK: libvirt_disk.export,
     Platform.QEMU: qemu.export,
     Platform.PROXMOX: proxmox.export,
     Platform.KUBEVIRT: kubevirt.export,
@@ -64,7 +66,8 @@ def _require_plain_texts(request: ExportRequest) -> None:
 
 def _require_disk(request: ExportRequest, platform: Platform) -> None:
     source = request.source
-    if source == "" or (platform is Platform.LIBVIRT and not (source or "/").startswith("/")):
+    is_libvirt = platform in (Platform.LIBVIRT, Platform.LIBVIRT_DISK)
+    if source == "" or (is_libvirt and not (source or "/").startswith("/")):
         raise PlanError(
             f"{source!r} is not a source of a disk",
             hint="give the whole path: --source /srv/images/web1.qcow2",

@@ -1,12 +1,16 @@
 """Proxmox VE: lines of /etc/pve/qemu-server/VMID.conf (qm.conf(5), qemu-server 7 and later).
 
-Proxmox has its own defaults: cache=none and aio=io_uring. So both are always written. Proxmox opens
-a volume of a storage, called `STORAGE` here, which must have the path's host layers.
+Proxmox has its own defaults: cache=none (PVE::QemuServer::Drive::drive_uses_cache_direct; on its
+btrfs storage writeback) and aio=io_uring. So both are always written. Proxmox opens a volume of a
+storage, called `STORAGE` here, which must have the path's host layers. A storage of files names
+volumes `VMID/vm-VMID-disk-N.FORMAT` (pve-storage-dir.adoc), one of block devices `vm-VMID-disk-N`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import shlex
+from collections.abc import Iterator, Mapping
 
 from vdisklab.errors import PlanError
 from vdisklab.export.configuration import (
@@ -20,8 +24,11 @@ from vdisklab.export.configuration import (
 )
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import Bus, ImageFormat
+from vdisklab.units import GIB
 
 _FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2, ImageFormat.VMDK, ImageFormat.QED)
+_VMID = "100"
+_OWNER = re.compile(r"\b(?:vm|base)-(\d+)-")
 _SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "sata0"}
 
 
@@ -30,7 +37,8 @@ def export(request: ExportRequest) -> Configuration:
     path, attachment = request.path, request.path.attachment
     require_configurable(path)
     require_supported("Proxmox VE", path, buses=_SLOTS, formats=_FORMATS)
-    options = [_volume(request), f"cache={path.cache.spelled_out}", f"aio={attachment.aio}"]
+    volume = _volume(request)
+    options = [f"cache={path.cache.spelled_out}", f"aio={attachment.aio}"]
     if path.image is not None:
         options.append(f"format={path.image.format}")
     options.append(f"discard={'on' if attachment.option('discard') == 'unmap' else 'ignore'}")
@@ -38,25 +46,57 @@ def export(request: ExportRequest) -> Configuration:
         options.append("iothread=1")
     if attachment.bus is Bus.SCSI and attachment.queues is not None:
         options.append(f"queues={attachment.queues}")
-    gaps = tuple(_gaps(path))
     # Only this controller gives each disk its own thread.
     model = "virtio-scsi-single" if attachment.iothread else "virtio-scsi-pci"
-    controller = f"scsihw: {model}\n" if attachment.bus is Bus.SCSI else ""
-    storage = [f"STORAGE is a storage on {path.stack}"] if path.layers else []
-    comments = commented([f"vdisklab {path}", *storage], gaps)
-    return Configuration(
-        f"{comments}{controller}{_SLOTS[attachment.bus]}: {','.join(options)}\n", gaps
-    )
+    controllers = {"scsihw": model} if attachment.bus is Bus.SCSI else {}
+    slot = _SLOTS[attachment.bus]
+    settings = {**controllers, slot: ",".join([volume, *options])}
+    fresh = {**controllers, slot: ",".join([f"STORAGE:{-(-request.size // GIB)}", *options])}
+    gaps = tuple(_gaps(path))
+    comments = commented(_comments(request, volume, settings, fresh), gaps)
+    lines = "".join(f"{key}: {value}\n" for key, value in settings.items())
+    return Configuration(comments + lines, gaps)
+
+
+def _comments(
+    request: ExportRequest, volume: str, settings: Mapping[str, str], fresh: Mapping[str, str]
+) -> Iterator[str]:
+    yield f"vdisklab {request.path}"
+    if request.path.layers:
+        yield f"STORAGE is a storage on {request.path.stack}"
+    yield "without cache=, Proxmox VE uses none (writeback on its btrfs storage)"
+    owner = _OWNER.search(volume)
+    vmid = _VMID if request.source is None else "VMID" if owner is None else owner[1]
+    yield f"for a volume that exists: {_command(vmid, settings)}"
+    if request.source is None and _has_volume_format(request):
+        yield f"to create the volume: {_command(vmid, fresh)}"
+
+
+def _command(vmid: str, settings: Mapping[str, str]) -> str:
+    options = [word for key, value in settings.items() for word in (f"--{key}", value)]
+    return shlex.join(["qm", "set", vmid, *options])
 
 
 def _volume(request: ExportRequest) -> str:
-    volume = request.source or "STORAGE:vm-100-disk-0"
+    volume = request.source or _default_volume(request)
     if "," in volume or volume != volume.strip():
         raise PlanError(
             f"Proxmox VE cannot take the source {volume!r}: commas separate its options",
             hint="rename the file, or give --source STORAGE:VOLUME",
         )
     return volume
+
+
+def _default_volume(request: ExportRequest) -> str:
+    name = f"vm-{_VMID}-disk-0"
+    if not _has_volume_format(request):  # named by its whole path
+        return f"/var/lib/vz/images/{_VMID}/{name}.{request.driver}"
+    return f"STORAGE:{name}" if request.is_block else f"STORAGE:{_VMID}/{name}.{request.driver}"
+
+
+def _has_volume_format(request: ExportRequest) -> bool:
+    """False for a format that storages of files do not name (pve-storage-dir.adoc)."""
+    return request.driver in ("raw", "qcow2", "vmdk")
 
 
 def _gaps(path: DiskPath) -> Iterator[Gap]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.errors import DatabaseError, HostError, PlanError
 from vdisklab.export.configuration import Configuration, ExportRequest, require_configurable
 from vdisklab.export.platforms import Platform, configure
-from vdisklab.host.command import LocalHost
+from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, Verdicts, durability
@@ -23,6 +24,21 @@ class ExportAnswer:
     path: DiskPath
     configuration: Configuration
     durability: Durability
+
+
+def libvirt_version(text: str | None, host: Host | None = None) -> tuple[int, ...] | None:
+    """A version such as 11.5 or 9.0.0; without a text that of the installed libvirt, if any.
+
+    Raises PlanError for a text that is no version.
+    """
+    if text is None:
+        try:
+            text = (host or LocalHost()).run("virsh", "--version", timeout=20).stdout.strip()
+        except (HostError, PlanError):
+            return None
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,4}){1,3}", text):
+        raise PlanError(f"{text!r} is not a version of libvirt", hint="--libvirt 11.5")
+    return tuple(map(int, text.split(".")))
 
 
 def answer_export(

@@ -106,3 +106,24 @@ def test_what_the_target_would_refuse_is_refused_here(
 
 def test_a_relative_source_is_fine_for_qemu(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "qcow2/none", "--to", "qemu", "--source", "relative.img"]) == 0
+
+
+def test_the_installed_libvirt_decides_on_the_form_unless_a_version_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    virsh = tmp_path / "virsh"
+    virsh.write_text("#!/bin/sh\necho 12.1.0\n")
+    virsh.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert main(["export", "raw/none/nvme"]) == 0
+    assert 'bus="nvme"' in capsys.readouterr().out
+    assert main(["export", "raw/none/nvme", "--libvirt", "10.0"]) == 0
+    out, err = capsys.readouterr()
+    assert "libvirt 10.0 has no NVMe disks" in out
+    assert "note: QEMU must be allowed to open" in err
+    virsh.write_text("#!/bin/sh\nexit 1\n")
+    assert main(["export", "raw/none/nvme"]) == 0
+    assert "libvirt 9.0 has no NVMe disks" in capsys.readouterr().out
+    for wrong in ("", "new", "11", "9.", "1.2.3.4.5", "11.5; rm"):
+        assert main(["export", "raw/none/nvme", "--libvirt", wrong]) == PlanError.exit_code
+        assert "is not a version of libvirt" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,94 @@ def exported(text: str, platform: Platform, source: str | None = None) -> Config
 
 def test_proxmox_is_told_what_it_would_choose_otherwise() -> None:
     text = exported("qcow2/default", Platform.PROXMOX).text
-    assert "virtio0: STORAGE:vm-100-disk-0,cache=writeback,aio=threads,format=qcow2" in text
+    volume = "STORAGE:100/vm-100-disk-0.qcow2"
+    assert f"virtio0: {volume},cache=writeback,aio=threads,format=qcow2" in text
+    assert "without cache=, Proxmox VE uses none" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "volume"),
+    [
+        ("ext4/qcow2/none", "STORAGE:100/vm-100-disk-0.qcow2"),
+        ("raw/none", "STORAGE:100/vm-100-disk-0.raw"),
+        ("btrfs/raw/none", "STORAGE:100/vm-100-disk-0.raw"),
+        ("lvmthin/none", "STORAGE:vm-100-disk-0"),
+        ("zvol/qcow2/none", "STORAGE:vm-100-disk-0"),
+        ("qed/none", "/var/lib/vz/images/100/vm-100-disk-0.qed"),
+    ],
+)
+def test_proxmox_names_a_volume_by_its_storage(path: str, volume: str) -> None:
+    text = exported(path, Platform.PROXMOX).text
+    *comments, line = text.splitlines()
+    assert line.startswith(f"virtio0: {volume},cache=none,aio=threads")
+    commands = [comment.partition(": ")[2] for comment in comments if "qm set" in comment]
+    assert shlex.split(commands[0]) == ["qm", "set", "100", "--virtio0", line.split(": ", 1)[1]]
+    created = "qm set 100 --virtio0 STORAGE:10,cache=none"
+    assert [command.startswith(created) for command in commands[1:]] == [True] * ("qed" not in path)
+
+
+@pytest.mark.parametrize(
+    ("source", "vmid"), [("local:105/vm-105-disk-1.raw", "105"), ("/dev/sdb", "VMID")]
+)
+def test_qm_set_names_the_volumes_owner(source: str, vmid: str) -> None:
+    text = exported("raw/none/scsi:iothread=on", Platform.PROXMOX, source).text
+    assert f": qm set {vmid} --scsihw virtio-scsi-single --scsi0 {source},cache=none" in text
+    assert "to create" not in text
+
+
+@pytest.mark.parametrize(("version", "native"), [(None, False), ((11, 4), False), ((11, 5), True)])
+def test_libvirt_has_nvme_disks_since_11_5(version: tuple[int, ...] | None, native: bool) -> None:
+    request = ExportRequest(parse_path("qcow2/none/nvme:queues=3"), "/srv/a.img", libvirt=version)
+    made = EXPORTERS[Platform.LIBVIRT](request)
+    assert ('bus="nvme"' in made.text) is native
+    assert ("qemu:arg" in made.text) is not native
+    if native:
+        assert made.gaps == made.requirements == ()
+        assert '<driver queues="4" />' in made.text
+    else:
+        assert "11.5 and later have" in str(made.gaps[0])
+        assert "/srv/a.img" in made.requirements[0]
+        assert len(made.requirements) == 2
+
+
+def test_a_block_device_in_arguments_needs_qemus_own_dev_off() -> None:
+    made = exported("lvm/none/nvme", Platform.LIBVIRT, "/dev/vg/a")
+    assert "namespaces = []" in made.requirements[-1]
+    assert all(sentence in made.text for sentence in made.requirements)
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "said"),
+    [
+        ("qcow2/none", "vdb", "--live --config"),
+        ("raw/none/virtio:iothread=on", "vdb", "virsh iothreadadd GUEST 1"),
+        ("raw/none/scsi:iothread=on:queues=2", "sdb", '<driver queues="2" iothread="1"/>'),
+        ("raw/none/sata", "sdb", "from its next start"),
+        ("raw/none/ide", "hdb", "from its next start"),
+    ],
+)
+def test_a_bare_disk_says_what_its_guest_needs(path: str, target: str, said: str) -> None:
+    made = exported(path, Platform.LIBVIRT_DISK, "/srv/a.img")
+    assert ET.fromstring(made.text).tag == "disk"  # noqa: S314 - our own
+    assert f'<target dev="{target}"' in made.text
+    assert "alias" not in made.text
+    assert any(said in sentence for sentence in made.requirements)
+
+
+def test_a_bare_disk_has_no_override() -> None:
+    made = exported("raw/none/virtio:write_cache=off", Platform.LIBVIRT_DISK)
+    assert [gap.option for gap in made.gaps] == ["write_cache=off"]
+    for path in ("raw/none/nvme", "vhdx/none"):
+        with pytest.raises(NotExpressibleError, match="no form for this disk"):
+            exported(path, Platform.LIBVIRT_DISK)
+    nvme = ExportRequest(parse_path("raw/none/nvme"), libvirt=(12, 0, 1))
+    assert 'dev="nvme0n2"' in EXPORTERS[Platform.LIBVIRT_DISK](nvme).text
 
 
 def test_proxmox_needs_its_own_controller_for_threads() -> None:
     text = exported("raw/none/scsi:aio=native:discard=unmap:iothread=on:queues=4", Platform.PROXMOX)
     assert text.text.endswith(
-        "scsihw: virtio-scsi-single\nscsi0: STORAGE:vm-100-disk-0,cache=none,aio=native,"
+        "scsihw: virtio-scsi-single\nscsi0: STORAGE:100/vm-100-disk-0.raw,cache=none,aio=native,"
         "format=raw,discard=on,iothread=1,queues=4\n"
     )
     assert not text.gaps
