@@ -22,7 +22,8 @@ class ConfiguredDisk:
 
     `path` is computed from the configuration; `noted` is the path that vdisklab wrote into it.
     `target` is the guest's name for the disk (`vda`). `source` is its file or device; None for an
-    empty or network disk. `problem` says why the disk has no path.
+    empty or network disk. `problem` says why the disk has no path. Nothing is ever written to a
+    `read_only` disk, so a power cut takes nothing from it.
     """
 
     domain: str
@@ -31,6 +32,7 @@ class ConfiguredDisk:
     path: DiskPath | None
     noted: DiskPath | None = None
     problem: str | None = None
+    read_only: bool = False
 
     @property
     def stale_note(self) -> DiskPath | None:
@@ -152,11 +154,15 @@ Risk = (
 
 
 def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple[Risk, ...]:
-    """The disk's risks, most serious first; none for a disk without a path."""
+    """The disk's risks, most serious first; none for a disk without a path.
+
+    A read-only disk has only those of reading.
+    """
     path = disk_path(disk, context)
     if path is None:
         return ()
-    risky = [risk for check in _CHECKS if (risk := check(path, context)) is not None]
+    checks = [check for check in _CHECKS if not (disk.read_only and check in _OF_WRITES)]
+    risky = [risk for check in checks if (risk := check(path, context)) is not None]
     if disk.stale_note is not None:
         risky.append(StaleNote(disk.stale_note.canonical))
     return tuple(risky)
@@ -210,3 +216,4 @@ def _ignored_discards(path: DiskPath, context: DiskContext) -> Risk | None:
 _CHECKS: tuple[Callable[[DiskPath, DiskContext], Risk | None], ...] = (
     _cannot_work, _forgotten_fua, _flushes, _too_little_room, _slow_bus, _ignored_discards,
 )  # fmt: skip
+_OF_WRITES = frozenset({_forgotten_fua, _flushes, _too_little_room, _ignored_discards})

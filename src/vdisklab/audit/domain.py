@@ -1,14 +1,16 @@
 """Reads libvirt's domain XML: each disk as a disk path. The opposite of `export.libvirt`.
 
 Disks that libvirt passes to QEMU as arguments are read too, if these are JSON as `export.qemu`
-writes them. The XML is not trusted: defusedxml refuses document types and entities, so no other
-file is read and memory use is bounded.
+writes them. Guests of other hypervisors are recognised, and their disks have no path. The XML is
+not trusted: defusedxml refuses document types and entities, so no other file is read and memory use
+is bounded.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -70,15 +72,23 @@ def read_domain(text: str, origin: str) -> tuple[ConfiguredDisk, ...]:
     return tuple(_disks(domain))
 
 
+_QEMU_TYPES = ("kvm", "qemu", "hvf")
+"""The domain types that run QEMU (libvirt's src/conf/virconftypes.h, virDomainVirtType)."""
+
+_HARD_DISKS = ("disk", "lun")
+
+
 def _disks(domain: Element) -> Iterator[ConfiguredDisk]:
     name = (domain.findtext("name") or "unnamed").strip()
     notes = dict(_notes(domain))
     for disk in domain.iterfind("./devices/disk"):
-        if disk.get("device", "disk") == "disk":
+        if disk.get("device", "disk") in _HARD_DISKS:
             yield _disk(domain, name, disk, notes)
     words = [word.get("value", "") for word in domain.iterfind(f"./{_Q}commandline/{_Q}arg")]
-    for target, source, path in disks_of_arguments(words):
-        yield ConfiguredDisk(name, target, source, path, notes.get(""))
+    for found in disks_of_arguments(words):
+        yield ConfiguredDisk(
+            name, found.device, found.filename, found.path, notes.get(""), None, found.read_only
+        )
 
 
 def _notes(domain: Element) -> Iterator[tuple[str, DiskPath]]:
@@ -99,6 +109,7 @@ def _disk(
     kind = disk.get("type", "file")
     path, problem = None, None
     try:
+        _require_qemus_disk(domain, disk)
         if kind not in ("file", "block"):
             raise ValueError(
                 f"its source is of type {kind}: vdisklab measures local files and block devices"
@@ -106,7 +117,17 @@ def _disk(
         path = _path(domain, disk, is_block=kind == "block")
     except ValueError as error:
         problem = str(error)
-    return ConfiguredDisk(name, target, source, path, notes.get(target), problem)
+    read_only = disk.find("readonly") is not None
+    return ConfiguredDisk(name, target, source, path, notes.get(target), problem, read_only)
+
+
+def _require_qemus_disk(domain: Element, disk: Element) -> None:
+    """Raises ValueError for the disk of another hypervisor, and for one that QEMU only forwards."""
+    kind = domain.get("type", "kvm")
+    if kind not in _QEMU_TYPES:
+        raise ValueError(f"its guest is of type {kind}: vdisklab judges the disks of QEMU only")
+    if disk.get("device") == "lun":
+        raise ValueError("the guest's SCSI commands go straight to the device (device='lun')")
 
 
 def _attributes(element: Element, child: str) -> Mapping[str, str]:
@@ -129,7 +150,7 @@ def _image(form: ImageFormat, *, is_block: bool) -> Image | None:
 def _attachment(domain: Element, disk: Element, driver: Mapping[str, str]) -> Attachment:
     target = _attributes(disk, "target")
     bus = _known(Bus, target.get("bus") or _bus_by_name(target.get("dev", "")), "bus")
-    threading = _controller_driver(domain, disk) if bus is Bus.SCSI else driver
+    threading = _threading(domain, disk, bus, driver)
     options: dict[str, OptionValue] = {
         "aio": _known(Aio, driver.get("io", "threads"), "io mode").value,
         "discard": _one_of(driver.get("discard", "ignore"), ("ignore", "unmap"), "discard"),
@@ -139,13 +160,15 @@ def _attachment(domain: Element, disk: Element, driver: Mapping[str, str]) -> At
     if "iothread" in threading or disk.find("./driver/iothreads") is not None:
         options["iothread"] = True
     if threading.get("queues"):
-        options["queues"] = _queues(threading["queues"])
+        options["queues"] = _queues(threading["queues"], admin=1 if bus is Bus.NVME else 0)
     return _known_options(bus, options)
 
 
-def _queues(text: str) -> OptionValue:
+def _queues(text: str, admin: int = 0) -> OptionValue:
+    """The number of queues for data; `admin` of them are for other commands."""
+    number = str(int(text) - admin) if text.isdecimal() and len(text) < 9 else text
     try:
-        return BUS_OPTIONS[Bus.VIRTIO]["queues"].parse(text)
+        return BUS_OPTIONS[Bus.VIRTIO]["queues"].parse(number)
     except ValueError as error:
         raise ValueError(f"its number of queues is {text!r}, but must be {error}") from None
 
@@ -161,15 +184,28 @@ def _bus_by_name(device: str) -> str:
     return {"v": "virtio", "h": "ide", "s": "scsi"}.get(device[:1], "ide")
 
 
-def _controller_driver(domain: Element, disk: Element) -> Mapping[str, str]:
-    """The settings of the disk's SCSI controller."""
+def _threading(
+    domain: Element, disk: Element, bus: Bus, driver: Mapping[str, str]
+) -> Mapping[str, str]:
+    """The settings for threads and queues, which a controller may have instead of the disk."""
+    match bus:
+        case Bus.SCSI:
+            controller = _controller(domain, disk, "scsi")
+            model = "virtio-scsi" if controller is None else controller.get("model")
+            _one_of(model or "virtio-scsi", ("virtio-scsi", "auto"), "controller")
+        case Bus.NVME:
+            controller = _controller(domain, disk, "nvme")
+        case _:
+            return driver
+    return {} if controller is None else _attributes(controller, "driver")
+
+
+def _controller(domain: Element, disk: Element, kind: str) -> Element | None:
     index = _attributes(disk, "address").get("controller", "0")
-    for controller in domain.iterfind("./devices/controller[@type='scsi']"):
+    for controller in domain.iterfind(f"./devices/controller[@type='{kind}']"):
         if controller.get("index", "0") == index:
-            model = controller.get("model") or "virtio-scsi"
-            _one_of(model, ("virtio-scsi", "auto"), "controller")
-            return _attributes(controller, "driver")
-    return {}
+            return controller
+    return None
 
 
 def _write_cache(domain: Element, disk: Element) -> WriteCache:
@@ -200,23 +236,39 @@ _BUSES = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI, "nvme": Bus.NVME,
           "usb-storage": Bus.USB}  # fmt: skip
 
 
-def disks_of_arguments(words: Sequence[str]) -> Iterator[tuple[str, str, DiskPath]]:
-    """Device id, file name and path of each disk whose QEMU arguments are JSON; skips others.
+@dataclass(frozen=True, slots=True)
+class DiskArguments:
+    """A disk that QEMU's arguments describe: its device id, file name and path."""
 
-    A disk that no path can express is skipped too.
+    device: str
+    filename: str
+    path: DiskPath
+    read_only: bool
+
+
+def disks_of_arguments(words: Sequence[str]) -> Iterator[DiskArguments]:
+    """Each disk whose QEMU arguments are JSON; skips others, also those that no path can express.
+
+    The file may be a node of its own or stand in the format's node.
     """
     nodes = {str(node.get("node-name")): node for node in _json_after(words, "-blockdev")}
     devices = list(_json_after(words, "-device"))
     for device in devices:
         top = nodes.get(str(device.get("drive")))
-        below = nodes.get(str(top.get("file"))) if top else None
+        below = None if top is None else _file_node(top, nodes)
         if top is None or below is None or "filename" not in below:
             continue
         try:
             path = _path_of_arguments(device, top, below, devices)
         except ValueError:
             continue
-        yield str(device.get("id", "?")), str(below["filename"]), path
+        read_only = top.get("read-only") is True
+        yield DiskArguments(str(device.get("id", "?")), str(below["filename"]), path, read_only)
+
+
+def _file_node(top: Settings, nodes: Mapping[str, Settings]) -> Settings | None:
+    below = top.get("file")
+    return below if isinstance(below, dict) else nodes.get(str(below))
 
 
 def _json_after(words: Sequence[str], flag: str) -> Iterator[Settings]:
@@ -224,7 +276,7 @@ def _json_after(words: Sequence[str], flag: str) -> Iterator[Settings]:
         if word == flag and following.startswith("{"):
             try:
                 value = json.loads(following)
-            except ValueError:
+            except (ValueError, RecursionError):  # RecursionError: nested without end
                 continue
             if isinstance(value, dict):
                 yield value
@@ -246,8 +298,8 @@ def _path_of_arguments(
     if "iothread" in owner:
         options["iothread"] = True
     queues = owner.get(_QUEUES.get(str(owner.get("driver")), ""))
-    if isinstance(queues, int):
-        options["queues"] = queues
+    if queues is not None:
+        options["queues"] = _queues(str(queues))
     return DiskPath((), image, cache, _known_options(bus, options))
 
 

@@ -194,7 +194,7 @@ def example_of(needs: Sequence[Need]) -> DiskPath | None:
 
 def nearest(path: DiskPath, needs: Sequence[Need], verdicts: Verdicts) -> DiskPath | None:
     """The possible path closest to `path` that meets all needs, or None."""
-    for variation in sorted(_variations(path, needs), key=lambda variant: _distance(path, variant)):
+    for variation in sorted(_variations(path, needs), key=lambda variant: distance(path, variant)):
         if not unmet(variation, needs, verdicts) and impossible(variation) is None:
             return variation
     return None
@@ -234,13 +234,26 @@ def _formats(wanted: str | None) -> tuple[ImageFormat, ...]:
     return (ImageFormat.QCOW2, ImageFormat.RAW) if wanted is None else (ImageFormat(wanted),)
 
 
-def _distance(path: DiskPath, other: DiskPath) -> int:
-    """The difference of two paths: `discard` counts less than a segment, `write_cache` more."""
+def distance(path: DiskPath, other: DiskPath) -> int:
+    """The difference of two paths: an option counts less than a segment, `write_cache` more."""
     segments = (
         path.layers != other.layers,
-        path.image != other.image,
+        _format(path) is not _format(other),
         path.cache is not other.cache,
         path.attachment.bus is not other.attachment.bus,
     )
     options = dict(set(path.attachment.options) ^ set(other.attachment.options))
-    return 2 * sum(segments) + sum(3 if name == "write_cache" else 1 for name in options)
+    image = dict(set(_image_options(path)) ^ set(_image_options(other)))
+    return (
+        2 * sum(segments)
+        + sum(3 if name == "write_cache" else 1 for name in options)
+        + (len(image) if _format(path) is _format(other) else 0)
+    )
+
+
+def _format(path: DiskPath) -> ImageFormat | None:
+    return None if path.image is None else path.image.format
+
+
+def _image_options(path: DiskPath) -> Options:
+    return () if path.image is None else path.image.options

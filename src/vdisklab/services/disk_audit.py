@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vdisklab.analysis.candidates import candidates, ratio_of
@@ -36,7 +36,7 @@ from vdisklab.host.mounts import free_bytes, read_mounts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import Durability, Verdicts, durability
-from vdisklab.path.needs import Need, nearest, unmet
+from vdisklab.path.needs import Need, distance, nearest, unmet
 from vdisklab.path.segments import ImageFormat, LayerKind, OptionValue
 from vdisklab.results.store import Store
 from vdisklab.services.answers import (
@@ -74,7 +74,8 @@ class AuditedDisk:
     """One disk with its risks, its speed, and the effect of a power cut on its data.
 
     `lacks` gives the reason for each requested need that the path does not meet; `instead` is the
-    nearest path that meets all.
+    nearest path that meets all. `nearest` has the measured path that differs least, for a disk
+    without a `standing`.
     """
 
     disk: ConfiguredDisk
@@ -84,6 +85,7 @@ class AuditedDisk:
     keeps: Durability | None = None
     lacks: Mapping[Need, str] = field(default_factory=dict)
     instead: DiskPath | None = None
+    nearest: Standing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class _Measured:
 
     verdicts: Verdicts = field(default_factory=dict)
     standings: Mapping[DiskPath, Standing] = field(default_factory=dict)
+    nearest: Mapping[DiskPath, Standing] = field(default_factory=dict)
     caveats: Caveats = field(default_factory=lambda: caveats_of(()))
     why_no_speed: str | None = None
 
@@ -189,15 +192,18 @@ def _audited(
 ) -> AuditedDisk:
     if path is None:
         return AuditedDisk(disk, None, disk_risks, None)
+    if disk.read_only:  # a power cut takes nothing from it
+        needs = tuple(need for need in needs if not need.goes_by_power_cuts)
     lacks = unmet(path, needs, measured.verdicts)
     return AuditedDisk(
         disk,
         path,
         disk_risks,
         measured.standings.get(path),
-        durability(path, measured.verdicts),
+        None if disk.read_only else durability(path, measured.verdicts),
         lacks,
         nearest(path, needs, measured.verdicts) if lacks else None,
+        measured.nearest.get(path),
     )
 
 
@@ -221,32 +227,40 @@ def _measured_in(
     scored = add_scores(loaded.observations, baseline)
     cells = candidates(loaded.observations.cells)
     ranking = rank_cells(narrowed(scored.observations, cells), Score.OVERALL.key)
-    standings = {path: _standing(path, cells, scored, ranking, verdicts) for path in paths}
-    known_standings = {
-        path: standing for path, standing in standings.items() if standing is not None
-    }
-    return _Measured(verdicts, known_standings, caveats_of(loaded.outlines))
+    standings: dict[DiskPath, Standing] = {}
+    nearest_standings: dict[DiskPath, Standing] = {}
+    for path in paths if cells else ():
+        # The path's own cell, else one with the same guest side, else the most similar one.
+        cell = min(cells, key=lambda cell: (_unlikeness(path, cells[cell]), cell))
+        exact = cells[cell] == path
+        standing = replace(_standing(cell, cells, scored, ranking, verdicts), exact=exact)
+        alike = cells[cell].guest_side == path.guest_side
+        (standings if alike else nearest_standings)[path] = standing
+    return _Measured(verdicts, standings, nearest_standings, caveats_of(loaded.outlines))
+
+
+def _unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, int]:
+    return (
+        measured != path,
+        measured.guest_side != path.guest_side,
+        distance(path, measured),
+    )
 
 
 def _standing(
-    path: DiskPath,
+    cell: MeasuredCell,
     cells: Mapping[MeasuredCell, DiskPath],
     scored: Scored,
     ranking: Ranking,
     verdicts: Verdicts,
-) -> Standing | None:
-    """The score of the path's own cell, else of a cell with the same guest side."""
-    exact = [cell for cell, measured in cells.items() if measured == path]
-    alike = [cell for cell, measured in cells.items() if measured.guest_side == path.guest_side]
-    if not alike:
-        return None
-    cell = (exact or sorted(alike))[0]
+) -> Standing:
+    """The score and rank of a measured cell."""
     row = next((row for row in ranking.rows if row.cell == cell), None)
     better = _better(cell, cells, ranking, verdicts)
     measure = Score.OVERALL.key
     return Standing(
         cell,
-        bool(exact),
+        True,
         summarise(scored.observations, measure).get(cell),
         None if row is None else row.best,
         None if row is None else row.worst,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+from xml.sax.saxutils import quoteattr
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,8 @@ from tests.unit.path.made import configurable_paths
 from vdisklab.audit.configured_disk import (
     ConfiguredDisk,
     DiskContext,
+    FlushesDropped,
+    SlowBus,
     StaleNote,
     disk_path,
     risks,
@@ -19,10 +23,16 @@ from vdisklab.audit.configured_disk import (
 from vdisklab.audit.domain import disks_of_arguments, read_domain
 from vdisklab.errors import PlanError
 from vdisklab.export.configuration import ExportRequest
+from vdisklab.export.libvirt import QEMU_NAMESPACE
 from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.export.qemu import arguments
 from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.segments import Bus, CacheMode
 
+KEYS = st.sampled_from(
+    ["driver", "node-name", "drive", "id", "file", "filename", "cache", "direct", "no-flush", "aio",
+     "queues", "num-queues", "max_ioqpairs", "bus", "unit", "write-cache", "discard", "iothread"]
+)  # fmt: skip
 SOURCES = st.sampled_from(["/srv/disk.img", "/srv/a b/<&>\"'--.img", "/srv/ä,b=c.img"])
 
 
@@ -54,8 +64,8 @@ def test_without_the_note_all_but_layers_and_image_options_is_read(path: DiskPat
 
 @given(configurable_paths)
 def test_qemus_arguments_are_read(path: DiskPath) -> None:
-    ((target, source, found),) = disks_of_arguments(arguments(ExportRequest(path), "/srv/x.img"))
-    disk = ConfiguredDisk("d", target, source, found, path)
+    (found,) = disks_of_arguments(arguments(ExportRequest(path), "/srv/x.img"))
+    disk = ConfiguredDisk("d", found.device, found.filename, found.path, path)
     assert disk_path(disk) == path
 
 
@@ -135,6 +145,104 @@ def test_a_disk_without_a_path_says_why(inside: str, problem: str) -> None:
     assert disk.path is None
     assert problem in (disk.problem or "")
     assert risks(disk) == ()
+
+
+@pytest.mark.parametrize("kind", ["xen", "bhyve", "test", "lxc", "vz", "hyperv", "vmware"])
+def test_other_hypervisors_disks_are_not_judged_as_qemus(kind: str) -> None:
+    text = (
+        f"<domain type='{kind}'><name>n</name><devices><disk><driver name='phy' cache='unsafe'/>"
+        "<source file='/a'/><target dev='vda' bus='virtio'/></disk></devices></domain>"
+    )
+    (disk,) = read_domain(text, "x")
+    assert disk.path is None
+    assert f"of type {kind}" in (disk.problem or "")
+    assert risks(disk) == ()
+
+
+@pytest.mark.parametrize("kind", ["kvm", "qemu", "hvf"])
+def test_qemus_domains_are_judged(kind: str) -> None:
+    text = (
+        f"<domain type='{kind}'><devices><disk><driver cache='unsafe'/><target dev='vda'/></disk>"
+        "</devices></domain>"
+    )
+    (disk,) = read_domain(text, "x")
+    assert FlushesDropped() in risks(disk)
+
+
+def test_a_disk_that_qemu_only_forwards_is_listed_with_the_reason() -> None:
+    disk = disk_of("<disk type='block' device='lun'><target dev='sda' bus='scsi'/></disk>")
+    assert disk.path is None
+    assert "device='lun'" in (disk.problem or "")
+
+
+@pytest.mark.parametrize("cache", CacheMode)
+def test_a_read_only_disk_has_no_risk_of_writing(cache: CacheMode) -> None:
+    inside = (
+        f"<disk><driver type='qcow2' cache='{cache}'/><target dev='sda' bus='sata'/>"
+        "<readonly/></disk>"
+    )
+    thin = DiskContext(None, None, virtual_size=1 << 30, allocated=1, free=1)
+    assert risks(disk_of(inside), thin) == (SlowBus(Bus.SATA),)
+    assert len(risks(disk_of(inside.replace("<readonly/>", "")), thin)) > 1
+
+
+def test_libvirts_own_nvme_disk_is_read() -> None:
+    """The form of libvirt 11.5; QEMU's num_queues counts the admin queue."""
+    path = parse_path("qcow2/none/nvme:queues=4:write_cache=off")
+    text = EXPORTERS[Platform.LIBVIRT](ExportRequest(path, "/srv/a", libvirt=(11, 5))).text
+    assert "qemu:arg" not in text
+    (disk,) = read_domain(text.replace("urn:vdisklab:disk-path:1", "urn:other"), "x")
+    assert disk.path == path
+
+
+def arguments_of(*words: str) -> tuple[ConfiguredDisk, ...]:
+    inside = "".join(f"<qemu:arg value={quoteattr(word)}/>" for word in words)
+    return read_domain(
+        f"<domain type='kvm' xmlns:qemu='{QEMU_NAMESPACE}'><qemu:commandline>{inside}"
+        "</qemu:commandline></domain>",
+        "x",
+    )
+
+
+@pytest.mark.parametrize("depth", [1, 1000, 100_000])
+def test_deeply_nested_arguments_are_skipped(depth: int) -> None:
+    for text in ("[" * depth, '{"a":' * depth, "{" + '"a":[' * depth + "]" * depth + "}"):
+        assert arguments_of("-blockdev", text, "-device", text) == ()
+
+
+@pytest.mark.parametrize("depth", [1000, 300_000])
+def test_deeply_nested_elements_are_read_or_refused(depth: int) -> None:
+    with contextlib.suppress(PlanError):
+        read_domain("<domain>" + "<a>" * depth + "</a>" * depth + "</domain>", "x")
+
+
+def test_a_file_node_inside_the_format_node_is_read() -> None:
+    (disk,) = arguments_of(
+        "-blockdev",
+        '{"driver":"qcow2","node-name":"n","read-only":true,'
+        '"file":{"driver":"file","filename":"/a"}}',
+        "-device", '{"driver":"virtio-blk-pci","drive":"n","id":"d","num-queues":2}',
+    )  # fmt: skip
+    assert str(disk.path) == "qcow2/default/virtio:queues=2"
+    assert disk.source == "/a"
+    assert disk.read_only
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@given(st.lists(json_values, min_size=1, max_size=3), st.lists(json_values, max_size=3))
+def test_any_json_in_arguments_is_read_or_skipped(
+    nodes: list[object], devices: list[object]
+) -> None:
+    words = [word for node in nodes for word in ("-blockdev", json.dumps(node))]
+    words += [word for device in devices for word in ("-device", json.dumps(device))]
+    for found in disks_of_arguments(words):
+        assert str(found.path)
 
 
 def test_cdroms_and_floppies_are_left_out() -> None:

@@ -124,7 +124,35 @@ def test_an_audited_disk_has_its_standing(
     assert [risk["kind"] for risk in second["risks"]] == ["hangs-on-guest-flushes", "slow-bus"]
     assert main(["audit", *files]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "not measured here: `vdisklab run qcow2/none/ide`" in out
+    assert second["nearest"]["cell"] == "qcow2/none"
+    assert "web, hda: not measured here; the nearest measured path is qcow2/none (rank " in out
+    assert "To compare them: `vdisklab run qcow2/none/ide qcow2/none`" in out
+
+
+MANY = """<domain type="kvm"><name>many</name><devices>
+<disk><driver cache="none"/><target dev="vda" bus="virtio"/></disk>
+<disk><driver cache="writeback"/><target dev="vdb" bus="virtio"/></disk>
+<disk><driver cache="writeback"/><target dev="vdc" bus="virtio"/></disk>
+<disk><driver cache="unsafe"/><target dev="vdd" bus="virtio"/><readonly/></disk>
+</devices></domain>"""
+
+
+def test_what_holds_for_nearly_every_disk_is_said_once_at_the_end(
+    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "many.xml"
+    file.write_text(MANY)
+    assert main(["audit", str(file), "--need", "durable"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("Data are durable once the guest has flushed them") == 1
+    assert "in the host's memory (2 disks) and in the disk's own cache (1 disk)" in out
+    assert "read-only" in out
+    assert "Flushes are dropped" not in out
+    *written, read_only = answer(capsys, "audit", str(file), "--need", "durable")["disks"]
+    assert [disk["read_only"] for disk in written] == [False] * 3
+    assert read_only["read_only"] is True
+    assert read_only["risks"] == []
+    assert read_only["needs"] == [{"need": "durable", "met": True, "reason": None}]
 
 
 def test_an_audit_needs_no_database(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -200,4 +228,4 @@ def test_no_command_is_advised_that_cannot_measure(
     assert main(["audit", str(conflict), str(bare)]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "not measured here, and cannot be." in out
-    assert "`vdisklab run none --on DEVICE`" in out
+    assert re.search(r"`vdisklab run none \S+ --on DEVICE`", out)

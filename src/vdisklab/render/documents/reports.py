@@ -140,6 +140,10 @@ class AuditedDiskEntry:
     instead: Annotated[str | None, "the nearest path that meets all needs; null when none is unmet"]
     power_cut: Annotated[PowerCutStates | None, "null when no cut was judged on this very path"]
     standing: Annotated[StandingEntry | None, "null when nothing like it was measured"]
+    read_only: Annotated[bool, "the guest cannot write, so a power cut takes nothing"]
+    nearest: Annotated[
+        StandingEntry | None, "the measured path that differs least, without `standing`"
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

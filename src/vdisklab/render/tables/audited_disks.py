@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
@@ -19,7 +20,6 @@ from vdisklab.audit.configured_disk import (
     SlowBus,
     StaleNote,
 )
-from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability
 from vdisklab.path.needs import Need
 from vdisklab.path.rules import Impossible
@@ -44,6 +44,9 @@ from vdisklab.render.wording import caution
 from vdisklab.services.disk_audit import AuditAnswer, AuditedDisk, Standing
 from vdisklab.units import counted, format_bytes
 
+_VOLATILE = {True: "in the host's memory", False: "in the disk's own cache"}
+"""Where unflushed data are, by `HangsOnGuestFlushes.in_memory`."""
+
 
 def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911 - one case per kind
     """One risk in one or two sentences, with its remedy."""
@@ -59,7 +62,7 @@ def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911 - one case per kind
                 "what the guest believes to be safe."
             )
         case HangsOnGuestFlushes(in_memory):
-            where = "in the host's memory" if in_memory else "in the disk's own cache"
+            where = _VOLATILE[in_memory]
             return f"Data are durable once the guest has flushed them; until then they are {where}."
         case FuaForgotten():
             return (
@@ -188,13 +191,19 @@ def _place(standing: Standing | None) -> str | None:
 
 
 def _rank(audited: AuditedDisk) -> str:
-    place = _place(audited.standing)
-    if audited.standing is None or place is None:
+    return _rank_of(audited.standing)
+
+
+def _rank_of(standing: Standing | None) -> str:
+    place = _place(standing)
+    if standing is None or place is None:
         return numbers.MISSING
-    return f"{place} of {audited.standing.cells}"
+    return f"{place} of {standing.cells}"
 
 
 def _power_cut(audited: AuditedDisk) -> str:
+    if audited.disk.read_only:
+        return "read-only"
     tested = None if audited.keeps is None else audited.keeps.tested
     fields = power_cut_fields(tested)
     return power_cut_word(fields["power_cut"], fields["power_cut_states"])
@@ -205,7 +214,8 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
         name = f"{audited.disk.domain}, {audited.disk.target}"
         yield from (f"{name}: {sentence}" for sentence in _sentences(audited))
         if audited.standing is None and audited.path is not None and answer.why_no_speed is None:
-            yield f"{name}: not measured here{_way_to_measure(audited.path, audited.risks)}."
+            yield f"{name}: not measured here{_way_to_measure(audited)}."
+    yield from _volatile_data(answer.disks)
     if answer.why_no_speed is not None:
         yield answer.why_no_speed
     beware = caution(answer.caveats)
@@ -213,11 +223,32 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
         yield f"Speeds were measured {beware}."
 
 
+def _volatile_data(disks: Iterable[AuditedDisk]) -> Iterator[str]:
+    """One sentence about all disks on which only flushed data are durable: nearly every disk."""
+    counts = Counter(
+        risk.in_memory
+        for audited in disks
+        for risk in audited.risks
+        if isinstance(risk, HangsOnGuestFlushes)
+    )
+    if counts:
+        where = " and ".join(
+            f"{_VOLATILE[in_memory]} ({counted(count, 'disk')})"
+            for in_memory, count in sorted(counts.items(), reverse=True)
+        )
+        yield (
+            "Data are durable once the guest has flushed them, as on a real disk; until then they "
+            f"are {where}."
+        )
+
+
 def _sentences(audited: AuditedDisk) -> Iterator[str]:
     """Sentences about one disk, without its name."""
     if audited.disk.problem is not None:
         yield f"no disk path, as {audited.disk.problem}."
-    yield from map(risk_sentence, audited.risks)
+    for risk in audited.risks:
+        if not isinstance(risk, HangsOnGuestFlushes):  # said once for all disks, at the end
+            yield risk_sentence(risk)
     for need, reason in audited.lacks.items():
         yield f"It does not meet {need}: {reason}."
     if audited.lacks:
@@ -236,13 +267,20 @@ def _sentences(audited: AuditedDisk) -> Iterator[str]:
         )
 
 
-def _way_to_measure(path: DiskPath, disk_risks: Iterable[Risk]) -> str:
-    """The command that would measure a path, if there is one."""
-    if any(isinstance(risk, AioConflict | Impossible) for risk in disk_risks):
+def _way_to_measure(audited: AuditedDisk) -> str:
+    """The nearest measured path, and the command that measures this one beside it, if any does."""
+    path, nearest = audited.path, audited.nearest
+    if path is None or any(isinstance(risk, AioConflict | Impossible) for risk in audited.risks):
         return ", and cannot be"
+    beside, text = "", ""
+    if nearest is not None:
+        place = _rank_of(nearest)
+        beside = f" {nearest.cell.name}"
+        text = f"; the nearest measured path is {nearest.cell} (rank {place}). To compare them"
     if path.image is None and not path.layers:
-        return f": `vdisklab run {path} --on DEVICE`, on a device that may be overwritten"
-    return f": `vdisklab run {path}`"
+        where = "--on DEVICE`, on a device that may be overwritten"
+        return f"{text}: `vdisklab run {path}{beside} {where}"
+    return f"{text}: `vdisklab run {path}{beside}`"
 
 
 def _entry(audited: AuditedDisk, needs: Sequence[Need]) -> AuditedDiskEntry:
@@ -267,16 +305,18 @@ def _entry(audited: AuditedDisk, needs: Sequence[Need]) -> AuditedDiskEntry:
         ),
         instead=None if audited.instead is None else audited.instead.canonical,
         power_cut=_power_cut_states(audited.keeps),
-        standing=None if audited.standing is None else _standing(audited, audited.standing),
+        standing=None if audited.standing is None else _standing(audited.standing),
+        read_only=disk.read_only,
+        nearest=None if audited.nearest is None else _standing(audited.nearest),
     )
 
 
-def _standing(audited: AuditedDisk, standing: Standing) -> StandingEntry:
-    gain = _gain(audited)
+def _standing(standing: Standing) -> StandingEntry:
+    gain = Ratio(0) if standing.gain is None else standing.gain
     return StandingEntry(
         cell=standing.cell,
         exact=standing.exact,
-        score=_score(audited),
+        score=None if standing.score is None else standing.score.median,
         rank_best=standing.best,
         rank_worst=standing.worst,
         ranked_cells=standing.cells,
