@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, VdisklabError
@@ -64,9 +65,8 @@ def survey(
     installed = tuple(path for path in guests if path.attachment.qemu is None)
     return Capabilities(
         formats=_missing_formats(host, guests),
-        buses=_buses_of_installed(host, installed),
         aio=_missing_aio(guests),
-        guest=_missing_program(host, QEMU, "qemu-img") if installed else None,
+        installed=_limits_of_installed(host) if installed else QemuLimits(),
         direct_io=direct,
         stacks=stacks,
         qemus=qemus,
@@ -88,15 +88,8 @@ def find_qemus(
         binary = host.which(str(request.binary)) or request.binary
         qemu = Qemu(request.name or features.number, binary.absolute(), features.version)
         qemus.append(qemu)
-        capabilities[qemu.name] = QemuLimits(
-            buses=_missing_buses(features, Bus, f"QEMU {qemu.name}", "choose another bus"),
-            aio={
-                mode: Missing(f"QEMU {qemu.name} was built without it", "choose aio=threads")
-                for mode in Aio
-                if mode.value not in features.aio
-            },
-            guest=_missing_program(host, "qemu-img"),
-        )
+        limits = _limits(features, f"QEMU {qemu.name}", "choose another bus")
+        capabilities[qemu.name] = replace(limits, guest=_missing_program(host, "qemu-img"))
     require_distinct(qemus)
     return tuple(qemus), capabilities
 
@@ -151,21 +144,28 @@ def _missing_formats(host: Host, paths: tuple[DiskPath, ...]) -> dict[ImageForma
     }
 
 
-def _missing_buses(
-    features: QemuFeatures, buses: Iterable[Bus], qemu: str, mend: str
-) -> dict[Bus, Missing]:
-    return {
-        bus: Missing(f"{qemu} has no device {device}", mend)
-        for bus in buses
-        if (device := features.lacking(bus)) is not None
-    }
+def _limits(features: QemuFeatures, qemu: str, mend: str) -> QemuLimits:
+    """The buses and aio modes that a QEMU lacks; none of the latter if its schema lists none."""
+    return QemuLimits(
+        buses={
+            bus: Missing(f"{qemu} has no device {device}", mend)
+            for bus in Bus
+            if (device := features.lacking(bus)) is not None
+        },
+        aio={
+            mode: Missing(f"{qemu} was built without it", "choose aio=threads")
+            for mode in Aio
+            if features.aio and mode.value not in features.aio
+        },
+    )
 
 
-def _buses_of_installed(host: Host, paths: tuple[DiskPath, ...]) -> dict[Bus, Missing]:
-    buses = {path.attachment.bus for path in paths}
-    if not buses or host.which(QEMU) is None:
-        return {}
-    return _missing_buses(probe_qemu(host), buses, "this QEMU", "install a QEMU that has it")
+def _limits_of_installed(host: Host) -> QemuLimits:
+    missing = _missing_program(host, QEMU, "qemu-img")
+    if host.which(QEMU) is None:
+        return QemuLimits(guest=missing)
+    limits = _limits(probe_qemu(host), "this QEMU", "install a QEMU that has it")
+    return replace(limits, guest=missing)
 
 
 def _missing_aio(paths: tuple[DiskPath, ...]) -> dict[Aio, Missing]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.rules import Impossible
-from vdisklab.path.segments import Aio, Bus, ImageFormat, LayerKind
+from vdisklab.path.segments import Aio, Bus, ImageFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +31,16 @@ class QemuLimits:
 class Capabilities:
     """What this host lacks; everything else is taken to work.
 
-    `guest` is set if no guest can be run at all (no QEMU, no kernel to boot). `direct_io` tells
-    for a stack (`DiskPath.stack`, "" for the work directory) whether O_DIRECT works on it; None
-    or no entry means untried. `stacks` holds the stacks that could not be built, by the same name;
-    their layers may work in other stacks. `qemus` are the QEMUs that paths may name by `qemu=`:
-    `buses` and `guest` apply to paths that name none, `aio` is the kernel's and applies to all.
-    `on_tmpfs` is true if the work directory lies in memory.
+    `installed` is the QEMU of paths that name none, `qemus` are those that paths name by `qemu=`.
+    `aio` is what the kernel refuses to all of them. `direct_io` tells for a stack
+    (`DiskPath.stack`, "" for the work directory) whether O_DIRECT works on it; None or no entry
+    means untried. `stacks` holds the stacks that could not be built, by the same name; their layers
+    may work in other stacks. `on_tmpfs` is true if the work directory lies in memory.
     """
 
-    layers: Mapping[LayerKind, Missing] = field(default_factory=dict)
     formats: Mapping[ImageFormat, Missing] = field(default_factory=dict)
-    buses: Mapping[Bus, Missing] = field(default_factory=dict)
     aio: Mapping[Aio, Missing] = field(default_factory=dict)
-    guest: Missing | None = None
+    installed: QemuLimits = QemuLimits()
     direct_io: Mapping[str, bool | None] = field(default_factory=dict)
     stacks: Mapping[str, Missing] = field(default_factory=dict)
     on_tmpfs: bool = False
@@ -54,17 +51,12 @@ class Capabilities:
 
         Without a name it is the installed one.
         """
-        if qemu is None:
-            return QemuLimits(self.buses, self.aio, self.guest)
-        named = self.qemus.get(qemu)
-        return named and replace(named, aio={**named.aio, **self.aio})
+        limits = self.installed if qemu is None else self.qemus.get(qemu)
+        return limits and replace(limits, aio={**limits.aio, **self.aio})
 
 
 def infeasible(path: DiskPath, capabilities: Capabilities) -> Impossible | None:
     """The first reason why this host cannot build or serve a path, or None."""
-    for layer in path.layers:
-        if layer.kind in capabilities.layers:
-            return _lacking(f"host layer {layer.kind}", capabilities.layers[layer.kind])
     if path.has_storage and path.stack in capabilities.stacks:
         what = "the stack" if len(path.layers) > 1 else "host layer"
         return _lacking(f"{what} {path.stack}", capabilities.stacks[path.stack])

@@ -15,7 +15,7 @@ from vdisklab.host.ledger import open_ledger, pending
 from vdisklab.host.programs import install_command
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus, ImageFormat
-from vdisklab.plan.capabilities import Capabilities, infeasible
+from vdisklab.plan.capabilities import Capabilities, QemuLimits, infeasible
 from vdisklab.progress import Progress, Step, silent
 
 DATA = Path(__file__).parents[2] / "data" / "qmp"
@@ -80,7 +80,7 @@ def found(
 def test_a_host_that_has_everything(programs: Programs, tmp_path: Path) -> None:
     paths = [f"{form}/writeback/{bus}" for form in ImageFormat for bus in Bus if form != "null"]
     seen = found(tmp_path, *paths)
-    assert (seen.buses, seen.formats, seen.guest, seen.stacks) == ({}, {}, None, {})
+    assert (seen.installed, seen.formats, seen.stacks) == (QemuLimits(), {}, {})
     assert set(seen.direct_io) == {""}
 
 
@@ -95,8 +95,24 @@ def test_a_qemu_without_a_device_lacks_its_bus_alone(
     programs.prints("qemu-system-x86_64", monitor_answers([device]))
     seen = found(tmp_path, *(f"raw/writeback/{each}" for each in Bus))
     lacking = {Bus.IDE, Bus.SATA} if bus is Bus.IDE else {bus}
-    assert set(seen.buses) == lacking
-    assert f"this QEMU has no device {device}" in seen.buses[bus].reason
+    assert set(seen.installed.buses) == lacking
+    assert f"this QEMU has no device {device}" in seen.installed.buses[bus].reason
+
+
+def test_a_qemu_without_io_uring_lacks_that_aio_mode(programs: Programs, tmp_path: Path) -> None:
+    programs.prints("qemu-system-x86_64", monitor_answers(aio=("threads", "native")))
+    seen = found(tmp_path, "raw/writeback/virtio:aio=io_uring")
+    dropped = infeasible(parse_path("raw/writeback/virtio:aio=io_uring"), seen)
+    assert dropped is not None
+    assert "this QEMU was built without it" in dropped.reason
+    assert infeasible(parse_path("raw/writeback"), seen) is None
+
+
+def test_a_schema_without_aio_modes_says_nothing_of_them(
+    programs: Programs, tmp_path: Path
+) -> None:
+    programs.prints("qemu-system-x86_64", monitor_answers(aio=()))
+    assert found(tmp_path, "raw/writeback").installed == QemuLimits()
 
 
 def test_a_format_that_qemu_img_does_not_make(programs: Programs, tmp_path: Path) -> None:
@@ -118,16 +134,16 @@ def test_what_cannot_be_read_says_nothing_of_formats(programs: Programs, tmp_pat
 def test_a_missing_program_means_no_guest(program: str, programs: Programs, tmp_path: Path) -> None:
     (programs.directory / program).unlink()
     seen = found(tmp_path, "raw/writeback", "host")
-    assert seen.guest is not None
-    assert seen.guest.reason == f"{program} is not installed"
-    assert "apt-get install" in seen.guest.mend
+    assert seen.installed.guest is not None
+    assert seen.installed.guest.reason == f"{program} is not installed"
+    assert "apt-get install" in seen.installed.guest.mend
     assert infeasible(parse_path("host"), seen) is None
 
 
 def test_without_guests_no_qemu_is_asked(programs: Programs, tmp_path: Path) -> None:
     for program in ("qemu-system-x86_64", "qemu-img"):
         programs.is_script(program, "exit 1")
-    assert found(tmp_path, "host").guest is None
+    assert found(tmp_path, "host").installed.guest is None
     assert not programs.calls.exists()
 
 

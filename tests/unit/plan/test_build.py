@@ -9,7 +9,6 @@ import pytest
 
 from vdisklab.errors import HostError, PlanError, VdisklabError
 from vdisklab.path.cell import PageCacheChoice
-from vdisklab.path.segments import LayerKind
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing
@@ -85,7 +84,7 @@ def test_baseline(
     ],
 )
 def test_wrong_baseline(asked: str, error: type[VdisklabError], message: str) -> None:
-    capabilities = Capabilities(layers={LayerKind.ZFS: Missing("no zfs", "install it")})
+    capabilities = Capabilities(stacks={"zfs": Missing("no zfs", "install it")})
     with pytest.raises(error, match=message):
         build(replace(REQUEST, baseline=asked), capabilities)
 

@@ -7,9 +7,9 @@ import pytest
 from vdisklab.errors import HostError, PlanError, VdisklabError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
-from vdisklab.path.segments import Aio, Bus, ImageFormat, LayerKind
+from vdisklab.path.segments import Aio, Bus, ImageFormat
 from vdisklab.plan.build import build_plan
-from vdisklab.plan.capabilities import Capabilities, Missing, infeasible
+from vdisklab.plan.capabilities import Capabilities, Missing, QemuLimits, infeasible
 from vdisklab.plan.matrix import Matrix, expand_matrix
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.settings import Request
@@ -88,9 +88,9 @@ def test_nothing_left_is_an_error(patterns: list[str], message: str, hint: str) 
 
 NO_ZFS = Missing("the kernel has no module zfs", "apt-get install zfs-dkms")
 CAPABILITIES = Capabilities(
-    layers={LayerKind.ZFS: NO_ZFS},
     formats={ImageFormat.QED: Missing("qemu-img makes no qed", "install a QEMU with it")},
-    buses={Bus.NVME: Missing("QEMU has no nvme", "install qemu-system-x86")},
+    installed=QemuLimits(buses={Bus.NVME: Missing("QEMU has no nvme", "install qemu-system-x86")}),
+    stacks={"zfs": NO_ZFS},
     aio={Aio.IO_URING: Missing("the kernel forbids io_uring", "sysctl kernel.io_uring_disabled=0")},
     direct_io={"": False, "tmpfs": False, "ext4": True, "xfs": None},
 )
@@ -124,7 +124,9 @@ def test_feasible_here(text: str) -> None:
 
 
 def test_without_qemu_the_host_can_still_be_measured() -> None:
-    capabilities = Capabilities(guest=Missing("QEMU is not installed", "apt-get install qemu"))
+    capabilities = Capabilities(
+        installed=QemuLimits(guest=Missing("QEMU is not installed", "apt-get install qemu"))
+    )
     matrix = expand_matrix(["ext4/{raw/none,host}"], capabilities=capabilities)
     assert labels(matrix) == ["ext4/host"]
     assert matrix.dropped[0].instead == "apt-get install qemu"
