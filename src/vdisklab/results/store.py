@@ -19,6 +19,7 @@ from vdisklab.results.model import (
     METRICS,
     Campaign,
     HostFacts,
+    Measurement,
     Run,
     Witnessed,
 )
@@ -134,14 +135,15 @@ class Store:
         _register_metrics(connection, run)
         key = _inserted(connection, schema.run, rows.run_row(run, campaign_key))
         _insert_all(connection, schema.state_check, rows.check_rows(run.checks, key))
-        for ordinal, measurement in enumerate(run.measurements):
-            row = rows.measurement_row(measurement, key, ordinal)
-            parent = _inserted(connection, schema.measurement, row)
-            counted = rows.counted_rows(measurement.evidence, parent)
-            _insert_all(connection, schema.counted, counted)
-            samples = rows.sample_rows(measurement.samples, parent)
-            _insert_all(connection, schema.sample, samples)
-            _insert_all(connection, schema.series, rows.series_rows(measurement.series, parent))
+        keys = _measurement_keys(connection, run.measurements, key)
+        counted, samples, series = [], [], []
+        for measurement, parent in zip(run.measurements, keys, strict=True):
+            counted += rows.counted_rows(measurement.evidence, parent)
+            samples += rows.sample_rows(measurement.samples, parent)
+            series += rows.series_rows(measurement.series, parent)
+        _insert_all(connection, schema.counted, counted)
+        _insert_all(connection, schema.sample, samples)
+        _insert_all(connection, schema.series, series)
 
     def _refuse_double(self, connection: sa.Connection, run: Run, campaign_key: int) -> None:
         table = schema.run
@@ -383,6 +385,25 @@ def _register_metrics(connection: sa.Connection, run: Run) -> None:
 def _inserted(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> int:
     key = connection.execute(sa.insert(table).returning(table.c.key), row).scalar_one()
     return int(key)
+
+
+def _measurement_keys(
+    connection: sa.Connection, measurements: Sequence[Measurement], run_key: int
+) -> list[int]:
+    """Inserts the measurements of a run at once; returns their keys, in their order."""
+    if not measurements:
+        return []
+    table = schema.measurement
+    inserted = connection.execute(
+        sa.insert(table).returning(table.c.ordinal, table.c.key),
+        [
+            rows.measurement_row(measurement, run_key, ordinal)
+            for ordinal, measurement in enumerate(measurements)
+        ],
+    )
+    # RETURNING promises no order, neither SQLite's nor PostgreSQL's.
+    keys = {row.ordinal: row.key for row in inserted}
+    return [keys[ordinal] for ordinal in range(len(measurements))]
 
 
 def _insert_unless_there(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> None:
