@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
@@ -126,7 +128,7 @@ def _by_value(
     It is the only cell with enough blocks for a rank, or the only one with the measure.
     """
     grid = narrowed(observations, cells)
-    blocks = (grid.grid(measure) > 0).sum(axis=1)
+    blocks = np.isfinite(grid.grid(measure)).sum(axis=1)
     measured = [cell for cell, count in zip(grid.cells, blocks, strict=True) if count]
     enough = [cell for cell, count in zip(grid.cells, blocks, strict=True) if count >= MIN_BLOCKS]
     return next(
@@ -157,7 +159,7 @@ def ratio_of(
     first, second = (grid[row : row + 1] for row in rows)
     if measure.quantity.better is Better.LOWER:
         first, second = second, first
-    return paired_ratios(first, second)[0]
+    return paired_ratios(first, second, measure.quantity)[0]
 
 
 def _default(paths: Mapping[MeasuredCell, DiskPath], chosen: DiskPath) -> MeasuredCell | None:

@@ -20,7 +20,6 @@ from vdisklab.analysis.observations import (
     Floats,
     MeasureKey,
     Observations,
-    logarithms,
 )
 from vdisklab.analysis.paired_ratios import PRECISION, blocks_needed, holm
 from vdisklab.path.cell import Cell, MeasuredCell
@@ -111,7 +110,7 @@ class _Grids:
     def row(self, cell: Cell, measure: MeasureKey) -> Floats | None:
         """The cell's logarithms by block; None if it has no value of the measure."""
         if measure not in self._logs:
-            self._logs[measure] = logarithms(self._observations.grid(measure))
+            self._logs[measure] = self._observations.logs(measure)
         row = self._rows.get(cell.measured)
         if row is None:
             return None

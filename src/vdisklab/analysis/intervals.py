@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from vdisklab.analysis.observations import Floats, logarithms
+from vdisklab.analysis.observations import POSITIVE, Floats, logarithms, rounded_to
+from vdisklab.results.model import Metric
 
 MIN_BLOCKS = 3
 """Below this many blocks there is no interval, no verdict and no rank."""
@@ -22,32 +23,40 @@ ORDER_STATISTICS_FROM = 6
 Interval = tuple[Floats, Floats]
 
 
-def median_interval(grid: Floats, level: float = 0.95) -> Interval:
+def median_interval(grid: Floats, level: float = 0.95, quantity: Metric = POSITIVE) -> Interval:
     """The interval that vdisklab shows: order statistics from 6 blocks on, log-t for 3 to 5.
 
     With 3 to 5 blocks, no interval from order statistics can reach 95 % (the range of three
-    values covers the median with 75 %), so a log-normal distribution is assumed.
+    values covers the median with 75 %), so a log-normal distribution is assumed. An interval is
+    never narrower than the last digit of the values or the step of the metric.
     """
     count = np.isfinite(grid).sum(axis=1)
-    few_low, few_high = log_t_interval(grid, level)
+    few_low, few_high = log_t_interval(grid, level, quantity)
     low = np.where(count >= MIN_BLOCKS, few_low, np.nan)
     high = np.where(count >= MIN_BLOCKS, few_high, np.nan)
     many = count >= ORDER_STATISTICS_FROM
     low[many], high[many] = order_statistic_interval(grid[many], level)
-    return low, high
+    half = max(rounded_to(grid), quantity.step or 0.0) / 2
+    if half:
+        middle = np.nanmedian(np.where((count > 0)[:, None], grid, 0.0), axis=1)
+        low, high = np.minimum(low, middle - half), np.maximum(high, middle + half)
+    # A metric that can be zero cannot be less.
+    return (low if quantity.step is None else np.maximum(low, 0.0)), high
 
 
-def log_t_interval(grid: Floats, level: float = 0.95) -> Interval:
+def log_t_interval(grid: Floats, level: float = 0.95, quantity: Metric = POSITIVE) -> Interval:
     """Student's t interval of the mean logarithm, converted back (for log-normal data, the median).
 
-    Needs two positive values. With 3 to 5 values it always contains the sample median: that is
-    within sqrt((n-1)/n) standard deviations of the mean (Hotelling & Solomons 1932), which is
-    less than t/sqrt(n).
+    Needs two values, positive ones if the metric has no step. With 3 to 5 values it always contains
+    the sample median: that is within sqrt((n-1)/n) standard deviations of the mean (Hotelling &
+    Solomons 1932), which is less than t/sqrt(n).
     """
-    logs = logarithms(grid)
+    logs = logarithms(grid, quantity)
     count = np.isfinite(logs).sum(axis=1)
     low, high = np.full(len(grid), np.nan), np.full(len(grid), np.nan)
-    usable = (count >= 2) & (count == np.isfinite(grid).sum(axis=1))
+    usable = count >= 2
+    if quantity.step is None:
+        usable &= ~(grid <= 0).any(axis=1)
     if usable.any():
         mean = np.nanmean(logs[usable], axis=1)
         error = np.nanstd(logs[usable], axis=1, ddof=1) / np.sqrt(count[usable])
@@ -55,7 +64,8 @@ def log_t_interval(grid: Floats, level: float = 0.95) -> Interval:
         # The interval of two values may be too wide for a float.
         with np.errstate(over="ignore", under="ignore"):
             low[usable], high[usable] = np.exp(mean - half), np.exp(mean + half)
-    return low, high
+    step = quantity.step or 0.0
+    return low - step, high - step
 
 
 def order_statistic_interval(grid: Floats, level: float = 0.95) -> Interval:

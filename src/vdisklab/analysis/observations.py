@@ -104,6 +104,10 @@ class Observations:
         grid.ravel()[place] = self.value[rows]
         return grid
 
+    def logs(self, measure: MeasureKey) -> Floats:
+        """The logarithms of `grid`, as this measure is compared."""
+        return logarithms(self.grid(measure), measure.quantity)
+
     @property
     def used(self) -> tuple[MeasureKey, ...]:
         """The measures that have any value."""
@@ -254,7 +258,42 @@ def _measures(
     return (new[codes] if keys else codes.astype(np.int32)), measures
 
 
-def logarithms(grid: Floats) -> Floats:
-    """Natural logarithms; NaN for missing values and for zero, which has no ratio."""
-    positive = np.isfinite(grid) & (grid > 0)
-    return np.log(np.where(positive, grid, 1.0)) + np.where(positive, 0.0, np.nan)
+POSITIVE = Metric("", "1", Better.HIGHER)
+"""A quantity that is above zero."""
+
+SMALLEST = 1e-6
+"""What a zero counts as where nothing declares a step: less than any program measures."""
+
+
+def logarithms(grid: Floats, quantity: Metric = POSITIVE) -> Floats:
+    """Natural logarithms of values; NaN for missing ones only, because a zero is a measured value.
+
+    Values of a metric with a step become log(value + step), so differences of logarithms are ratios
+    of value + step. Other metrics are zero only if nothing was done at all (0 IOPS) or below the
+    program's resolution; such a value counts as SMALLEST.
+    """
+    seen = np.isfinite(grid)
+    if quantity.step is None:
+        return np.log(np.where(seen, np.maximum(grid, SMALLEST), np.nan))
+    return np.log(np.where(seen, np.maximum(grid, 0.0) + quantity.step, np.nan))
+
+
+def rounded_to(values: Floats) -> float:
+    """The largest power of ten that all values are multiples of; 0 if it is below 1e-4 of them."""
+    known = np.abs(values[np.isfinite(values) & (values != 0)])
+    if not len(known):
+        return 0.0
+    least = 1e-4 * float(np.median(known))
+    sample = known[:64]
+    for exponent in range(math.floor(math.log10(known.min())), -10, -1):
+        unit = 10.0**exponent
+        if unit < least:
+            break
+        if _multiples(sample, unit) and _multiples(known, unit):
+            return unit
+    return 0.0
+
+
+def _multiples(values: Floats, unit: float) -> bool:
+    quotient = values / unit
+    return bool((np.abs(quotient - np.round(quotient)) <= 1e-9 * (1 + quotient)).all())

@@ -8,10 +8,17 @@ from enum import StrEnum
 import numpy as np
 
 from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf, t_sf
-from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
+from vdisklab.analysis.observations import (
+    POSITIVE,
+    Floats,
+    MeasureKey,
+    Observations,
+    logarithms,
+    rounded_to,
+)
 from vdisklab.analysis.summary import Summary, known, summarise
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Better
+from vdisklab.results.model import Better, Metric
 
 PRECISION = 1e-9
 """Lower limit of a log ratio's standard deviation; anything smaller is rounding."""
@@ -59,14 +66,22 @@ class Comparison:
 
 
 def paired_ratios(
-    a: Floats, b: Floats, level: float = 0.95, *, forecast: bool = True
+    a: Floats,
+    b: Floats,
+    quantity: Metric = POSITIVE,
+    level: float = 0.95,
+    *,
+    forecast: bool = True,
 ) -> list[Ratio]:
     """For each row the ratio of `a` to `b` (cells x blocks, or one row against many).
 
     With logarithms, A/B and B/A are each other's inverse, and drift that slows both by the same
-    share cancels (a two-sample t-test would count that drift as noise).
+    share cancels (a two-sample t-test would count that drift as noise). An interval is never
+    narrower than the last digit of the values or the step of the metric.
     """
-    logs = np.atleast_2d(logarithms(np.atleast_2d(a)) - logarithms(np.atleast_2d(b)))
+    a, b = np.atleast_2d(a), np.atleast_2d(b)
+    logs_a, logs_b = logarithms(a, quantity), logarithms(b, quantity)
+    logs = logs_a - logs_b
     pairs = np.isfinite(logs).sum(axis=1)
     safe = np.where(np.isfinite(logs), logs, 0.0)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -74,8 +89,14 @@ def paired_ratios(
         squares = np.where(np.isfinite(logs), (logs - mean[:, None]) ** 2, 0.0).sum(axis=1)
         deviation = np.maximum(np.sqrt(squares / (pairs - 1)), PRECISION)
         error = deviation / np.sqrt(pairs)
+        quantile = t_isf((1 - level) / 2, pairs - 1)
+        least = sum(
+            max(rounded_to(values), quantity.step or 0.0) / 2 * np.exp(-_means(logs_of))
+            for values, logs_of in ((a, logs_a), (b, logs_b))
+        )
+        error = np.maximum(error, least / quantile)
         p = 2 * t_sf(np.abs(mean) / error, pairs - 1)
-        half = t_isf((1 - level) / 2, pairs - 1) * error
+        half = quantile * error
         low, high = np.exp(mean - half), np.exp(mean + half)
     ratio = np.exp(mean)
     needed = blocks_needed(mean, deviation, 1 - level) if forecast else np.full(len(mean), np.nan)
@@ -91,6 +112,12 @@ def paired_ratios(
         )
         for row in range(len(pairs))
     ]
+
+
+def _means(logs: Floats) -> Floats:
+    """The mean of each row; NaN for a row without values."""
+    seen = np.isfinite(logs)
+    return np.asarray(np.where(seen, logs, 0.0).sum(axis=1) / seen.sum(axis=1))
 
 
 def blocks_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 0.8) -> Floats:
@@ -137,7 +164,7 @@ def compare_cells(
         grid = both.grid(measure)
         summaries = summarise(both, measure)
         if a in summaries and b in summaries:
-            (ratio,) = paired_ratios(grid[row_a], grid[row_b], 1 - alpha)
+            (ratio,) = paired_ratios(grid[row_a], grid[row_b], measure.quantity, 1 - alpha)
             comparisons.append((measure, summaries[a], summaries[b], ratio))
     p = np.array([np.nan if _too_few(r) or r.p is None else r.p for _, _, _, r in comparisons])
     adjusted = np.full(len(p), np.nan)
@@ -166,7 +193,7 @@ def against_baseline(
         return {}
     grid = observations.grid(measure)
     row = observations.place[baseline]
-    ratios = paired_ratios(grid, grid[row : row + 1], level, forecast=False)
+    ratios = paired_ratios(grid, grid[row : row + 1], measure.quantity, level, forecast=False)
     return {
         cell: ratio
         for cell, ratio in zip(observations.cells, ratios, strict=True)

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from vdisklab.analysis.claimfile import ClaimCache
 from vdisklab.analysis.intervals import MIN_BLOCKS, t_sf
-from vdisklab.analysis.observations import MeasureKey, Observations, logarithms
+from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import PRECISION, Ratio, holm, paired_ratios
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
@@ -368,9 +368,11 @@ def _row(
     number: PublishedNumber, over: float, cell: Cell, base: Cell, observations: Observations
 ) -> ShapeRow:
     logs = _log_ratios(number, cell, base, observations)
-    if not len(logs):
+    if number.measure is None or not len(logs):
         return ShapeRow(number, over, cell, Ratio(0), None, None, Shape.NOT_MEASURED)
-    (ratio,) = paired_ratios(np.exp(logs), np.ones(len(logs)), forecast=False)
+    grid = observations.grid(number.measure)
+    ours, theirs = (grid[observations.place[side.measured]] for side in (cell, base))
+    (ratio,) = paired_ratios(ours, theirs, number.measure.quantity, forecast=False)
     factor = None if ratio.ratio is None else over / ratio.ratio
     return ShapeRow(number, over, cell, ratio, factor, None, Shape.TOO_FEW)
 
@@ -382,7 +384,7 @@ def _log_ratios(
     names = (cell.measured, base.measured)
     if number.measure is None or any(name not in observations.cells for name in names):
         return np.array([], dtype=np.float64)
-    logs = logarithms(observations.grid(number.measure))
+    logs = observations.logs(number.measure)
     difference = logs[observations.place[names[0]]] - logs[observations.place[names[1]]]
     return np.asarray(difference[np.isfinite(difference)])
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vdisklab.analysis.additive import fit, usable
 from vdisklab.analysis.best import BestSet, best_set
 from vdisklab.analysis.intervals import MIN_BLOCKS
-from vdisklab.analysis.observations import MeasureKey, Observations, logarithms
+from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.pair_tests import separate
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
@@ -81,8 +81,7 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
     all ranges are right at once (Mohamad, Goeman & van Zwet 2019; Klein, Wright &
     Wieczorek, Journal of the Royal Statistical Society C 69, 2020).
     """
-    grid = observations.grid(measure)
-    logs = logarithms(grid)
+    logs = observations.logs(measure)
     count = np.isfinite(logs).sum(axis=1)
     chosen = usable(logs)
     unranked = [(row, Unranked.TOO_FEW_BLOCKS) for row in chosen.few]

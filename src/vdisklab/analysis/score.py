@@ -24,7 +24,6 @@ from vdisklab.analysis.observations import (
     Floats,
     MeasureKey,
     Observations,
-    logarithms,
 )
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction
@@ -234,7 +233,7 @@ def add_mix(
     total = sum(weights.values())
     mixed = np.zeros((len(observations.cells), len(observations.blocks)))
     for measure, weight in weights.items():
-        logs = logarithms(observations.grid(measure))
+        logs = observations.logs(measure)
         sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
         mixed += sign * weight / total * (logs - logs[row])
     rows, columns = np.nonzero(np.isfinite(mixed))

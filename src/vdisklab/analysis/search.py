@@ -25,7 +25,7 @@ import numpy as np
 
 from vdisklab.analysis.additive import PRECISION, block_effects, moderate
 from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf
-from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 
@@ -211,5 +211,5 @@ def next_cells(state: SearchState, affordable: float) -> tuple[int, ...]:
 
 def goodness(observations: Observations, measure: MeasureKey) -> Floats:
     """Logarithms in which more is better, cells x blocks."""
-    logs = logarithms(observations.grid(measure))
+    logs = observations.logs(measure)
     return logs if measure.quantity.better is Better.HIGHER else -logs

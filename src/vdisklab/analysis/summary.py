@@ -85,7 +85,9 @@ def summarise(observations: Observations, measure: MeasureKey, level: float = 0.
     median, low, high = (np.full(len(grid), np.nan) for _ in range(3))
     if len(rows):
         median[rows] = _medians(grid[rows], blocks[rows])
-        low[rows], high[rows] = (_sayable(value) for value in median_interval(grid[rows], level))
+        low[rows], high[rows] = (
+            _sayable(value) for value in median_interval(grid[rows], level, measure.quantity)
+        )
     return Summaries(measure, observations.cells, observations.place, blocks, median, low, high)
 
 

@@ -36,11 +36,17 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A quantity: its name, its SI unit (or `1` for a ratio), and which way is better."""
+    """A quantity: its name, its SI unit (or `1` for a ratio), and which way is better.
+
+    A metric with a `step` is zero in many good runs (no stall, no flush). The step is the smallest
+    value above zero that its programs tell from zero; `analysis.observations.logarithms` says how
+    such values are compared.
+    """
 
     name: str
     unit: str
     better: Better
+    step: float | None = None
 
 
 METRICS: Mapping[str, Metric] = {
@@ -55,8 +61,9 @@ METRICS: Mapping[str, Metric] = {
         Metric("latency_max", "s", Better.LOWER),
         Metric("duration", "s", Better.LOWER),
         # The smallest bandwidth of a whole second, and the longest time without a completion.
-        Metric("worst_second", "B/s", Better.HIGHER),
-        Metric("longest_stall", "s", Better.LOWER),
+        Metric("worst_second", "B/s", Better.HIGHER, step=4096),
+        # Logs have windows of 0.1 s and more.
+        Metric("longest_stall", "s", Better.LOWER, step=0.1),
         Metric("latency_p95", "s", Better.LOWER),
         # of fsync and similar calls, which the latency of writes does not include
         Metric("sync_mean", "s", Better.LOWER),
@@ -64,10 +71,10 @@ METRICS: Mapping[str, Metric] = {
         Metric("sync_max", "s", Better.LOWER),
         Metric("transactions", "1/s", Better.HIGHER),
         # growth of the image: on the host's file system, and in its format's own map
-        Metric("allocated", "B", Better.LOWER),
-        Metric("mapped", "B", Better.LOWER),
+        Metric("allocated", "B", Better.LOWER, step=4096),
+        Metric("mapped", "B", Better.LOWER, step=4096),
         # requested by the guest from QEMU
-        Metric("flushes", "1", Better.LOWER),
+        Metric("flushes", "1", Better.LOWER, step=1),
         # of a guest whose system is on the measured disk
         Metric("boot_time", "s", Better.LOWER),
         Metric("shutdown_time", "s", Better.LOWER),
@@ -83,7 +90,7 @@ METRICS: Mapping[str, Metric] = {
         Metric("random_delete", "1/s", Better.HIGHER),
         # its %CP: the share of one processor's time that each of its tests took
         *(
-            Metric(f"{test}_cpu", "1", Better.LOWER)
+            Metric(f"{test}_cpu", "1", Better.LOWER, step=0.01)
             for test in (
                 "per_char",
                 "bandwidth",

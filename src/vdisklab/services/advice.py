@@ -6,6 +6,8 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from vdisklab.analysis.candidates import Recommendation, candidates, ratio_of
 from vdisklab.analysis.candidates import recommend as recommend_cell
 from vdisklab.analysis.diagnostics.kinds import (
@@ -376,7 +378,7 @@ def _nothing_to_recommend(
             f"no path has the measure {measure} in {MIN_BLOCKS} blocks",
             hint="see `vdisklab rank` for what is missing",
         )
-    if not (usable.grid(measure) > 0).any():
+    if not np.isfinite(usable.grid(measure)).any():
         return PlanError(
             f"no path has the measure {measure}: a measurement that it is computed from, or the "
             "baseline, is missing",

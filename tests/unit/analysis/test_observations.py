@@ -17,12 +17,13 @@ from vdisklab.analysis.observations import (
     collect,
     logarithms,
     observe,
+    rounded_to,
 )
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import PageCache
-from vdisklab.results.model import Failure, FailureKind
+from vdisklab.results.model import METRICS, Failure, FailureKind
 
 
 @pytest.mark.parametrize("state", list(PageCache))
@@ -118,7 +119,31 @@ def test_blocks_of_two_campaigns_are_two_blocks() -> None:
     assert data.blocks_of().tolist() == [1, 2]
 
 
-def test_zero_has_no_logarithm() -> None:
+def test_only_a_missing_value_has_no_logarithm() -> None:
     logs = logarithms(np.array([[0.0, 1.0, np.nan, np.e]]))
-    assert np.isnan(logs[0, [0, 2]]).all()
+    assert np.isnan(logs[0, 2])
     np.testing.assert_allclose(logs[0, [1, 3]], [0.0, 1.0])
+    assert logs[0, 0] < np.log(1e-5)  # nothing was done at all: worse than any rate
+
+
+def test_zero_is_a_value_of_a_metric_with_a_step() -> None:
+    stall = METRICS["longest_stall"]
+    logs = logarithms(np.array([[0.0, 0.1, 0.3, np.nan]]), stall)
+    np.testing.assert_allclose(logs[0, :3], np.log([0.1, 0.2, 0.4]))
+    assert np.isnan(logs[0, 3])
+
+
+@pytest.mark.parametrize(
+    ("values", "unit"),
+    [
+        ([3.0, 7.0, 4.0], 1.0),
+        ([300.0, 700.0], 100.0),
+        ([1.2e-4, 5e-5, 0.0], 1e-5),
+        ([412345678.0, 412345679.0], 0.0),
+        ([0.1234567, 0.7654321], 0.0),
+        ([0.0, np.nan], 0.0),
+        ([], 0.0),
+    ],
+)
+def test_the_digits_that_values_were_rounded_to(values: list[float], unit: float) -> None:
+    assert rounded_to(np.array(values)) == pytest.approx(unit)

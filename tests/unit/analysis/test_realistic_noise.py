@@ -74,7 +74,9 @@ def test_a_known_difference_is_found_with_the_power_that_the_forecast_promises()
     logs = [np.log(in_time(rng, level, 10, 0.1)) for _ in range(300)]
     difference = np.array([each[1] - each[0] for each in logs])
     deviation = float(difference.std())
-    (needed,) = paired_ratios(np.exp(np.log(1.25) + deviation * _standard(40)), np.ones(40))
+    (needed,) = paired_ratios(
+        np.exp(np.log(1.25) + deviation * _standard(40)), np.exp(np.zeros(40))
+    )
     blocks = needed.blocks_needed
     assert blocks is not None
     found = 0

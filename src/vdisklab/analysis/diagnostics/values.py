@@ -16,7 +16,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     SlowFirstBlock,
 )
 from vdisklab.analysis.intervals import t_isf
-from vdisklab.analysis.observations import Floats, MeasureKey, Observations, logarithms
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import paired_ratios
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, Layer
@@ -77,7 +77,7 @@ def first_block_diagnostics(
 
 def _block_effects(observations: Observations, measure: MeasureKey) -> dict[str, Floats]:
     """For each campaign: each block's mean logarithm, over the cells that are in all its blocks."""
-    logs = logarithms(observations.grid(measure))
+    logs = observations.logs(measure)
     campaigns = [block.campaign for block in observations.blocks]
     effects = {}
     for campaign in dict.fromkeys(campaigns):
@@ -96,7 +96,7 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
     The statistic is the distance of the two means over the spread within the groups. It must
     exceed its 99.99 % quantile for a single normal mode: about one cell in 10,000 is named wrongly.
     """
-    logs = logarithms(observations.grid(measure))
+    logs = observations.logs(measure)
     count = np.isfinite(logs).sum(axis=1)
     if not (count >= _MODES_FROM[0]).any():
         return ()
@@ -213,7 +213,7 @@ def _reaching(
     grid = observations.grid(measure)
     places = [observations.place[cell] for cell in cells]
     base = observations.place[ceiling]
-    ratios = paired_ratios(grid[places], grid[base : base + 1], forecast=False)
+    ratios = paired_ratios(grid[places], grid[base : base + 1], measure.quantity, forecast=False)
     higher = measure.quantity.better is Better.HIGHER
     shares = {
         cell: ratio.ratio if higher else 1 / ratio.ratio
