@@ -1,7 +1,7 @@
 """All errors that vdisklab reports, as one class tree with an exit status for each kind.
 
     VdisklabError            1
-    ├── PlanError            2   the request is impossible or not understood
+    ├── PlanError            2   the request is impossible or malformed
     ├── HostError            3   this machine cannot do it
     │   └── CommandError         a program ended with an unexpected status
     ├── DirtyHostError       4   something that vdisklab created is still there
@@ -39,7 +39,7 @@ class VdisklabError(Exception):
 
 
 class PlanError(VdisklabError):
-    """The request is impossible or is not understood."""
+    """The request is impossible or malformed."""
 
     exit_code = 2
 

@@ -42,7 +42,7 @@ class BestSet:
     the first leads. `beaten` is the number of the other competitors. `runner_up` is the competitor
     next by value, inside the set or not; `p` is the one-sided p-value of the leader's lead over it,
     adjusted for the number of competitors.
-    `noise` is the standard deviation of a competitor's run beside its block, as a logarithm, and
+    `noise` is the standard deviation of a competitor's run within its block, as a logarithm, and
     `blocks` their median number of blocks. `shares_blocks` is true when some competitors are fast
     and slow in the same blocks, so that fewer differences can be shown.
     """
@@ -78,7 +78,7 @@ class BestSet:
         return math.expm1(self._least_lead(self.blocks)) if self.competitors > 1 else None
 
     def blocks_for(self, lead: float) -> int | None:
-        """How many blocks show such a lead with a power of 80 %; None above 1000."""
+        """The number of blocks that show such a lead with a power of 80 %; None above 1000."""
         if self.competitors < 2 or self._least_lead(MOST_BLOCKS) > math.log1p(lead):
             return None
         low, high = MIN_BLOCKS, MOST_BLOCKS

@@ -106,7 +106,8 @@ class _ClaimsTable(TomlTable):
     title: str = Field(min_length=1, description='title = "the article, or what is tested"')
     author: str = ""
     claim: list[_ClaimTable] = Field(
-        min_length=1, description="one table [[claim]] for each, with name, sentence, left, right …"
+        min_length=1,
+        description="a table [[claim]] with name, sentence, left, right … for each claim",
     )
 
 

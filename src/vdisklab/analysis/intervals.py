@@ -15,7 +15,7 @@ from vdisklab.analysis.observations import POSITIVE, Floats, logarithms, rounded
 from vdisklab.results.model import Metric
 
 MIN_BLOCKS = 3
-"""Below this many blocks there is no interval, no verdict and no rank."""
+"""Minimum number of blocks for an interval, a verdict or a rank."""
 
 ORDER_STATISTICS_FROM = 6
 """The smallest n whose full range covers the median with 95 %: 1 - 2 * 0.5**n >= 0.95."""

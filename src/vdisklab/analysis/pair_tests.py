@@ -17,7 +17,7 @@ GRADES = 48
 """Number of distinct standard errors; with more cells, they are rounded up to one of these."""
 
 STEPS = 25
-"""Most iterations of Holm's procedure. Stopping early can only miss a difference."""
+"""Maximum number of iterations of Holm's procedure; stopping early can only miss a difference."""
 
 
 def separate(goodness: Floats, model: Fit, alpha: float) -> tuple[Counts, Counts]:

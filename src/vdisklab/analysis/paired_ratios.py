@@ -24,7 +24,7 @@ PRECISION = 1e-9
 """Lower limit of a log ratio's standard deviation; anything smaller is rounding."""
 
 MOST_BLOCKS = 1000
-"""No forecast is given for differences that need more blocks than this."""
+"""Maximum number of blocks in a forecast; with more, there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,7 +298,7 @@ class Shape(StrEnum):
 class ShapeRow:
     """One published number and its counterpart, each as a ratio to its own baseline.
 
-    `factor` is the published ratio over ours.
+    `factor` is the published ratio over the one measured here.
     """
 
     number: PublishedNumber
@@ -325,8 +325,8 @@ def compare_shape(
 ) -> ShapeComparison:
     """Compares the numbers of a series that have a path and a measure with the user's.
 
-    A published number has no interval, so it is tested as a fixed ratio against ours within
-    blocks (Student's t on the log ratios), corrected for the number of rows (Holm).
+    A published number has no interval, so it is tested as a fixed ratio against the ratios measured
+    here within blocks (Student's t on logarithms), corrected for the number of rows (Holm).
     """
     first = tables[0]
     assert first.baseline is not None  # noqa: S101 - find_series chose it

@@ -49,18 +49,18 @@ def read_domain(text: str, origin: str) -> tuple[ConfiguredDisk, ...]:
     if len(text) > LARGEST:
         raise PlanError(
             f"{origin} is larger than any domain's XML",
-            hint="write it again: `virsh dumpxml DOMAIN > FILE`",
+            hint="create it again: `virsh dumpxml DOMAIN > FILE`",
         )
     try:
         root = fromstring(text, forbid_dtd=True)
     except DefusedXmlException as error:
         raise PlanError(
             f"{origin} declares a document type or entities, which no domain has",
-            hint="vdisklab does not read such files; write it again: `virsh dumpxml DOMAIN`",
+            hint="vdisklab does not read such files; create it again: `virsh dumpxml DOMAIN`",
         ) from error
     except (ParseError, ValueError) as error:  # ValueError: an encoding that the text contradicts
         raise PlanError(
-            f"{origin} is not XML: {error}", hint="write it anew: `virsh dumpxml DOMAIN`"
+            f"{origin} is not XML: {error}", hint="create it again: `virsh dumpxml DOMAIN`"
         ) from error
     # The XML of a snapshot or a saved state contains the domain.
     domain = root if root.tag == "domain" else root.find(".//domain")

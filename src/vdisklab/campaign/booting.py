@@ -36,9 +36,9 @@ def measure_boots(context: CampaignContext, cell: Cell) -> CellResult:
     with context.stacks.image_for(cell.path) as image:
         if image is None or context.boot is None:
             raise HostError(
-                "there is nothing to boot from",
-                hint="measurements of a boot need a guest: leave `host` out of the paths, or "
-                "take another profile",
+                "there is no disk to boot from",
+                hint="boot measurements need a guest: leave out the path `host`, or "
+                "choose another profile",
             )
         stored = storage_checks(cell.path, image)
         require_confirmed(stored)
@@ -70,7 +70,7 @@ def _measure(
     started, begin = datetime.now(UTC), time.monotonic()
     with boot(disk, watch) as machine:
         booted = time.monotonic() - begin
-        course = watch.end()
+        time_series = watch.end()
         after = guest_counters(machine, disk.serial, devices, image).snapshot()
         guest_disk = machine.find_disk(disk.serial)
         checks = check_state(machine, disk, guest_disk, at_start or read_process(machine))
@@ -79,7 +79,7 @@ def _measure(
         machine.shut_down(_SHUTDOWN_SECONDS)
         ended = time.monotonic() - order
     samples = boot_samples(booted, ended)
-    outcome = with_time_series(ProgramResult(samples, None, booted + ended), course)
+    outcome = with_time_series(ProgramResult(samples, None, booted + ended), time_series)
     measurement = Measurement(
         name=plan.name,
         program=plan.program,

@@ -123,7 +123,7 @@ def guest_buses(plan: CampaignPlan) -> frozenset[Bus]:
 def _no_guest(
     _machine: str, _disks: tuple[Disk, ...], _qemu: str | None
 ) -> AbstractContextManager[Machine]:
-    raise AssertionError("a campaign without guests started one")
+    raise AssertionError("a campaign without guests started a guest")
 
 
 def programs_of(plan: CampaignPlan) -> tuple[str, ...]:

@@ -157,7 +157,7 @@ def _held_by_the_host(plan: CampaignPlan, host_memory: int) -> Iterator[str]:
         yield (
             f"bonnie++'s file of {format_bytes(min(sizes))} fits into the host's page cache "
             f"({format_bytes(host_memory)} of memory): reads may never reach the disk on "
-            f"{', '.join(dict.fromkeys(cached))}. Ask for --guest-memory {enough}G and a --size of "
+            f"{', '.join(dict.fromkeys(cached))}. Use --guest-memory {enough}G and a --size of "
             f"more than {2 * enough}G, or measure paths that bypass it"
         )
 

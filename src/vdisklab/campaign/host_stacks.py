@@ -85,7 +85,7 @@ def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
 
 
 def _works_on_files(plan: CampaignPlan) -> bool:
-    """A measurement needs a directory, beside the image, on each host path."""
+    """True if a measurement needs a directory next to the image, on each path on the host."""
     return any(measurement.filesystem for measurement in plan.profile.measurements)
 
 

@@ -33,7 +33,7 @@ from vdisklab.workload.program import Subject, Timing
 from vdisklab.workload.registry import workload_for
 
 RUN = "RUN"
-"""Stands for the identifiers that a run makes for itself."""
+"""Placeholder for the identifiers that each run generates."""
 
 _NOTHING = BootFiles(Path("-"), Path("-"), Path("-"), "")
 

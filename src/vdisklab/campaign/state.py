@@ -75,14 +75,14 @@ class WriteBack:
     cell is measured.
     """
 
-    def __init__(self, image: ImageFile | None, beside: Executor) -> None:
+    def __init__(self, image: ImageFile | None, executor: Executor) -> None:
         self._files = () if image is None else tuple(image.caches)
-        self._beside = beside
+        self._executor = executor
         self._writing: list[Future[None]] = []
 
     def begin(self) -> None:
-        """Starts to write back what is dirty now."""
-        self._writing += [self._beside.submit(write_back, file) for file in self._files]
+        """Starts to write back the pages that are dirty now."""
+        self._writing += [self._executor.submit(write_back, file) for file in self._files]
 
     def wait(self) -> None:
         """Waits until everything that was started is written. Raises HostError."""
@@ -93,7 +93,7 @@ class WriteBack:
 @contextmanager
 def writing_back(image: ImageFile | None) -> Iterator[WriteBack]:
     """Background write-back for an image; waits at the end until everything is written."""
-    with ThreadPoolExecutor(1) as beside:
-        behind = WriteBack(image, beside)
-        yield behind
-        behind.wait()
+    with ThreadPoolExecutor(1) as executor:
+        background = WriteBack(image, executor)
+        yield background
+        background.wait()

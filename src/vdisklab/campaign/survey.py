@@ -79,7 +79,7 @@ def find_qemus(
 ) -> tuple[tuple[Qemu, ...], Mapping[str, QemuLimits]]:
     """The requested QEMUs with their names, and what each lacks.
 
-    Raises HostError for a program that is no QEMU or too old, PlanError for two of one name.
+    Raises HostError for a program that is not QEMU or too old, PlanError for two with one name.
     """
     qemus: list[Qemu] = []
     capabilities: dict[str, QemuLimits] = {}

@@ -142,8 +142,7 @@ def _spans(measured: TimeSeries) -> list[Span]:
 def _busy(measured: TimeSeries, seconds: int) -> list[float]:
     """For each second, the share of it in which the disk had something to do.
 
-    Without this, a second in which the program was idle but for its edge would be the worst one,
-    with a few hundred bytes.
+    Without this, an idle second with a few hundred bytes at its edge would count as the worst one.
     """
     start, busy = measured.moved[0][0], [0.0] * seconds
     for begin, end in _spans(measured):

@@ -252,5 +252,5 @@ def _waits(point: ProgramPoint) -> bool:
 
 
 def _state(point: ProgramPoint) -> tuple[bool, int]:
-    """Equal for samples between which the program made no progress and went on waiting or not."""
+    """A value that changes when the program makes progress, and when it starts or stops waiting."""
     return _waits(point), -1 if point.activity is None else point.activity.progress

@@ -34,14 +34,12 @@ def claims(
         typer.Option(
             "--file",
             metavar="FILE",
-            help="Your own claims in TOML, instead of the articles'; may be given again.",
+            help="Your own claims in TOML, instead of the articles'; can be repeated.",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            "--only", metavar="NAME", help="Only this article or claim; may be given again."
-        ),
+        typer.Option("--only", metavar="NAME", help="Only this article or claim; can be repeated."),
     ] = None,
     measure_missing_cells: Annotated[
         bool,

@@ -24,4 +24,4 @@ def clean(
         print(f"{'would remove' if dry_run else 'removed'} {entry}")
         count += 1
     if not count:
-        print("nothing is left to remove")
+        print("there is nothing to remove")

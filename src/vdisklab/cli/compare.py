@@ -56,7 +56,7 @@ def compare(
     """
     if published is not None:
         if a is not None:
-            raise PlanError("--published takes no paths", hint="leave A and B out")
+            raise PlanError("--published takes no paths", hint="leave out A and B")
         with open_results(db) as results:
             answer = answer_published(results, published, builtin_publications(), campaign)
         emit(form, [published_table(answer)], lambda: published_document(answer))

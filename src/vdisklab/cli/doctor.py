@@ -19,7 +19,8 @@ from vdisklab.services.host_inspection import can_do_main_job, inspect_host
 
 def doctor(
     directory: Annotated[
-        Path, typer.Option("--dir", help="The work directory: where disk images would be.")
+        Path,
+        typer.Option("--dir", help="The work directory, where `run` would create disk images."),
     ] = Path(),
     form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
 ) -> int:

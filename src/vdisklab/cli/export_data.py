@@ -19,7 +19,7 @@ def export_data_verb(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Where to write them: JSON, or the numbers alone as CSV if the name ends in .csv; "
+            help="The file to write: JSON, or only the numbers as CSV if its name ends in .csv; "
             "compressed if it ends in .gz. `-` writes JSON to standard output.",
         ),
     ],
@@ -28,7 +28,7 @@ def export_data_verb(
         typer.Option(
             "--campaign",
             metavar="ID",
-            help="A campaign's id or its first letters; may be given again.",
+            help="A campaign's id or its first letters; can be repeated.",
             show_default="all campaigns",
         ),
     ] = None,

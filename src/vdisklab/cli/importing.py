@@ -33,7 +33,7 @@ def import_files(
         typer.Option(
             "--as",
             metavar="NAME",
-            help="A name for what was measured, such as `scaleway block storage` or a disk path. "
+            help="A name for the measured disk, such as `scaleway block storage` or a disk path. "
             "Several files then count as repetitions.",
             show_default="each file's own name",
         ),
@@ -43,7 +43,7 @@ def import_files(
         typer.Option(
             "--into",
             metavar="CAMPAIGN",
-            help="The campaign to add them to, next to runs measured here.",
+            help="The campaign to add the runs to, next to runs measured here.",
             show_default="a new campaign",
         ),
     ] = None,

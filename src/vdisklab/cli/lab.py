@@ -51,7 +51,9 @@ MemoryOption = Annotated[
 CpusOption = Annotated[int, typer.Option("--lab-cpus", min=1, max=64, help="The lab's CPUs.")]
 LabAcceleratorOption = Annotated[
     AcceleratorChoice,
-    typer.Option("--lab-accelerator", help="What runs the lab; auto: KVM if it works."),
+    typer.Option(
+        "--lab-accelerator", help="What runs the lab; auto is KVM if it works, else emulation."
+    ),
 ]
 
 
@@ -60,7 +62,7 @@ def lab_verbs() -> typer.Typer:
     verbs = typer.Typer(
         name="lab",
         no_args_is_help=True,
-        help="A throw-away host in a virtual machine, with LVM, software RAID and ZFS.",
+        help="A disposable host in a virtual machine, with LVM, software RAID and ZFS.",
     )
     verbs.command()(build)
     verbs.command(
@@ -72,7 +74,7 @@ def lab_verbs() -> typer.Typer:
 
 
 def build(
-    again: Annotated[bool, typer.Option("--again", help="Build it even if it is there.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Build it even if it exists.")] = False,
 ) -> None:
     """Build the lab's image from the distribution's packages; this takes about ten minutes.
 
@@ -178,15 +180,12 @@ def shell(
     memory = parse_size(lab_memory)
     with open_lab(LocalHost(), directory) as lab:
         accelerator = _accelerator(lab, lab_accelerator)
-        Console(stderr=True).print("the lab boots; under emulation that takes a minute or more")
+        Console(stderr=True).print("booting the lab; under emulation this takes a minute or more")
         open_shell(lab, LabConfig(accelerator, lab_cpus, memory, lab_disks))
 
 
 def _require_possible(words: list[str]) -> None:
-    """Raises what `run` in the lab would raise for words that no host could follow.
-
-    Here that takes a second; in the lab it takes the minutes of its boot.
-    """
+    """Raises the errors that `run` would raise on any host, before the lab boots for minutes."""
     for request in parse_words(words, RunRequest, "vdisklab lab run").campaigns():
         require_possible_paths(request)
 

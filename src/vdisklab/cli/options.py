@@ -25,8 +25,7 @@ CampaignOption = Annotated[
     typer.Option(
         "--campaign",
         metavar="ID",
-        help="A campaign's id or its first letters; may be given again to join campaigns of "
-        "one machine.",
+        help="A campaign's id or its first letters; repeat it to join campaigns of one machine.",
         show_default="the newest",
     ),
 ]

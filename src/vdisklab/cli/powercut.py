@@ -51,7 +51,7 @@ def powercut(
         list[ClientKind] | None,
         typer.Option(
             "--client",
-            help="When the client expects a write to be durable; may be given again.",
+            help="When the client expects a write to be durable; can be repeated.",
             show_default="flushes, fua and never",
         ),
     ] = None,
@@ -132,7 +132,7 @@ def powercut(
         list[str] | None,
         typer.Option(
             metavar="NEED",
-            help=needs_help("Only paths that meet this need by rule, before any cut"),
+            help=needs_help("Judge only paths that meet this need by the rules"),
         ),
     ] = None,
     replay: Annotated[
@@ -142,7 +142,7 @@ def powercut(
     accelerator: AcceleratorOption = None,
     directory: DirOption = None,
     new: Annotated[
-        bool, typer.Option("--new", help="Judge again what was judged on this host.")
+        bool, typer.Option("--new", help="Judge again what was already judged on this host.")
     ] = False,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
@@ -213,5 +213,5 @@ def _replay(work: Path, case: str) -> int:
         for line in replay_lines(replayed):
             print(line)
         if sys.stdin.isatty():
-            input("Press Enter to take it down. ")
+            input("Press Enter to unmount and remove it. ")
     return 0

@@ -18,7 +18,7 @@ NeedOption = Annotated[
     typer.Option(
         "--need",
         metavar="NEED",
-        help=needs_help("What the path must be"),
+        help=needs_help("A need that the path must meet"),
     ),
 ]
 WeightsOption = Annotated[

@@ -76,7 +76,7 @@ def run(
 def _print_end(console: Console, measured: Sequence[Measured]) -> None:
     """Prints that there was nothing to do, or that the campaign was interrupted."""
     if all(campaign.complete_before for campaign in measured):
-        console.print("every run of this plan is measured already; --new measures it again")
+        console.print("every run of this plan is already measured; --new measures it again")
     if any(campaign.interrupted for campaign in measured):
         runs = sum(campaign.runs for campaign in measured)
         kept_runs = f"{counted(runs, 'run')} kept" if runs else "nothing has been measured yet"

@@ -1,4 +1,4 @@
-"""Standard output whose failures are told from all others, and streams that the caller closed."""
+"""Standard output with separate errors, and replacements for streams that the caller closed."""
 
 from __future__ import annotations
 

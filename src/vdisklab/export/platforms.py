@@ -57,7 +57,7 @@ def _require_plain_texts(request: ExportRequest) -> None:
     for text in (request.source or "", request.name):
         if not text.isprintable():
             raise PlanError(
-                f"{text!r} holds control characters, which a configuration cannot hold",
+                f"{text!r} has control characters, which no configuration may contain",
                 hint="rename it",
             )
     if not request.name:

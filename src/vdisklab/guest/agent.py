@@ -117,8 +117,7 @@ class Agent:
                 written = self._ask(_Written, "guest-file-write", arguments).count
                 if written != len(content[start : start + _CHUNK]):
                     raise GuestError(
-                        f"the guest agent wrote only a part of {path}: the guest's disk may be "
-                        "full",
+                        f"the guest agent wrote only part of {path}: the guest's disk may be full",
                         hint="free space in that directory of the guest",
                     )
         finally:
@@ -134,7 +133,7 @@ class Agent:
         if answer != token:
             raise GuestError(
                 f"the guest agent answered {answer!r} to guest-sync",
-                hint="another program uses the guest's agent, such as libvirt: stop it",
+                hint="another program, such as libvirt, uses the guest agent: stop it",
             )
 
     def run(
@@ -197,8 +196,7 @@ class Agent:
                 self._kill(pid)
                 raise GuestError(
                     f"`{shlex.join(argv)}` did not end within {timeout:g} s",
-                    hint="the machine may be too busy: try when it is quiet, or measure less "
-                    "at once",
+                    hint="the machine may be too busy: try again when it is idle",
                 )
             if watch is not None:
                 watch()

@@ -79,7 +79,7 @@ def virtio_serial(machine: Machine, name: str) -> Iterator[socket.socket]:
         except OSError as error:
             raise GuestError(
                 f"the guest's serial port {name} cannot be opened: {error}",
-                hint="the machine may be too busy: try when it is quiet",
+                hint="the machine may be too busy: try again when it is idle",
             ) from error
         yield stream
     _unplug(machine, f"{name}-port")

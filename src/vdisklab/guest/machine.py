@@ -83,7 +83,7 @@ class Machine:
         if not ended:
             raise GuestError(
                 f"the guest did not shut down within {timeout:g} s",
-                hint="the machine may be too busy: try when it is quiet",
+                hint="the machine may be too busy: try again when it is idle",
             )
 
     def query(self, command: str) -> Any:  # noqa: ANN401 - QMP returns any JSON value

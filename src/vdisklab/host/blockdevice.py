@@ -72,7 +72,7 @@ class Device:
 
 
 def open_device(path: Path) -> Device:
-    """The device at a path. Raises HostError when the path is no block device."""
+    """The device at a path. Raises HostError if the path is not one."""
     try:
         status = path.stat()
     except OSError as error:
@@ -83,7 +83,7 @@ def open_device(path: Path) -> Device:
 
 
 def usage(device: Device) -> str | None:
-    """What uses a device, in words, or None: a mount, swap, another device, or a process."""
+    """A description of what uses a device: a mount, swap, another device, a process; else None."""
     related = dict(device.related())
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields = line.split(" ")
@@ -221,7 +221,7 @@ class StackedDevice:
 
 
 def medium_of(directory: Path, root: Path = SYSTEM) -> str | None:
-    """What a directory's data is stored on, in words; None when it is unknown.
+    """A description of the device that a directory's data is on; None if it is unknown.
 
     A file system without a block device is named by its type and source, such as `tmpfs`.
     """
@@ -237,7 +237,7 @@ def medium_of(directory: Path, root: Path = SYSTEM) -> str | None:
 
 
 def describe_device(path: Path, root: Path = SYSTEM) -> str | None:
-    """A block device in words; None when it is unknown."""
+    """A description of a block device; None if it is unknown."""
     device = _device(_number(path.stat().st_rdev), root, 0)
     return None if device is None else device.describe()
 

@@ -101,13 +101,13 @@ def process_cpu_seconds(pid: int) -> float | None:
 
 
 def children_cpu_seconds() -> float:
-    """User and system time of all our children that have ended."""
+    """User and system time of all children of this process that have ended."""
     times = os.times()
     return times.children_user + times.children_system
 
 
 def steal_seconds(table: Path = Path("/proc/stat")) -> float | None:
-    """Steal time since boot, summed over all CPUs: the hypervisor ran something else."""
+    """Seconds since boot, summed over all CPUs, in which the hypervisor ran something else."""
     try:
         fields = table.read_text().split("\n", 1)[0].split()
     except OSError:
@@ -146,7 +146,7 @@ def tree_activity(pid: int, processes: Path = Path("/proc")) -> Activity | None:
 
 
 def children_storage_bytes() -> int:
-    """`storage_bytes` of all our ended children and their descendants, from getrusage(2)."""
+    """`storage_bytes` of this process's ended children and their descendants (getrusage(2))."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (used.ru_inblock + used.ru_oublock) * _SECTOR
 

@@ -86,7 +86,7 @@ _V2 = _GroupFiles("memory.max", "memory.current", "inactive_file")
 
 
 def _left_in_groups(root: Path) -> Iterator[int]:
-    """What each limit above us leaves (cgroups(7): /proc/self/cgroup is ID:CONTROLLERS:PATH)."""
+    """Bytes that each memory limit leaves (cgroups(7); /proc/self/cgroup: ID:CONTROLLERS:PATH)."""
     top = root / "sys/fs/cgroup"
     for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
         number, controllers, path = line.split(":", 2)
@@ -97,7 +97,7 @@ def _left_in_groups(root: Path) -> Iterator[int]:
 
 
 def _left_in_group(top: Path, path: str, files: _GroupFiles) -> Iterator[int]:
-    """What the limits of a group and of its parents leave."""
+    """Bytes that the limits of a group and of its parents leave."""
     group = PurePosixPath(path.lstrip("/"))
     for parent in (group, *group.parents):
         limit, usage = (_number(top / parent / name) for name in (files.limit, files.usage))

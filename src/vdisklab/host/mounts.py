@@ -1,4 +1,4 @@
-"""Mounted file systems, from the kernel's mount table, and the room in them."""
+"""Mounted file systems, from the kernel's mount table, and the free space in them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mount_of(path: Path, table: Path = _TABLE) -> Mount | None:
 
 
 def free_bytes(directory: Path) -> int:
-    """The room in a directory's file system, as df shows it. Raises OSError.
+    """The free space in a directory's file system, as df shows it. Raises OSError.
 
     Blocks that the file system reserves for one user, mostly root, are not counted: that user may
     be another one (ext4's resuid), and the reserve keeps a full host working.

@@ -54,8 +54,8 @@ PROGRAMS = _table(
     ("mkfs.xfs xfs_info", "xfsprogs", "layer xfs"),
     ("mkfs.btrfs btrfs", "btrfs-progs", "layer btrfs"),
     ("mount umount", "mount", "layer tmpfs"),
-    ("losetup", "mount", "every file system of its own"),
-    ("wipefs unshare", "util-linux", "every file system of its own"),
+    ("losetup", "mount", "every file-system layer"),
+    ("wipefs unshare", "util-linux", "every file-system layer"),
     (
         "lvm vgs lvs pvs vgcreate lvcreate lvremove vgremove pvremove vgchange",
         "lvm2",

@@ -201,5 +201,5 @@ def lock_memory() -> bool:
 
 
 def die_with_parent(signal: int) -> None:
-    """Makes the kernel send us a signal when our parent ends (prctl(2), PR_SET_PDEATHSIG)."""
+    """Makes the kernel signal this process when its parent ends (prctl(2), PR_SET_PDEATHSIG)."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal)

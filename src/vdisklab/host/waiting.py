@@ -16,7 +16,7 @@ from vdisklab.errors import DirtyHostError, HostError, VdisklabError
 PATIENCE = "VDISKLAB_PATIENCE"
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that end us after everything that was built is removed."""
+"""The signals that end vdisklab, after it has removed everything that it built."""
 
 
 def patience() -> float:
@@ -68,7 +68,8 @@ def interrupts_held() -> Iterator[None]:
 
     Does nothing outside the main thread, because Python runs signal handlers in the main thread
     only. Signals that are ignored or have their default action are not changed. A DirtyHostError
-    discards the signal: it ends us anyway, and what lies below the remaining thing must stay.
+    discards the signal: the error ends vdisklab anyway, and what lies below the remaining thing
+    must stay.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -230,7 +230,7 @@ def _require_means(host: Host, parent: Path) -> None:
         raise HostError(
             f"building the lab needs {format_bytes(_BUILD_ROOM)}, "
             f"and {parent} has {format_bytes(free)} free",
-            hint="make room, or set VDISKLAB_STATE to a directory with more room",
+            hint="free some space, or set VDISKLAB_STATE to a directory with more room",
         )
 
 

@@ -153,7 +153,7 @@ def require_lab_room(directory: Path) -> None:
         raise HostError(
             f"the lab needs at least {format_bytes(_LEAST_ROOM)}, "
             f"and {directory} has {format_bytes(free)} free",
-            hint="make room there, or name another directory with --dir",
+            hint="free some space there, or name another directory with --dir",
         )
 
 
@@ -274,7 +274,7 @@ def _require_spare_room(directory: Path) -> None:
     if free < _SPARE_ROOM:
         raise HostError(
             f"the lab has filled {directory.parent}: {format_bytes(free)} are left",
-            hint="make room there, or name another directory with --dir",
+            hint="free some space there, or name another directory with --dir",
         )
 
 

@@ -25,7 +25,7 @@ class BackingDevices:
     `devices` are whole block devices that are used instead of slices of the work directory;
     `destroy` lists the devices whose contents may be overwritten. `disks` is the number of slices
     (None: as few as the layer needs) or devices (None: all) for a layer that can use several.
-    `arc_bytes` limits ZFS's cache while stacks are up; None leaves the limit unchanged.
+    `arc_bytes` limits ZFS's cache while stacks exist; None leaves the limit unchanged.
     """
 
     devices: tuple[Path, ...] = ()

@@ -104,7 +104,7 @@ def _is_range(text: str, at: int) -> bool:
 
 
 def _alternatives(amble: str, pattern: str, depth: int) -> list[str]:
-    """The words for `{amble}`; `{amble}` itself if it is neither a list nor a sequence."""
+    """The words that `{amble}` expands to; `{amble}` itself if it has no list or sequence."""
     if "," not in amble:
         sequence = _sequence(amble, pattern)
         return [f"{{{amble}}}"] if sequence is None else sequence

@@ -37,7 +37,7 @@ Options = tuple[tuple[str, OptionValue], ...]
 
 
 class PathSyntaxError(PlanError):
-    """The text is not a disk path; `position` counts characters from 1."""
+    """Raised for a text that is not a disk path; `position` counts characters from 1."""
 
     def __init__(self, text: str, position: int, problem: str, expected: str) -> None:
         self.text = text
@@ -160,7 +160,7 @@ class DiskPath:
         if self.on_host and (self.image, self.cache, self.attachment) != (
             None, CacheMode.DEFAULT, Attachment(),
         ):  # fmt: skip
-            raise ValueError("a path that ends on the host has host layers only")
+            raise ValueError("a path that ends in `host` has only host layers")
 
     @cached_property
     def canonical(self) -> str:

@@ -149,9 +149,7 @@ def dropped_flushes(path: DiskPath) -> tuple[DroppedFlushes, ...]:
 
 def _dropped_flushes(path: DiskPath) -> Iterator[DroppedFlushes]:
     if path.cache.no_flush:
-        yield DroppedFlushes(
-            FlushDropper.CACHE_MODE, f"cache mode {path.cache} throws flushes away"
-        )
+        yield DroppedFlushes(FlushDropper.CACHE_MODE, f"cache mode {path.cache} drops flushes")
     if forgets_fua(path):
         yield DroppedFlushes(
             FlushDropper.DEVICE,

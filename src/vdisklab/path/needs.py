@@ -181,7 +181,7 @@ NEED_WORDS = ", ".join(f"{kind}=…" if rule.values else kind for kind, rule in 
 
 def needs_help(sentence: str) -> str:
     """The help text of an option `--need`: `sentence` and the list of needs."""
-    return f"{sentence}: {NEED_WORDS}; may be given again."
+    return f"{sentence}: {NEED_WORDS}; can be repeated."
 
 
 _EXAMPLE = "ext4/qcow2/none"

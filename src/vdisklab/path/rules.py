@@ -53,7 +53,7 @@ def _raw_on_block(path: DiskPath, backing: BackingDevices) -> Impossible | None:
         below = path.layers[-1].kind if path.layers else "a whole device"
         return Impossible(
             f"raw on {below} is the block device itself",
-            f"leave the format out: {replace(path, image=None)}",
+            f"leave out the format: {replace(path, image=None)}",
         )
     return None
 
@@ -67,7 +67,7 @@ def _null_stands_alone(path: DiskPath, _backing: BackingDevices) -> Impossible |
             f"write {replace(path, layers=(), cache=CacheMode.DEFAULT)}",
         )
     if path.attachment.aio is not Aio.THREADS:
-        return Impossible("null does no I/O, so aio changes nothing", "leave the aio option out")
+        return Impossible("null does no I/O, so aio changes nothing", "leave out the aio option")
     return None
 
 
@@ -90,7 +90,7 @@ def _qcow2_features(path: DiskPath, _backing: BackingDevices) -> Impossible | No
     if image is None or image.format is not ImageFormat.QCOW2:
         return None
     if image.option("lazy_refcounts") and image.option("compat") == "0.10":
-        return Impossible("lazy_refcounts needs qcow2 compat=1.1", "leave compat=0.10 out")
+        return Impossible("lazy_refcounts needs qcow2 compat=1.1", "leave out compat=0.10")
     return None
 
 

@@ -1,4 +1,4 @@
-"""From a request to a campaign plan, in two steps around the survey of the host.
+"""Turns a request into a campaign plan, in two steps: before and after the survey of the host.
 
 A `Draft` holds everything that can be decided without a host: the expanded paths, defaults, limits.
 With a host's capabilities it becomes a `CampaignPlan`.
@@ -71,7 +71,7 @@ def draft_plan(
     )
     if settings.guest_image is not None and settings.guest_kernel is not None:
         raise PlanError(
-            "a guest of your own boots its own kernel", hint="leave kernel out, or --guest"
+            "a guest of your own boots its own kernel", hint="leave out the kernel or --guest"
         )
     if profile.boots and settings.baseline is None:
         settings = replace(settings, baseline=NO_BASELINE)

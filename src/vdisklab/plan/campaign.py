@@ -27,10 +27,10 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class CampaignPlan:
-    """Everything that decides what is measured, without results of measuring.
+    """Everything that decides what is measured; nothing that is known only after measuring.
 
     `size_bytes` is the size of the disk that the guest sees, `runtime` and `ramp` are seconds
-    for each timed measurement, `scale` the share of the totals of those that are not timed,
+    for each timed measurement, `scale` the fraction of the full work of those without a time limit,
     `baseline` the path that scores relate to, `qemus` those that paths name. `settings` is the
     request with all defaults, for options that need no field of their own here.
     """
@@ -53,9 +53,10 @@ class CampaignPlan:
     settings: Request = field(default_factory=Request)
 
     def as_json(self) -> dict[str, Any]:
-        """What identifies the plan, as plain JSON values, without the dropped paths.
+        """The parts that identify the plan, as plain JSON values.
 
-        The number of blocks is left out too: more blocks continue the same campaign.
+        Dropped paths are excluded, and so is the number of blocks: more blocks continue the same
+        campaign.
         """
         return {
             "cells": [cell.label for cell in self.cells],
@@ -89,11 +90,11 @@ class CampaignPlan:
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits; the same plan has the same, so `run` finds what is measured."""
+        """16 hexadecimal digits that identify the plan; `run` continues the campaign with them."""
         text = json.dumps(self.as_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _named(qemus: tuple[Qemu, ...]) -> dict[str, dict[str, str]]:
-    """By name, with the version: a replaced program is another QEMU."""
+    """The QEMUs by name, with their versions: after an upgrade it is another QEMU."""
     return {qemu.name: {"binary": str(qemu.binary), "version": qemu.version} for qemu in qemus}

@@ -1,4 +1,4 @@
-"""What this host can build and serve, as its survey found; judges paths by it."""
+"""What this host can build and serve, according to its survey; and which paths that rules out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class QemuLimits:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What this host lacks; everything else is taken to work.
+    """What this host lacks; everything else is assumed to work.
 
     `installed` is the QEMU of paths that name none, `qemus` are those that paths name by `qemu=`.
     `aio` is what the kernel refuses to all of them. `direct_io` tells for a stack

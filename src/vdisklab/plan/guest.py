@@ -27,7 +27,7 @@ class Accelerator(StrEnum):
 
 
 class AcceleratorChoice(StrEnum):
-    """What a user requests; `auto` is KVM if it really runs a guest, else TCG."""
+    """The accelerator that a user requests; `auto` is KVM if it really runs a guest, else TCG."""
 
     AUTO = "auto"
     KVM = "kvm"
@@ -35,7 +35,7 @@ class AcceleratorChoice(StrEnum):
 
     @property
     def accelerator(self) -> Accelerator | None:
-        """The accelerator to use, or None for `auto`, which is decided by trying."""
+        """The accelerator to use, or None for `auto`, for which a test guest decides."""
         return None if self is AcceleratorChoice.AUTO else Accelerator(self.value)
 
 
@@ -186,7 +186,7 @@ class System:
         return f"vdisklab-pkg-{self.name}"
 
 
-# The layout that installs nothing of its own to convert an old one (usrmerge needs all of Perl).
+# The merged-/usr layout without a package that converts an old layout: usrmerge needs all of Perl.
 _MERGED = ("usr-is-merged", "usrmerge-")
 
 SYSTEMS: Mapping[str, System] = {
@@ -209,4 +209,4 @@ SYSTEMS: Mapping[str, System] = {
         ),
     )
 }  # fmt: skip
-"""`short` is the least with a working dpkg, `base` what the distribution calls its base system."""
+"""`short` is the smallest system with a working dpkg, `base` the distribution's base system."""

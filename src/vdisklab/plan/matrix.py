@@ -30,7 +30,7 @@ class Matrix:
 def expand_paths(patterns: Sequence[str], qemus: Sequence[str] = ()) -> tuple[DiskPath, ...]:
     """The distinct paths of the patterns, each with each QEMU, in order of first mention.
 
-    Two spellings of one path count once. Raises PathSyntaxError for a path that cannot be read.
+    Two spellings of one path count once. Raises PathSyntaxError for a malformed path.
     """
     paths: dict[str, DiskPath] = {}
     for pattern in patterns:
@@ -87,7 +87,7 @@ def expand_matrix(
 def narrow_to_needs(matrix: Matrix, needs: Sequence[Need], verdicts: Verdicts) -> Matrix:
     """The matrix without the guests' paths that do not meet all needs; those are dropped.
 
-    Paths on the host stay, as scores relate to them. Raises PlanError when no guest is left.
+    Paths on the host stay, as scores relate to them. Raises PlanError if no guest's path is left.
     """
     cells: list[Cell] = []
     dropped = dict.fromkeys(matrix.dropped)
@@ -100,7 +100,7 @@ def narrow_to_needs(matrix: Matrix, needs: Sequence[Need], verdicts: Verdicts) -
         need, reason = next(iter(lacks.items()))
         sentence = f"it does not meet --need {need}: {reason}"
         reasons.setdefault(cell.path, sentence)
-        dropped[Dropped(str(cell.path), sentence, "leave the need out")] = None
+        dropped[Dropped(str(cell.path), sentence, "leave out this need")] = None
     if needs and all(cell.path.on_host for cell in cells):
         raise _no_path_meets(needs, reasons, verdicts)
     return Matrix(tuple(cells), tuple(dropped))
@@ -206,7 +206,7 @@ def drop_excess_queues(matrix: Matrix, cpus: int) -> Matrix:
 def drop_unbootable(matrix: Matrix, profile: Profile) -> Matrix:
     """Drops paths that no guest can boot from, if the profile boots guests from them.
 
-    Raises PlanError for a profile that boots and measures as well: the measurements would
+    Raises PlanError for a profile that has boots and other measurements: the others would
     overwrite the system on the disk.
     """
     if not profile.boots:
@@ -217,7 +217,7 @@ def drop_unbootable(matrix: Matrix, profile: Profile) -> Matrix:
     if other:
         raise PlanError(
             f"profile {profile.name!r} boots guests from the disk, and {other[0]!r} would "
-            "overwrite what they boot",
+            "overwrite the boot disk",
             hint="put it into a separate profile",
         )
     return drop_paths(

@@ -26,7 +26,7 @@ def _plan_table(request: type[Request]) -> type[TomlTable]:
 
 
 def plan_table(request: type[Request]) -> type[TomlTable]:
-    """The plan file that the rows of a class of requests stand for."""
+    """The model of a plan file, with one key for each row of a class of requests."""
     return _plan_table(request)  # type: ignore[arg-type] # mypy takes the class for unhashable
 
 
@@ -36,7 +36,7 @@ def _table(title: str, described: str, keys: dict[str, Any]) -> type[TomlTable]:
 
 
 def _keys(request: type[Request], table: str) -> dict[str, Any]:
-    """The keys of one table, as pydantic declares them."""
+    """The keys of one table as pydantic fields."""
     return {
         row.key: (row.kind.toml | None, Field(None, description=row.described, **_lowest(row)))
         for row in settings_of(request)
@@ -45,7 +45,7 @@ def _keys(request: type[Request], table: str) -> dict[str, Any]:
 
 
 def _lowest(row: SettingRow) -> dict[str, Any]:
-    """What a plain number must exceed; all other limits are checked by `settings.check`."""
+    """The lower limit of a plain number for the schema; `settings.check` checks all limits."""
     if row.limits is None or row.kind not in (WHOLE, SHARE):
         return {}
     return {"gt" if row.limits.above else "ge": row.limits.low}
@@ -64,7 +64,7 @@ def request_alike(
     plan: Mapping[str, Any],
     request: type[AnyRequest],
 ) -> AnyRequest:
-    """What measures as a stored plan was measured: of the settings that have a place in it."""
+    """The request that repeats a stored plan's settings, as far as the plan stores them."""
     file: dict[str, Any] = {name: {} for name in _TABLES}
     for row in settings_of(request):
         value = _stored(plan, row.stored) if row.stored else None
@@ -74,7 +74,7 @@ def request_alike(
 
 
 def names_of_keys(request: Request, origin: str) -> dict[str, str]:
-    """How an error calls each setting that the plan file `origin` gives, by its name."""
+    """For each setting in the plan file `origin`: its key, as errors name it."""
     return {
         row.name: describe_place([name for name in (row.table, row.key) if name], origin)
         for row, _ in given(request)
@@ -82,7 +82,7 @@ def names_of_keys(request: Request, origin: str) -> dict[str, str]:
 
 
 def _stored(plan: Mapping[str, Any], place: str) -> object:
-    """The value at a place such as `guest.cpus`; None when it is not there."""
+    """The value at a place such as `guest.cpus`; None if there is none."""
     value: Any = plan
     for key in place.split("."):
         value = (value or {}).get(key)
@@ -116,7 +116,7 @@ def json_schema(request: type[Request] = Request) -> dict[str, Any]:
 
 
 def _without_null(schema: object) -> object:
-    """The schema without `null`, which TOML does not have: an absent key is simply not there."""
+    """The schema without `null`, which TOML does not have: an unset key is absent."""
     if isinstance(schema, list):
         return [_without_null(item) for item in schema]
     return _table_without_null(schema) if isinstance(schema, dict) else schema

@@ -6,7 +6,7 @@
     [[measurement]]
     name = "randread-4k-q1"
     program = "fio"
-    filesystem = "ext4"    # made in the guest; left out: the disk itself
+    filesystem = "ext4"    # created in the guest; without this key the disk itself is measured
     rw = "randread"        # all further keys are settings, which the program's module reads
 
 Before the measurements a table [usual] may give blocks, runtime, ramp, size and interval.
@@ -39,7 +39,7 @@ class MeasurementPlan:
     """One program with its settings, which the program's own module reads and checks.
 
     `name` is unique within the profile and names the result: `randread-4k-q1`. `filesystem` is
-    made in the guest, and the program works on its files; with None it works on the disk itself.
+    created in the guest for the program's files; with None the program uses the disk itself.
     """
 
     name: str
@@ -50,7 +50,7 @@ class MeasurementPlan:
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """The defaults of a profile; None leaves the general default. `interval` is the pause before
+    """The defaults of a profile; None keeps the general default. `interval` is the pause before
     each measurement; all times are in seconds.
     """
 
@@ -78,7 +78,7 @@ class Profile:
 
 
 def _setting(value: object) -> object:
-    """A scalar as it is, a list of strings as a tuple; raises ValueError for anything else."""
+    """A scalar unchanged, a list of strings as a tuple; raises ValueError for anything else."""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return tuple(value)
     if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
@@ -86,7 +86,7 @@ def _setting(value: object) -> object:
     raise ValueError("a setting is a string, a number, true, false, or a list of strings")
 
 
-# Names become parts of file names, metric names and SQL; they say nothing that needs quoting.
+# Names become parts of file names, metric names and SQL; they contain nothing that needs quoting.
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 _Program = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+_-]{0,62}$")]
 _Setting = Annotated[Setting, BeforeValidator(_setting)]
@@ -103,7 +103,7 @@ class _MeasurementTable(TomlTable):
     name: _Name = Field(description='name = "randread-4k-q1", unique within the profile')
     program: _Program = Field(description='program = "fio"')
     filesystem: _FileSystem | None = Field(
-        None, description='filesystem = "ext4": made in the guest, and worked on its files'
+        None, description='filesystem = "ext4": created in the guest; the program uses files in it'
     )
 
     def as_plan(self) -> MeasurementPlan:
@@ -114,9 +114,9 @@ class _MeasurementTable(TomlTable):
 class _UsualTable(TomlTable):
     blocks: int | None = Field(None, ge=1, description="number of repetitions, from 1")
     runtime: Seconds | None = Field(None, description="seconds of each measurement")
-    ramp: Seconds | None = Field(None, description="seconds before it that do not count")
+    ramp: Seconds | None = Field(None, description="warm-up in seconds, which is not measured")
     size: Bytes | None = Field(None, description='size of the disk: size = "1G"')
-    interval: Seconds = Field(0.0, description="seconds of rest before each measurement")
+    interval: Seconds = Field(0.0, description="pause in seconds before each measurement")
 
     def as_usual(self) -> Usual:
         return Usual(self.blocks, self.runtime, self.ramp, self.size, self.interval)
@@ -126,23 +126,26 @@ class _ProfileTable(TomlTable):
     name: _Name = Field(description='name = "quick"')
     title: str = Field(min_length=1, description='title = "what it measures, in a few words"')
     description: str = ""
-    usual: _UsualTable | None = Field(None, description="a table of what is usual for it")
+    usual: _UsualTable | None = Field(
+        None, description="a table with the usual blocks, runtime, ramp, size and interval"
+    )
     measurement: list[_MeasurementTable] = Field(
-        min_length=1, description="one table [[measurement]] for each, with name and program"
+        min_length=1,
+        description="a table [[measurement]] with name and program for each measurement",
     )
 
 
 def parse_profile(text: str, origin: str) -> Profile:
     """The profile that a TOML text describes.
 
-    Raises PlanError naming `origin`, the table and the key, also for two measurements of one name.
+    Raises PlanError naming `origin`, the table and the key; also if two measurements have one name.
     """
     table = read_toml(text, origin, _ProfileTable)
     names = Counter(measurement.name for measurement in table.measurement)
     twice = [name for name, count in names.items() if count > 1]
     if twice:
         raise PlanError(
-            f"key 'name' is {twice[0]!r} in two tables [[measurement]] of {origin}",
+            f"two tables [[measurement]] of {origin} have the name {twice[0]!r} (key 'name')",
             hint="give each measurement a different name",
         )
     return Profile(

@@ -27,11 +27,11 @@ class SearchFor(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunRequest(Request):
-    """What `vdisklab run` is to do: a campaign, in which places, and whether to search."""
+    """A request to `vdisklab run`: a campaign, its places, and whether to search."""
 
     directories: tuple[Path, ...] = setting(
         FILES,
-        "The work directory; with --here it may be given again, to compare several side by side.",
+        "The work directory; with --here it can be repeated, to compare several side by side.",
         Panel.WHERE,
         key="",
         flag="--dir",
@@ -78,7 +78,7 @@ class RunRequest(Request):
     )
     need: tuple[Need, ...] = setting(
         several(parse_need, str),
-        needs_help("With --find: what the path must be"),
+        needs_help("With --find: a need that the path must meet"),
         Panel.SEARCH,
         key="",
         metavar="NEED",
@@ -86,7 +86,7 @@ class RunRequest(Request):
     )
     metric: str | None = setting(
         TEXT,
-        "With --find: the metric to be best at, as in `vdisklab rank`.",
+        "With --find: the metric to rank by, as in `vdisklab rank`.",
         Panel.SEARCH,
         key="",
         metavar="MEASURE",
@@ -115,7 +115,7 @@ class RunRequest(Request):
         return tuple(replace(campaign, directory=place) for place in places) or (campaign,)
 
     def _require_place_only(self) -> None:
-        """Raises PlanError for what `--here` does not take."""
+        """Raises PlanError for options and paths that `--here` does not take."""
         if self.paths or self.baseline is not None:
             raise PlanError(
                 "--here measures the directory --dir as it is and takes no PATHS and no --baseline",

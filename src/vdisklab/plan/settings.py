@@ -1,9 +1,10 @@
 """Every option of a campaign, one row each.
 
-A row is a field of `Request` with a `setting(...)`. From it come the key of the plan file and its
+A row is a field of `Request` with a `setting(...)`. It defines the key in plan files and their
 JSON schema (`vdisklab.plan.plan_file`), the flag of `run` and of every other verb that takes it
-(`vdisklab.cli.campaign_options`), its help, its default, its limits, and the words of a command to
-paste. Code that needs the value reads the field, or `CampaignPlan.settings` while measuring.
+(`vdisklab.cli.campaign_options`), the help, default and limits, and its spelling in commands that
+vdisklab prints. Code that needs the value reads the field, or `CampaignPlan.settings` while
+measuring.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from vdisklab.units import GIB, MIB
 DEFAULT_PROFILE = "quick"
 
 NO_BASELINE = "none"
-"""The value of `baseline` that leaves it out; no disk path is spelled so."""
+"""The value of `baseline` for a campaign without one; no disk path has this spelling."""
 
 
 class Panel(StrEnum):
@@ -64,11 +65,12 @@ class Panel(StrEnum):
 class SettingRow:
     """One row: an option of a campaign, named by its field of `Request`.
 
-    `key` is the plan file's, in `table` or at the top level; `flag` the command line's. An empty
-    one means that the option cannot be given there. `default` holds where neither user nor profile
-    says anything, `shown` is how the help shows it. The option `needs` another one. `stored` is
-    the place in a stored plan from which a campaign to be measured alike takes the value, and a
-    setting that `identifies` is stored at the top of the plan if it is not the default.
+    `key` is the key in plan files, in `table` or at the top level; `flag` is the flag on the
+    command line. If one is empty, the option cannot be given there. `default` applies if neither
+    the user nor the profile sets a value; `shown` is its form in the help. `needs` names another
+    option without which this one has no effect. `stored` is the value's place in a stored plan,
+    for commands that repeat a campaign's settings. A setting that `identifies` a campaign is
+    stored at the top of its plan, unless it is the default.
     """
 
     name: str
@@ -89,7 +91,7 @@ class SettingRow:
 
     @property
     def described(self) -> str:
-        """Its meaning and how its value is written, for plan files."""
+        """The meaning of the option and the form of its value, for plan files."""
         formats = [self.kind.hint] if self.kind.hint else []
         if self.kind is WHOLE and self.limits is not None:
             formats.append(f"a whole number from {self.limits.low}")
@@ -143,7 +145,7 @@ _GUEST = "guest"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A campaign as requested; None, or an empty tuple, where the user says nothing."""
+    """A campaign as requested; None or an empty tuple for an option that the user did not set."""
 
     paths: tuple[str, ...] = setting(
         PATHS,
@@ -300,7 +302,7 @@ class Request:
         key="memory",
         metavar="SIZE",
         default=USUAL_GUEST.memory_bytes,
-        limits=Limits(128 * MIB),  # less is too little to boot in
+        limits=Limits(128 * MIB),  # a guest with less memory does not boot
         stored="guest.memory_bytes",
     )
     guest_kernel: str | None = setting(
@@ -314,7 +316,7 @@ class Request:
     )
     qemu: tuple[RequestedQemu, ...] = setting(
         several(parse_qemu, str),
-        "Measure each path with this QEMU; may be given again, to compare old and new.",
+        "Measure each path with this QEMU; repeat it to compare old and new.",
         Panel.GUEST,
         metavar="[NAME=]BIN",
         shown="the installed one",
@@ -390,7 +392,7 @@ def settings_of(request: type[Request] = Request) -> tuple[SettingRow, ...]:
 
 
 def given(request: Request) -> Iterator[tuple[SettingRow, Any]]:
-    """Each setting about which a request says something, with its value."""
+    """Each setting that a request sets, with its value."""
     for row in settings_of(type(request)):
         value = getattr(request, row.name)
         if value != row.kind.empty:
@@ -398,21 +400,21 @@ def given(request: Request) -> Iterator[tuple[SettingRow, Any]]:
 
 
 def merge(below: AnyRequest, above: AnyRequest) -> AnyRequest:
-    """One request of two: `above` wins, setting by setting; lists win as a whole."""
+    """Both requests in one: a setting of `above` replaces that of `below`, lists as a whole."""
     return replace(below, **{row.name: value for row, value in given(above)})
 
 
 def defaults(request: type[AnyRequest]) -> AnyRequest:
-    """What is measured where nothing is said."""
+    """The request with the default of every setting."""
     rows = settings_of(request)
     return request(**{row.name: row.default for row in rows if row.default is not None})
 
 
 def check(request: Request, names: Mapping[str, str] | None = None) -> None:
-    """Raises PlanError for a number that no campaign can be run with, or an option without the
-    one it needs.
+    """Raises PlanError for a number outside its limits, and for an option that lacks the option
+    it needs.
 
-    `names` says how the error calls settings that were not given by their flags.
+    `names` has the keys of settings that come from a plan file; errors name others by their flags.
     """
     rows = {row.name: row for row in settings_of(type(request))}
     for row, value in given(request):
@@ -431,7 +433,7 @@ def check(request: Request, names: Mapping[str, str] | None = None) -> None:
 
 
 def command_words(request: Request) -> list[str]:
-    """The words of the `vdisklab run` command that a request stands for."""
+    """The arguments that give `vdisklab run` the same request."""
     words = ["vdisklab", "run", *request.paths]
     for row, value in given(request):
         if row.flag:
@@ -445,7 +447,7 @@ def command_words(request: Request) -> list[str]:
 
 
 def identity(request: Request) -> Mapping[str, Any]:
-    """The settings that identify a campaign and have no field in `CampaignPlan`, as JSON values.
+    """The settings that identify a campaign but have no field in `CampaignPlan`, as JSON values.
 
     Defaults are left out, so that a new setting leaves the fingerprints of old plans as they are.
     """

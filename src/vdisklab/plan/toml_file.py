@@ -1,4 +1,4 @@
-"""Reads TOML into a checked model, and explains in one sentence what is wrong with it."""
+"""Reads TOML into a checked model; an error is explained in one sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Model = TypeVar("Model", bound=TomlTable)
 
 
 def read_toml(text: str, origin: str, model: type[Model]) -> Model:
-    """The model that `text` fills. Raises PlanError naming `origin`, the table and the key."""
+    """The model with the text's values. Raises PlanError naming `origin`, the table and the key."""
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -41,7 +41,7 @@ def read_toml(text: str, origin: str, model: type[Model]) -> Model:
 
 
 def _explain(error: ValidationError, origin: str, model: type[TomlTable]) -> tuple[str, str | None]:
-    """What is wrong first, and a hint."""
+    """The first problem, and a hint."""
     details = error.errors(include_url=False)
     # An unknown key explains a missing one, so it is named first.
     first = min(details, key=lambda detail: detail["type"] != "extra_forbidden")
@@ -64,7 +64,7 @@ def _explain(error: ValidationError, origin: str, model: type[TomlTable]) -> tup
             return f"{where} {wanted}, not {shown}", _description(model, location)
 
 
-# Messages in the words of TOML, not of Python.
+# Messages with TOML's names of types instead of Python's.
 _WANTED: Mapping[str, str] = {
     "int_type": "should be a whole number",
     "float_type": "should be a number",
@@ -72,10 +72,11 @@ _WANTED: Mapping[str, str] = {
     "string_type": "should be a text in quotes",
     "list_type": "should be a list",
     "model_type": "should be a table",
-    "string_too_short": "should hold a text",
-    "too_short": "should list something",
+    "string_too_short": "should be a text that is not empty",
+    "too_short": "should be a list that is not empty",
     "greater_than_equal": "should be larger",
-    "string_pattern_mismatch": "should be small letters, digits, dots, dashes and underscores",
+    "string_pattern_mismatch": "should have only lower-case letters, digits, dots, dashes and "
+    "underscores",
 }
 
 
@@ -115,7 +116,7 @@ def _description(model: type[TomlTable], location: Location) -> str | None:
 
 
 def _fields_along(model: type[TomlTable], location: Location) -> Iterator[FieldInfo]:
-    """The fields on the way to `location`, outermost first, as far as they are declared."""
+    """The declared fields on the way to `location`, outermost first."""
     table: type[TomlTable] | None = model
     for step in location:
         if isinstance(step, int):

@@ -21,9 +21,9 @@ from vdisklab.units import format_size, parse_duration, parse_percentage, parse_
 class ValueKind:
     """How values of one type are written.
 
-    `toml` is the type annotation by which pydantic reads a plan file's value, `flag` the one by
-    which typer reads the command line's, `parse` turns the latter into the value, and `spell` the
-    value into a word for the command line. `noun`, `hint` and `unit` are used in messages.
+    `toml` is pydantic's type annotation for plan files, `flag` typer's for the command line.
+    `parse` turns an argument from the command line into the value, and `spell` the value into an
+    argument. `noun`, `hint` and `unit` are used in messages.
     """
 
     toml: Any
@@ -37,12 +37,12 @@ class ValueKind:
 
     @property
     def many(self) -> bool:
-        """True when the option may be given again."""
+        """True when the option can be repeated."""
         return isinstance(self.empty, tuple)
 
 
 def _text_parsed_by(parse: Callable[[str], object]) -> BeforeValidator:
-    """Reads texts with `parse`; numbers stay as they are. Its error becomes pydantic's."""
+    """Parses texts with `parse`, and leaves numbers unchanged; its error becomes pydantic's."""
 
     def read(value: object) -> object:
         if isinstance(value, str):
@@ -94,7 +94,7 @@ def _each(parse: Callable[[Any], Any]) -> Callable[[list[Any]], tuple[Any, ...]]
 
 
 def _path(text: str) -> Path:
-    return Path(text)  # pydantic does not take the class for a function
+    return Path(text)  # pydantic does not accept the class itself as a function
 
 
 def several(
@@ -109,7 +109,7 @@ def several(
 
 def one_of(words: type[StrEnum]) -> ValueKind:
     """One word of an enumeration."""
-    # TOML has no enumerations, so the words are converted although Table is strict.
+    # TOML has no enumerations, so the words are converted although TomlTable is strict.
     return ValueKind(Annotated[words, Field(strict=False)], words)
 
 
@@ -133,7 +133,7 @@ FILES = several(Path, Path)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The numbers that a campaign can be run with; `above` excludes `low` itself."""
+    """The allowed range of a number; with `above`, `low` itself is excluded."""
 
     low: int
     high: int | None = None
@@ -141,14 +141,14 @@ class Limits:
     multiple_of: int = 1
 
     def admit(self, value: float) -> bool:
-        """False for a number outside, and for infinity and what is not a number."""
+        """False for a number outside the range, and for infinity and NaN."""
         if not math.isfinite(value) or value < self.low or (self.above and value == self.low):
             return False
         fits = self.high is None or value <= self.high
         return fits and (self.multiple_of == 1 or value % self.multiple_of == 0)
 
     def sentence(self, kind: ValueKind) -> str:
-        """What to write instead, such as `write a whole number from 1 to 100`."""
+        """The hint for a number outside the range, such as `write a whole number from 1 to 100`."""
         low = f"{'above' if self.above else 'from'} {kind.spell(self.low)}{kind.unit}"
         upto = ", at most" if self.above else " to"
         high = "" if self.high is None else f"{upto} {kind.spell(self.high)}{kind.unit}"

@@ -70,7 +70,7 @@ CONTROLS: Sequence[Control] = (
         must_lose=True,
     ),
     Control(
-        "an honest disk, writethrough, a flushing client",
+        "a disk that keeps flushed data, writethrough, a flushing client",
         _spec(f"{_THIN}/writethrough"),
         must_lose=False,
     ),

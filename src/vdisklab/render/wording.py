@@ -95,12 +95,12 @@ def sentence(finding: Diagnostic) -> str:  # noqa: PLR0911 - one case per kind
         case NoScore():
             return _no_score(finding)
         case _:
-            return _doubt(finding)
+            return _limitation(finding)
 
 
-def _doubt(doubt: CellDiagnostic) -> str:  # noqa: PLR0911 - one case per kind
+def _limitation(diagnostic: CellDiagnostic) -> str:  # noqa: PLR0911 - one case per kind
     """What limits the numbers, and what to do."""
-    match doubt:
+    match diagnostic:
         case FromPageCache(cell, measurement, direction, share):
             return _from_page_cache(cell, measurement, direction, share)
         case FitsInMemory(cells, size, memory):
@@ -134,11 +134,11 @@ def _doubt(doubt: CellDiagnostic) -> str:  # noqa: PLR0911 - one case per kind
                 "limit and hides faster paths. Compare latency or CPU time instead."
             )
         case _:
-            return _unsteady(doubt)
+            return _unsteady(diagnostic)
 
 
 def _unsteady(  # noqa: PLR0911 - one case per kind
-    doubt: Drift
+    diagnostic: Drift
     | SlowFirstBlock
     | Bimodal
     | ClockTrouble
@@ -147,7 +147,7 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
     | HostChanged,
 ) -> str:
     """Why repeated measurements of the same cell differ."""
-    match doubt:
+    match diagnostic:
         case Drift(measure, _, blocks, change, _):
             trend = "rose" if change > 0 else "fell"
             return (
@@ -180,8 +180,8 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
         case NoisyNeighbour(measurements, share, cell):
             return (
                 f"The hypervisor took up to {share:.0%} of the CPU time ({cell}) in "
-                f"{counted(measurements, 'measurement')}: others share this machine. Measure at "
-                "a quiet time, or more blocks."
+                f"{counted(measurements, 'measurement')}: other guests share this machine. "
+                "Measure at a quiet time, or more blocks."
             )
         case HostChanged(fact, values):
             return (
@@ -189,7 +189,7 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
                 "them may come from that; name one --campaign."
             )
         case _:
-            assert_never(doubt)
+            assert_never(diagnostic)
 
 
 def verdict(outcome: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B")) -> str:

@@ -176,7 +176,9 @@ def _postgresql(address: Address, patience: float) -> sa.Engine:
     return engine
 
 
-_FULL = "make room on that file system, or give --db a file on another; then repeat the command"
+_FULL = (
+    "free some space on that file system, or give --db a file on another; then repeat the command"
+)
 _WRITABLE = "give --db a file in a directory that can be written"
 _DAMAGED = "keep a copy, then save what can be read with `sqlite3 FILE .recover | sqlite3 NEW`"
 _LOCKED = "wait until the other program has finished; `fuser -v FILE` names it"
@@ -202,7 +204,7 @@ _SQLSTATE: Mapping[str, tuple[str, str]] = {
         "as its owner: GRANT CREATE, USAGE ON SCHEMA public TO the user",
     ),
     "25006": ("is read-only", "give --db the primary server, not a standby"),
-    "53100": ("is on a full disk", "make room on the server, then repeat the command"),
+    "53100": ("is on a full disk", "free some space on the server, then repeat the command"),
 }
 
 # Errors that may go away while we wait.

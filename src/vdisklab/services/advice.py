@@ -141,7 +141,7 @@ def ranking_of(
     ranking = rank_cells(observations, measure)
     caveats = caveats_of(loaded.outlines)
     evidence = load_evidence_diagnostics(results, loaded)
-    cached = [doubt for doubt in evidence if isinstance(doubt, FromPageCache)]
+    cached = [diagnostic for diagnostic in evidence if isinstance(diagnostic, FromPageCache)]
     used = measurements_used(scored, measure)
     return RankingAnswer(
         campaigns=loaded.campaigns,
@@ -151,15 +151,15 @@ def ranking_of(
         roles=scored.roles if measure.name == "score" else None,
         summaries={key: summarise(observations, key) for key in shown},
         ratios=against_baseline(observations, measure, base),
-        cached=tuple(doubt for doubt in cached if doubt.measurement in used),
+        cached=tuple(diagnostic for diagnostic in cached if diagnostic.measurement in used),
         failed=failed_cells(loaded.outlines),
         findings=(
             *caveats.findings,
             *base_findings,
-            *(doubt for doubt in evidence if not isinstance(doubt, FromPageCache)),
+            *(diagnostic for diagnostic in evidence if not isinstance(diagnostic, FromPageCache)),
             *host_diagnostics(loaded.campaigns, loaded.observations.cells),
             *load_direct_diagnostics(results, loaded),
-            *value_diagnostics(observations, shown, measure, {doubt.cell for doubt in cached}),
+            *value_diagnostics(observations, shown, measure, {entry.cell for entry in cached}),
             *ranking_diagnostics(ranking, MIN_BLOCKS),
             *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
         ),
@@ -228,7 +228,7 @@ def answer_comparisons(
             b=second,
             comparisons=compare_cells(loaded.observations, first, second),
             findings=(
-                *(doubt for doubt in cached if doubt.cell in (first, second)),
+                *(diagnostic for diagnostic in cached if diagnostic.cell in (first, second)),
                 *host_diagnostics(loaded.campaigns, (first, second)),
             ),
         )

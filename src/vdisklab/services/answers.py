@@ -127,7 +127,7 @@ def disagreement(first: Campaign, other: Campaign, *, places: bool = False) -> P
         return PlanError(
             f"campaigns {first.id} and {other.id} were measured on two machines "
             f"({first.host.hostname}, {other.host.hostname})",
-            hint="numbers of two machines are not ranked together; name campaigns of one",
+            hint="numbers of two machines are not ranked together; name campaigns of one machine",
         )
     same = [key for key in _SAME_PLAN if not (places and key in _PLACES)]
     different = [key for key in same if first.plan.get(key) != other.plan.get(key)]
@@ -225,8 +225,8 @@ def load_direct_diagnostics(results: Store, loaded: Loaded) -> tuple[NotDirect, 
 
 def page_cache_diagnostics(results: Store, loaded: Loaded) -> tuple[FromPageCache, ...]:
     """The numbers that came from the page cache."""
-    doubts = load_evidence_diagnostics(results, loaded)
-    return tuple(doubt for doubt in doubts if isinstance(doubt, FromPageCache))
+    diagnostics = load_evidence_diagnostics(results, loaded)
+    return tuple(diagnostic for diagnostic in diagnostics if isinstance(diagnostic, FromPageCache))
 
 
 def find_cells(observations: Observations, name: str) -> tuple[MeasuredCell, ...]:

@@ -120,7 +120,7 @@ def _refuse_duplicates(file: ClaimFile, path: Path, before: Sequence[ClaimFile])
     for claim in file.claims:
         if (claim.article, claim.name) in known_names:
             raise PlanError(
-                f"claim {claim.name!r} of {claim.article!r} is in another file and in {path}",
+                f"claim {claim.name!r} of {claim.article!r} is in {path} and in another file",
                 hint="name each file once, and give each its own key 'article'",
             )
 

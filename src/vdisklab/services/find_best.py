@@ -156,7 +156,7 @@ class BestSearch:
                 f"the first block alone, of {counted(len(first), 'cell')}, takes about "
                 f"{format_duration(seconds)}, more than --budget "
                 f"{format_duration(self.budget)}",
-                hint=f"give it --budget {math.ceil(MIN_BLOCKS * seconds / 60)}m, name fewer paths, "
+                hint=f"use --budget {math.ceil(MIN_BLOCKS * seconds / 60)}m, name fewer paths, "
                 "or measure for a shorter --runtime",
             )
 

@@ -38,7 +38,7 @@ from vdisklab.units import GIB, format_bytes
 
 _ROOM_WANTED = 4 * GIB
 _MEMORY_WANTED = 2 * GIB
-_OTHER_KERNEL = "boot a kernel of the distribution that has it"
+_OTHER_KERNEL = "boot a distribution kernel that has it"
 
 
 class Availability(StrEnum):

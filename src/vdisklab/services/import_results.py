@@ -74,7 +74,7 @@ def _require_different(files: Sequence[Path]) -> None:
     read_files: set[Path] = set()
     for file in files:
         if file.resolve() in read_files:
-            raise PlanError(f"{file} is given twice", hint="name each result once")
+            raise PlanError(f"{file} is given twice", hint="name each file once")
         read_files.add(file.resolve())
 
 

@@ -39,7 +39,7 @@ from vdisklab.plan.settings import DEFAULT_PROFILE, AnyRequest, Request, default
 from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.workload.fiojob import job_profile
-from vdisklab.workload.registry import OURS_ALONE, builtin_profile_text, workload_for
+from vdisklab.workload.registry import MICRO_GUEST_ONLY, builtin_profile_text, workload_for
 
 EXAMPLE_PATH = "raw/none"
 """A path whose image bypasses the page cache, for the cost of a profile."""
@@ -126,17 +126,17 @@ def _work_directory(request: Request) -> Path:
 def check_measurements(plan: CampaignPlan) -> None:
     """Raises PlanError for settings that a program lacks, and for unsuitable disks or guests."""
     for measurement in plan.profile.measurements:
-        if plan.guest.user is not None and measurement.program in OURS_ALONE:
+        if plan.guest.user is not None and measurement.program in MICRO_GUEST_ONLY:
             raise PlanError(
-                f"measurement {measurement.name!r} boots or installs what the micro guest holds, "
-                f"which the guest of {plan.guest.user.image} does not",
-                hint="leave --guest out, or choose another profile",
+                f"measurement {measurement.name!r} needs vdisklab's micro guest, but --guest "
+                f"names {plan.guest.user.image}",
+                hint="leave out --guest, or choose another profile",
             )
         workload = workload_for(measurement)
         if workload.needs_directory and measurement.filesystem is None:
             raise PlanError(
                 f"measurement {measurement.name!r}: {measurement.program} works on files",
-                hint='say on which file system: filesystem = "ext4"',
+                hint='name its file system: filesystem = "ext4"',
             )
         planned_script(plan, measurement)
 

@@ -64,7 +64,7 @@ FEATURED = 4
 EVIDENCE_CELLS = 1000
 """With more cells than this, the evidence of single runs is not read; `vdisklab rank` has it."""
 
-COURSES = 4
+MOST_TIME_SERIES = 4
 """Number of measurements drawn over time: those that the score uses, else the first."""
 
 
@@ -177,7 +177,9 @@ def gather(results: Store, names: list[str] | None) -> Contents:
         published=evaluate_publications(loaded, builtin_publications()),
         verdicts=stored_verdicts(results, loaded.campaigns[0].host),
     )
-    return replace(contents, bandwidth_series=_courses(results, loaded, contents.featured, scored))
+    return replace(
+        contents, bandwidth_series=_time_series(results, loaded, contents.featured, scored)
+    )
 
 
 def from_page_cache(
@@ -219,12 +221,12 @@ def _evidence_diagnostics(results: Store, loaded: Loaded) -> Iterator[Diagnostic
     yield from load_direct_diagnostics(results, loaded)
     yield from host_diagnostics(loaded.campaigns, loaded.observations.cells)
     if len(loaded.observations.cells) <= EVIDENCE_CELLS:
-        for doubt in load_evidence_diagnostics(results, loaded):
-            if not isinstance(doubt, FromPageCache):
-                yield doubt
+        for diagnostic in load_evidence_diagnostics(results, loaded):
+            if not isinstance(diagnostic, FromPageCache):
+                yield diagnostic
 
 
-def _courses(
+def _time_series(
     results: Store, loaded: Loaded, cells: tuple[MeasuredCell, ...], scored: Scored
 ) -> tuple[BandwidthSeries, ...]:
     """The bandwidth over time of some cells, in their order."""
@@ -234,7 +236,7 @@ def _courses(
     roles = () if scored.roles is None else [key.name for key in scored.roles.measures.values()]
     names = dict.fromkeys(run.measurement for run in series)
     chosen = [name for name in dict.fromkeys(roles) if name in names] or list(names)
-    drawn = bandwidth_series(series, measured, chosen[:COURSES])
+    drawn = bandwidth_series(series, measured, chosen[:MOST_TIME_SERIES])
     return tuple(sorted(drawn, key=lambda drawn_run: (cells.index(drawn_run.cell), drawn_run.run)))
 
 

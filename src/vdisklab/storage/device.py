@@ -32,7 +32,8 @@ def require_usable(host: Host, backing: BackingDevices, needed: int = 0) -> None
             raise HostError(
                 f"{device.path} has {', '.join(map(str, existing))}, and its use would destroy "
                 "the contents",
-                hint=f"name another, or add --destroy {device.path} if nothing on it is needed",
+                hint=f"name another device, or add --destroy {device.path} if its contents are "
+                "not needed",
             )
 
 
@@ -51,7 +52,7 @@ def _require_distinct(devices: Collection[Device]) -> None:
     for device in devices:
         if device.whole != device.sysfs and device.whole in wholes:
             raise PlanError(
-                f"{device.path} is a part of {wholes[device.whole]}", hint="list one of the two"
+                f"{device.path} is part of {wholes[device.whole]}", hint="list one of the two"
             )
 
 
@@ -65,7 +66,7 @@ def _allowed_to_destroy(
         if number not in used:
             raise PlanError(
                 f"--destroy {path} names a device that is not used",
-                hint=f"add --on {path}, or leave --destroy out",
+                hint=f"add --on {path}, or leave out --destroy",
             )
         allowed.add(number)
     return allowed
@@ -83,7 +84,7 @@ def _require_idle(device: Device, needed: int) -> None:
         )
     if device.size < needed:
         raise HostError(
-            f"{device.path} has {format_bytes(device.size)}, but {format_bytes(needed)} are needed",
+            f"{device.path} has {format_bytes(device.size)}, but needs {format_bytes(needed)}",
             hint="choose a smaller --size or a larger device",
         )
 

@@ -42,7 +42,7 @@ def _require_writable(directory: Path) -> None:
     except OSError as error:
         raise HostError(
             f"nothing can be written in {directory}: {error.strerror}",
-            hint="make room there, or name another directory with --dir",
+            hint="free some space there, or name another directory with --dir",
         ) from error
 
 

@@ -124,7 +124,7 @@ def _read_back(host: Host, layer: Layer, mountpoint: Path) -> dict[str, str]:
     if mount is None or mount.filesystem != layer.kind:
         raise HostError(
             f"{mountpoint} is not mounted as {layer.kind} although mount succeeded",
-            hint="something else mounted over it (`findmnt`), such as an automounter: choose "
+            hint="an automounter or another program may have mounted over it (`findmnt`): choose "
             "another --dir",
         )
     for option in wanted_mount_options(layer):
@@ -170,6 +170,6 @@ def _tmpfs_options(mountpoint: Path) -> str:
     if mount is None or mount.filesystem != "tmpfs":
         raise HostError(
             f"{mountpoint} is not a tmpfs although mount succeeded",
-            hint="something else mounted over it (`findmnt`): choose another --dir",
+            hint="another program may have mounted over it (`findmnt`): choose another --dir",
         )
     return ",".join(sorted(mount.options))

@@ -123,7 +123,7 @@ def image_file(
     if image is None:
         raise HostError(
             f"{target.path} holds files, and no image format was given",
-            hint="name one: `ext4/raw/none`, not `ext4/none`",
+            hint="name a format: `ext4/raw/none`, not `ext4/none`",
         )
     file = target.path / f"{name}.{image.format}"
     with site.tracked(Kind.FILE, file):
@@ -141,7 +141,7 @@ def _on_device(
     caches = (target.path, *target.cached_below)
     whole = site.observe(lambda: _device_size(target.path), planned=size)
     if whole < size:
-        raise HostError(f"{target.path} has {whole} bytes, and {size} are to be used")
+        raise HostError(f"{target.path} has {whole} bytes, but the disk needs {size}")
     return ImageFile(target.path, True, "raw", whole, target.properties, caches)
 
 
@@ -292,5 +292,5 @@ def _require(properties: Mapping[str, str], name: str, expected: int, path: Path
     if properties[name] != str(expected):
         raise HostError(
             f"{name} of {path} is {properties[name]} instead of {expected}",
-            hint="`qemu-img map` shows what is in it; try another --dir or preallocation",
+            hint="`qemu-img map` shows what is allocated in it; try another --dir or preallocation",
         )

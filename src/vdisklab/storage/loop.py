@@ -73,7 +73,7 @@ def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
     except OSError as error:
         raise HostError(
             f"{setting} cannot be set: {error.strerror}",
-            hint="another program may hold the loop device (`losetup -l`); else this kernel "
+            hint="another program may use the loop device (`losetup -l`), or this kernel "
             "does not allow it",
         ) from error
     if mode != _WRITE_BACK:

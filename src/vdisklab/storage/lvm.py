@@ -91,7 +91,7 @@ def _require_lvm(host: Host, group: str) -> None:
     # disks.
     known = host.run("vgs", "--noheadings", "-o", "vg_name").stdout.split()
     if group in known or (Path("/dev") / group).exists():
-        raise HostError(f"the volume group {group} exists already", hint="try again")
+        raise HostError(f"the volume group {group} already exists", hint="try again")
 
 
 def _read_back(host: Host, layer: Layer, members: tuple[Path, ...]) -> dict[str, str]:

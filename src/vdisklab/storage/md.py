@@ -75,7 +75,7 @@ def _require_level(host: Host, level: str) -> None:
 
 def _require_free(host: Host, label: str) -> None:
     if label in (name for _, name in arrays(host)):
-        raise HostError(f"the array {label} exists already", hint="try again")
+        raise HostError(f"the array {label} already exists", hint="try again")
 
 
 def _device_of(host: Host, label: str) -> Path:

@@ -42,8 +42,8 @@ _OURS = re.compile(r"vdisklab-[0-9a-f]{8}")
 def remove_file(_host: Host, entry: Entry) -> None:
     """Unlinks one file, unless it is still attached to a loop device.
 
-    After an error, a file system may be read-only. If it is one of ours, the file is gone when its
-    disk is removed.
+    After an error, a file system may be read-only. If vdisklab created it, the file is gone when
+    its disk is removed.
     """
     if _is_loop(entry.name):
         raise DirtyHostError(f"{entry.name} is not removed: a loop device is still attached to it")

@@ -61,7 +61,7 @@ def _require_mounted(mountpoint: Path) -> None:
     if mount is None or "zfs" not in mount.filesystem:
         raise HostError(
             f"{mountpoint} is not a mounted dataset although zfs succeeded",
-            hint="something else mounted over it (`findmnt`): choose another --dir",
+            hint="another program may have mounted over it (`findmnt`): choose another --dir",
         )
 
 
@@ -182,7 +182,7 @@ def require_zfs(host: Host) -> tuple[str, ...]:
 
 def _require_new_pool(host: Host, pool: str) -> None:
     if pool in require_zfs(host):
-        raise HostError(f"the pool {pool} exists already", hint="try again")
+        raise HostError(f"the pool {pool} already exists", hint="try again")
 
 
 def _require_volumes(module: Path = Path("/sys/module/zfs")) -> None:
@@ -283,7 +283,7 @@ def _arc_setting() -> tuple[str, str]:
         raise HostError(
             "the size of ZFS's cache cannot be set here: the module is not loaded, or it is not "
             "the kernel's ZFS",
-            hint="leave --arc out, or `modprobe zfs`",
+            hint="leave out --arc, or `modprobe zfs`",
         )
     return parameter, facts["arc_limit"]
 
@@ -294,7 +294,7 @@ def _limit_arc(limit: int) -> None:
     except OSError as error:
         raise HostError(
             f"{PARAMETER} cannot be written: {error.strerror}",
-            hint="leave --arc out, or load the kernel's zfs module: only it has this parameter",
+            hint="leave out --arc, or load the kernel's zfs module: only it has this parameter",
         ) from error
     wait_until(
         lambda: arc_facts()["arc_limit"] == str(limit),

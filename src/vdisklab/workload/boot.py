@@ -45,7 +45,7 @@ class Boot:
         if plan.filesystem is not None:
             raise PlanError(
                 f"measurement {plan.name!r}: a boot makes no file system on the disk",
-                hint="leave filesystem out",
+                hint="leave out filesystem",
             )
         require_room(plan, ROOM, subject.size, or_less="")
         require_memory(plan, MEMORY, subject.memory)

@@ -36,7 +36,7 @@ _LINE = re.compile(
     r"([0-9]+) bytes?(?: \(([^()\r\n]*)\))? copied, ([0-9]+(?:[.,][0-9]+)?(?:e[+-]?[0-9]+)?) s"
     r"(?:, (?:([0-9]+(?:[.,][0-9]+)?) ([kMGTP]?)B|(Infinity) [A-Z]?B)/s)?[ \t]*(?=[\r\n]|$)"
 )
-# What stands in brackets: `67 MB, 64 MiB`.
+# The text in brackets: `67 MB, 64 MiB`.
 _SIZE = re.compile(r"([0-9]+(?:[.,][0-9]+)?) ([kKMGTPE]?)(i?)B(?=,|$)")
 _POWERS = {unit: power for power, unit in enumerate(["", "k", "M", "G", "T", "P", "E"])}
 _RECORDS = re.compile(r"^([0-9]+)\+([0-9]+) records out$", re.MULTILINE)
@@ -90,7 +90,7 @@ class Dd:
         settings = read_settings(plan, DdSettings)
         direction = Direction(settings.direction)
         copied = parse_line(output.stderr)
-        series, course = _course(direction, output.stderr, copied)
+        series, log_samples = _bandwidth_over_time(direction, output.stderr, copied)
         writing = direction is Direction.WRITE
         records = copied.records or 0
         counted = Counted(
@@ -100,7 +100,7 @@ class Dd:
             records if writing else 0,
         )
         return ProgramResult(
-            (*samples_of(direction, copied), *course),
+            (*samples_of(direction, copied), *log_samples),
             counted if copied.records is not None else None,
             copied.seconds,
             series,
@@ -174,7 +174,7 @@ def samples_of(direction: Direction, copied: Copied) -> Iterator[Sample]:
         yield Sample("iops", direction, copied.records / copied.seconds)
 
 
-def _course(
+def _bandwidth_over_time(
     direction: Direction, text: str, copied: Copied
 ) -> tuple[tuple[Series, ...], tuple[Sample, ...]]:
     """Bandwidth over time from dd's progress lines.

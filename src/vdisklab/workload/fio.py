@@ -134,7 +134,7 @@ def read_fio_settings(plan: MeasurementPlan) -> FioSettings:
     if settings.rw is None:
         raise PlanError(f"measurement {plan.name!r}: fio setting 'rw' is missing")
     if (settings.bs is None) is (settings.bsrange is None):
-        raise PlanError(f"measurement {plan.name!r}: give fio one of 'bs' and 'bsrange'")
+        raise PlanError(f"measurement {plan.name!r}: set either 'bs' or 'bsrange'")
     _block_size(settings)
     return settings
 
@@ -188,13 +188,13 @@ class Fio:
         """
         report = _read_report(output.stdout)
         counted, seconds = _counted(report), _measured_seconds(report)
-        course = BandwidthLog((), ())
+        bandwidth_log = BandwidthLog((), ())
         for text in output.files.values() or lines_of_log(output.stderr):
             totals = {Direction.READ: counted.read_bytes, Direction.WRITE: counted.write_bytes}
             run = LoggedRun(_window(output.stdout, plan), seconds, totals, _longest(report))
-            course = read_log(text, run)
-        samples = (*_all_samples(report), *course.samples)
-        return ProgramResult(samples, counted, seconds, course.series)
+            bandwidth_log = read_log(text, run)
+        samples = (*_all_samples(report), *bandwidth_log.samples)
+        return ProgramResult(samples, counted, seconds, bandwidth_log.series)
 
 
 def parse_report(text: str) -> list[tuple[str, ProgramResult]]:

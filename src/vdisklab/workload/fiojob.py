@@ -207,7 +207,7 @@ def _lines(job: str) -> Iterator[str]:
 def _check(section: Section, origin: str) -> None:
     where = f"job [{section.name}] of {origin}"
     if not _NAME.fullmatch(section.name):
-        raise PlanError(f"{where}: fio would make a file of that name", hint="use letters")
+        raise PlanError(f"{where}: fio would create a file with that name", hint="use letters")
     # fio compares six letters only (init.c), so its [global2] is options for all jobs that follow.
     if section.name != GLOBAL and section.name.lower().startswith(GLOBAL):
         raise PlanError(
@@ -216,8 +216,8 @@ def _check(section: Section, origin: str) -> None:
     for key, value in section.options.items():
         if key not in _HARMLESS:
             raise PlanError(
-                f"{where}: option {key!r} is not allowed: it is unknown, or could touch "
-                "other files",
+                f"{where}: option {key!r} is not allowed: it is unknown, or may use files "
+                "other than the measured disk",
                 hint="leave it out; files and logs are named by vdisklab",
             )
         if "${" in value or "`" in value or "$(" in value:

@@ -111,7 +111,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """The meaning of a program's output.
+    """The numbers in a program's output.
 
     `counted` is what the program itself reports to have transferred, `measured_seconds` for how
     long it measured.
@@ -136,8 +136,11 @@ class Workload(Protocol):
         page cache or by code that QEMU has translated; then it gets a guest of its own."""
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
-        """What to run. Raises PlanError for settings that the program does not have, and if the
-        subject or the memory is too small for them."""
+        """The script to run.
+
+        Raises PlanError for settings that the program does not have, and if the subject or the
+        memory is too small for them.
+        """
 
     def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
         """The numbers in its output. Raises WorkloadError for output of an unknown form."""
@@ -171,7 +174,7 @@ def require_room(
 ) -> None:
     """Raises PlanError if a measurement needs more bytes than the disk has.
 
-    `or_less` completes the hint with what makes it need less.
+    `or_less` completes the hint with another way to need less space.
     """
     if needed > available:
         raise PlanError(
@@ -188,7 +191,7 @@ def require_memory(plan: MeasurementPlan, needed: int, available: int | None) ->
         raise PlanError(
             f"measurement {plan.name!r} needs {whole} MiB of memory and the guest has "
             f"{available >> 20} MiB",
-            hint=f"ask for --guest-memory {whole}M",
+            hint=f"use --guest-memory {whole}M",
         )
 
 

@@ -34,7 +34,7 @@ WORKLOADS: Mapping[str, Workload] = {
 }
 
 
-OURS_ALONE = frozenset({BOOT, INSTALL})
+MICRO_GUEST_ONLY = frozenset({BOOT, INSTALL})
 """Programs that need the system of the micro guest, or programs in it."""
 
 

@@ -175,7 +175,7 @@ def test_a_runs_evidence_is_what_the_store_would_give() -> None:
 
 
 @pytest.mark.parametrize(
-    "doubt",
+    "diagnostic",
     [
         FromPageCache(cell("c"), "m", Direction.READ, 0.03),
         Drift("m", "c", 5, -0.2, 0.01),
@@ -191,7 +191,7 @@ def test_a_runs_evidence_is_what_the_store_would_give() -> None:
         HostChanged("kernel", ("1", "2")),
     ],
 )
-def test_each_doubt_says_something(doubt: CellDiagnostic) -> None:
-    text = sentence(doubt)
+def test_each_diagnostic_has_a_sentence(diagnostic: CellDiagnostic) -> None:
+    text = sentence(diagnostic)
     assert text.endswith(".")
     assert "{" not in text

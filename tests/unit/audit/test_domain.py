@@ -1,4 +1,4 @@
-"""Reads back what was exported; refuses what is no domain; sees what is doubtful."""
+"""Reads exported domains back, refuses other XML, and reports doubtful settings."""
 
 from __future__ import annotations
 

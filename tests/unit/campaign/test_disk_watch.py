@@ -22,12 +22,12 @@ def steady(seconds: int, rate: int = 100) -> list[DiskPoint]:
 
 
 def found(points: list[DiskPoint]) -> dict[str, float]:
-    course = disk_series(points)
-    samples = (*worst_second_of(course), *longest_stall_of(course))
+    series = disk_series(points)
+    samples = (*worst_second_of(series), *longest_stall_of(series))
     return {sample.metric: sample.value for sample in samples}
 
 
-def test_a_steady_course() -> None:
+def test_a_steady_series() -> None:
     assert found(steady(5)) == {"worst_second": pytest.approx(1000), "longest_stall": 0.0}
 
 

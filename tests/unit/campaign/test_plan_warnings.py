@@ -23,7 +23,7 @@ def test_a_file_that_the_hosts_page_cache_can_hold() -> None:
     (said,) = plan_warnings(plan("raw/writeback", "raw/none"), 8 * GIB)
     assert said.startswith(
         "bonnie++'s file of 2.0 GiB fits into the host's page cache (8.0 GiB of memory): reads may "
-        "never reach the disk on raw/writeback. Ask for --guest-memory 4G and "
+        "never reach the disk on raw/writeback. Use --guest-memory 4G and "
     )
 
 

@@ -21,8 +21,8 @@ def looks(*seen: tuple[float, int, int, bool]) -> list[ProgramPoint]:
 
 
 def stall(*seen: tuple[float, int, int, bool]) -> float:
-    course = program_series(looks(*seen), 0.0, (seen[-1][0], 0), shows_waiting=True)
-    (found,) = longest_stall_of(course)
+    series = program_series(looks(*seen), 0.0, (seen[-1][0], 0), shows_waiting=True)
+    (found,) = longest_stall_of(series)
     return found.value
 
 
@@ -44,9 +44,9 @@ def test_rest_and_work_are_no_stalls() -> None:
 
 def test_what_was_moved_after_the_last_look_is_counted() -> None:
     seen = looks((0.0, 0, 0, False), (0.2, 300, 300, False))
-    course = program_series(seen, 0.0, (0.3, 1000), shows_waiting=True)
-    assert course.moved[-1] == (0.3, 1000)
-    assert [sample.value for sample in worst_second_of(course)] == [pytest.approx(1000 / 0.3)]
+    series = program_series(seen, 0.0, (0.3, 1000), shows_waiting=True)
+    assert series.moved[-1] == (0.3, 1000)
+    assert [sample.value for sample in worst_second_of(series)] == [pytest.approx(1000 / 0.3)]
 
 
 def test_counts_that_change_hands_are_not_lost_and_not_taken_back() -> None:
@@ -96,10 +96,10 @@ def test_a_watch_follows_one_measurement_after_the_other() -> None:
             kernel.run(0.2)
         kernel.run(0.1)
         kernel.ended += kernel.size
-        course = watch.end()
-        assert [sample.value for sample in worst_second_of(course)] == [pytest.approx(1000)]
-        assert course.moved[0][1] == 0
-        assert course.moved[-1][1] == 2100
+        series = watch.end()
+        assert [sample.value for sample in worst_second_of(series)] == [pytest.approx(1000)]
+        assert series.moved[0][1] == 0
+        assert series.moved[-1][1] == 2100
     assert {type(each) for each in told} == {Throughput}
     assert len(told) == 18
     assert all(isinstance(each, Throughput) and each.operations_per_second is None for each in told)
@@ -129,9 +129,9 @@ def test_a_stall_is_never_longer_than_the_run(
     for seconds, more, calls, waits in steps:
         at, size, progress = at + seconds, size + more, progress + calls
         seen.append(ProgramPoint(at, Activity(size, progress, waits)))
-    course = program_series(seen, 0.0, (at + 0.1, total), shows_waiting=True)
-    (found,) = longest_stall_of(course)
+    series = program_series(seen, 0.0, (at + 0.1, total), shows_waiting=True)
+    (found,) = longest_stall_of(series)
     assert 0 <= found.value <= at
-    sizes = [moved for _, moved in course.moved]
+    sizes = [moved for _, moved in series.moved]
     assert sizes == sorted(sizes)
     assert sizes[-1] >= max(total, size)

@@ -26,8 +26,8 @@ def steady(seconds: float, *, rate: int = 1000, begin: float = 10.0) -> TimeSeri
     return TimeSeries(tuple(moved), tuple(busy), ())
 
 
-def worst(course: TimeSeries) -> float | None:
-    found = worst_second_of(course)
+def worst(series: TimeSeries) -> float | None:
+    found = worst_second_of(series)
     return found[0].value if found else None
 
 
@@ -63,9 +63,9 @@ def test_a_course_shorter_than_a_second_counts_whole() -> None:
 def test_a_second_is_not_made_of_less() -> None:
     """Of a run that asked the disk for something for a moment only, as a guest that boots."""
     short = steady(0.5, begin=11.0)
-    course = TimeSeries(((10.0, 0), *short.moved, (15.0, 500)), short.busy, ())
-    assert worst(course) is None
-    assert worst_second_of(course, short=True)[0].value == pytest.approx(1000)
+    series = TimeSeries(((10.0, 0), *short.moved, (15.0, 500)), short.busy, ())
+    assert worst(series) is None
+    assert worst_second_of(series, short=True)[0].value == pytest.approx(1000)
 
 
 def test_a_run_of_one_second_is_one_of_a_second() -> None:
@@ -79,8 +79,8 @@ def test_a_run_of_one_second_is_one_of_a_second() -> None:
 def test_seconds_begin_with_the_first_completion() -> None:
     """A program that reads itself for a while has not asked this disk for anything."""
     late = steady(1.2, begin=10.7)
-    course = TimeSeries(((10.0, 0), *late.moved, (12.3, 1200)), late.busy, ())
-    assert worst(course) == pytest.approx(1000)
+    series = TimeSeries(((10.0, 0), *late.moved, (12.3, 1200)), late.busy, ())
+    assert worst(series) == pytest.approx(1000)
 
 
 def test_a_pause_too_short_to_be_seen_elsewhere_is_none() -> None:
@@ -97,9 +97,9 @@ def test_a_pause_too_short_to_be_seen_elsewhere_is_none() -> None:
 def test_a_stall_is_the_disks_time_and_makes_a_second_bad() -> None:
     one, other = steady(1.0), steady(1.0, begin=13.0)
     after = tuple((at, size + 1000) for at, size in other.moved)
-    course = TimeSeries((*one.moved, *after), (*one.busy, *other.busy), ((11.0, 13.0),))
-    assert worst(course) == 0.0
-    assert longest_stall_of(course) == (Sample("longest_stall", Direction.NONE, 2.0),)
+    series = TimeSeries((*one.moved, *after), (*one.busy, *other.busy), ((11.0, 13.0),))
+    assert worst(series) == 0.0
+    assert longest_stall_of(series) == (Sample("longest_stall", Direction.NONE, 2.0),)
 
 
 def test_without_stalls_nothing_is_said() -> None:

@@ -33,7 +33,7 @@ def verbs() -> typer.Typer:
 
 
 def call(*arguments: str, width: int = 100) -> str:
-    """What is printed; errors of ours are raised, as the edge sees them."""
+    """The printed output; errors of vdisklab are raised, as `main` sees them."""
     result = CliRunner().invoke(verbs(), arguments, env={"COLUMNS": str(width)})
     if isinstance(result.exception, VdisklabError):
         raise result.exception

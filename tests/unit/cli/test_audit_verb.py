@@ -52,7 +52,7 @@ def test_each_disk_says_which_need_it_lacks(
     assert [need["met"] for need in good["needs"]] == [True, True]
     assert good["instead"] is None
     assert bad["needs"] == [
-        {"need": "durable", "met": False, "reason": "cache mode unsafe throws flushes away"},
+        {"need": "durable", "met": False, "reason": "cache mode unsafe drops flushes"},
         {"need": "format=qcow2", "met": False, "reason": "its format is raw"},
     ]
     assert bad["instead"] == "qcow2/none"

@@ -39,7 +39,7 @@ def test_bad_input_ends_in_a_sentence(words: list[str], capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("path", "need", "reason", "instead"),
     [
-        ("raw/unsafe", "durable", "cache mode unsafe throws flushes away", "raw/none"),
+        ("raw/unsafe", "durable", "cache mode unsafe drops flushes", "raw/none"),
         ("raw/none/nvme", "durable", "acknowledges FUA writes", "raw/none"),
         ("ext4/raw/none", "snapshots", "neither its format", "ext4/qcow2/none"),
         ("raw/none", "discard", "discard=ignore", "raw/none/virtio:discard=unmap"),

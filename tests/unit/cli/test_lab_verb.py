@@ -181,7 +181,7 @@ def test_no_room_is_told_before_and_while_it_runs(
     assert lab("raise SystemExit") == HostError.exit_code
     err = capsys.readouterr().err
     assert "the lab needs at least" in err
-    assert "hint: make room" in err
+    assert "hint: free some space" in err
 
 
 def test_a_database_that_cannot_be_written_is_told_at_once(
@@ -226,7 +226,7 @@ def test_building_needs_room_and_its_programs(
     assert "apt-get update" in err
     monkeypatch.setattr(image, "_BUILD_ROOM", 1 << 60)
     assert main(["lab", "build"]) == HostError.exit_code
-    assert "hint: make room" in capsys.readouterr().err
+    assert "hint: free some space" in capsys.readouterr().err
     state = Path(os.environ["VDISKLAB_STATE"])
     assert [path.name for path in (state / "cache/lab").iterdir()] == [".lock"]
 

@@ -36,7 +36,7 @@ from vdisklab.services.cut_power import PowerCutAnswer, PowerCutRequest, plan_qu
         (("tmpfs/raw/none",), "nothing is left after a power cut", "ext4, xfs, btrfs, zfs"),
         (("zvol/ext4/raw/none",), "how zvol recovers after a power cut", "ext4, xfs, btrfs, zfs"),
         (("md:level=1/xfs/raw/none",), "how md recovers after", "only host layer"),
-        (("zfs:raid=mirror/raw/none",), "uses several", "leave raid out"),
+        (("zfs:raid=mirror/raw/none",), "uses several", "leave out raid"),
         (("ext4/raw/none", "--states", "9", "--exhaustive"), "exclude each other", "one of them"),
         (("ext4/raw/none", "--tear", "1000"), "--tear 1000", "4096"),
         (("ext4/raw/none", "--client", "sqlite-wal"), "needs a guest to run in", "--access guest"),
@@ -48,7 +48,7 @@ from vdisklab.services.cut_power import PowerCutAnswer, PowerCutRequest, plan_qu
         ),
         (
             ("ext4/raw/none/usb", "--access", "boot-sector"),
-            "the boot sector works on ide and virtio, not on usb",
+            "the boot sector supports the buses ide and virtio, not usb",
             "write one of them",
         ),
         (

@@ -21,7 +21,7 @@ def test_a_device_can_be_given_as_it_is(text: str) -> None:
 def test_raw_on_a_device_is_the_device() -> None:
     verdict = impossible(parse_path("raw/none"), ONE)
     assert verdict is not None
-    assert verdict.instead == "leave the format out: none"
+    assert verdict.instead == "leave out the format: none"
     assert impossible(parse_path("none"), WORK_DIRECTORY) is not None
 
 

@@ -217,7 +217,7 @@ def test_thin_images(text: str, thin: bool) -> None:
 
 
 def test_a_host_path_has_nothing_of_a_guest() -> None:
-    with pytest.raises(ValueError, match="host layers only"):
+    with pytest.raises(ValueError, match="only host layers"):
         replace(parse_path("ext4/raw/none"), on_host=True)
 
 

@@ -78,7 +78,7 @@ def test_needs(need: str, path: str, met: bool) -> None:
 @pytest.mark.parametrize(
     ("need", "path", "reason"),
     [
-        ("durable", "raw/unsafe", "cache mode unsafe throws flushes away"),
+        ("durable", "raw/unsafe", "cache mode unsafe drops flushes"),
         ("no-flush-safe", "raw/none", "its device has a write cache"),
         ("snapshots", "ext4/raw/none", "neither its format nor a host layer"),
         ("discard", "raw/none", "discard=ignore"),

@@ -17,14 +17,14 @@ from vdisklab.path.rules import impossible
         ("none", "not a block device", "add a format: raw/none"),
         ("virtio:queues=2", "not a block device", "raw/default/virtio:queues=2"),
         ("ext4/none/ide", "ext4 holds files", "add a format: ext4/raw/none/ide"),
-        ("lvm/raw/none/scsi", "raw on lvm", "leave the format out: lvm/none/scsi"),
+        ("lvm/raw/none/scsi", "raw on lvm", "leave out the format: lvm/none/scsi"),
         ("ext4/null", "stores nothing", "write null/default"),
         ("null/none/usb", "stores nothing", "write null/default/usb"),
-        ("null/virtio:aio=io_uring", "does no I/O", "leave the aio"),
+        ("null/virtio:aio=io_uring", "does no I/O", "leave out the aio"),
         ("raw/writeback/virtio:aio=native", "aio=native needs O_DIRECT", "choose none"),
         ("raw/virtio:aio=native", "cache mode default", "choose none"),
         ("lvm/qcow2:preallocation=falloc", "is on a block device", "preallocation=metadata"),
-        ("qcow2:compat=0.10:lazy_refcounts=on", "lazy_refcounts needs", "leave compat=0.10"),
+        ("qcow2:compat=0.10:lazy_refcounts=on", "lazy_refcounts needs", "leave out compat=0.10"),
     ],
 )
 def test_impossible(text: str, reason: str, instead: str) -> None:

@@ -60,7 +60,7 @@ def test_what_cannot_exist_is_listed_with_its_reason() -> None:
     (dropped,) = matrix.dropped
     assert dropped.path == "lvm/raw/none"
     assert "block device itself" in dropped.reason
-    assert dropped.instead == "leave the format out: lvm/none"
+    assert dropped.instead == "leave out the format: lvm/none"
 
 
 def test_a_wrong_path_is_an_error_also_within_a_matrix() -> None:

@@ -60,7 +60,7 @@ def test_quick_writes_before_it_reads_at_both_depths() -> None:
         (("name =", "nmae ="), "key 'nmae' of mine.toml is unknown", "did you mean name?"),
         (('name = "mine"', ""), "key 'name' of mine.toml is missing", 'name = "quick"'),
         (('title = "My own"', "title = 1"), "'title' of mine.toml should be a text", "title ="),
-        (('"mine"', '"My Own"'), "'name' of mine.toml should be small letters", "name ="),
+        (('"mine"', '"My Own"'), "'name' of mine.toml should have only lower-case", "name ="),
         (
             ('program = "fio"', ""),
             r"key 'program' in the 1st \[\[measurement\]\] of mine.toml is missing",
@@ -70,7 +70,11 @@ def test_quick_writes_before_it_reads_at_both_depths() -> None:
         (("rate = 1.5", "rate = [1]"), "a list of strings", "measurement"),
         (("rate = 1.5", "rate = {a = 1}"), "a list of strings", "measurement"),
         (("[[measurement]]", "[measurement]"), "'measurement' of mine.toml should be a list", ""),
-        ((GOOD[GOOD.index("[[") :], "measurement = []"), "should list something", "program"),
+        (
+            (GOOD[GOOD.index("[[") :], "measurement = []"),
+            "should be a list that is not empty",
+            "program",
+        ),
         ((GOOD, "=" * 9), "mine.toml is not valid TOML", "quotes"),
         ((GOOD, "a = " + "[" * 5000), "mine.toml is not valid TOML", "quotes"),
         ((GOOD, "a = " + "9" * 5000), "mine.toml is not valid TOML", "quotes"),
@@ -84,7 +88,7 @@ def test_errors_name_file_table_and_key(change: tuple[str, str], message: str, h
 
 def test_two_measurements_of_one_name_are_refused() -> None:
     twice = GOOD + GOOD[GOOD.index("[[") :]
-    with pytest.raises(PlanError, match="'one' in two tables"):
+    with pytest.raises(PlanError, match="have the name 'one'"):
         parse_profile(twice, "mine.toml")
 
 

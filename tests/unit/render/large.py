@@ -41,12 +41,12 @@ def shapely_runs(blocks: int = 6) -> Iterator[Run]:
             factor = speed * drift * float(np.exp(rng.normal(0, 0.03)))
             run = _run(CAMPAIGN.id, path, state.value, block, place, clock, factor)
             yield replace(run, id=f"{block:02x}{place:04x}", measurements=tuple(
-                replace(m, samples=(*m.samples, *_more(m.samples)), series=_course(m, block))
+                replace(m, samples=(*m.samples, *_more(m.samples)), series=_series(m, block))
                 for m in run.measurements
             ))  # fmt: skip
 
 
-def _course(measured: Measurement, block: int) -> tuple[Series, ...]:
+def _series(measured: Measurement, block: int) -> tuple[Series, ...]:
     """Five seconds about the run's own bandwidth; a write of the second block stands still once."""
     sample = next(each for each in measured.samples if each.metric == "bandwidth")
     values = sample.value * np.exp(np.random.default_rng(block).normal(0, 0.05, 5))

@@ -135,7 +135,7 @@ def test_times_of_fsyncs_are_shown_where_there_are_some() -> None:
     assert row["sync_p99"] == 0.06
 
 
-def test_a_program_whose_tests_were_all_too_short_is_shown_by_its_course() -> None:
+def test_a_program_whose_tests_were_all_too_short_is_shown_by_its_series() -> None:
     """As bonnie++ with `+++++` for each block test."""
     none = Direction.NONE
     numbers = {

@@ -115,7 +115,7 @@ def test_claims_and_published_numbers_stand_in_the_page(contents: Contents) -> N
     assert 'id="figure-published"' in page
 
 
-def test_doubts_stand_where_their_numbers_are() -> None:
+def test_diagnostics_are_shown_with_their_numbers() -> None:
     runs = [
         replace(run, measurements=run.measurements[:2]) if run.path == "qcow2/unsafe" else run
         for run in shapely_runs()

@@ -236,7 +236,7 @@ class TestSqlite:
         """
         sentence, left = output_of(program, os.fspath(file))
         assert sentence.startswith(f"the database {file} cannot ")
-        assert "make room" in sentence
+        assert "free some space" in sentence
         assert left == "3"
         with open_store(os.fspath(file)) as store:
             assert [run.block for run in store.runs()] == [1, 2, 3]

@@ -92,6 +92,6 @@ def test_the_verb(
     for words in (["--dry-run"], [], []):
         assert main(["clean", *words]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"would remove file {file}", f"removed file {file}", "nothing is left to remove",
+        f"would remove file {file}", f"removed file {file}", "there is nothing to remove",
     ]  # fmt: skip
     assert not file.exists()

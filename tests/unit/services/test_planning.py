@@ -56,4 +56,4 @@ def test_what_takes_our_own_guest_is_refused_for_another(
         paths=("raw/none",), directory=tmp_path, profile=profile, size_bytes=parse_size(size),
         guest_memory=1 << 30, guest_image=image,
     )  # fmt: skip
-    assert refused(request, "boots or installs what the micro guest holds") == []
+    assert refused(request, "needs vdisklab's micro guest") == []

@@ -225,14 +225,14 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_made(
     assert isinstance(host, Programs)
     host.group = scripted.unique("s-0")
     with (
-        pytest.raises(HostError, match=f"the volume group {host.group} exists already"),
+        pytest.raises(HostError, match=f"the volume group {host.group} already exists"),
         lvm.logical_volume(scripted, below, layer("lvm"), "s-0", MIB),
     ):
         pytest.fail("not reached")
     monkeypatch.setattr(md, "_require_level", lambda host, level: None)
     monkeypatch.setattr(md, "arrays", lambda host: [(Path("/dev/md9"), scripted.unique("s-0"))])
     with (
-        pytest.raises(HostError, match=r"the array vdl_\w+ exists already"),
+        pytest.raises(HostError, match=r"the array vdl_\w+ already exists"),
         md.array(scripted, below, layer("md:level=1"), "s-0", MIB),
     ):
         pytest.fail("not reached")

@@ -75,7 +75,7 @@ class TestJobs:
 
 
 class TestAnswers:
-    def test_three_jobs_and_their_course(self) -> None:
+    def test_three_jobs_and_their_series(self) -> None:
         log = recorded("fio-3.33-3jobs_bw.log")
         outcome = Fio().parse(fio(), Output(recorded("fio-3.33-3jobs.json"), "", {"bw": log}))
         (series,) = outcome.series
@@ -95,7 +95,7 @@ class TestAnswers:
         assert Fio().parse(fio(), Output(report, said)) == read_back
         assert read_back.series
 
-    def test_without_a_log_there_is_no_course(self) -> None:
+    def test_without_a_log_there_is_no_series(self) -> None:
         outcome = Fio().parse(fio(), Output(recorded("fio-3.33-3jobs.json"), "fio: 1, 2\n"))
         assert outcome.series == ()
         assert "worst_second" not in {sample.metric for sample in outcome.samples}

@@ -34,9 +34,9 @@ _DOWNLOAD_SECONDS = 900.0
 _CAUSES = (
     ("No space left", "the disk is full", "free some space, or set another cache directory"),
     ("Hash Sum mismatch", "the download is damaged", "run `apt-get update` and try again"),
-    ("Unable to locate package", "apt does not know it", "run `apt-get update` as root"),
-    ("No candidate version", "apt does not know it", "run `apt-get update` as root"),
-    ("Can't find a source", "apt does not know it", "run `apt-get update` as root"),
+    ("Unable to locate package", "apt cannot find it", "run `apt-get update` as root"),
+    ("No candidate version", "apt cannot find it", "run `apt-get update` as root"),
+    ("Can't find a source", "apt cannot find it", "run `apt-get update` as root"),
     ("404", "apt's lists are out of date", "run `apt-get update` as root"),
     ("resolv", "there is no network", "connect this machine, or name another kernel"),
     ("connect", "there is no network", "connect this machine, or name another kernel"),
@@ -51,15 +51,15 @@ def depends_on(host: Host, package: str) -> list[str]:
     """
     if host.which("apt-cache") is None:
         raise HostError(
-            f"the package {package} cannot be looked up: this is no Debian-like system",
-            hint="install a kernel so that /boot/vmlinuz-* and /lib/modules are there",
+            f"the package {package} cannot be looked up: this is not a Debian-like system",
+            hint="install a kernel so that /boot/vmlinuz-* and /lib/modules exist",
         )
     shown = host.run("apt-cache", "show", "--no-all-versions", package, allowed=(0, 100)).stdout
     for line in shown.splitlines():
         if line.startswith("Depends:"):
             wanted = line.removeprefix("Depends:").split(",")
             return [entry.split()[0] for entry in wanted if entry.split()]
-    raise HostError(f"apt does not know the package {package}", hint="run `apt-get update` as root")
+    raise HostError(f"apt cannot find the package {package}", hint="run `apt-get update` as root")
 
 
 def unpack_package(host: Host, package: str, into: Path) -> None:
@@ -247,7 +247,7 @@ def _write_disk(host: Host, debs: Path, image: Path) -> None:
     if size > room:
         raise HostError(
             f"{image.parent.parent} has no space left for the packages",
-            hint="make room there, or set another cache directory",
+            hint="free some space there, or set another cache directory",
         )
     kib = size * 21 // 20 // 1024 + 4096
     host.run(

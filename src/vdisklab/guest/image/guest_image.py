@@ -138,7 +138,7 @@ def _request(kernel: Kernel, programs: Iterable[InstalledProgram]) -> dict[str, 
 
 
 def _stamp(path: Path) -> list[int]:
-    """Changes when the file is replaced, by a package or by hand."""
+    """Numbers that change when the file is replaced, by a package or by hand."""
     status = path.stat()
     return [status.st_size, status.st_mtime_ns]
 

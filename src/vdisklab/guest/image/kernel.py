@@ -130,13 +130,13 @@ def _wanted_kernel(image: Path, buses: frozenset[Bus]) -> Kernel:
     if kernel is None:
         raise HostError(
             f"the kernel {image} cannot be used: no readable bzImage with its lib/modules",
-            hint="name a /boot/vmlinuz-* whose /lib/modules directory is there",
+            hint="name a /boot/vmlinuz-* whose /lib/modules directory exists",
         )
     lacking = lacking_drivers(kernel, buses)
     if lacking:
         raise HostError(
             f"the kernel {image} lacks drivers that this guest needs: {', '.join(lacking)}",
-            hint="omit the kernel, and vdisklab finds one",
+            hint="leave out the kernel: vdisklab then chooses one",
         )
     return kernel
 
@@ -233,7 +233,7 @@ def _only_kernel(root: Path, flavour: Flavour, package: str) -> Kernel:
         kernel = _read_kernel(image, (root,), flavour)
         if kernel is not None:
             return kernel
-    raise HostError(f"the package {package} holds no kernel that can be read", hint="try again")
+    raise HostError(f"the package {package} has no readable kernel", hint="try again")
 
 
 def _keep_useful(root: Path, kernel: Kernel) -> None:

@@ -20,7 +20,7 @@ from vdisklab.host.programs import install_command
 from vdisklab.path.segments import Bus
 
 AGENT_MODULES = ("virtio_pci", "virtio_console")
-"""What the guest agent's port needs."""
+"""Modules for the guest agent's port."""
 
 ROOT_MODULES = ("virtio_blk", "ext4")
 """For the image of programs, a read-only ext4 file system on a virtio disk."""
@@ -33,7 +33,7 @@ BUS_MODULES: Mapping[Bus, tuple[str, ...]] = {
     Bus.NVME: ("nvme",),
     Bus.USB: ("xhci_pci", "usb_storage", "uas", "sd_mod"),
 }
-"""What a disk on each bus needs in the guest."""
+"""Modules for a disk on each bus."""
 
 OPTIONAL_MODULES = ("xfs", "btrfs", "ext2", "loop", "virtio_rng")
 """File systems for the measured disk; included if the kernel has them."""
@@ -93,7 +93,7 @@ class ModuleTree:
         return frozenset(_normal(Path(line).name.partition(".")[0]) for line in lines)
 
     def lacking(self, names: Iterable[str]) -> list[str]:
-        """The `names` that this kernel has neither built in nor as a module."""
+        """Those of `names` that this kernel has neither built in nor as a module."""
         return [n for n in names if _normal(n) not in self.builtin and _normal(n) not in self.files]
 
     def closure(self, names: Iterable[str]) -> list[Module]:

@@ -159,7 +159,7 @@ def open_channel(
     try:
         loop.run_until_complete(asyncio.wait_for(client.connect(end), timeout * patience()))
     except TimeoutError as error:
-        raise GuestError(f"QEMU's {name} gave no greeting within {timeout:g} s") from error
+        raise GuestError(f"QEMU's {name} sent no greeting within {timeout:g} s") from error
     except (QMPError, EOFError, OSError) as error:
         raise GuestError(f"QEMU ended before its {name} could be used") from error
     try:

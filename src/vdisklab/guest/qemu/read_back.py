@@ -102,7 +102,7 @@ def _open_flags(pid: int, filename: str) -> list[int]:
     except OSError as error:
         raise HostError(
             f"{filename} cannot be read: {error.strerror}",
-            hint="let no other program remove files in the work directory during a campaign",
+            hint="keep other programs from removing files in the work directory during a campaign",
         ) from error
     return [
         flags

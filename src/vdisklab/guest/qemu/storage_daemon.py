@@ -79,7 +79,7 @@ class StorageDaemon:
             connection.close()
             raise GuestError(
                 f"{PROGRAM}'s NBD server does not answer: {error}",
-                hint="the machine may be too busy: try when it is quiet",
+                hint="the machine may be too busy: try again when it is idle",
             ) from error
         return connection
 

@@ -79,7 +79,7 @@ def bus_refusal(bus: Bus) -> PlanError | None:
     if bus in _BUSES:
         return None
     return PlanError(
-        f"the boot sector works on {' and '.join(_BUSES)}, not on {bus}",
+        f"the boot sector supports the buses {' and '.join(_BUSES)}, not {bus}",
         hint="write one of them as the bus",
     )
 
@@ -116,7 +116,7 @@ class BootSectorDisk:
         """Waits for an answer. Raises GuestError when the write failed."""
         answer = _receive_byte(self.line, _ANSWER_SECONDS, "the BIOS")
         if answer != _WRITTEN:
-            raise GuestError(f"the BIOS could not write (it answered {answer!r})")
+            raise GuestError(f"the BIOS could not write (status {answer!r})")
         return self._requests
 
 

@@ -84,7 +84,7 @@ class NbdDisk:
         """
         magic, error, number = _REPLY.unpack(_receive(self.connection, _REPLY.size))
         if magic != _REPLY_MAGIC:
-            raise GuestError("the NBD server sent something other than a reply")
+            raise GuestError("the NBD server sent data that is not a reply")
         if error:
             raise GuestError(
                 f"the disk answered a request with error {error}",

@@ -80,7 +80,7 @@ class GuestDatabase:
 
     def flush(self) -> int:
         """Raises GuestError: SQLite itself decides when to flush."""
-        raise GuestError("the client of a database cannot flush")
+        raise GuestError("a database client has no flush of its own")
 
     def await_one(self) -> int:
         """Waits for a commit."""

@@ -171,7 +171,9 @@ def open_rebuilder(
 @contextmanager
 def _sparse_file(path: Path, size: int) -> Iterator[_SparseFile]:
     if size % _PAGE:
-        raise HostError(f"a disk of {size} bytes cannot be rebuilt: it is no multiple of {_PAGE}")
+        raise HostError(
+            f"a disk of {size} bytes cannot be rebuilt: it is not a multiple of {_PAGE}"
+        )
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.ftruncate(descriptor, size)

@@ -185,7 +185,9 @@ class Examiner:
         if self.trace.image_format in PARSED_FORMATS:
             return read_image(image, self.trace.image_format, numbers)
         if self.daemon is None:
-            raise PowercutError(f"{self.trace.image_format} is read by QEMU, which was not started")
+            raise PowercutError(
+                f"{self.trace.image_format} can only be read with QEMU, which was not started"
+            )
         os.stat(image)  # noqa: PTH116 - a missing file is the state's fault, not QEMU's
         return self.daemon.with_disk(
             self._writable(image), lambda disk: ImageSectors(_read_through(disk, numbers))

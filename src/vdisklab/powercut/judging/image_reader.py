@@ -166,7 +166,7 @@ def parse_header(head: bytes) -> Qcow2Header:
     if version == 3 and len(head) >= _V3_LENGTH:
         features, _, _, order, _ = _HEADER_V3.unpack_from(head, _HEADER.size)
     if version not in (2, 3) or not 9 <= cluster_bits <= 21 or not 3 <= order <= 6:
-        raise BadImageError("its header holds impossible numbers")
+        raise BadImageError("its header has impossible values")
     if encrypted or snapshots or features & ~(_DIRTY | _CORRUPT):
         raise BadImageError("it uses features that images made by vdisklab do not have")
     needed = -(-size // (1 << (2 * cluster_bits - 3)))
@@ -180,7 +180,7 @@ def parse_header(head: bytes) -> Qcow2Header:
 
 def _table(descriptor: int, offset: int, length: int, name: str) -> Words:
     if offset % 512:
-        raise BadImageError(f"its {name} is at {offset}, which is no multiple of a sector")
+        raise BadImageError(f"its {name} is at {offset}, which is not a multiple of a sector")
     raw = os.pread(descriptor, length, offset)
     # QEMU reads zeros beyond the end of a file.
     return np.frombuffer(raw.ljust(length, b"\0"), dtype=">u8").astype(np.uint64)

@@ -211,7 +211,7 @@ def require_judgeable(path: DiskPath) -> tuple[Layer, Image]:
     if layer.option("raid") not in (None, "single"):
         raise PlanError(
             f"{path} cannot be judged: only one disk is logged, but {layer} uses several",
-            hint="leave raid out",
+            hint="leave out raid",
         )
     if path.image is None or not path.image.format.is_file:
         raise PlanError(

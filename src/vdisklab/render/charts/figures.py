@@ -135,7 +135,7 @@ def plane(
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class PublishedRatio:
     """A published ratio and ours, each to the baseline of its own machine."""
 
     panel: str
@@ -146,7 +146,7 @@ class Beside:
     high: float | None
 
 
-def beside(rows: Sequence[Beside], palette: Palette, *, caution: str | None) -> Spec:
+def ratio_chart(rows: Sequence[PublishedRatio], palette: Palette, *, caution: str | None) -> Spec:
     """Our ratios as dots with intervals, published ones as diamonds, on a logarithmic axis."""
     measured_name, published_name = "measured here", "published (other hardware)"
     values = [
@@ -196,7 +196,7 @@ def published_figure(contents: Contents, palette: Palette) -> Figure:
         missing = "vdisklab run {raw,qcow2}/{none,writeback,writethrough,unsafe} host"
         return Figure("published", title, "", missing=missing)
     caution = caution_of(contents)
-    spec = beside(rows, palette, caution=f"here {caution}" if caution else None)
+    spec = ratio_chart(rows, palette, caution=f"here {caution}" if caution else None)
     values = "; ".join(
         f"{row.panel}, {row.label}: published {numbers.ratio(row.published)}, "
         f"here {numbers.ratio(row.ours)}"
@@ -216,10 +216,11 @@ def published_figure(contents: Contents, palette: Palette) -> Figure:
     )  # fmt: skip
 
 
-def _rows(answer: PublishedAnswer) -> Iterable[Beside]:
+def _rows(answer: PublishedAnswer) -> Iterable[PublishedRatio]:
     series = answer.comparison.tables[0].series
     panel = f"{series}, over {answer.comparison.baseline.label}"
     for row in compared_rows(answer)[:MOST_ROWS]:
-        if row.ours.ratio:
+        ours = row.ours
+        if ours.ratio:
             label = f"{row.cell.label}, {row.number.measure}"
-            yield Beside(panel, label, row.published, row.ours.ratio, row.ours.low, row.ours.high)
+            yield PublishedRatio(panel, label, row.published, ours.ratio, ours.low, ours.high)

@@ -53,7 +53,7 @@ def time_series_figure(contents: Contents, palette: Palette) -> Figure:
         )
     if any(len(series.values) > MOST_MOMENTS for series in bandwidth_series):
         note += (
-            " Long runs are drawn as means over several seconds; stalls are found by the second."
+            " Long runs are drawn as means over several seconds; stalls are counted by the second."
         )
     cells = tuple(dict.fromkeys(series.cell for series in bandwidth_series))
     return Figure("over-time", title, alt, spec, note=f"{note} {_longest(contents, cells)}".strip(),

@@ -138,7 +138,7 @@ class ComparedMeasure:
     p_adjusted: Annotated[
         Number, "corrected for the number of rows (Holm); null with fewer than three pairs"
     ]
-    pairs: Annotated[int, "blocks that hold both cells"]
+    pairs: Annotated[int, "blocks in which both cells were measured"]
     blocks_needed: Annotated[
         int | None,
         "blocks that would show a difference of this size with 80 % power; null above 1,000",
@@ -228,8 +228,8 @@ class ClaimRow:
     stated_high: Positive
     p: Annotated[Probability, "for this claim alone"]
     p_adjusted: Annotated[Probability, "corrected for all claims (Holm); this one decides"]
-    blocks: Annotated[Count, "blocks that hold all of the claim"]
-    more_blocks: Annotated[int | None, "how many more would decide", Limit("minimum", 1)]
+    blocks: Annotated[Count, "blocks in which all cells of the claim were measured"]
+    more_blocks: Annotated[int | None, "how many more blocks would decide", Limit("minimum", 1)]
     void: Annotated[Void | None, "why the claim says nothing about this machine"]
     command: Annotated[str | None, "measures what is missing; null unless not measured"]
 
@@ -242,7 +242,7 @@ class ClaimEntry(ClaimRow):
     measures: tuple[str, ...]
     absolute: bool
     missing: Annotated[tuple[str, ...], "cells to measure"]
-    failures: Annotated[tuple[str, ...], "what went wrong when it was tried"]
+    failures: Annotated[tuple[str, ...], "why its runs failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

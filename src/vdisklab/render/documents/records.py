@@ -64,7 +64,7 @@ class CheckEntry:
     """A property that was set and read back."""
 
     name: str
-    asked: Annotated[str | None, "the requested value; null when it was only noted"]
+    asked: Annotated[str | None, "the requested value; null when the state is only recorded"]
     seen: str
     confirmed: bool
 
@@ -133,13 +133,13 @@ class RunDocument:
     path: str
     page_cache: PageCache
     block: int
-    position: Annotated[int, "place within the block"]
+    position: Annotated[int, "position in the block"]
     origin: Origin
     started: datetime
     wall_seconds: Annotated[Number, "null for an imported run"]
     accelerator: str | None
     emulation: Emulation
-    medium: Annotated[str | None, "the device below"]
+    medium: Annotated[str | None, "the device under the image"]
     checks: tuple[CheckEntry, ...]
     commands: tuple[str, ...]
     measurements: tuple[MeasurementEntry, ...]
@@ -219,7 +219,7 @@ class PieceEntry:
     topic: str
     state: Literal["ok", "limited", "missing"]
     seen: str
-    costs: Annotated[str | None, "what its lack costs"]
+    costs: Annotated[str | None, "what is not possible without it"]
     mend: Annotated[str | None, "the command that fixes it"]
     essential: Annotated[bool, "true when nothing can be measured without it"]
 
@@ -270,8 +270,10 @@ class PlanDocument:
     """`vdisklab plan`: what `run` would do."""
 
     format: Literal["vdisklab.plan/1"] = "vdisklab.plan/1"
-    plan: Annotated[Mapping[str, Any], "what identifies the plan, as stored with a campaign"]
-    fingerprint: Annotated[str, "of the plan: the same one continues a campaign"]
+    plan: Annotated[Mapping[str, Any], "the plan as stored with a campaign"]
+    fingerprint: Annotated[
+        str, "identifies the plan; `run` continues the campaign that has the same one"
+    ]
     seconds_estimated: float
     bytes_needed: Annotated[int, "in the work directory"]
     builds: Annotated[
@@ -279,12 +281,12 @@ class PlanDocument:
         "how many times stacks are built on the user's devices; null without `--on`",
         Limit("minimum", 0),
     ]
-    build_seconds: Annotated[Number, "how long that takes", Limit("minimum", 0)]
+    build_seconds: Annotated[Number, "how long the building takes", Limit("minimum", 0)]
     cells: tuple[PlannedCell, ...]
     dropped: tuple[Dropped, ...]
     warnings: Annotated[tuple[str, ...], "what limits the numbers, known before measuring"]
     refusals: Annotated[tuple[str, ...], "why `run` would refuse the plan on this host"]
-    order: Annotated[tuple[tuple[str, ...], ...], "for each block the labels of its cells"]
+    order: Annotated[tuple[tuple[str, ...], ...], "the labels of the cells, for each block"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

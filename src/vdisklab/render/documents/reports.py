@@ -42,7 +42,7 @@ class PriceEntry:
 
     need: str
     without: Annotated[MeasuredCell, "the best cell without this need"]
-    ratio: Annotated[Number, "of that cell to the recommended one"]
+    ratio: Annotated[Number, "ratio of that cell to the recommended one"]
     ratio_low: Number
     ratio_high: Number
 
@@ -103,7 +103,7 @@ class StandingEntry:
     rank_worst: int | None
     ranked_cells: int
     better: Annotated[MeasuredCell | None, "the cell worth changing to"]
-    gain: Annotated[Number, "its ratio to this one"]
+    gain: Annotated[Number, "its ratio to the current path"]
     gain_low: Number
     gain_high: Number
 
@@ -139,7 +139,7 @@ class AuditedDiskEntry:
     needs: tuple[NeedEntry, ...]
     instead: Annotated[str | None, "the nearest path that meets all needs; null when none is unmet"]
     power_cut: Annotated[PowerCutStates | None, "null when no cut was judged on this very path"]
-    standing: Annotated[StandingEntry | None, "null when nothing like it was measured"]
+    standing: Annotated[StandingEntry | None, "null when no similar path was measured"]
     read_only: Annotated[bool, "the guest cannot write, so a power cut takes nothing"]
     nearest: Annotated[
         StandingEntry | None, "the measured path that differs least, without `standing`"

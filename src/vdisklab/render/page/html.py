@@ -71,7 +71,7 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         headline=headline(contents),
         caution=caution_of(contents),
         answer=answer_sentences(contents),
-        doubts=diagnostic_sentences(contents),
+        diagnostics=diagnostic_sentences(contents),
         claims=claim_rows(contents),
         claims_title=claims_title(contents),
         unmeasured=unmeasured_claims(contents),
@@ -143,14 +143,14 @@ def _packed(content: bytes) -> str:
 def _figures(
     contents: Contents, shown: Sequence[Figure], drawn: Sequence[str]
 ) -> list[dict[str, Any]]:
-    doubts, charts = diagnostics_by_cell(contents), iter(drawn)
+    diagnostics, charts = diagnostics_by_cell(contents), iter(drawn)
     return [
         {
             "key": figure.key,
             "title": figure.title,
             "missing": figure.missing,
             "note": figure.note,
-            "doubts": _diagnostics_at(figure.cells, doubts),
+            "diagnostics": _diagnostics_at(figure.cells, diagnostics),
             "svg": None
             if figure.spec is None
             else Markup(for_page(next(charts), figure.key, figure.alt)),  # noqa: S704 - drawing elements only
@@ -159,9 +159,9 @@ def _figures(
     ]
 
 
-def _diagnostics_at(cells: Iterable[str], doubts: Mapping[str, tuple[str, ...]]) -> list[str]:
+def _diagnostics_at(cells: Iterable[str], diagnostics: Mapping[str, tuple[str, ...]]) -> list[str]:
     """The first diagnostics of the cells that a figure draws."""
-    lines = list(dict.fromkeys(sentence for cell in cells for sentence in doubts.get(cell, ())))
+    lines = list(dict.fromkeys(line for cell in cells for line in diagnostics.get(cell, ())))
     more = len(lines) - SHOWN_AT_FIGURE
     return [*lines[:SHOWN_AT_FIGURE], *([f"… and {more} more, in the table"] if more > 0 else [])]
 
@@ -258,10 +258,10 @@ def _more(contents: Contents) -> bytes:
 
 def _details(contents: Contents) -> dict[str, Any]:
     """One run of each cell: facts, checks, commands and diagnostics."""
-    doubts = diagnostics_by_cell(contents)
+    diagnostics = diagnostics_by_cell(contents)
     return {
         cell.label: {
-            "doubts": list(map(sanitise, doubts.get(cell.label, ()))),
+            "diagnostics": list(map(sanitise, diagnostics.get(cell.label, ()))),
             "facts": _facts(contents.examples.get(cell), contents.workings.get(cell)),
             "checks": [list(check) for check in example.checks] if example else [],
             "commands": [sanitise(command) for command in example.commands] if example else [],

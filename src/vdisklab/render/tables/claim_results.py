@@ -47,7 +47,7 @@ def claims_table(answer: ClaimsAnswer) -> Table[ClaimAnswer]:
     columns = (
         Column[ClaimAnswer]("article", lambda row: row.claim.article, spare=2),
         Column[ClaimAnswer]("claim", lambda row: row.claim.name, folds=NAMES),
-        Column[ClaimAnswer]("it says", lambda row: row.claim.sentence, folds=WORDS, spare=2),
+        Column[ClaimAnswer]("claimed", lambda row: row.claim.sentence, folds=WORDS, spare=2),
         Column[ClaimAnswer]("verdict", verdict_text, folds=WORDS),
         Column[ClaimAnswer]("ratio", lambda row: numbers.ratio(row.ratio), right=True),
         Column[ClaimAnswer](

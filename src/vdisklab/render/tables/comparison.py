@@ -121,15 +121,15 @@ def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
     ]
     if any(row.p_adjusted is not None for row in comparison.rows):
         notes.append(
-            "The article's numbers have no interval; ours have. `differs` is corrected for the "
-            "number of rows (Holm)."
+            "The article's numbers have no interval; yours have one. `differs` is "
+            "corrected for the number of rows (Holm)."
         )
     if answer.command:
         notes.append("To measure what is missing:")
     title = f"{answer.title}\n({first.series})"
     warning = caution(answer.caveats)
     if warning is not None:
-        title = f"{title}, ours {warning}"
+        title = f"{title}; here {warning}"
     columns = (
         Column[ShapeRow]("path", lambda row: row.cell.path.canonical, folds=NAMES),
         Column[ShapeRow]("page cache", lambda row: row.cell.page_cache.value, spare=2),
@@ -141,7 +141,7 @@ def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
             spare=1,
         ),
         Column[ShapeRow]("÷ its\nbase", lambda row: numbers.ratio(row.published), right=True),
-        Column[ShapeRow]("ours\n÷ base", lambda row: numbers.ratio(row.ours.ratio), right=True),
+        Column[ShapeRow]("yours\n÷ base", lambda row: numbers.ratio(row.ours.ratio), right=True),
         Column[ShapeRow](
             "95 %\ninterval",
             lambda row: numbers.ratio_interval(row.ours.low, row.ours.high),
@@ -181,10 +181,10 @@ def published_document(answer: PublishedAnswer) -> PublishedDocument:
 
 
 def shape_text(row: ShapeRow) -> str:
-    """`no difference shown`, `differs: published is ×2.1 of ours`, `not measured`."""
+    """`no difference shown`, `differs: published is ×2.1 of yours`, `not measured`."""
     match row.shape:
         case Shape.DIFFERS:
-            return f"differs: published is {numbers.ratio(row.factor)} of ours"
+            return f"differs: published is {numbers.ratio(row.factor)} of yours"
         case Shape.TOO_FEW:
             return f"too few blocks ({row.ours.pairs})"
         case Shape.AGREES:

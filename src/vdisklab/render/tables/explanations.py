@@ -124,7 +124,8 @@ EXPLANATIONS = (
         "n",
         "rank, claims",
         "blocks",
-        "Blocks in which the cell has the measure; for a claim, blocks that hold all of it.",
+        "Blocks in which the cell has the measure; for a claim, blocks in which all its cells "
+        "were measured.",
         "analysis/rank_intervals.py",
     ),
     _entry(
@@ -177,8 +178,8 @@ EXPLANATIONS = (
         "gap",
         "From the third block, a cell is dropped once it is shown not to beat the leader by more "
         "than the margin, at a risk of 5 % over all blocks and cells. A block costs at most "
-        f"{search.BLOCK_SHARE:.0%} of the remaining budget; cells left out for that return when "
-        "there is room.",
+        f"{search.BLOCK_SHARE:.0%} of the remaining budget; cells skipped for that reason "
+        "return when the budget allows it.",
         "Kim & Nelson 2001; Maron & Moore 1994",
     ),
     _entry(
@@ -212,7 +213,7 @@ EXPLANATIONS = (
         "boots",
         "table",
         "boot_time shutdown_time",
-        "From the start of QEMU to the guest agent's first answer; from the order to shut down to "
+        "From the start of QEMU to the guest agent's first answer; from the shutdown command to "
         "the end of QEMU's process.",
         "docs/articles.md",
     ),
@@ -230,7 +231,7 @@ EXPLANATIONS = (
         "recommend",
         "prices considered excluded",
         "The ratio, within blocks, of the best path without that need to the recommended one; "
-        "where its interval holds 1 no difference is shown. Only guests' paths are considered, "
+        "where its interval includes 1, no difference is shown. Only guests' paths are considered, "
         "and none with a warm page cache.",
         "analysis/candidates.py",
     ),
@@ -254,7 +255,7 @@ EXPLANATIONS = (
         "docs/powercut.md",
     ),
     _entry(
-        "how long, how much room",
+        "duration and space",
         "plan",
         "seconds_estimated bytes_needed builds build_seconds",
         "The configured run times, plus measured costs of a measurement, a run, a boot and a "

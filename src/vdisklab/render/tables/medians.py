@@ -276,7 +276,8 @@ def growth_table(medians: Medians, installations: Sequence[str]) -> Table[Growth
         f"{MEDIANS} (at most {medians.runs}); ratios are of these times",
         "allocated: by how much the image grew on the host's file system (st_blocks); mapped: in "
         "its format's own map; flushes: those that QEMU received",
-        f"{SECONDS}; these two, mapped and ÷ again are shown in a wide terminal, in CSV and JSON",
+        f"{SECONDS}; these two, mapped and ÷ again are shown on a wide terminal, and in CSV and "
+        "JSON",
         f"÷ again: to {names[-1]} on the same image; ÷ allocated, ÷ raw: to the same measurement "
         "on that image",
     )
@@ -356,8 +357,8 @@ def boot_table(medians: Medians) -> Table[BootRow] | None:
     )
     notes = (
         f"{MEDIANS} (at most {medians.runs})",
-        "boot: from the start of QEMU to the guest agent's first answer; shutdown: from the order "
-        "to the end of QEMU",
+        "boot: from the start of QEMU to the guest agent's first answer; shutdown: from the "
+        "shutdown command to the end of QEMU",
         f"{SECONDS}, both of the boot",
     )
     return Table("Boots", columns, sorted(rows, key=lambda row: row.cell), notes, kind=BootRow)

@@ -43,7 +43,7 @@ def power_cut_table(cuts: Sequence[PowerCut], notes: Sequence[str] = ()) -> Tabl
         Column[PowerCut]("promises", lambda cut: str(cut.promises), right=True, spare=1),
         Column[PowerCut]("flushes", lambda cut: str(cut.flushes), right=True, spare=2),
         Column[PowerCut]("case", lambda cut: _case(cut) or "", spare=1),
-        Column[PowerCut]("what was found", _detail, folds=WORDS),
+        Column[PowerCut]("detail", _detail, folds=WORDS),
     )
     return Table(title, columns, cuts, tuple(notes), kind=VerdictRow, record=_row)
 
@@ -54,7 +54,7 @@ def power_cut_notes(answer: PowerCutAnswer) -> tuple[str, ...]:
     notes = [
         "A verdict is about the recorded run under one model of a disk: what completed before "
         "the last flush is durable, any subset of the rest may be. It says nothing about a drive "
-        "that lies."
+        "that acknowledges flushes without writing."
     ]
     sampled = [cut.states for cut in verdicts if cut.survives and not cut.exhaustive]
     if sampled:
@@ -90,7 +90,7 @@ def replay_lines(replayed: ReplayedState) -> Iterator[str]:
     yield f"client    {replayed.client}: {replayed.promise}"
     yield f"verdict   {replayed.outcome}"
     if replayed.detail:
-        yield f"found     {replayed.detail}"
+        yield f"detail    {replayed.detail}"
     yield f"device    {replayed.device}"
     if replayed.mountpoint is None:
         yield "mounted   no: it does not recover"

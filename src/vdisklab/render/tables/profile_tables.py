@@ -30,9 +30,9 @@ def profiles_table(plans: Sequence[PlanDescription]) -> Table[ProfileRow]:
         Column[ProfileRow]("room", lambda row: format_bytes(row.room_bytes), right=True),
     )
     notes = (
-        f"time and room for {EXAMPLE_PATH} and the host as its baseline, at the profile's own size "
-        "and blocks",
-        "> : programs that are not timed take as long as the disk needs; --scale shortens them",
+        f"time and space for {EXAMPLE_PATH} and the host as its baseline, at the profile's own "
+        "size and blocks",
+        "> : programs without a time limit take as long as the disk needs; --scale shortens them",
     )
     return Table("Profiles", columns, tuple(map(_profile_row, plans)), notes, kind=ProfileRow)
 

@@ -47,7 +47,7 @@ def price_sentence(price: Price, chosen: MeasuredCell) -> str:
     if price.without == chosen:
         return f"{need}: nothing here."
     if price.ratio is None or price.ratio.ratio is None:
-        return f"{need}: not known, as {price.without} was never measured in a common block."
+        return f"{need}: not known, as {price.without} was never measured in the same block."
     return f"{need}: without it the best is {price.without}, {_times(price.ratio)}."
 
 

@@ -219,7 +219,7 @@ def _checks(run: Run) -> Table[Check]:
         Column[Check]("seen", lambda check: check.seen, folds=WORDS),
         Column[Check]("confirmed", _confirmed),
     )
-    return Table("State" if run.checks else "State: nothing was checked", columns, run.checks)
+    return Table("State" if run.checks else "State: no checks", columns, run.checks)
 
 
 def _confirmed(check: Check) -> str:

@@ -61,7 +61,7 @@ class _Tables:
 
 
 class _Lines(Enum):
-    """Which lines are being read."""
+    """Which lines are being parsed."""
 
     NONE = 0
     FILES = 1

@@ -77,7 +77,7 @@ def _results(text: str) -> Iterator[tuple[int, str, tuple[Sample, ...]]]:
 
 
 def _section(heading: re.Match[str]) -> str:
-    """`read`, `write`, or `mix70` for 70 % reads; `mix` where the share is not stated."""
+    """`read`, `write`, or `mix70` for 70 % reads; `mix` if the share is not stated."""
     return heading[1].lower() + (heading[2] or "")
 
 

@@ -26,7 +26,7 @@ _LONGEST_NAME = 200
 # Python's integers are unbounded; a database holds 64 bits, and no program prints more.
 _ENDLESS = re.compile(r"[0-9]{31}")
 _BOUND = 1 << 63
-_OUT_OF_BOUNDS = "the file has a number that is larger than anything that can be measured"
+_OUT_OF_BOUNDS = "the file has a number that is too large to be a measurement"
 
 _OLD_FIO = re.compile(r'"fio version"\s*:\s*"(fio-[0-2]\.[0-9.]{1,12})')
 _SYSBENCH = re.compile(r"^sysbench ([0-9][0-9.a-z]*)", re.MULTILINE)
@@ -66,7 +66,7 @@ def _require_alone(form: _Format, text: str) -> None:
     ]
     if form.is_lines and others:
         raise WorkloadError(
-            f"the file holds results of several programs: {form.name}, {', '.join(others)}",
+            f"the file has results of several programs: {form.name}, {', '.join(others)}",
             hint="put the results of each program into a separate file",
         )
 
@@ -84,7 +84,7 @@ def _within_bounds(form: _Format, text: str) -> tuple[Report, ...]:
 
 
 def _fit(report: Report) -> Report:
-    """The report with printable names. Raises WorkloadError for endless ones."""
+    """The report with printable names. Raises WorkloadError if one is too long."""
     named = [result.name for result in report.results]
     for name in (report.version or "", report.label or "", *named):
         if len(name) > _LONGEST_NAME:

@@ -70,7 +70,7 @@ def test_a_fingerprint_is_of_contents(apt: FakeMachine, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ("E: Unable to locate package nano", "apt does not know it"),
+        ("E: Unable to locate package nano", "apt cannot find it"),
         ("E: Failed to fetch: Could not connect", "there is no network"),
         ("E: write: No space left on device", "the disk is full"),
     ],

@@ -118,7 +118,9 @@ class TestMonitor:
                 wait(20)
             assert time.monotonic() - began < 3
 
-    @pytest.mark.parametrize(("gone", "said"), [(True, "ended before"), (False, "no greeting")])
+    @pytest.mark.parametrize(
+        ("gone", "said"), [(True, "ended before"), (False, "sent no greeting")]
+    )
     def test_no_greeting(self, gone: bool, said: str) -> None:
         near, far = socket.socketpair()
         loop = asyncio.new_event_loop()

@@ -159,10 +159,10 @@
       facts.append(pair);
     }
     parts.push(facts);
-    if (found.doubts.length) {
-      const doubts = element("ul");
-      for (const doubt of found.doubts) doubts.append(element("li", doubt));
-      parts.push(element("h3", "Diagnostics of this cell"), doubts);
+    if (found.diagnostics.length) {
+      const diagnostics = element("ul");
+      for (const diagnostic of found.diagnostics) diagnostics.append(element("li", diagnostic));
+      parts.push(element("h3", "Diagnostics of this cell"), diagnostics);
     }
     if (found.checks.length) {
       parts.push(element("h3", "States that were read back"));

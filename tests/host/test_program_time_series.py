@@ -51,11 +51,11 @@ def test_a_frozen_file_system_is_a_stall(tmp_path: Path) -> None:
         watch.begin()
         frost.start()
         host.run("sh", "-c", WRITE, str(target.path), timeout=60, watch=watch)
-        course = watch.end()
+        series = watch.end()
         frost.join()
-    (stall,) = longest_stall_of(course)
+    (stall,) = longest_stall_of(series)
     assert FROZEN - 0.5 <= stall.value <= FROZEN + 0.5
-    (worst,) = worst_second_of(course)
-    seconds = course.moved[-1][0] - course.moved[0][0]
-    assert worst.value < course.moved[-1][1] / seconds / 2
-    assert course.moved[-1][1] > MIB
+    (worst,) = worst_second_of(series)
+    seconds = series.moved[-1][0] - series.moved[0][0]
+    assert worst.value < series.moved[-1][1] / seconds / 2
+    assert series.moved[-1][1] > MIB
