@@ -1,9 +1,10 @@
 """Feeds damaged inputs to every parser of outside text, and counts all that is no typed error.
 
-    bench/fuzz.py [--inputs 100000] [--seed 1] [--only NAME …] [--limit 1.0] [--progress FILE]
+    bench/fuzz.py [--inputs 100000] [--seed 1] [--only NAME …] [--limit 1.0] [--seconds S]
 
 An input passes if it is read, or refused with a VdisklabError. Any other exception is a fault, and
-so is an input that takes more than `--limit` seconds of CPU. Inputs are mutations of recorded
+so is an input that takes more than `--limit` seconds of CPU (a verb on a database has 20 times as
+long). Inputs are mutations of recorded
 files (`fuzz_inputs.py`, `fuzz_parsers.py`); each parser has its share of them. Prints one JSON
 document; ends with 1 if there is a fault. The input of a fault is a function of seed, parser and
 batch, and is printed too.
@@ -12,6 +13,7 @@ batch, and is printed too.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import resource
 import signal
@@ -68,10 +70,12 @@ def batches(chosen: Sequence[Parser], inputs: int) -> Iterator[tuple[Parser, int
         number += 1
 
 
-def feed(parser: Parser, mutator: Mutator, random: Random, size: int, limit: float, tally: Tally,
-         place: str) -> None:  # fmt: skip
+def feed(
+    parser: Parser, mutator: Mutator, size: int, tally: Tally, *, place: str, limit: float
+) -> None:
     """One batch of inputs."""
     read, clock = parser.read, time.process_time
+    random = Random(place)  # noqa: S311 - reproducible on purpose
     for _ in range(size):
         text = mutator.make(random)
         tally.characters += len(text)
@@ -93,15 +97,21 @@ def feed(parser: Parser, mutator: Mutator, random: Random, size: int, limit: flo
 
 
 def _note(tally: Tally, error: BaseException, text: str, place: str) -> None:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__)
-              if "vdisklab" in frame.filename]  # fmt: skip
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "vdisklab" in frame.filename
+    ]
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
     key = f"{type(error).__name__} at {where}"
     known = tally.faults.setdefault(
         key,
-        {"count": 0, "message": str(error)[:300], "where": place, "length": len(text),
-         "input": text[:_INPUT_SHOWN]},
-    )  # fmt: skip
+        {
+            "count": 0,
+            "message": str(error)[:300],
+            "where": place,
+            "length": len(text),
+            "input": text[:_INPUT_SHOWN],
+        },
+    )
     known["count"] = int(str(known["count"])) + 1
 
 
@@ -125,20 +135,24 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--only", nargs="+", metavar="NAME")
     options.add_argument("--limit", type=float, default=1.0, help="CPU seconds for one input")
+    options.add_argument("--seconds", type=float, default=math.inf, help="stop after that time")
     options.add_argument("--progress", type=Path, help="rewritten after each round")
     wanted = options.parse_args()
     result: dict[str, object] = machine_facts(Path.cwd())
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="vdisklab-fuzz-") as scratch, alarms():
-        chosen = [each for each in parsers(Path(scratch))
-                  if not wanted.only or each.name in wanted.only]  # fmt: skip
+        chosen = [
+            each for each in parsers(Path(scratch)) if not wanted.only or each.name in wanted.only
+        ]
         mutators = {each.name: Mutator(each.seeds) for each in chosen}
         tallies = {each.name: Tally() for each in chosen}
         for parser, number, size in batches(chosen, wanted.inputs):
             place = f"seed {wanted.seed}, {parser.name}, batch {number}"
-            random = Random(place)  # noqa: S311 - reproducible on purpose
-            feed(parser, mutators[parser.name], random, size, wanted.limit, tallies[parser.name],
-                 place)  # fmt: skip
+            mutator, tally = mutators[parser.name], tallies[parser.name]
+            limit = wanted.limit * parser.patience
+            feed(parser, mutator, size, tally, place=place, limit=limit)
+            if time.monotonic() - started > wanted.seconds:
+                break
             if wanted.progress and parser is chosen[-1]:
                 done = sum(tally.inputs for tally in tallies.values())
                 faults = sum(len(tally.faults) for tally in tallies.values())

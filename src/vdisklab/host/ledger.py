@@ -155,11 +155,23 @@ def pending(path: Path) -> list[Entry]:
             line = json.loads(text)
         except json.JSONDecodeError:
             continue
-        if "add" in line:
-            entries[line["add"]] = Entry(line["add"], line["kind"], line["name"], line["detail"])
-        elif "strike" in line:
-            entries.pop(line["strike"], None)
+        except (RecursionError, ValueError) as error:  # a number of thousands of digits
+            raise _damaged(path, text) from error
+        match line:
+            case {"add": int(at), "kind": str(kind), "name": str(name), "detail": dict(detail)}:
+                entries[at] = Entry(at, kind, name, detail)
+            case {"strike": int(at)}:
+                entries.pop(at, None)
+            case _:
+                raise _damaged(path, text)
     return sorted(entries.values(), key=lambda entry: -entry.number)
+
+
+def _damaged(path: Path, line: str) -> HostError:
+    return HostError(
+        f"the ledger {path} is damaged: {line[:60]!r} is no entry",
+        hint="remove what its other lines name by hand, then the file",
+    )
 
 
 @dataclass(frozen=True, slots=True)

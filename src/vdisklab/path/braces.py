@@ -14,6 +14,7 @@ from vdisklab.errors import PlanError
 MAX_WORDS = 100_000
 MAX_DEPTH = 40
 MAX_LENGTH = 4096
+MAX_BRACES = 400  # the end of each is searched anew: a square of the time
 
 _SEQUENCE = re.compile(
     r"(?P<first>[+-]?[0-9]+)\.\.(?P<last>[+-]?[0-9]+)(?:\.\.(?P<step>[+-]?[0-9]+))?"
@@ -25,13 +26,18 @@ _LONGEST_INTEGER = 1 << 63
 def expand(pattern: str) -> list[str]:
     """The words that bash expands `pattern` to, in bash's order, without empty words.
 
-    Raises PlanError for more than MAX_WORDS words or MAX_LENGTH characters, for braces nested
-    deeper than MAX_DEPTH, and for a sequence such as `{a..C}`, which includes characters that no
-    disk path has.
+    Raises PlanError for more than MAX_WORDS words, MAX_LENGTH characters or MAX_BRACES braces, for
+    braces nested deeper than MAX_DEPTH, and for a sequence such as `{a..C}`, which includes
+    characters that no disk path has.
     """
     if len(pattern) > MAX_LENGTH:
         raise PlanError(
             f"{_shortened(pattern)} is longer than {MAX_LENGTH} characters",
+            hint="write several patterns instead",
+        )
+    if pattern.count("{") > MAX_BRACES:
+        raise PlanError(
+            f"{_shortened(pattern)} has more than {MAX_BRACES} braces",
             hint="write several patterns instead",
         )
     return [word for word in _expand(pattern, pattern, 0) if word]

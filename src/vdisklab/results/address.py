@@ -56,6 +56,7 @@ def parse_address(text: str) -> Address:
     if "://" not in text:
         return _sqlite(sa.URL.create("sqlite", database=text))
     try:
+        text.encode()  # a URL is UTF-8; the name of a file is not always
         url = sa.make_url(text)
     except (ArgumentError, ValueError):
         # Not chained: the parser's message repeats the URL, password included.
@@ -94,5 +95,11 @@ def _sqlite(url: sa.URL) -> Address:
         raise DatabaseError("the address of the database names no file", hint=_FORMS)
     if url.query:
         raise DatabaseError("the address of an SQLite file takes no options", hint=_FORMS)
-    file = Path(url.database).expanduser()
+    try:
+        file = Path(url.database).expanduser()
+    except RuntimeError:
+        raise DatabaseError(
+            f"the database {url.database} names a home directory that is not known",
+            hint="write the whole path of the file",
+        ) from None
     return Address(url.set(database=str(file)), file)

@@ -238,6 +238,13 @@ def driver_errors_as_sentences(address: Address) -> Iterator[None]:
         raise _as_sentence(error, address) from error
 
 
+# What converting rows of a damaged database raises: values of another type, rows that refer to
+# missing ones, JSON and compressed text that end too early.
+_DAMAGE = (
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error
+)  # fmt: skip
+
+
 @contextmanager
 def damage_noticed(address: Address) -> Iterator[None]:
     """Turns exceptions caused by invalid stored values in the body into DatabaseError.
@@ -246,7 +253,7 @@ def damage_noticed(address: Address) -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, zlib.error) as error:
+    except _DAMAGE as error:
         raise DatabaseError(
             f"the database {address} is damaged: {_first_line(error)}", hint=_DAMAGED
         ) from error

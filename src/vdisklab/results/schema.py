@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
@@ -26,11 +27,50 @@ def storable(text: str) -> str:
     return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+_Kind = TypeVar("_Kind")
+
+
+def _stored(value: object, *kinds: type[_Kind]) -> _Kind | None:
+    """The value, or None. SQLite accepts any type in any column, and a damaged file has them."""
+    if value is None or isinstance(value, kinds):
+        return value
+    raise ValueError(f"{value!r:.40} is stored where a {kinds[0].__name__} belongs")
+
+
+class Mapped(TypeDecorator[Mapping[str, Any]]):
+    """A JSON object."""
+
+    impl = sa.JSON
+    cache_ok = True
+
+    def process_result_value(self, value: object, dialect: Dialect) -> Mapping[str, Any] | None:
+        """The stored object; raises ValueError for any other JSON value."""
+        del dialect
+        return _stored(value, dict)
+
+
+class Listed(TypeDecorator[Sequence[Any]]):
+    """A JSON array."""
+
+    impl = sa.JSON
+    cache_ok = True
+
+    def process_result_value(self, value: object, dialect: Dialect) -> Sequence[Any] | None:
+        """The stored array; raises ValueError for any other JSON value."""
+        del dialect
+        return _stored(value, list)
+
+
 class Words(TypeDecorator[str]):
     """Text from outside; a name that is not UTF-8 must not prevent storing a run."""
 
     impl = sa.Text
     cache_ok = True
+
+    def process_result_value(self, value: object, dialect: Dialect) -> str | None:
+        """The stored text; raises ValueError for what a damaged SQLite file has in its place."""
+        del dialect
+        return _stored(value, str)
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """What is stored."""
@@ -43,6 +83,14 @@ class Finite(TypeDecorator[float]):
 
     impl = sa.Double
     cache_ok = True
+
+    def process_result_value(self, value: object, dialect: Dialect) -> float | None:
+        """The stored number; raises ValueError for anything else."""
+        del dialect
+        number = _stored(value, float, int)
+        if number is not None and not math.isfinite(number):
+            raise ValueError(f"{number} is stored where a measured number belongs")
+        return number
 
     def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
         """The value; raises DatabaseError for NaN and the infinities."""
@@ -64,6 +112,11 @@ class Whole(TypeDecorator[int]):
     def __init__(self, bits: int) -> None:
         super().__init__()
         self.bits = bits
+
+    def process_result_value(self, value: object, dialect: Dialect) -> int | None:
+        """The stored integer; raises ValueError for anything else."""
+        del dialect
+        return _stored(value, int)
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """What the column is called in every database."""
@@ -170,7 +223,7 @@ host = sa.Table(
     _count("memory_bytes", optional=True),
     _words("qemu", optional=True),
     _words("fio", optional=True),
-    sa.Column("more", sa.JSON, nullable=False),
+    sa.Column("more", Mapped, nullable=False),
 )
 
 campaign = sa.Table(
@@ -179,7 +232,7 @@ campaign = sa.Table(
     _key(),
     _words("id", unique=True),
     _words("fingerprint"),
-    sa.Column("plan", sa.JSON, nullable=False),
+    sa.Column("plan", Mapped, nullable=False),
     sa.Column("host", sa.Integer, sa.ForeignKey("host.key"), nullable=False),
     sa.Column("started", UtcTime, nullable=False),
     _words("label"),
@@ -202,7 +255,7 @@ run = sa.Table(
     _seconds("wall_seconds", optional=True),
     _words("accelerator", optional=True),
     _words("medium", optional=True),
-    sa.Column("commands", sa.JSON, nullable=False),
+    sa.Column("commands", Listed, nullable=False),
     _words("failure_kind", optional=True),
     _words("failure_message", optional=True),
     sa.Index("run_by_cell", "campaign", "block", "cell"),
@@ -286,7 +339,7 @@ series = sa.Table(
     sa.Column("metric", Words, sa.ForeignKey("metric.name"), nullable=False),
     _words("direction"),
     _seconds("interval_seconds"),
-    sa.Column("points", sa.JSON, nullable=False),
+    sa.Column("points", Listed, nullable=False),
 )
 
 # One row per verdict; `fingerprint` identifies the test, so that it is not repeated.
@@ -312,9 +365,9 @@ power_cut = sa.Table(
     _count("leaked_states"),
     _count("repaired_states"),
     _count("afterlives"),
-    sa.Column("outcomes", sa.JSON, nullable=False),
-    sa.Column("settings", sa.JSON, nullable=False),
-    sa.Column("seen", sa.JSON, nullable=False),
+    sa.Column("outcomes", Mapped, nullable=False),
+    sa.Column("settings", Mapped, nullable=False),
+    sa.Column("seen", Mapped, nullable=False),
     _words("bad_case", optional=True),
     _words("bad_outcome", optional=True),
     _words("bad_detail", optional=True),

@@ -165,7 +165,7 @@ def _line(line: str, number: int) -> tuple[float, float, Direction]:
         if end < 0 or rate < 0 or direction < 0:
             raise ValueError
         return end / 1000, rate * 1024.0, _DIRECTIONS[direction]
-    except (ValueError, IndexError) as error:
+    except (ValueError, IndexError, OverflowError) as error:
         raise WorkloadError(
             f"line {number} of fio's bandwidth log is {line[:60]!r}, "
             "not milliseconds, KiB/s and direction"

@@ -65,6 +65,9 @@ _HEADINGS = (("format_version", "bonnie_version"), ("name", "file_size"))
 _LATENCY = re.compile(r"[0-9]{1,12}(?:us|ms|s)")
 _OLD_LAYOUT = (2, 15)
 _OLD_FIELDS = 27
+# 1.03 names no version: its line has a size, and then only rates and the number of files.
+_OLD_SIZE = re.compile(r"(?:[0-9]{1,9}[kKMGT](?::[0-9]{1,9}[kKMGT]?)?)?")
+_OLD_FIELD = re.compile(r"[0-9.]{0,20}|\+{1,9}|[0-9]{1,9}(?:[:/][0-9]{1,9}){1,3}")
 
 
 class BonnieSettings(Settings):
@@ -142,13 +145,27 @@ def file_size(plan: MeasurementPlan, settings: BonnieSettings, memory: int | Non
     return size
 
 
+def is_csv_line(line: str) -> bool:
+    """True for a line of CSV, also a damaged one, and its heading; false for other tables."""
+    fields = line.strip().split(",")
+    if len(fields) < _OLD_FIELDS:
+        return False
+    if tuple(fields[:2]) in _HEADINGS or any(form.fullmatch(fields[0]) for form, _ in _NEW_LAYOUTS):
+        return True
+    return (
+        len(fields) == _OLD_FIELDS
+        and _OLD_SIZE.fullmatch(fields[1]) is not None
+        and all(map(_OLD_FIELD.fullmatch, fields[2:]))
+    )
+
+
 def parse_csv(text: str) -> tuple[Line, ...]:
     """The CSV of bonnie++ 1.03 to 2.00, without its heading. Raises WorkloadError naming the
     line."""
     lines = [
         (number, line.strip().split(","))
         for number, line in enumerate(text.splitlines(), 1)
-        if line.count(",") >= _OLD_FIELDS - 1
+        if is_csv_line(line)
     ]
     parsed = [row for row in lines if tuple(row[1][:2]) not in _HEADINGS]
     if not parsed:

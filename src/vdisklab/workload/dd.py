@@ -33,13 +33,23 @@ _TIMEOUT = 4 * 3600.0
 # GNU coreutils: "67108864 bytes (67 MB, 64 MiB) copied, 0.503305 s, 133 MB/s". Bytes and seconds
 # are exact; the rate, which is rounded, only has to fit them.
 _LINE = re.compile(
-    r"([0-9]+) bytes?(?: \(([^()\r\n]*)\))? copied, ([0-9]+(?:[.,][0-9]+)?(?:e[+-]?[0-9]+)?) s"
-    r"(?:, (?:([0-9]+(?:[.,][0-9]+)?) ([kMGTP]?)B|(Infinity) [A-Z]?B)/s)?[ \t]*(?=[\r\n]|$)"
+    r"(?<![0-9])([0-9]{1,19}) bytes?(?: \(([^()\r\n]*)\))? copied, "
+    r"([0-9]{1,19}(?:[.,][0-9]{1,19})?(?:e[+-]?[0-9]{1,3})?) s"
+    r"(?:, (?:([0-9]{1,19}(?:[.,][0-9]{1,19})?) ([kMGTP]?)B|(Infinity) [A-Z]?B)/s)?"
+    r"[ \t]*(?=[\r\n]|$)"
 )
+# macOS, the BSDs and coreutils before 5.1: "1048576 bytes transferred in 0.5 secs (2097152
+# bytes/sec)"; busybox: "1048576 bytes (1.0MB) copied, 0.500000 seconds, 2.0MB/s".
+_OTHER_LINE = re.compile(
+    r"(?<![0-9])([0-9]{1,19}) bytes (?:transferred in|\([0-9.]{1,9}[KMGT]?B\) copied,) "
+    r"([0-9]{1,19}(?:\.[0-9]{1,19})?) sec(?:ond)?s\b"
+)
+ENDS = (" copied, ", " bytes transferred in ")
+"""What the last line of every dd has in English."""
 # The text in brackets: `67 MB, 64 MiB`.
 _SIZE = re.compile(r"([0-9]+(?:[.,][0-9]+)?) ([kKMGTPE]?)(i?)B(?=,|$)")
 _POWERS = {unit: power for power, unit in enumerate(["", "k", "M", "G", "T", "P", "E"])}
-_RECORDS = re.compile(r"^([0-9]+)\+([0-9]+) records out$", re.MULTILINE)
+_RECORDS = re.compile(r"^([0-9]{1,19})\+([0-9]{1,19}) records out$", re.MULTILINE)
 
 
 class DdSettings(Settings):
@@ -110,6 +120,8 @@ class Dd:
 def parse_line(text: str) -> Copied:
     """dd's last line. Raises WorkloadError if it is missing or contradicts itself."""
     matches = list(_LINE.finditer(text))
+    if not matches and (other := _OTHER_LINE.search(text)) is not None:
+        return _copied(int(other[1]), float(other[2]), text)
     if not matches:
         last = (text.strip().splitlines() or ["nothing"])[-1]
         raise WorkloadError(
@@ -119,15 +131,24 @@ def parse_line(text: str) -> Copied:
         raise WorkloadError(
             "dd's output ends with a progress line: the line `records out` is missing"
         )
-    size, seconds = int(matches[-1][1]), _decimal(matches[-1][3])
+    copied = _copied(int(matches[-1][1]), _decimal(matches[-1][3]), text)
+    if not (_size_fits(copied.size, matches[-1][2] or "") and _rate_fits(copied.size, matches[-1])):
+        raise WorkloadError(f"dd's line contradicts itself: {matches[-1][0][:120]!r}")
+    return copied
+
+
+def _copied(size: int, seconds: float, text: str) -> Copied:
     if size == 0:
         raise WorkloadError("dd copied nothing")
     if seconds <= 0:
         raise WorkloadError("dd printed 0 s, so its speed is unknown")
-    if not (_size_fits(size, matches[-1][2] or "") and _rate_fits(size, matches[-1])):
-        raise WorkloadError(f"dd's line contradicts itself: {matches[-1][0][:120]!r}")
     records = _RECORDS.findall(text)
     count = int(records[-1][0]) + int(records[-1][1]) if records else None
+    if count == 0:
+        raise WorkloadError(
+            f"dd wrote {size} bytes but no whole record: it failed, such as on a full disk",
+            hint="a run that failed measured nothing; import one that did not",
+        )
     return Copied(size, seconds, count)
 
 

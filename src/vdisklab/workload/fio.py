@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
+from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import Field
 
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.results.model import Counted, Direction, Sample
+from vdisklab.results.model import Direction
 from vdisklab.units import MIB, parse_size
 from vdisklab.workload.bandwidth_series import BandwidthLog, LoggedRun, lines_of_log, read_log
+from vdisklab.workload.fio_report import outcome_of, read_report, slowest_request
 from vdisklab.workload.fiojob import groups, job_options, job_seconds, makers, reach
 from vdisklab.workload.program import (
     Output,
@@ -26,7 +27,6 @@ from vdisklab.workload.program import (
     require_room,
 )
 
-_NANOSECOND = 1e-9
 # With less memory, the guest's kernel and RAM file system do not leave enough for fio.
 _SYSTEM_MEMORY = 96 * MIB
 _SLACK_SECONDS = 120.0
@@ -38,13 +38,6 @@ _JOB_SLACK_SECONDS = 3600.0
 _OUTPUT = (
     "--output-format=json+", "--eta=never", "--lat_percentiles=1", "--clat_percentiles=0",
 )  # fmt: skip
-
-# The percentiles that fio prints by default (HOWTO, percentile_list), by our metric's name
-_PERCENTILES = {
-    "latency_p50": "50.000000",
-    "latency_p99": "99.000000",
-    "latency_p99.9": "99.900000",
-}
 
 
 class FioSettings(Settings):
@@ -69,56 +62,6 @@ class FioSettings(Settings):
     every_block_once: bool = False
     job: str | None = None
     sections: tuple[str, ...] = ()
-
-
-# Python's JSON reader accepts NaN and Infinity, which are not measurements; nor are strings or
-# true.
-_Number = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
-_Count = Annotated[int, Field(ge=0, strict=True)]
-
-# fio's own limit (REAL_MAX_JOBS in fio.h). In a hostile report pydantic would need a kilobyte of
-# error for each wrong job: 5 million of them took 8 GB.
-_MOST_JOBS = 4096
-
-
-def _wanted(percentiles: object) -> object:
-    """The percentiles that vdisklab uses; a report may have any number of others."""
-    if not isinstance(percentiles, dict):
-        return percentiles
-    return {key: percentiles[key] for key in _PERCENTILES.values() if key in percentiles}
-
-
-class _Latency(BaseModel):
-    mean: _Number
-    max: _Number
-    percentile: Annotated[dict[str, _Number], BeforeValidator(_wanted)] = {}
-
-
-class _Side(BaseModel):
-    io_bytes: _Count
-    bw_bytes: _Number
-    iops: _Number
-    runtime: _Count  # milliseconds
-    total_ios: _Count
-    lat_ns: _Latency
-    clat_ns: _Latency
-
-
-class _Sync(BaseModel):
-    total_ios: _Count = 0
-    lat_ns: _Latency | None = None
-
-
-class _Job(BaseModel):
-    jobname: str
-    error: int
-    read: _Side
-    write: _Side
-    sync: _Sync = _Sync()
-
-
-class _Report(BaseModel):
-    jobs: list[_Job]
 
 
 def read_fio_settings(plan: MeasurementPlan) -> FioSettings:
@@ -186,37 +129,19 @@ class Fio:
         Bandwidth and IOPS are fio's means over the run; latency and its percentiles are from
         submission to completion (`lat`).
         """
-        report = _read_report(output.stdout)
-        counted, seconds = _counted(report), _measured_seconds(report)
+        jobs = read_report(output.stdout).jobs
+        outcome = outcome_of(jobs)
+        counted, seconds = outcome.counted, outcome.measured_seconds
+        if counted is None or seconds is None:
+            raise WorkloadError("fio's report does not tell reads from writes")
         bandwidth_log = BandwidthLog((), ())
         for text in output.files.values() or lines_of_log(output.stderr):
             totals = {Direction.READ: counted.read_bytes, Direction.WRITE: counted.write_bytes}
-            run = LoggedRun(_window(output.stdout, plan), seconds, totals, _longest(report))
+            run = LoggedRun(_window(output.stdout, plan), seconds, totals, slowest_request(jobs))
             bandwidth_log = read_log(text, run)
-        samples = (*_all_samples(report), *bandwidth_log.samples)
-        return ProgramResult(samples, counted, seconds, bandwidth_log.series)
-
-
-def parse_report(text: str) -> list[tuple[str, ProgramResult]]:
-    """The jobs of a foreign report, by name: JSON or JSON+ of fio 3.
-
-    Percentiles are of completion latency (`clat`), fio's default, unless the job set
-    `lat_percentiles`. Raises WorkloadError.
-    """
-    results: list[tuple[str, ProgramResult]] = []
-    for job in _read_report(text).jobs:
-        job_report = _Report(jobs=[job])
-        results.append(
-            (
-                job.jobname,
-                ProgramResult(
-                    _all_samples(job_report),
-                    _counted(job_report),
-                    _measured_seconds(job_report),
-                ),
-            )
+        return replace(
+            outcome, samples=(*outcome.samples, *bandwidth_log.samples), series=bandwidth_log.series
         )
-    return results
 
 
 def _block_size(settings: FioSettings) -> str:
@@ -278,7 +203,7 @@ def _log(
 
 def _window(report: str, plan: MeasurementPlan) -> float:
     """Seconds of the log's window, which fio's report repeats among the options."""
-    match = re.search(r'"log_avg_msec"\s*:\s*"([0-9]+)"', report)
+    match = re.search(r'"log_avg_msec"\s*:\s*"([0-9]{1,9})"', report)
     if match is None:
         raise WorkloadError(f"fio's report on {plan.name} lacks the option log_avg_msec")
     return int(match[1]) / 1000
@@ -336,111 +261,3 @@ def _require_reach(
 
 def _milliseconds(seconds: float) -> str:
     return f"{round(seconds * 1000)}ms"
-
-
-def _read_report(output: str) -> _Report:
-    """The report: everything from the first brace, because fio prints notes before its JSON."""
-    start = output.find("{")
-    if start < 0:
-        last = output.strip().splitlines()[-1:] or ["nothing"]
-        raise WorkloadError(f"fio printed no JSON but: {last[0][:200]}")
-    try:
-        value, _ = json.JSONDecoder().raw_decode(output[start:])
-        _require_few(value)
-        report = _Report.model_validate(value)
-    except json.JSONDecodeError as error:
-        line = output.count("\n", 0, start + error.pos) + 1
-        raise WorkloadError(
-            f"fio's JSON is damaged in line {line}, at character {start + error.pos} of the text: "
-            f"{error.msg}"
-        ) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise WorkloadError(
-            f"fio's report is not as expected at {where[:120]!r}: {first['msg'][:120]}"
-        ) from error
-    except (RecursionError, ValueError) as error:
-        # Endlessly nested brackets, or a number of thousands of digits.
-        raise WorkloadError(
-            "this JSON is not from fio: it is nested too deep, or has a number that is too long"
-        ) from error
-    if not report.jobs:
-        raise WorkloadError("fio's report has no job")
-    return report
-
-
-def _require_few(value: object) -> None:
-    """Raises WorkloadError for a report with more jobs than fio can run."""
-    jobs = value.get("jobs") if isinstance(value, dict) else None
-    if isinstance(jobs, list) and len(jobs) > _MOST_JOBS:
-        raise WorkloadError(f"this report has {len(jobs)} jobs, and fio runs at most {_MOST_JOBS}")
-
-
-def _all_samples(report: _Report) -> tuple[Sample, ...]:
-    samples: list[Sample] = []
-    for job in report.jobs:
-        if job.error:
-            raise WorkloadError(f"fio job {job.jobname[:60]} ended with errno {job.error}")
-        for direction, side in ((Direction.READ, job.read), (Direction.WRITE, job.write)):
-            samples += _samples(direction, side)
-        samples += _sync_samples(job.sync)
-    if not samples:
-        raise WorkloadError(
-            "fio did not complete a single operation", hint="choose a longer --runtime"
-        )
-    return tuple(samples)
-
-
-def _samples(direction: Direction, side: _Side) -> list[Sample]:
-    if side.total_ios == 0:
-        return []  # not measured: no sample, never a zero
-    values = {
-        "bandwidth": side.bw_bytes,
-        "iops": side.iops,
-        "latency_mean": side.lat_ns.mean * _NANOSECOND,
-        "latency_max": side.lat_ns.max * _NANOSECOND,
-    }
-    percentiles = side.lat_ns.percentile or side.clat_ns.percentile
-    for metric, key in _PERCENTILES.items():
-        if key in percentiles:
-            values[metric] = percentiles[key] * _NANOSECOND
-    return [Sample(metric, direction, value) for metric, value in values.items()]
-
-
-def _sync_samples(sync: _Sync) -> list[Sample]:
-    """The latency of fsync and fdatasync, which fio counts separately from writes."""
-    if sync.total_ios == 0 or sync.lat_ns is None:
-        return []
-    latency = sync.lat_ns
-    values = {
-        "sync_mean": latency.mean,
-        "sync_p99": latency.percentile.get(_PERCENTILES["latency_p99"]),
-        "sync_max": latency.max,
-    }
-    return [
-        Sample(metric, Direction.WRITE, value * _NANOSECOND)
-        for metric, value in values.items()
-        if value is not None
-    ]
-
-
-def _counted(report: _Report) -> Counted:
-    return Counted(
-        sum(job.read.io_bytes for job in report.jobs),
-        sum(job.write.io_bytes for job in report.jobs),
-        sum(job.read.total_ios for job in report.jobs),
-        sum(job.write.total_ios for job in report.jobs),
-    )
-
-
-def _longest(report: _Report) -> float:
-    """Seconds of the slowest request, an fsync included."""
-    sides = [side for job in report.jobs for side in (job.read, job.write)]
-    slowest = [side.lat_ns.max for side in sides if side.total_ios]
-    slowest += [job.sync.lat_ns.max for job in report.jobs if job.sync.lat_ns is not None]
-    return max(slowest, default=0.0) * _NANOSECOND
-
-
-def _measured_seconds(report: _Report) -> float:
-    return max(max(job.read.runtime, job.write.runtime) for job in report.jobs) / 1000

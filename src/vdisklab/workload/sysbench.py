@@ -40,19 +40,25 @@ _SECTIONS = {
     "read": r"read, MiB/s:\s+([0-9.]+)$",
     "written": r"written, MiB/s:\s+([0-9.]+)$",
 }
-_OLD_OPERATIONS = re.compile(r"Operations performed:\s+([0-9]+) [Rr]eads?, ([0-9]+) [Ww]rites?, ")
+# 1.1 has a line for each direction: `read:  IOPS=4331.55 67.68 MiB/s (70.97 MB/s)`.
+_DIRECTIONS = re.compile(
+    r"^ *(read|write): +IOPS=([0-9.]+) ([0-9.]+) MiB/s \([0-9.]+ MB/s\)$", re.MULTILINE
+)
+_OLD_OPERATIONS = re.compile(
+    r"Operations performed:\s+([0-9]{1,19}) [Rr]eads?, ([0-9]{1,19}) [Ww]rites?, "
+)
 _OLD_BYTES = re.compile(
     r"Read ([0-9.]+)([KMGT]?i?)b\s+Written ([0-9.]+)([KMGT]?i?)b\s+Total ", re.I
 )
 _TIME = re.compile(r"total time:\s+([0-9.]+)s$", re.MULTILINE)
-_EVENTS = re.compile(r"total number of events:\s+([0-9]+)$", re.MULTILINE)
+_EVENTS = re.compile(r"total number of events:\s+([0-9]{1,19})$", re.MULTILINE)
 # 0.4 and 0.5 write `avg: 0.07ms`, 1.0 has the unit in the heading `Latency (ms):`.
 _LATENCY = re.compile(
     r"^[ \t]+(min|avg|max|sum|(?:approx\.\s+)?([0-9]+)(?:th)? percentile):\s+([0-9.]+)(ms)?$",
     re.MULTILINE,
 )
 # `--histogram` of 1.0: upper bounds of latencies in ms, and how many operations took no longer.
-_HISTOGRAM = re.compile(r"^ +([0-9]+\.[0-9]{3}) \|\** +([0-9]+)$", re.MULTILINE)
+_HISTOGRAM = re.compile(r"^ +([0-9]{1,12}\.[0-9]{3}) \|\** +([0-9]{1,19})$", re.MULTILINE)
 _PERCENTILES = {"latency_p50": 0.5, "latency_p99": 0.99, "latency_p99.9": 0.999}
 
 
@@ -129,9 +135,12 @@ def _switch(value: bool) -> str:
 
 
 def parse_text(text: str) -> ProgramResult:
-    """The summary of sysbench 0.4 to 1.0. Raises WorkloadError for another text."""
+    """The summary of sysbench 0.4 to 1.1. Raises WorkloadError for another text."""
+    seconds: float | None
     if "Operations performed:" in text:
         samples, seconds, counted = _old(text)
+    elif _DIRECTIONS.search(text) is not None:
+        samples, seconds, counted = _newest(text), None, None  # 1.1 does not print the time
     else:
         samples, seconds, counted = _new(text), _number(_TIME, text, "total time"), None
     if not samples:
@@ -144,16 +153,29 @@ def _new(text: str) -> list[Sample]:
         name: _number(re.compile(pattern, re.MULTILINE), text, name)
         for name, pattern in _SECTIONS.items()
     }
-    samples: list[Sample] = []
-    for direction, rate, operations in (
-        (Direction.READ, samples_found["read"], samples_found["read_ops"]),
-        (Direction.WRITE, samples_found["written"], samples_found["write_ops"]),
-    ):
-        if operations > 0:
-            samples.append(Sample("iops", direction, operations))
-        if rate > 0:
-            samples.append(Sample("bandwidth", direction, rate * MIB))
-    return samples
+    return [
+        *_rates(Direction.READ, samples_found["read_ops"], samples_found["read"]),
+        *_rates(Direction.WRITE, samples_found["write_ops"], samples_found["written"]),
+    ]
+
+
+def _newest(text: str) -> list[Sample]:
+    lines = {name: (iops, rate) for name, iops, rate in _DIRECTIONS.findall(text)}
+    if len(lines) != 2:
+        raise WorkloadError("sysbench's summary has only one of the lines `read:` and `write:`")
+    return [
+        sample
+        for name, (iops, rate) in lines.items()
+        for sample in _rates(Direction(name), _float(iops), _float(rate))
+    ]
+
+
+def _rates(direction: Direction, operations: float, mebibytes: float) -> Iterator[Sample]:
+    """IOPS and bandwidth; a direction in which nothing was done has none."""
+    if operations > 0:
+        yield Sample("iops", direction, operations)
+    if mebibytes > 0:
+        yield Sample("bandwidth", direction, mebibytes * MIB)
 
 
 def _old(text: str) -> tuple[list[Sample], float, Counted]:

@@ -16,7 +16,8 @@ from vdisklab.plan.profile import MeasurementPlan, Setting
 from vdisklab.results.model import Direction
 from vdisklab.units import GIB
 from vdisklab.workload.bandwidth_series import LoggedRun, read_log
-from vdisklab.workload.fio import Fio, parse_report
+from vdisklab.workload.fio import Fio
+from vdisklab.workload.fio_report import outcome_of, read_report
 from vdisklab.workload.fiojob import groups, job_profile, reach
 from vdisklab.workload.program import Output, Subject, Timing
 
@@ -136,8 +137,9 @@ class TestAnswers:
             read_log(f"500, 1, 0, 0, 0\n{line}\n", LoggedRun(0.1, 5, {}, 1.0))
 
     def test_json_without_plus(self) -> None:
-        ((name, outcome),) = parse_report(recorded("fio-3.33-plain.json"))
-        assert name == "plain"
+        (job,) = read_report(recorded("fio-3.33-plain.json")).jobs
+        outcome = outcome_of([job])
+        assert job.jobname == "plain"
         assert {sample.metric for sample in outcome.samples} >= {"iops", "latency_p99.9"}
 
     @given(st.data())
@@ -147,7 +149,7 @@ class TestAnswers:
         put = data.draw(st.sampled_from(["", "}", "null", "-", "\0", '"']))
         mutilated = text[:at] + put + text[at + data.draw(st.integers(0, 40)) :]
         with suppress(WorkloadError):
-            parse_report(mutilated)
+            outcome_of(read_report(mutilated).jobs)
 
 
 JOB = """
@@ -216,7 +218,7 @@ def test_the_json_is_the_programs_own() -> None:
 
 def test_syncs_have_latencies_of_their_own() -> None:
     text = recorded("fio-3.33-fsync.json")
-    ((_, outcome),) = parse_report(text)
+    outcome = outcome_of(read_report(text).jobs)
     found = {sample.metric: sample.value for sample in outcome.samples}
     sync = json.loads(text)["jobs"][0]["sync"]["lat_ns"]
     assert found["sync_mean"] == pytest.approx(sync["mean"] / 1e9)

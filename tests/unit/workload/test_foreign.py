@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -333,10 +336,7 @@ def test_dd_does_not_say_which_way() -> None:
         ('{"fio version": "fio-3.33", "jobs": []}', "no job"),
         ('{"fio version" : "fio-2.21", "jobs": []}', "^the report is from fio-2.21"),
         ('{"fio version": "fio-3.33", "jobs": ' + "[" * 100_000, "too deep"),
-        (
-            '{"fio version": "fio-3.33", "jobs": ' + "9" * 5000 + "}",
-            "too large to be a measurement",
-        ),
+        ('{"fio version": "fio-3.33", "jobs": ' + "9" * 5000 + "}", "a number that is too long"),
         ("1 bytes (1 B) copied, 1e-400 s, 1 B/s", "dd printed 0 s"),
         ("9999999999999999999 bytes (10 EB) copied, 1 s", "too large to be"),
         ("1000000 bytes (1 MB) copied, 1e-300 s", "too large to be"),
@@ -384,7 +384,7 @@ def test_a_damaged_line_is_named() -> None:
     with pytest.raises(WorkloadError, match=r"line 11: .* is not a result of CrystalDiskMark"):
         recognise(text)
     twice = recorded("foreign/crystaldiskmark-8.0.0.txt") * 2
-    with pytest.raises(WorkloadError, match="a second result of seq1m-q8t1-read"):
+    with pytest.raises(WorkloadError, match="holds 2 reports of CrystalDiskMark"):
         recognise(twice)
 
 
@@ -416,3 +416,192 @@ def test_any_text_is_refused_with_a_sentence(text: str) -> None:
 def test_the_recordings_are_there() -> None:
     assert len(FILES) > 12
     assert Path(DATA / "foreign" / "README.md").exists()
+
+
+def _fio(change: Callable[[dict[str, Any]], None]) -> str:
+    """The report of fio 3.33, changed."""
+    report = json.loads(recorded("fio-3.33-plain.json"))
+    change(report)
+    return json.dumps(report)
+
+
+def test_fio_3_0_and_3_1_state_the_bandwidth_in_kib_only() -> None:
+    """fio's commit aedd021d added bw_bytes in 3.2; bw is 1000 * io_bytes / runtime / 1024."""
+
+    def older(report: dict[str, Any]) -> None:
+        report["fio version"] = "fio-3.1"
+        for side in (report["jobs"][0][name] for name in ("read", "write", "trim")):
+            del side["bw_bytes"]
+
+    (now,), (then,) = recognise(recorded("fio-3.33-plain.json")), recognise(_fio(older))
+    assert (now.version, then.version) == ("3.33", "3.1")
+    assert now.results[0].outcome.samples == then.results[0].outcome.samples
+
+    def contradicting(report: dict[str, Any]) -> None:
+        older(report)
+        report["jobs"][0]["read"]["bw"] += 2
+
+    with pytest.raises(WorkloadError, match="fio's report contradicts itself: its bw is"):
+        recognise(_fio(contradicting))
+
+
+def test_what_fio_did_not_measure_is_no_zero() -> None:
+    """gtod_reduce leaves latencies of 0, and a run below a millisecond rates of 0."""
+
+    def reduced(report: dict[str, Any]) -> None:
+        side = report["jobs"][0]["read"]
+        for name in ("lat_ns", "clat_ns"):
+            side[name] = {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}
+
+    (report,) = recognise(_fio(reduced))
+    assert {metric for metric, way in samples_of(report) if way is READ} == {"bandwidth", "iops"}
+
+    def short(report: dict[str, Any]) -> None:
+        report["jobs"][0]["read"] |= {"runtime": 0, "bw": 0, "bw_bytes": 0, "iops": 0.0}
+
+    (report,) = recognise(_fio(short))
+    assert not {"bandwidth", "iops"} & {metric for metric, _ in samples_of(report)}
+
+
+def test_fios_mixed_directions_are_counted_together() -> None:
+    def unified(report: dict[str, Any]) -> None:
+        (job,) = report["jobs"]
+        job["mixed"] = job.pop("read")
+        del job["write"], job["trim"]
+
+    (report,) = recognise(_fio(unified))
+    assert {way for _, way in samples_of(report)} == {NONE}
+    assert report.results[0].outcome.counted is None
+
+
+def test_fio_with_clients_has_a_report_for_each_host() -> None:
+    def clients(report: dict[str, Any]) -> None:
+        (job,) = report.pop("jobs")
+        hosts = (("plain", "a"), ("plain", "b"), ("All clients", "b"))
+        report["client_stats"] = [
+            {**job, "jobname": name, "hostname": host, "port": 8765} for name, host in hosts
+        ]
+
+    reports = recognise("<a> Starting\n" + _fio(clients))
+    assert [report.label for report in reports] == ["All clients", "a", "b"]
+    with pytest.raises(WorkloadError, match="no job"):
+        recognise('{"fio version": "fio-3.43", "client_stats": []}')
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"error": 28}, "job plain ended with errno 28"),
+        ({"total_err": 3}, "went on after 3 errors"),
+        ({"read": None, "write": None}, "no 'read', 'write' or 'mixed'"),
+    ],
+)
+def test_a_job_of_fio_that_failed_measured_nothing(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        recognise(_fio(lambda report: report["jobs"][0].update(change)))
+
+
+DD = "100+0 records in\n100+0 records out\n104857600 bytes"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "transferred in 0.500000 secs (209715200 bytes/sec)",
+        "transferred in 0.500000 seconds (209715200 bytes/sec)",
+        "(100.0MB) copied, 0.500000 seconds, 200.0MB/s",
+        "(105 MB, 100 MiB) copied, 0.5 s, 210 MB/s",
+    ],
+    ids=["macOS", "coreutils 5.0", "busybox", "coreutils 9"],
+)
+def test_dd_of_other_systems(line: str) -> None:
+    (report,) = recognise(f"{DD} {line}\n")
+    assert samples_of(report) == {
+        ("bandwidth", NONE): 209715200, ("duration", NONE): 0.5, ("iops", NONE): 200,
+    }  # fmt: skip
+
+
+SYSBENCH_1_1 = """\
+sysbench 1.1.0 (using bundled LuaJIT 2.1.0-beta3)
+
+Doing random r/w test
+
+Throughput:
+         read:  IOPS=4331.55 67.68 MiB/s (70.97 MB/s)
+         write: IOPS=2887.70 45.12 MiB/s (47.31 MB/s)
+         fsync: IOPS=9247.16
+
+Latency (ms):
+         min:                                  0.00
+         avg:                                  0.06
+         max:                                  5.04
+         95th percentile:                      0.13
+         sum:                               9923.05
+"""
+
+
+def test_sysbench_1_1_has_a_line_for_each_direction() -> None:
+    """The layout is that of file_report_cumulative in sysbench's sb_fileio.c."""
+    (report,) = recognise(SYSBENCH_1_1)
+    found = samples_of(report)
+    assert (report.version, report.results[0].name) == ("1.1.0", "sysbench-rndrw")
+    assert found["iops", READ] == 4331.55
+    assert found["bandwidth", WRITE] == 45.12 * MIB
+    assert found["latency_max", NONE] == pytest.approx(5.04e-3)
+    assert report.results[0].outcome.measured_seconds is None
+
+
+_ENOSPC = (
+    "1+0 records in\n0+0 records out\n524288 bytes (524 kB, 512 KiB) copied, 0.0012 s, 437 MB/s"
+)
+_GERMAN = (
+    "100+0 Datensätze ein\n100+0 Datensätze aus\n104857600 Bytes (105 MB) kopiert, 0,06 s, 1,7 GB/s"
+)
+_CHINESE = "记录了100+0 的读入\n记录了100+0 的写出\n104857600字节(105 MB)已复制,0.06 s,1.7 GB/s"
+_HISTOGRAM = ", ".join(["1001", "0", "4096", *["0"] * 1216])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"dd: error writing 'x': No space left\n{_ENOSPC}", "dd failed: .*No space left"),
+        (_ENOSPC, "no whole record: it failed"),
+        (_GERMAN, "in another language"),
+        (_CHINESE, "in another language"),
+        ("sysbench 1.0.20\nFATAL: No test files found\n", "sysbench failed"),
+        ("sysbench 1.0.20\n\nSQL statistics:\n", "of a database"),
+        ("sysbench 0.4.12:  multi-threaded\n\nDoing CPU performance benchmark\n", "the processor"),
+        ("sysbench 1.0.20\n\nRemoving test files...\n", "only made or removed its files"),
+        (SYSBENCH_1_1 + recorded("sysbench-1.0.20-rndrd.txt"), "2 versions of sysbench"),
+        (
+            "".join(recorded(f"foreign/crystaldiskmark-{each}.txt") for each in ("3.0", "8.0.0")),
+            "2 reports of CrystalDiskMark",
+        ),
+        (
+            recorded("foreign/bonnie-1.03e.txt") + recorded("foreign/bonnie-2.00a.txt"),
+            "a table of bonnie.. 2.00a? follows one of 1.03e",
+        ),
+        (recorded("fio-3.33-plain.json") + recorded("dd-9.1-4k.txt"), "several programs: fio, dd"),
+        (
+            recorded("foreign/crystaldiskmark-8.0.0.txt") + recorded("dd-9.1-4k.txt"),
+            "several programs: CrystalDiskMark text, dd",
+        ),
+        ("Command Line: diskspd.exe -b4K\n\nTotal IO\n", "DISKSPD's text"),
+        ("a: (g=0): rw=randread, bs=(R) 4096B\nfio-3.33\n", "fio's text"),
+        ("3;fio-3.33;a;0;0;12;", "terse"),
+        ("250, 53104, 0, 0, 0\n500, 48080, 0, 0, 0\n", "a log of fio"),
+        (_HISTOGRAM, "a log of fio"),
+        ("[global]\nrw=read\n", "job file"),
+        ("{}", "neither a report of fio nor an export of vdisklab"),
+        ("deadbeef" + "0" * 64 + " I/O error", "no known program wrote this"),
+    ],
+)  # fmt: skip
+def test_what_is_nearly_a_result_is_told_what_it_is(text: str, said: str) -> None:
+    with pytest.raises(WorkloadError, match=said) as caught:
+        recognise(text)
+    assert caught.value.hint
+
+
+def test_long_digits_beside_a_result_do_no_harm() -> None:
+    text = "eui.00000000000000000000000000000000000000000012\n" + recorded("dd-9.1-4k.txt")
+    assert recognise(text) == recognise(recorded("dd-9.1-4k.txt"))

@@ -25,7 +25,7 @@ def detect_os(agent: Agent, diskspd: Path | None) -> GuestSystem:
     Red Hat's distributions.
     """
     info = agent.query("guest-info")
-    if not isinstance(info, dict):
+    if not isinstance(info, dict) or not isinstance(info.get("supported_commands", []), list):
         raise GuestError(
             f"the guest agent's answer to guest-info is not as expected: {info!r:.200}",
             hint="install a current qemu-guest-agent in the guest",

@@ -62,9 +62,12 @@ class Cut:
         return f"{text}-{self.torn:x}-{self.unit}-{self.seed}" if self.torn else text
 
 
+_CASE = r"([0-9]{1,18})-([0-9a-f]+)(?:-([0-9a-f]+)-([1-9][0-9]{0,17})-([0-9]{1,18}))?"
+
+
 def parse_cut(text: str) -> Cut:
     """The cut spelled by `str(cut)`. Raises PowercutError for anything else."""
-    match = re.fullmatch(r"(\d+)-([0-9a-f]+)(?:-([0-9a-f]+)-([1-9]\d*)-(\d+))?", text)
+    match = re.fullmatch(_CASE, text)
     if match is None:
         raise PowercutError(f"{text!r} is not a case", hint="copy it from the verdict's table")
     epoch, kept, torn, unit, seed = match.groups()

@@ -72,6 +72,11 @@ def _read_tables(text: str) -> _Tables:
     tables, part = _Tables(), _Lines.NONE
     for number, line in enumerate(text.splitlines(), 1):
         heading = HEADING.fullmatch(line)
+        if heading is not None and tables.version not in ("", heading[1]):
+            raise WorkloadError(
+                f"line {number}: a table of bonnie++ {heading[1]} follows one of {tables.version}",
+                hint="put the results of each version into a separate file",
+            )
         if heading is not None:
             tables.version = heading[1]
         if _SMALL_HEADING.fullmatch(line):

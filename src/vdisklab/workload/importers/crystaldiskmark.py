@@ -9,7 +9,8 @@ from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, Sample
 from vdisklab.workload.program import NamedResult, ProgramResult, Report
 
-_TITLE = re.compile(r"CrystalDiskMark ([0-9]+)\.([0-9.]+)")
+_TITLE = re.compile(r"CrystalDiskMark ([0-9]{1,4})\.([0-9.]+)")
+_TITLE_LINE = re.compile(r"^\W*CrystalDiskMark [0-9]", re.MULTILINE)
 # Every version states it: 1,000,000 byte/s (3), bytes/s (4 and later).
 _UNIT = re.compile(r"MB/s = 1,000,000 bytes?/s")
 _NUMBER = r"([0-9]{1,9}\.[0-9]{1,6})"
@@ -38,6 +39,12 @@ def parse_crystaldiskmark(text: str) -> Report:
     title = _TITLE.search(text)
     if title is None or not 3 <= int(title[1]) <= 8:
         raise WorkloadError("the title `CrystalDiskMark` with a version from 3 to 8 is missing")
+    reports = max(len(_TITLE_LINE.findall(text)), len(_UNIT.findall(text)))
+    if reports > 1:
+        raise WorkloadError(
+            f"the file holds {reports} reports of CrystalDiskMark",
+            hint="put each report into a separate file",
+        )
     if _UNIT.search(text) is None:
         raise WorkloadError("the line `MB/s = 1,000,000 bytes/s` is missing, so MB/s is not known")
     results_by_name: dict[str, NamedResult] = {}

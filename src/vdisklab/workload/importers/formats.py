@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction
-from vdisklab.workload.bonnie import parse_csv
-from vdisklab.workload.dd import parse_line, samples_of
+from vdisklab.workload.bonnie import is_csv_line, parse_csv
+from vdisklab.workload.dd import ENDS, parse_line, samples_of
 from vdisklab.workload.diskspd import parse_diskspd
-from vdisklab.workload.fio import parse_report
+from vdisklab.workload.fio_report import Job, outcome_of, read_report
 from vdisklab.workload.importers.bonnietext import HEADING, parse_bonnie_text
 from vdisklab.workload.importers.crystaldiskmark import parse_crystaldiskmark
+from vdisklab.workload.importers.unreadable import refuse_failed, refuse_unknown
 from vdisklab.workload.program import NamedResult, ProgramResult, Report, printable
 from vdisklab.workload.sysbench import parse_text
 
 # A hostile file may have names of a megabyte.
 _LONGEST_NAME = 200
 
-# Python's integers are unbounded; a database holds 64 bits, and no program prints more.
-_ENDLESS = re.compile(r"[0-9]{31}")
+# A database holds 64 bits, and no program prints more.
 _BOUND = 1 << 63
 _OUT_OF_BOUNDS = "the file has a number that is too large to be a measurement"
 
 _OLD_FIO = re.compile(r'"fio version"\s*:\s*"(fio-[0-2]\.[0-9.]{1,12})')
 _SYSBENCH = re.compile(r"^sysbench ([0-9][0-9.a-z]*)", re.MULTILINE)
 _SYSBENCH_OTHER = re.compile(r"^(?:Creating files for the test|Removing test files)", re.MULTILINE)
+_SYSBENCH_TESTS = {
+    "SQL statistics:": "a database (oltp)",
+    "OLTP test": "a database (oltp)",
+    "Prime numbers limit:": "the processor",
+    "Doing CPU performance benchmark": "the processor",
+    "Running memory speed test": "memory",
+    "Doing memory operations speed test": "memory",
+    "Doing thread subsystem performance test": "threads",
+    "Doing mutex performance test": "mutexes",
+}
 _SYSBENCH_MODE = re.compile(r"^Doing (sequential|random) ([a-z/() ]+?) test$", re.MULTILINE)
 
 
@@ -40,33 +49,31 @@ class _Format:
     is_it: Callable[[str], bool]
     parse: Callable[[str], tuple[Report, ...]]
     is_lines: bool = False
-    """True for line-based results, which a script may append to one file."""
+    """True for lines, to which a script may append the results of another program."""
 
 
 def recognise(text: str) -> tuple[Report, ...]:
-    """The reports in a file's text. Raises WorkloadError if no known program wrote it."""
+    """The reports in a file's text.
+
+    Raises WorkloadError if no known program wrote it, if several did, and if one failed.
+    """
     if not text.strip():
         raise WorkloadError("the file is empty")
-    if _ENDLESS.search(text):
-        raise WorkloadError(_OUT_OF_BOUNDS)
-    for form in _FORMATS:
-        if form.is_it(text):
-            _require_alone(form, text)
-            return _within_bounds(form, text)
-    program_names = ", ".join(form.name for form in _FORMATS)
-    raise WorkloadError("no known program wrote this", hint=f"known: {program_names}")
+    forms = [form for form in _FORMATS if form.is_it(text)]
+    if not forms:
+        refuse_unknown(text, [form.name for form in _FORMATS])
+    form = forms[0]
+    if form.is_lines:
+        _require_alone(form.name, [other.name for other in forms[1:]])
+        refuse_failed(text)
+    return _within_bounds(form, text)
 
 
-def _require_alone(form: _Format, text: str) -> None:
+def _require_alone(program: str, others: list[str]) -> None:
     """Raises WorkloadError for a file with results of several programs, since only one is read."""
-    others = [
-        other_form.name
-        for other_form in _FORMATS
-        if other_form is not form and other_form.is_it(text)
-    ]
-    if form.is_lines and others:
+    if others:
         raise WorkloadError(
-            f"the file has results of several programs: {form.name}, {', '.join(others)}",
+            f"the file has results of several programs: {program}, {', '.join(others)}",
             hint="put the results of each program into a separate file",
         )
 
@@ -117,6 +124,7 @@ def _require_one(count: int, what: str) -> None:
 
 
 def _fio(text: str) -> tuple[Report, ...]:
+    """A report for each host of `fio --client`, else one."""
     _require_one(text.count('"fio version"'), "reports of fio")
     before = _OLD_FIO.search(text)
     if before is not None:
@@ -124,18 +132,25 @@ def _fio(text: str) -> tuple[Report, ...]:
             f"the report is from {before[1]}; only fio 3 and newer are supported",
             hint="fio 2 reports other units: measure again with a newer fio",
         )
-    jobs = [(printable(name), outcome) for name, outcome in parse_report(text)]
-    names = [name for name, _ in jobs]
-    if len(set(names)) != len(names):
+    report = read_report(text)
+    _require_alone(
+        "fio", [form.name for form in _FORMATS if form.is_lines and form.is_it(report.around)]
+    )
+    if not report.version:
+        raise WorkloadError("fio's report is not as expected at 'fio version'")
+    version = report.version.removeprefix("fio-")
+    return tuple(
+        Report("fio", version, host or None, tuple(_fio_job(job, jobs) for job in jobs))
+        for host, jobs in report.by_host
+    )
+
+
+def _fio_job(job: Job, jobs: Sequence[Job]) -> NamedResult:
+    if sum(each.jobname == job.jobname for each in jobs) > 1:
         raise WorkloadError(
             "fio's report has several jobs of the same name", hint="run fio with --group_reporting"
         )
-    start = text.find("{")
-    version = json.JSONDecoder().raw_decode(text[start:])[0].get("fio version")
-    if not isinstance(version, str):
-        raise WorkloadError("fio's report is not as expected at 'fio version'")
-    results = tuple(NamedResult(name, outcome) for name, outcome in jobs)
-    return (Report("fio", version.removeprefix("fio-"), None, results),)
+    return NamedResult(job.jobname, outcome_of([job]))
 
 
 def _sysbench(text: str) -> tuple[Report, ...]:
@@ -143,16 +158,28 @@ def _sysbench(text: str) -> tuple[Report, ...]:
     starts = [match.start() for match in _SYSBENCH.finditer(text)]
     parts = [text[begin:end] for begin, end in pairwise([*starts, len(text)])]
     runs = [part for part in parts if _SYSBENCH_OTHER.search(part) is None] or parts
+    versions = {match[1] for match in _SYSBENCH.finditer(text)}
+    _require_one(len(versions), "versions of sysbench")
     results = [_sysbench_run(run) for run in runs]
     for name, count in Counter(result.name for result in results).items():
         _require_one(count, f"results of {name}")
-    version = _SYSBENCH.search(text)
-    return (Report("sysbench", version[1] if version else None, None, tuple(results)),)
+    return (Report("sysbench", versions.pop(), None, tuple(results)),)
 
 
 def _sysbench_run(text: str) -> NamedResult:
     mode = _SYSBENCH_MODE.search(text)
     if mode is None:
+        for sign, test in _SYSBENCH_TESTS.items():
+            if sign in text:
+                raise WorkloadError(
+                    f"this is sysbench's test of {test}; only its test `fileio` measures a disk",
+                    hint="measure the disk with `sysbench fileio --file-test-mode=rndrd run`",
+                )
+        if _SYSBENCH_OTHER.search(text) is not None:
+            raise WorkloadError(
+                "sysbench only made or removed its files; it measured nothing",
+                hint="import what `sysbench fileio … run` printed",
+            )
         raise WorkloadError("sysbench's line `Doing … test` of its fileio test is missing")
     kind = {"sequential": "seq", "random": "rnd"}[mode[1]]
     what = {"read": "rd", "write": "wr", "write (creation)": "wr", "rewrite": "rewr",
@@ -164,7 +191,7 @@ def _sysbench_run(text: str) -> NamedResult:
 
 def _bonnie(text: str) -> tuple[Report, ...]:
     """The CSV if there is one: the text above it is rounded."""
-    if _has_bonnie_csv(text):
+    if any(map(is_csv_line, text.splitlines())):
         lines = parse_csv(text)
         if not all(line.samples for line in lines):
             raise WorkloadError("every test of bonnie++ was too short to be measured")
@@ -174,10 +201,6 @@ def _bonnie(text: str) -> tuple[Report, ...]:
             for line in lines
         )  # fmt: skip
     return parse_bonnie_text(text)
-
-
-def _has_bonnie_csv(text: str) -> bool:
-    return any(line.count(",") >= 26 and "|" not in line for line in text.splitlines())
 
 
 def _dd(text: str) -> tuple[Report, ...]:
@@ -197,6 +220,7 @@ _FORMATS = (
         "CrystalDiskMark text",
         lambda text: "CrystalDiskMark" in text,
         lambda text: (parse_crystaldiskmark(text),),
+        is_lines=True,
     ),
     _Format(
         "sysbench fileio text",
@@ -206,11 +230,11 @@ _FORMATS = (
     ),
     _Format(
         "bonnie++ CSV and text",
-        lambda text: (
-            any(HEADING.fullmatch(line) for line in text.splitlines()) or _has_bonnie_csv(text)
+        lambda text: any(
+            HEADING.fullmatch(line) or is_csv_line(line) for line in text.splitlines()
         ),
         _bonnie,
         is_lines=True,
     ),
-    _Format("dd", lambda text: " copied, " in text, _dd, is_lines=True),
+    _Format("dd", lambda text: any(end in text for end in ENDS), _dd, is_lines=True),
 )
