@@ -46,7 +46,7 @@ from vdisklab.path.needs import nearest, parse_needs, unmet
 from vdisklab.path.rules import impossible
 from vdisklab.plan.plan_file import parse_plan_file, request_alike
 from vdisklab.plan.profile import MeasurementPlan, parse_profile
-from vdisklab.plan.settings import check, command_words
+from vdisklab.plan.settings import Request, check, command_words
 from vdisklab.powercut.cutting.cuts import parse_cut
 from vdisklab.powercut.judging.image_reader import BadImageError, read_metadata
 from vdisklab.powercut.recording.trace import trace_from_json
@@ -235,7 +235,7 @@ rw=randrw
 
 
 def _plan(text: str) -> object:
-    request = parse_plan_file(text, "plan.toml")
+    request = parse_plan_file(text, "plan.toml", Request)
     check(request)
     return command_words(request)
 
@@ -337,7 +337,9 @@ def _exported(runs: int) -> str:
 def _export(text: str) -> object:
     content = text.encode(errors="surrogatepass")
     export = read_export(content, name="x.json")
-    return is_export(content), [request_alike(each.campaign.plan) for each in export.campaigns]
+    return is_export(content), [
+        request_alike(each.campaign.plan, Request) for each in export.campaigns
+    ]
 
 
 def _of_guests() -> Iterable[Parser]:
