@@ -3,10 +3,13 @@
     VdisklabError            1
     ├── PlanError            2   the request is impossible or malformed
     ├── HostError            3   this machine cannot do it
-    │   └── CommandError         a program ended with an unexpected status
+    │   ├── CommandError         a program ended with an unexpected status
+    │   └── CommandTimeoutError  a program did not end in its time
     ├── DirtyHostError       4   something that vdisklab created is still there
     ├── GuestError           5   the virtual machine or its agent failed
+    │   └── GuestTimeoutError    a program in the guest did not end in its time
     ├── WorkloadError        6   the measuring program failed, or its output is not as expected
+    │   └── TooSlowError         it did not end in its time
     ├── DatabaseError        7   the results cannot be read or written
     │   └── DatabaseBusyError    not at the moment: locked, disk full, unreachable
     └── PowercutError       11   a power cut cannot be judged
@@ -70,6 +73,10 @@ class CommandError(HostError):
         return f"{text}: {' | '.join(lines[-3:])}" if lines else text
 
 
+class CommandTimeoutError(HostError, TimeoutError):
+    """A program on the host did not end in its time, and was ended."""
+
+
 class DirtyHostError(VdisklabError):
     """Something that vdisklab created is still there, so further measurements are unreliable."""
 
@@ -87,6 +94,10 @@ class GuestError(VdisklabError):
     exit_code = 5
 
 
+class GuestTimeoutError(GuestError, TimeoutError):
+    """A program in the guest did not end in its time, and was ended."""
+
+
 class RefusedError(GuestError):
     """QEMU or the guest agent answered a command with an error."""
 
@@ -95,6 +106,10 @@ class WorkloadError(VdisklabError):
     """The measuring program failed, or its output is not as expected."""
 
     exit_code = 6
+
+
+class TooSlowError(WorkloadError):
+    """A measurement did not end in its time: all that is known is that it is slower than that."""
 
 
 class DatabaseError(VdisklabError):

@@ -43,8 +43,8 @@ class BestSet:
     next by value, inside the set or not; `p` is the one-sided p-value of the leader's lead over it,
     adjusted for the number of competitors.
     `noise` is the standard deviation of a competitor's run within its block, as a logarithm, and
-    `blocks` their median number of blocks. `shares_blocks` is true when some competitors are fast
-    and slow in the same blocks, so that fewer differences can be shown.
+    `blocks` their median number of blocks. `shared` is the share of the noise that competitors have
+    in common, being fast and slow in the same blocks (0 if that may be chance).
     """
 
     measure: MeasureKey
@@ -55,7 +55,7 @@ class BestSet:
     p: float | None
     noise: float
     blocks: int
-    shares_blocks: bool = False
+    shared: float = 0.0
 
     @property
     def leader(self) -> MeasuredCell:
@@ -138,7 +138,7 @@ def best_set(
         p=_p_of_the_lead(goodness, noise, order[:2]),
         noise=math.sqrt(float(np.median(noise.variance))),
         blocks=int(np.median(noise.count)),
-        shares_blocks=noise.is_shared,
+        shared=noise.shared,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -69,7 +69,8 @@ class Observations:
     """Columns of equal length; the codes index the vocabularies. A missing value has no row.
 
     The `blocks` of each campaign are in the order of measurement. Values are in the metric's SI
-    unit.
+    unit. `too_slow` has the cells whose measurement did not end in its time in a block: their
+    values are unknown, but worse than those of the cells that ended.
     """
 
     cell: Codes
@@ -79,6 +80,7 @@ class Observations:
     cells: tuple[MeasuredCell, ...]
     blocks: tuple[Block, ...]
     measures: tuple[MeasureKey, ...]
+    too_slow: tuple[tuple[MeasuredCell, Block], ...] = ()
     place: Mapping[MeasuredCell, int] = field(init=False, repr=False)
     """The index of each cell in `cells`."""
 
@@ -107,6 +109,24 @@ class Observations:
     def logs(self, measure: MeasureKey) -> Floats:
         """The logarithms of `grid`, as this measure is compared."""
         return logarithms(self.grid(measure), measure.quantity)
+
+    def ranked_logs(self, measure: MeasureKey) -> Floats:
+        """The logarithms for ranks: a cell that was too slow has its block's worst value.
+
+        Its true value is censored: worse than what ended in time. The worst measured value is the
+        mildest number that says so, and a missing one would say nothing.
+        """
+        logs = self.logs(measure)
+        worst = np.nanmin if measure.quantity.better is Better.HIGHER else np.nanmax
+        measured = np.isfinite(logs)
+        column_of = {block: column for column, block in enumerate(self.blocks)}
+        for cell, block in self.too_slow:
+            row, column = self.place.get(cell), column_of.get(block)
+            if row is None or column is None or not measured[:, column].any():
+                continue
+            if not measured[row, column]:
+                logs[row, column] = worst(logs[measured[:, column], column])
+        return logs
 
     @property
     def used(self) -> tuple[MeasureKey, ...]:
@@ -169,15 +189,25 @@ def narrowed(observations: Observations, cells: Iterable[MeasuredCell]) -> Obser
     new = np.full(len(observations.cells), -1, dtype=np.int32)
     new[places] = np.arange(len(places), dtype=np.int32)
     rows = new[observations.cell] >= 0
-    return Observations(
+    return replace(
+        observations,
         cell=new[observations.cell][rows],
         block=observations.block[rows],
         measure=observations.measure[rows],
         value=observations.value[rows],
         cells=tuple(observations.cells[place] for place in places),
-        blocks=observations.blocks,
-        measures=observations.measures,
     )
+
+
+def with_too_slow(
+    observations: Observations, too_slow: Iterable[tuple[MeasuredCell, Block]]
+) -> Observations:
+    """The observations with cells that were too slow in some blocks, perhaps in all of them."""
+    known = tuple(sorted(set(too_slow)))
+    cells = tuple(sorted({*observations.cells, *(cell for cell, _ in known)}))
+    row_of = {cell: row for row, cell in enumerate(cells)}
+    new = np.array([row_of[cell] for cell in observations.cells], dtype=np.int32)
+    return replace(observations, cell=new[observations.cell], cells=cells, too_slow=known)
 
 
 def collect(

@@ -27,6 +27,9 @@ SHARED = 0.2
 """Residuals that point the same way with a smaller probability are taken to share block effects.
 Tests at 5 % overlook such effects in three blocks, and 20 % cost little."""
 
+CLEARLY = 0.01
+"""Below this probability the user is told."""
+
 SHARED_PART = 0.2
 """From this part of the variance on, a shared effect decides the degrees of freedom."""
 
@@ -36,7 +39,8 @@ class PairNoise:
     """By cell: its variance, the degrees of freedom of that, its blocks, and its `load`.
 
     The load is what a cell gets of the shared block effect (a standard deviation of logarithms, 0
-    without one), `rest` the variance of a value beside it.
+    without one), `rest` the variance of a value beside it. `shared` is the share of the variance
+    that is shared, 0 if that may be chance.
     """
 
     variance: Floats
@@ -44,11 +48,7 @@ class PairNoise:
     count: Floats
     load: Floats
     rest: float
-
-    @property
-    def is_shared(self) -> bool:
-        """True when cells share block effects, as far as the data can tell."""
-        return bool(self.load.any())
+    shared: float
 
     def between(
         self, one: npt.NDArray[np.intp], other: npt.NDArray[np.intp]
@@ -58,7 +58,7 @@ class PairNoise:
         least = np.minimum(self.count[one], self.count[other])
         variance = self.variance[one] / self.count[one] + self.variance[other] / self.count[other]
         freedom = np.minimum(self.freedom[one], self.freedom[other])
-        if self.is_shared:
+        if self.load.any():
             together = (self.load[one] - self.load[other]) ** 2 / least
             variance = np.maximum(variance, together + self.rest * share)
             freedom = np.where(
@@ -80,8 +80,9 @@ def pair_noise(model: Fit, places: npt.NDArray[np.intp]) -> PairNoise:
     variance = np.where(own > _limit(NOISIER, count - 1) * common, own, common)
     freedom = np.full(len(places), float(common_freedom(len(places), int(np.median(count)))))
     freedom[noisy] = count[noisy] - 1
-    load, rest = _shared(residual[:, seen.any(axis=0)])
-    return PairNoise(variance, freedom, count, load, rest)
+    load, rest, p = _shared(residual[:, seen.any(axis=0)])
+    share = 0.0 if p > CLEARLY else min(1.0, float((load**2).sum() / own.sum()))
+    return PairNoise(variance, freedom, count, load, rest, share)
 
 
 def common_freedom(cells: int, blocks: int) -> int:
@@ -114,8 +115,10 @@ def _common(own: Floats, freedom: Floats) -> tuple[float, npt.NDArray[np.bool_]]
     return common, noisy
 
 
-def _shared(residual: Floats) -> tuple[Floats, float]:
-    """Each cell's load of a shared block effect, and the variance beside it; zeros without one.
+def _shared(residual: Floats) -> tuple[Floats, float, float]:
+    """Each cell's load of a shared block effect, the variance beside it, and the test's p-value.
+
+    The loads are 0 without an effect.
 
     Independent residuals point in all directions of the blocks alike, however noisy a cell is.
     Bingham's test of that (Annals of Statistics 2, 1974) needs directions only; the effect is the
@@ -130,15 +133,16 @@ def _shared(residual: Floats) -> tuple[Floats, float]:
     moving = length[:, 0] > PRECISION
     steps = blocks - 1
     if moving.sum() < 3 or steps < 2:
-        return nothing, 0.0
+        return nothing, 0.0, 1.0
     direction = table[moving] / length[moving]
     spread = direction.T @ direction / len(direction)
     statistic = len(direction) * steps * (steps + 2) / 2 * (float((spread**2).sum()) - 1 / steps)
-    if special.chdtrc(steps * (steps + 1) / 2 - 1, statistic) > SHARED:
-        return nothing, 0.0
+    p = float(special.chdtrc(steps * (steps + 1) / 2 - 1, statistic))
+    if p > SHARED:
+        return nothing, 0.0, p
     _, sizes, effects = np.linalg.svd(table, full_matrices=False)
     effect = effects[0]
     seen = np.isfinite(residual)
     load = (np.where(seen, residual, 0.0) @ effect) / np.maximum(seen @ effect**2, PRECISION)
     beside = float((sizes[1:] ** 2).sum()) / max(1, (cells - 2) * (steps - 1))
-    return load / np.sqrt(steps), beside
+    return load / np.sqrt(steps), beside, p

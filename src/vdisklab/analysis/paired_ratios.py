@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -203,14 +203,12 @@ def against_baseline(
 
 def _only(observations: Observations, rows: tuple[int, int]) -> Observations:
     keep = np.isin(observations.cell, rows)
-    return Observations(
+    return replace(
+        observations,
         cell=observations.cell[keep],
         block=observations.block[keep],
         measure=observations.measure[keep],
         value=observations.value[keep],
-        cells=observations.cells,
-        blocks=observations.blocks,
-        measures=observations.measures,
     )
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vdisklab.analysis.additive import fit, usable
 from vdisklab.analysis.best import BestSet, best_set
 from vdisklab.analysis.intervals import MIN_BLOCKS
-from vdisklab.analysis.observations import MeasureKey, Observations
+from vdisklab.analysis.observations import Block, MeasureKey, Observations
 from vdisklab.analysis.pair_tests import separate
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
@@ -65,6 +65,8 @@ class Ranking:
     separated: int
     best: BestSet | None = None
     """Which cells may be the best; None without ranked competitors."""
+    too_slow: tuple[tuple[MeasuredCell, Block], ...] = ()
+    """The cells that got their block's worst value, because they did not end in their time."""
 
     @property
     def inconclusive(self) -> bool:
@@ -81,8 +83,8 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
     all ranges are right at once (Mohamad, Goeman & van Zwet 2019; Klein, Wright &
     Wieczorek, Journal of the Royal Statistical Society C 69, 2020).
     """
-    logs = observations.logs(measure)
-    count = np.isfinite(logs).sum(axis=1)
+    logs = observations.ranked_logs(measure)
+    count = np.isfinite(observations.grid(measure)).sum(axis=1)
     chosen = usable(logs)
     unranked = [(row, Unranked.TOO_FEW_BLOCKS) for row in chosen.few]
     unranked += [(row, Unranked.NO_COMMON_BLOCK) for row in chosen.apart]
@@ -123,6 +125,7 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
             [observations.cells[row] for row in model.rows],
             alpha,
         ),
+        too_slow=tuple(pair for pair in observations.too_slow if pair[0] in observations.place),
     )
 
 

@@ -13,7 +13,7 @@ cancels as in every other comparison.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -179,13 +179,12 @@ def _with(observations: Observations, scores: Mapping[Score, Floats]) -> Observa
         block.append(columns.astype(np.int32))
         measure.append(np.full(len(rows), len(observations.measures) + place, dtype=np.int32))
         value.append(grid[rows, columns])
-    return Observations(
+    return replace(
+        observations,
         cell=np.concatenate(cell),
         block=np.concatenate(block),
         measure=np.concatenate(measure),
         value=np.concatenate(value),
-        cells=observations.cells,
-        blocks=observations.blocks,
         measures=(*observations.measures, *(score.key for score in scores)),
     )
 
@@ -238,14 +237,13 @@ def add_mix(
         mixed += sign * weight / total * (logs - logs[row])
     rows, columns = np.nonzero(np.isfinite(mixed))
     count = len(rows)
-    return Observations(
+    return replace(
+        observations,
         cell=np.concatenate([observations.cell, rows.astype(np.int32)]),
         block=np.concatenate([observations.block, columns.astype(np.int32)]),
         measure=np.concatenate(
             [observations.measure, np.full(count, len(observations.measures), dtype=np.int32)]
         ),
         value=np.concatenate([observations.value, np.exp(mixed[rows, columns])]),
-        cells=observations.cells,
-        blocks=observations.blocks,
         measures=(*observations.measures, MIX),
     )

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Protocol
 
 from vdisklab.campaign.time_series import Watch
-from vdisklab.errors import HostError, PlanError, VdisklabError, WorkloadError
+from vdisklab.errors import (
+    CommandTimeoutError,
+    GuestTimeoutError,
+    HostError,
+    PlanError,
+    TooSlowError,
+    VdisklabError,
+    WorkloadError,
+)
 from vdisklab.guest.guest_filesystem import guest_filesystem
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.system.guest_system import Family
@@ -116,13 +124,16 @@ class GuestPlace:
 
     def run(self, script: Script, watch: Watch) -> Output:
         """Through the guest agent."""
-        ended = self.machine.agent.run(
-            script.command,
-            timeout=script.timeout,
-            expected=script.expected,
-            watch=watch,
-            stdin=script.stdin,
-        )
+        try:
+            ended = self.machine.agent.run(
+                script.command,
+                timeout=script.timeout,
+                expected=script.expected,
+                watch=watch,
+                stdin=script.stdin,
+            )
+        except GuestTimeoutError as error:
+            raise TooSlowError(error.message, hint=error.hint) from error
         return Output(ended.stdout, ended.stderr)
 
     def collect(self, name: str) -> str:
@@ -163,9 +174,12 @@ class HostPlace:
     def run(self, script: Script, watch: Watch) -> Output:
         """As a program of the host."""
         _require(self.site, script.command)
-        done = self.site.host.run(
-            *script.command, timeout=script.timeout, stdin=script.stdin, watch=watch
-        )
+        try:
+            done = self.site.host.run(
+                *script.command, timeout=script.timeout, stdin=script.stdin, watch=watch
+            )
+        except CommandTimeoutError as error:
+            raise TooSlowError(error.message, hint=error.hint) from error
         return Output(done.stdout, done.stderr)
 
     def collect(self, name: str) -> str:

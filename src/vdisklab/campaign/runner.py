@@ -18,6 +18,7 @@ from vdisklab.errors import (
     GuestError,
     HostError,
     PlanError,
+    TooSlowError,
     VdisklabError,
     WorkloadError,
 )
@@ -134,6 +135,8 @@ def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure 
 
 def _kind(error: VdisklabError) -> FailureKind:
     match error:
+        case TooSlowError():
+            return FailureKind.TOO_SLOW
         case GuestError():
             return FailureKind.GUEST
         case WorkloadError() | PlanError():

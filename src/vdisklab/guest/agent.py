@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from vdisklab.errors import GuestError, RefusedError, WorkloadError
+from vdisklab.errors import GuestError, GuestTimeoutError, RefusedError, WorkloadError
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.waiting import patience
 
@@ -194,7 +194,7 @@ class Agent:
                 return _ended(argv, state, elapsed, allowed)
             if elapsed > timeout * patience():
                 self._kill(pid)
-                raise GuestError(
+                raise GuestTimeoutError(
                     f"`{shlex.join(argv)}` did not end within {timeout:g} s",
                     hint="the machine may be too busy: try again when it is idle",
                 )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from vdisklab.errors import CommandError, HostError
+from vdisklab.errors import CommandError, CommandTimeoutError, HostError
 from vdisklab.host.programs import not_installed
 from vdisklab.host.waiting import patience
 
@@ -116,7 +116,7 @@ class LocalHost:
                 stdout, stderr = _communicate(process, timeout * patience(), watch)
             except subprocess.TimeoutExpired as error:
                 _end(process)
-                raise HostError(
+                raise CommandTimeoutError(
                     f"`{shlex.join(command)}` gave no answer within {timeout:.0f} s"
                 ) from error
             except BaseException:

@@ -223,6 +223,7 @@ class FailureKind(StrEnum):
     STORAGE = "storage"
     GUEST = "guest"
     WORKLOAD = "workload"
+    TOO_SLOW = "too-slow"  # a measurement did not end in its time
     INTERNAL = "internal"  # a bug in vdisklab
 
 

@@ -7,12 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from vdisklab.analysis.diagnostics.kinds import CellDiagnostic, FromPageCache, NoBaseline, NotDirect
+from vdisklab.analysis.diagnostics.kinds import (
+    CellDiagnostic,
+    FromPageCache,
+    NoBaseline,
+    NotDirect,
+    too_slow,
+)
 from vdisklab.analysis.diagnostics.recorded import direct_diagnostics, evidence_diagnostics
 from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,
     from_numbers,
+    with_too_slow,
 )
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
@@ -87,7 +94,8 @@ def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
     """The numbers of campaigns that `disagreement` has found to be joinable."""
     ids = [campaign.id for campaign in campaigns]
     outlines = tuple(results.outlines(ids))
-    return Loaded(campaigns, outlines, results.observations(ids))
+    observations = with_too_slow(results.observations(ids), too_slow(outlines))
+    return Loaded(campaigns, outlines, observations)
 
 
 def choose_campaigns(results: Store, names: Sequence[str] | None) -> tuple[Campaign, ...]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from vdisklab.analysis.observations import Block
 from vdisklab.analysis.rank_intervals import Ranking, Unranked
 from vdisklab.analysis.score import NoScore
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.guest import Accelerator
-from vdisklab.results.model import Direction, Origin
+from vdisklab.results.model import Direction, FailureKind, Origin
 from vdisklab.results.outlines import AnyRun
 
 
@@ -204,6 +205,22 @@ class FailedCell:
 
 
 @dataclass(frozen=True, slots=True)
+class TooSlow:
+    """Cells whose measurement did not end in its time in `blocks` blocks (together)."""
+
+    cells: tuple[MeasuredCell, ...]
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBlocks:
+    """Ranked cells are fast and slow in the same blocks, which makes up `share` of their noise."""
+
+    share: float
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
 class NoBaseline:
     """Scores are missing because the baseline has no numbers."""
 
@@ -215,6 +232,8 @@ Diagnostic = (
     | NoCommonBlock
     | NothingToCompare
     | Inconclusive
+    | TooSlow
+    | SharedBlocks
     | Emulated
     | InLab
     | CellDiagnostic
@@ -246,6 +265,20 @@ def caveats_of(runs: Iterable[AnyRun]) -> Caveats:
     """The caveats that hold for any of these runs."""
     flags = {(run.accelerator == Accelerator.TCG, run.origin == Origin.LAB) for run in runs}
     return Caveats(any(emulated for emulated, _ in flags), any(lab for _, lab in flags))
+
+
+def too_slow(runs: Iterable[AnyRun]) -> set[tuple[MeasuredCell, Block]]:
+    """The cells and blocks of which a measurement did not end in its time, not even later."""
+    runs = tuple(runs)
+    measured = {
+        (run.measured_cell, Block(run.campaign, run.block)) for run in runs if run.failure is None
+    }
+    slow = {
+        (run.measured_cell, Block(run.campaign, run.block))
+        for run in runs
+        if run.failure is not None and run.failure.kind is FailureKind.TOO_SLOW
+    }
+    return slow - measured
 
 
 def failed_cells(runs: Iterable[AnyRun]) -> tuple[FailedCell, ...]:
@@ -283,4 +316,9 @@ def ranking_diagnostics(ranking: Ranking, want: int) -> tuple[Diagnostic, ...]:
     ]
     if ranking.inconclusive:
         diagnostics.append(Inconclusive(len(ranking.rows)))
+    if ranking.too_slow:
+        cells = tuple(sorted({cell for cell, _ in ranking.too_slow}))
+        diagnostics.append(TooSlow(cells, len(ranking.too_slow)))
+    if ranking.best is not None and ranking.best.shared:
+        diagnostics.append(SharedBlocks(ranking.best.shared, ranking.best.blocks))
     return tuple(diagnostics)

@@ -1,0 +1,64 @@
+"""A cell that did not end in its time is worse than what was measured, not absent."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.unit.analysis.made import CAMPAIGN, IOPS, campaign_runs, cell, drifting, observed
+from vdisklab.analysis.diagnostics.kinds import TooSlow, ranking_diagnostics, too_slow
+from vdisklab.analysis.observations import Observations, with_too_slow
+from vdisklab.analysis.rank_intervals import rank
+from vdisklab.campaign.runner import _kind
+from vdisklab.errors import GuestTimeoutError, TooSlowError
+from vdisklab.render.wording import sentence
+from vdisklab.results.model import Failure, FailureKind
+
+
+def slow_in(blocks: list[int], *, measured: bool) -> Observations:
+    """Four cells in four blocks; the last of them, else the best, did not end in `blocks`."""
+    grid = drifting(np.random.default_rng(6), [10.0, 8.0, 5.0, 20.0], 4, noise=0.01)
+    grid[3, blocks] = np.nan
+    data = observed({IOPS: grid if measured else grid[:3]})
+    return with_too_slow(data, [(cell("c03"), data.blocks[block]) for block in blocks])
+
+
+def test_a_cell_that_never_ended_is_ranked_last() -> None:
+    data = slow_in([0, 1, 2, 3], measured=False)
+    answer = rank(data, IOPS)
+    assert answer.unranked == ()
+    last = answer.rows[-1]
+    assert (last.cell, last.blocks, last.worst) == (cell("c03"), 0, 4)
+    assert answer.best is not None
+    assert answer.best.cells == (cell("c00"),)
+    assert not np.isfinite(data.grid(IOPS)[3]).any()  # no number is made up
+
+
+def test_blocks_that_did_not_end_count_against_a_fast_cell() -> None:
+    whole = rank(slow_in([], measured=True), IOPS).best
+    assert whole is not None
+    assert whole.cells == (cell("c03"),)
+    answer = rank(slow_in([1, 2], measured=True), IOPS)
+    assert answer.best is not None
+    assert answer.best.leader != cell("c03")
+    finding = next(one for one in ranking_diagnostics(answer, 3) if isinstance(one, TooSlow))
+    assert (finding.cells, finding.blocks) == ((cell("c03"),), 2)
+    assert "c03: too slow to end in time in 2 blocks" in sentence(finding)
+
+
+@pytest.mark.parametrize("kind", list(FailureKind))
+def test_only_a_measurement_that_took_too_long_is_too_slow(kind: FailureKind) -> None:
+    runs = list(campaign_runs(3))
+    failed = dataclasses.replace(runs[1], failure=Failure(kind, "no"))
+    expected = (
+        {(runs[1].measured_cell, (CAMPAIGN.id, 1))} if kind is FailureKind.TOO_SLOW else set()
+    )
+    assert too_slow([failed, *runs[2:]]) == expected
+    assert too_slow([failed, *runs[1:]]) == set()  # it was measured later
+
+
+def test_the_kind_of_the_error_is_kept() -> None:
+    assert _kind(TooSlowError("`fio` did not end within 9 s")) is FailureKind.TOO_SLOW
+    assert _kind(GuestTimeoutError("`mkfs` did not end within 9 s")) is FailureKind.GUEST
