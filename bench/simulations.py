@@ -1,0 +1,450 @@
+"""The simulations of docs/method.md: how often answers are wrong, and what they can show.
+
+    bench/simulations.py [--campaigns 1000] [--seed 1] [--only NAME …] [--json FILE]
+    bench/simulations.py --from bench/results/simulations.json --docs docs/method.md
+
+Draws campaigns (cells x blocks; blocks drift by 15 %) and gives them to the program's functions:
+
+* best: two cells are equal, the others far worse. Wrong: one of the two is not in the set of the
+  cells that may be the best.
+* ranks: all cells are equal. Wrong: any pair is shown to differ.
+* power: 13 cells with equal noise; the best leads, the others follow at random distances.
+* reach: the lead that `BestSet.shows` states is given to the best of a campaign.
+* medians, ratios: the share of 95 % intervals that hold the true value.
+* rounded: the same for ratios of values that were rounded to whole numbers from 3 to 7.
+* alarms: the share of steady campaigns with a finding of drift or of a slow first block.
+
+One process, numpy only. --json keeps all numbers with the seed; --docs writes them as tables into a
+page, between the marks `simulations NAME`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pages import with_tables
+from vdisklab.analysis.additive import Fit, Usable, fit
+from vdisklab.analysis.best import BestSet, best_set
+from vdisklab.analysis.diagnostics.values import drift_diagnostics, first_block_diagnostics
+from vdisklab.analysis.intervals import bootstrap_interval, median_interval
+from vdisklab.analysis.observations import Block, Floats, MeasureKey, from_numbers
+from vdisklab.analysis.pair_tests import separate
+from vdisklab.analysis.paired_ratios import paired_ratios
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.results.model import Direction
+
+Rng = np.random.Generator
+Table = list[dict[str, Any]]
+Noise = Callable[[Rng, tuple[int, int, int]], Floats]
+IOPS = MeasureKey("randread-4k-q1", Direction.READ, "iops")
+SIZES = [(cells, blocks) for cells in (4, 13, 40) for blocks in (3, 5, 10)]
+
+
+# Noise: campaigns x cells x blocks of logarithms with a standard deviation of about 0.05.
+
+
+def equal(rng: Rng, shape: tuple[int, int, int]) -> Floats:
+    return rng.normal(0, 0.05, shape)
+
+
+def varied(rng: Rng, shape: tuple[int, int, int]) -> Floats:
+    return equal(rng, shape) * np.exp(rng.normal(0, 0.5, (*shape[:2], 1)))
+
+
+def of_size(deviation: float) -> Noise:
+    """Equal noise of another size."""
+    return lambda rng, shape: rng.normal(0, deviation, shape)
+
+
+def heavy(rng: Rng, shape: tuple[int, int, int]) -> Floats:
+    answer: Floats = rng.standard_t(3, shape) * 0.05 / np.sqrt(3)
+    return answer
+
+
+def one_noisier(factor: float) -> Noise:
+    def noise(rng: Rng, shape: tuple[int, int, int]) -> Floats:
+        answer = equal(rng, shape)
+        answer[:, 0] *= factor
+        return answer
+
+    return noise
+
+
+def half_noisier(rng: Rng, shape: tuple[int, int, int]) -> Floats:
+    answer = equal(rng, shape)
+    answer[:, ::2] *= 8
+    return answer
+
+
+def families(shared: float, own: float) -> Noise:
+    """Two families of cells; each has a block effect of its own. The first two cells differ."""
+
+    def noise(rng: Rng, shape: tuple[int, int, int]) -> Floats:
+        campaigns, cells, blocks = shape
+        effect = rng.normal(0, shared, (campaigns, 2, blocks))[:, np.arange(cells) % 2]
+        answer: Floats = effect + rng.normal(0, own, shape)
+        return answer
+
+    return noise
+
+
+def twins(rng: Rng, shape: tuple[int, int, int]) -> Floats:
+    """Each cell has an exact copy; the first two cells are no copies of each other."""
+    return equal(rng, shape)[:, np.arange(shape[1]) // 2 * 2 % shape[1]][:, _apart(shape[1])]
+
+
+def _apart(cells: int) -> list[int]:
+    return [0, 2, 1, *range(3, cells)]
+
+
+def in_time(rng: Rng, shape: tuple[int, int, int]) -> Floats:
+    """AR(1) along the runs in their random order, with a correlation of 0.9 to the next run."""
+    campaigns, cells, blocks = shape
+    steps = rng.normal(0, 1, (campaigns, cells * blocks))
+    level = np.empty_like(steps)
+    level[:, 0] = steps[:, 0]
+    for run in range(1, steps.shape[1]):
+        level[:, run] = 0.9 * level[:, run - 1] + np.sqrt(1 - 0.81) * steps[:, run]
+    order = np.argsort(rng.random((campaigns, blocks, cells)), axis=2)
+    placed = np.take_along_axis(level.reshape(campaigns, blocks, cells), order, axis=2)
+    answer: Floats = 0.1 * placed.transpose(0, 2, 1) + rng.normal(0, 0.03, shape)
+    return answer
+
+
+WORLDS: Mapping[str, Noise] = {
+    "equal noise": equal,
+    "noise varies (sd of log 0.5)": varied,
+    "heavy tails (t, 3 df)": heavy,
+    "one cell 3× noisier": one_noisier(3),
+    "one cell 10× noisier": one_noisier(10),
+    "half 8× noisier": half_noisier,
+    "two families 5 %, own 5 %": families(0.05, 0.05),
+    "two families 10 %, own 5 %": families(0.1, 0.05),
+    "two families 10 %, own 2 %": families(0.1, 0.02),
+    "exact twins": twins,
+    "noise that lasts (AR 0.9)": in_time,
+}
+
+
+def drawn(rng: Rng, noise: Noise, truth: Floats, campaigns: int, blocks: int) -> Floats:
+    """Campaigns of cells with these true logarithms, and drifting blocks."""
+    drift = np.cumsum(rng.normal(0, 0.15, (campaigns, 1, blocks)), axis=2)
+    answer: Floats = truth[:, None] + noise(rng, (campaigns, len(truth), blocks)) + drift
+    return answer
+
+
+@cache
+def _cells(count: int) -> list[MeasuredCell]:
+    return [MeasuredCell(f"c{number:02d}") for number in range(count)]
+
+
+def model_of(logs: Floats) -> Fit:
+    """The program's model of a campaign without missing values."""
+    none = np.array([], dtype=np.intp)
+    rows, columns = (np.arange(count, dtype=np.intp) for count in logs.shape)
+    return fit(logs, Usable(rows, columns, few=none, apart=none))
+
+
+def set_of(logs: Floats) -> BestSet:
+    """The program's answer for one campaign."""
+    answer = best_set(IOPS, model_of(logs), _cells(len(logs)))
+    if answer is None:
+        raise ValueError("a campaign without cells")
+    return answer
+
+
+def best_errors(rng: Rng, campaigns: int) -> Table:
+    """Two equal leaders: how often one of them is missing from the answer."""
+    rows = []
+    for name, noise in WORLDS.items():
+        for cells, blocks in SIZES:
+            truth = np.where(np.arange(cells) < 2, 0.0, -5.0)
+            leaders = set(_cells(2))
+            wrong = [
+                not leaders <= set(set_of(logs).cells)
+                for logs in drawn(rng, noise, truth, campaigns, blocks)
+            ]
+            rows.append({"world": name, "size": f"{cells} × {blocks}", "wrong": np.mean(wrong)})
+    return rows
+
+
+def rank_errors(rng: Rng, campaigns: int) -> Table:
+    """Equal cells: how often ranks show any difference."""
+    rows = []
+    for name, noise in WORLDS.items():
+        for cells, blocks in SIZES:
+            wrong = []
+            for logs in drawn(rng, noise, np.zeros(cells), campaigns, blocks):
+                model = model_of(logs)
+                wrong.append(separate(model.effect, model, 0.05)[0].sum() > 0)
+            rows.append({"world": name, "size": f"{cells} × {blocks}", "wrong": np.mean(wrong)})
+    return rows
+
+
+NOISES = (0.05, 0.10, 0.15, 0.20)
+LEADS = (0.10, 0.20, 0.30, 0.50)
+
+
+def power(rng: Rng, campaigns: int) -> Table:
+    """How often the best of 13 is named alone, by the set and as rank 1; the set's mean size."""
+    rows = []
+    for noise in NOISES:
+        for lead in LEADS:
+            for blocks in (3, 5, 10):
+                alone, ranked, size = [], [], []
+                for _ in range(max(1, campaigns // 2)):
+                    behind = np.log1p(lead) + np.cumsum([0, *np.sort(rng.exponential(0.35, 11))])
+                    truth = np.array([0, *(-behind)])
+                    (logs,) = drawn(rng, of_size(noise), truth, 1, blocks)
+                    answer = set_of(logs)
+                    model = model_of(logs)
+                    alone.append(answer.alone and answer.leader.name == "c00")
+                    ranked.append(separate(model.effect, model, 0.05)[1][0] == 12)
+                    size.append(len(answer.cells))
+                rows.append(
+                    {
+                        "noise": noise,
+                        "lead": lead,
+                        "blocks": blocks,
+                        "alone": np.mean(alone),
+                        "rank 1": np.mean(ranked),
+                        "size": np.mean(size),
+                    }
+                )
+    return rows
+
+
+def reach(rng: Rng, campaigns: int) -> Table:
+    """How often the lead is shown that a typical campaign says its blocks show."""
+    rows = []
+    for cells, blocks in SIZES:
+        probe = drawn(rng, equal, np.zeros(cells), 50, blocks) * 2  # 10 %
+        stated = float(np.median([set_of(logs).shows or 0.0 for logs in probe]))
+        truth = np.where(np.arange(cells) == 1, -np.log1p(stated), -5.0)
+        truth[0] = 0.0
+        shown = [set_of(logs).alone for logs in drawn(rng, of_size(0.1), truth, campaigns, blocks)]
+        rows.append({"size": f"{cells} × {blocks}", "lead": stated, "shown": np.mean(shown)})
+    return rows
+
+
+MEDIANS: Mapping[str, tuple[Callable[[Rng, tuple[int, int]], Floats], float]] = {
+    "log-normal": (lambda rng, shape: np.exp(rng.normal(0, 0.2, shape)), 1.0),
+    "heavy tails (t, 3 df)": (lambda rng, shape: np.exp(0.1 * rng.standard_t(3, shape)), 1.0),
+    "skewed (exponential)": (
+        lambda rng, shape: np.exp(0.1 * rng.exponential(1, shape)),
+        float(np.exp(0.1 * np.log(2))),
+    ),
+}
+
+
+def medians(rng: Rng, campaigns: int) -> Table:
+    """Coverage of the median's interval, and of the bootstrap's."""
+    rows = []
+    for blocks in (3, 4, 5, 6, 7, 8, 10, 20):
+        for name, (draw, truth) in MEDIANS.items():
+            grid = draw(rng, (20 * campaigns, blocks))
+            few = grid[: 2 * campaigns]
+            rows.append(
+                {
+                    "blocks": blocks,
+                    "distribution": name,
+                    "ours": _covered(median_interval(grid), truth),
+                    "bootstrap": _covered(bootstrap_interval(few, resamples=499), truth),
+                }
+            )
+    return rows
+
+
+def _covered(interval: tuple[Floats, Floats], truth: float) -> float:
+    low, high = interval
+    return float(((low <= truth) & (truth <= high)).mean())
+
+
+def ratios(rng: Rng, campaigns: int) -> Table:
+    """Coverage of ratios within blocks, with noise that lasts and with rounded values."""
+    rows = []
+    for name, apart in (
+        ("noise that lasts (AR 0.9)", None),
+        ("rounded", 0.0),
+        ("rounded, 8 % apart", 0.08),
+    ):
+        for blocks in (3, 5, 10):
+            shift = 0.3 if apart is None else apart
+            noise = in_time if apart is None else of_size(0.03)
+            logs = drawn(rng, noise, np.array([shift, 0.0, 0.0, 0.0]), campaigns, blocks)
+            values = np.exp(logs)
+            if apart is not None:
+                values = np.round(values * 5 / np.exp(logs.mean(axis=(1, 2)))[:, None, None])
+            held = []
+            for a, b in values[:, :2]:
+                (ratio,) = paired_ratios(a, b, forecast=False)
+                held.append((ratio.low or 0) <= np.exp(shift) <= (ratio.high or np.inf))
+            rows.append({"world": name, "blocks": blocks, "held": np.mean(held)})
+    return rows
+
+
+def alarms(rng: Rng, campaigns: int) -> Table:
+    """Steady campaigns of 6 blocks with a finding that says otherwise."""
+    drift = first = 0
+    for logs in 0.05 * rng.normal(0, 1, (campaigns, 6, 6)) + 0.1 * rng.normal(
+        0, 1, (campaigns, 1, 6)
+    ):
+        data = from_numbers(
+            {
+                (cell, Block("c", block), IOPS): float(np.exp(logs[row, block]))
+                for row, cell in enumerate(_cells(6))
+                for block in range(6)
+            }
+        )
+        drift += bool(drift_diagnostics(data, IOPS))
+        first += bool(first_block_diagnostics(data, IOPS))
+    return [{"drift": drift / campaigns, "slow first block": first / campaigns}]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """`shown` makes the Markdown of the rows."""
+
+    run: Callable[[Rng, int], Table]
+    shown: Callable[[Table], str]
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _by_size(rows: Table) -> str:
+    sizes = list(dict.fromkeys(row["size"] for row in rows))
+    worlds = list(dict.fromkeys(row["world"] for row in rows))
+    wrong = {(row["world"], row["size"]): _percent(row["wrong"]) for row in rows}
+    return _markdown(
+        ["cells × blocks", *sizes],
+        [[world, *(wrong[world, size] for size in sizes)] for world in worlds],
+    )
+
+
+def _power(rows: Table) -> str:
+    shown = {
+        (row["noise"], row["lead"], row["blocks"]): f"{100 * row['alone']:.0f} ({row['size']:.1f}) "
+        f"/ {100 * row['rank 1']:.0f}"
+        for row in rows
+    }
+    return _markdown(
+        ["noise, blocks", *(f"{100 * lead:.0f} % ahead" for lead in LEADS)],
+        [
+            [f"{100 * noise:.0f} %, {blocks}", *(shown[noise, lead, blocks] for lead in LEADS)]
+            for noise in NOISES
+            for blocks in (3, 5, 10)
+        ],
+    )
+
+
+def _reach(rows: Table) -> str:
+    return _markdown(
+        ["cells × blocks", "stated lead", "shown"],
+        [[row["size"], f"{100 * row['lead']:.0f} %", _percent(row["shown"])] for row in rows],
+    )
+
+
+def _medians(rows: Table) -> str:
+    shown = {
+        (row["blocks"], row["distribution"]): f"{_percent(row['ours'])} / "
+        f"{100 * row['bootstrap']:.0f}"
+        for row in rows
+    }
+    return _markdown(
+        ["blocks", *MEDIANS],
+        [
+            [str(blocks), *(shown[blocks, name] for name in MEDIANS)]
+            for blocks in dict.fromkeys(row["blocks"] for row in rows)
+        ],
+    )
+
+
+def _ratios(rows: Table) -> str:
+    worlds = dict.fromkeys(row["world"] for row in rows)
+    blocks = dict.fromkeys(row["blocks"] for row in rows)
+    held = {(row["world"], row["blocks"]): _percent(row["held"]) for row in rows}
+    return _markdown(
+        ["world", *(f"{count} blocks" for count in blocks)],
+        [[world, *(held[world, count] for count in blocks)] for world in worlds],
+    )
+
+
+def _alarms(rows: Table) -> str:
+    return _markdown(list(rows[0]), [[_percent(value) for value in rows[0].values()]])
+
+
+SIMULATIONS: Mapping[str, Simulation] = {
+    "best": Simulation(best_errors, _by_size),
+    "ranks": Simulation(rank_errors, _by_size),
+    "power": Simulation(power, _power),
+    "reach": Simulation(reach, _reach),
+    "medians": Simulation(medians, _medians),
+    "ratios": Simulation(ratios, _ratios),
+    "alarms": Simulation(alarms, _alarms),
+}
+
+
+def simulated(names: Sequence[str], campaigns: int, seed: int) -> dict[str, Any]:
+    """The results of some simulations, each from its own stream of random numbers."""
+    return {
+        name: SIMULATIONS[name].run(np.random.default_rng([seed, place]), campaigns)
+        for place, name in enumerate(SIMULATIONS)
+        if name in names
+    }
+
+
+def with_results(page: str, found: Mapping[str, Any]) -> str:
+    """The page with the tables of all results. Raises ValueError for missing marks."""
+    for name, rows in found["results"].items():
+        page = with_tables(page, f"simulations {name}", SIMULATIONS[name].shown(rows))
+    return page
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--campaigns", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=list(SIMULATIONS), default=list(SIMULATIONS))
+    parser.add_argument("--json", type=Path, help="keep all numbers here; others in it stay")
+    parser.add_argument("--from", dest="kept", type=Path, help="simulate nothing, read this")
+    parser.add_argument("--docs", type=Path, help="write the tables into this page")
+    given = parser.parse_args()
+    if given.kept:
+        found = json.loads(given.kept.read_text(encoding="utf-8"))
+    else:
+        found = {"campaigns": given.campaigns, "seed": given.seed, "results": {}}
+        if given.json and given.json.exists():
+            found["results"] = json.loads(given.json.read_text(encoding="utf-8"))["results"]
+        for name in given.only:
+            found["results"] |= simulated([name], given.campaigns, given.seed)
+            if given.json:
+                text = json.dumps(found, indent=1, default=float)
+                given.json.write_text(text + "\n", encoding="utf-8")
+    if given.docs:
+        page = given.docs.read_text(encoding="utf-8")
+        given.docs.write_text(with_results(page, found), encoding="utf-8")
+    for name, rows in found["results"].items():
+        print(f"{name}\n\n{SIMULATIONS[name].shown(rows)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
