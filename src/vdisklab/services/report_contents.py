@@ -133,18 +133,19 @@ def gather(results: Store, names: list[str] | None) -> Contents:
     Raises PlanError if they hold no numbers.
     """
     campaigns = choose_campaigns(results, names)
-    with ThreadPoolExecutor(1) as pool:
-        # The database aggregates in one thread while another reads the numbers.
-        summing = pool.submit(results.tallies, [campaign.id for campaign in campaigns])
-        loaded = load_chosen(results, campaigns)
-    tallies = summing.result()
+    loaded = load_chosen(results, campaigns)
     require_numbers(loaded)
-    cells = loaded.cells
-    baseline, base_findings = baseline_of(loaded)
-    scored = add_scores(loaded.observations, baseline)
-    observations = scored.observations
-    measure = _measure(scored)
-    ranking = rank_cells(observations, measure)
+    with ThreadPoolExecutor(1) as pool:
+        # The database aggregates in a thread while this one computes, without the database: one
+        # connection does for both.
+        summing = pool.submit(results.tallies, loaded.ids)
+        baseline, base_findings = baseline_of(loaded)
+        scored = add_scores(loaded.observations, baseline)
+        observations = scored.observations
+        measure = _measure(scored)
+        ranking = rank_cells(observations, measure)
+        summaries = {key: summarise(observations, key) for key in _scores_first(scored)}
+    tallies, cells = summing.result(), loaded.cells
     worked = workings(tallies, cells)
     answer, why_none = _recommendation(results, loaded, worked)
     caveats = caveats_of(loaded.outlines)
@@ -158,7 +159,7 @@ def gather(results: Store, names: list[str] | None) -> Contents:
         measure=measure,
         ranking=ranking,
         ratios=against_baseline(observations, measure, baseline),
-        summaries={key: summarise(observations, key) for key in _scores_first(scored)},
+        summaries=summaries,
         recommendation=answer,
         why_none=why_none,
         workings=worked,
