@@ -16,9 +16,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-MS_NOATIME = 1 << 10
-MS_NODIRATIME = 1 << 11
-
 FALLOC_KEEP_SIZE = 0x01
 FALLOC_PUNCH_HOLE = 0x02
 FALLOC_ZERO_RANGE = 0x10
