@@ -19,7 +19,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from io import BytesIO
@@ -30,6 +30,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from vdisklab.errors import DatabaseError
 from vdisklab.results.model import METRICS, Campaign, Origin, Run
 from vdisklab.results.power_cut import PowerCut
+from vdisklab.results.rows import metric_row
 from vdisklab.results.store import Store
 
 FORMAT = "vdisklab/1"
@@ -103,7 +104,7 @@ def write_json(
     """
     head = {
         "format": FORMAT,
-        "metrics": [asdict(metric) for metric in METRICS.values()],
+        "metrics": [metric_row(metric) for metric in METRICS.values()],
         "power_cuts": [_fields(verdict) for verdict in power_cuts],
     }
     written = _write(sink, 0, f'{json.dumps(head)[:-1]}, "campaigns": [')

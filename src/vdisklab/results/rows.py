@@ -24,6 +24,7 @@ from vdisklab.results.model import (
     FailureKind,
     HostFacts,
     Measurement,
+    Metric,
     Origin,
     Run,
     Sample,
@@ -73,6 +74,11 @@ def host_facts(row: Row) -> HostFacts:
         fio=row["fio"],
         more=row["more"],
     )
+
+
+def metric_row(metric: Metric) -> dict[str, Any]:
+    """What is stored of a metric; how its values are compared is the analysis's affair."""
+    return {"name": metric.name, "unit": metric.unit, "better": metric.better.value}
 
 
 def campaign_row(campaign: Campaign, host_key: int) -> dict[str, Any]:

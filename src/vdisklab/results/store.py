@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -373,7 +372,7 @@ def _register_metrics(connection: sa.Connection, run: Run) -> None:
             )
         stored = registered.get(name)
         if stored is None:
-            _insert_unless_there(connection, table, asdict(metric))
+            _insert_unless_there(connection, table, rows.metric_row(metric))
         elif stored != (metric.unit, metric.better):
             raise DatabaseError(
                 f"the database has {name} in {stored[0]}, where {stored[1]} is better; "
