@@ -14,8 +14,9 @@ from vdisklab.analysis.rank_intervals import Ranking, rank
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, Verdicts, durability
-from vdisklab.path.needs import Need, meets
+from vdisklab.path.needs import DURABLE, Need, meets
 from vdisklab.path.segments import CacheMode, PageCache
+from vdisklab.path.simplicity import simplicity
 from vdisklab.results.model import Better
 
 
@@ -33,10 +34,12 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """`cell` is the one to use; `ties` may be the best, too. `ranking` has only qualifying cells.
+    """`cell` is the one to use: the best, or the simplest of `ties`, which may all be the best.
 
-    `excluded` counts, for each need, the paths that it rules out. `default` is the measured cell
-    with QEMU's default cache mode that is most similar to the recommended path.
+    `ties` is empty if the best is known; otherwise it begins with the leader by value. `ranking`
+    has only qualifying cells. `excluded` counts, for each need, the paths that it rules out.
+    `default` is the measured cell with QEMU's default cache mode that is most similar to the
+    recommended path; `safe` is the one to use of those that keep flushed data, if `cell` does not.
     """
 
     measure: MeasureKey
@@ -49,6 +52,8 @@ class Recommendation:
     prices: tuple[Price, ...]
     default: MeasuredCell | None
     over_default: Ratio | None
+    safe: MeasuredCell | None
+    over_safe: Ratio | None
     durability: Mapping[MeasuredCell, Durability]
 
 
@@ -83,9 +88,14 @@ def recommend(
     order = [row.cell for row in ranking.rows] or _by_value(observations, measure, qualified)
     if not order:
         return None
-    chosen = order[0]
-    ties = ranking.best.cells[1:] if ranking.best else ()
+    ties = possible_winners(ranking)
+    chosen = simplest(ties) or order[0]
     default = _default(paths, paths[chosen])
+    safe = None
+    if not meets(paths[chosen], DURABLE, verdicts):
+        keeping = [cell for cell in qualified if meets(paths[cell], DURABLE, verdicts)]
+        winners = possible_winners(rank(narrowed(observations, keeping), measure))
+        safe = simplest(winners)
     return Recommendation(
         measure=measure,
         needs=tuple(needs),
@@ -93,7 +103,7 @@ def recommend(
         excluded={need: len(paths) - len(cells) for need, cells in met.items()},
         ranking=ranking,
         cell=chosen,
-        ties=ties,
+        ties=ties if len(ties) > 1 else (),
         prices=tuple(
             _price(
                 observations,
@@ -108,8 +118,21 @@ def recommend(
         over_default=None
         if default is None or default == chosen
         else ratio_of(observations, measure, chosen, default),
+        safe=safe,
+        over_safe=None if safe is None else ratio_of(observations, measure, chosen, safe),
         durability={cell: durability(paths[cell], verdicts) for cell in order},
     )
+
+
+def possible_winners(ranking: Ranking) -> tuple[MeasuredCell, ...]:
+    """The cells that may be the best, the leader first; none without a ranking."""
+    return () if ranking.best is None else ranking.best.cells
+
+
+def simplest(cells: Iterable[MeasuredCell]) -> MeasuredCell | None:
+    """The cell with the simplest path; None of none."""
+    paths = {cell: path for cell in cells if (path := cell.path) is not None}
+    return min(paths, key=lambda cell: simplicity(paths[cell]), default=None)
 
 
 def _qualified(
@@ -143,9 +166,12 @@ def _price(
     chosen: MeasuredCell,
     freed: Sequence[MeasuredCell],
 ) -> Price:
-    """The price of one need; `freed` are the cells that would qualify without it."""
-    free = rank(narrowed(observations, freed), measure)
-    best = free.rows[0].cell if free.rows else chosen
+    """The price of one need; `freed` are the cells that would qualify without it.
+
+    It costs nothing if the chosen cell may be the best of those, too.
+    """
+    winners = possible_winners(rank(narrowed(observations, freed), measure))
+    best = chosen if chosen in winners or not winners else winners[0]
     ratio = None if best == chosen else ratio_of(observations, measure, best, chosen)
     return Price(need, best, ratio)
 

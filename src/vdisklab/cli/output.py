@@ -13,13 +13,15 @@ from rich.text import Text
 
 from vdisklab.cli.options import Format
 from vdisklab.errors import PlanError
+from vdisklab.path.needs import with_default
 from vdisklab.render.documents.conversion import to_json
 from vdisklab.render.tables.campaign_tables import places_document, places_tables
 from vdisklab.render.tables.layout import Table, as_csv
 from vdisklab.render.tables.ranking import ranking_bars, ranking_document, ranking_table
+from vdisklab.render.tables.recommendation import verdict_table
 from vdisklab.render.tables.terminal import show
 from vdisklab.results.store import Store
-from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer
+from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer, answer_recommendation
 from vdisklab.services.places import Places, overview
 
 PIPE_WIDTH = 120
@@ -71,10 +73,10 @@ def print_overview(
     messages: Console,
     metric: str = DEFAULT_METRIC,
     failed: int = 0,
-) -> None:
+) -> RankingAnswer | Places | None:
     """Prints the answer of a campaign after measuring: its ranking, or all its numbers.
 
-    If nothing can be ranked, explains it on `messages`: measuring did not fail.
+    If nothing can be ranked, explains it on `messages` and returns None: measuring did not fail.
     """
     try:
         answer = overview(store, campaign, metric)
@@ -83,11 +85,27 @@ def print_overview(
             messages.print(f"{failed} cells failed; `vdisklab runs {campaign}` lists them")
         messages.print(Text(f"no ranking: {error}"), soft_wrap=True)
         messages.print(Text(f"hint: {error.hint}"), soft_wrap=True)
-        return
+        return None
     if isinstance(answer, Places):
         print_tables(answer, form)
     else:
         print_ranking(answer, form)
+    return answer
+
+
+def print_verdict(store: Store, campaign: str, form: Format, messages: Console) -> str | None:
+    """Prints the recommendation in a few sentences, unless the format is for programs.
+
+    Returns the recommended path. If there is none, explains it on `messages`.
+    """
+    try:
+        answer = answer_recommendation(store, with_default(()), None, [campaign])
+    except PlanError as error:
+        messages.print(Text(f"no recommendation: {error}; {error.hint}"), soft_wrap=True)
+        return None
+    if form is Format.TABLE:
+        show(verdict_table(answer), console())
+    return answer.path
 
 
 def console() -> Console:

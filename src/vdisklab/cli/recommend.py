@@ -8,7 +8,7 @@ import typer
 
 from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
-from vdisklab.path.needs import needs_help, parse_needs
+from vdisklab.path.needs import UNSAFE_HELP, needs_help, parse_needs, with_default
 from vdisklab.render.tables.recommendation import recommendation_document, recommendation_table
 from vdisklab.services.advice import answer_recommendation
 from vdisklab.services.answers import open_results
@@ -18,7 +18,7 @@ NeedOption = Annotated[
     typer.Option(
         "--need",
         metavar="NEED",
-        help=needs_help("A need that the path must meet"),
+        help=needs_help("A need that the path must meet, beside durable"),
     ),
 ]
 WeightsOption = Annotated[
@@ -37,6 +37,7 @@ WeightsOption = Annotated[
 
 def recommend(
     need: NeedOption = None,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help=UNSAFE_HELP)] = False,
     weights: WeightsOption = None,
     campaign: CampaignOption = None,
     db: DbOption = None,
@@ -44,13 +45,16 @@ def recommend(
 ) -> None:
     """Recommend a disk path from the measurements on this host, and say why.
 
+    Only paths that keep flushed data in a power cut, as far as is known, unless you say --unsafe.
+    If several may be the best, it says so and names the simplest.
+
     Examples:
 
-      vdisklab recommend --need durable --need format=qcow2
+      vdisklab recommend --need format=qcow2 --need snapshots
 
       vdisklab recommend --weights read=3,write=1 --format json
     """
-    needs = parse_needs(need)
+    needs = with_default(parse_needs(need), unsafe=unsafe)
     with open_results(db) as results:
         answer = answer_recommendation(results, needs, weights, campaign)
     emit(form, [recommendation_table(answer)], lambda: recommendation_document(answer))

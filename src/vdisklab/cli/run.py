@@ -7,18 +7,20 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import Format
-from vdisklab.cli.output import print_overview, print_tables
+from vdisklab.cli.output import print_overview, print_tables, print_verdict
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.waiting import patience
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import Panel
+from vdisklab.render.verdict import next_step
 from vdisklab.render.wording import search_effort, search_sentence
 from vdisklab.results.store import Store, open_store
-from vdisklab.services.advice import DEFAULT_METRIC
+from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer
 from vdisklab.services.answers import database_url
 from vdisklab.services.find_best import BestSearch, make_search
 from vdisklab.services.measure import Measured, measure, measure_in_turns
@@ -67,7 +69,7 @@ def run(
         _print_end(console, measured)
         if search is not None:
             _print_search(console, store, measured[0], search)
-        _print_answer(console, store, measured, form, search)
+        _print_answer(console, store, measured, request.db, form, search)
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if any(campaign.failed for campaign in measured) else 0
@@ -98,13 +100,24 @@ def _print_answer(
     console: Console,
     store: Store,
     measured: Sequence[Measured],
+    db: str | None,
     form: Format,
     search: BestSearch | None,
 ) -> None:
-    """Prints the numbers of several places side by side, or the ranking of a campaign."""
+    """Prints the numbers of several places side by side, or a campaign's ranking and verdict.
+
+    The next step comes last.
+    """
     campaigns = [place.campaign for place in measured if place.campaign is not None]
     if len(measured) > 1 and campaigns:
         print_tables(load_places(store, campaigns), form)
     elif campaigns:
         metric = DEFAULT_METRIC if search is None else search.metric
-        print_overview(store, campaigns[0], form, console, metric, measured[0].failed)
+        answer = print_overview(store, campaigns[0], form, console, metric, measured[0].failed)
+        path = None
+        if isinstance(answer, RankingAnswer) and search is None:
+            path = print_verdict(store, campaigns[0], form, console)
+        if answer is not None and not measured[0].interrupted:
+            newest = store.campaigns(with_runs=True)[0].id
+            campaign = None if campaigns[0] == newest else campaigns[0]
+            console.print(Text(next_step(path, db, campaign)), soft_wrap=True)

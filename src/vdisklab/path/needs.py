@@ -51,6 +51,17 @@ class Need:
         """True when stored power cuts, if there are any, decide whether a path meets the need."""
         return self.kind in (NeedKind.DURABLE, NeedKind.NO_FLUSH_SAFE)
 
+    @property
+    def way_out(self) -> str:
+        """How to have paths that do not meet it."""
+        return "add --unsafe" if self == DURABLE else "leave out this need"
+
+
+DURABLE = Need(NeedKind.DURABLE)
+"""What every path must be that is recommended, unless the user says `--unsafe`."""
+
+UNSAFE_HELP = "Paths that lose flushed data in a power cut qualify, too."
+
 
 def parse_need(text: str) -> Need:
     """Parses one need. Raises PlanError, which lists the known needs."""
@@ -66,6 +77,18 @@ def parse_need(text: str) -> Need:
 def parse_needs(texts: Iterable[str] | None) -> tuple[Need, ...]:
     """Parses the values of `--need`, without duplicates. Raises PlanError."""
     return tuple(dict.fromkeys(parse_need(text) for text in texts or ()))
+
+
+def with_default(needs: Iterable[Need], *, unsafe: bool = False) -> tuple[Need, ...]:
+    """The needs, and the default one: durable, unless the user wants `unsafe` paths, too.
+
+    Raises PlanError if `unsafe` contradicts a need.
+    """
+    given = tuple(dict.fromkeys(needs))
+    if unsafe and DURABLE in given:
+        raise PlanError("--unsafe and --need durable contradict each other", hint="leave one out")
+    implied = unsafe or any(need.goes_by_power_cuts for need in given)
+    return given if implied else (DURABLE, *given)
 
 
 def lack(path: DiskPath, need: Need, verdicts: Verdicts) -> str | None:

@@ -100,7 +100,7 @@ def narrow_to_needs(matrix: Matrix, needs: Sequence[Need], verdicts: Verdicts) -
         need, reason = next(iter(lacks.items()))
         sentence = f"it does not meet --need {need}: {reason}"
         reasons.setdefault(cell.path, sentence)
-        dropped[Dropped(str(cell.path), sentence, "leave out this need")] = None
+        dropped[Dropped(str(cell.path), sentence, need.way_out)] = None
     if needs and all(cell.path.on_host for cell in cells):
         raise _no_path_meets(needs, reasons, verdicts)
     return Matrix(tuple(cells), tuple(dropped))

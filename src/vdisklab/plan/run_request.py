@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from vdisklab.errors import PlanError
-from vdisklab.path.needs import Need, needs_help, parse_need
+from vdisklab.path.needs import UNSAFE_HELP, Need, needs_help, parse_need
 from vdisklab.path.segments import HOST
 from vdisklab.plan.settings import NO_BASELINE, Panel, Request, setting, settings_of
 from vdisklab.plan.value_kinds import FILES, PERCENTAGE, SECONDS, SWITCH, TEXT, one_of, several
@@ -78,10 +78,17 @@ class RunRequest(Request):
     )
     need: tuple[Need, ...] = setting(
         several(parse_need, str),
-        needs_help("With --find: a need that the path must meet"),
+        needs_help("With --find: a need that the path must meet, beside durable"),
         Panel.SEARCH,
         key="",
         metavar="NEED",
+        needs="find",
+    )
+    unsafe: bool = setting(
+        SWITCH,
+        f"With --find: {UNSAFE_HELP[0].lower()}{UNSAFE_HELP[1:]}",
+        Panel.SEARCH,
+        key="",
         needs="find",
     )
     metric: str | None = setting(

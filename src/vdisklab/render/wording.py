@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import assert_never
 
+from vdisklab.analysis.candidates import simplest
 from vdisklab.analysis.diagnostics.kinds import (
     Bimodal,
     Caveats,
@@ -262,17 +263,19 @@ def _names(cells: Sequence[MeasuredCell]) -> str:
 
 def search_sentence(outcome: Outcome) -> str:
     """The result of a search for the best path, and why it ended."""
-    head = f"Best: {outcome.best}, after {counted(outcome.blocks, 'block')}."
+    after = f"after {counted(outcome.blocks, 'block')}"
     if not outcome.others:
-        return f"{head} No other path has numbers to compare it with."
+        return f"Best: {outcome.best}, {after}. No other path has numbers to compare it with."
+    if outcome.ended is Ended.SEPARATED:
+        return f"Best: {outcome.best}, {after}. All others are shown to be worse."
+    head = f"No winner: {outcome.best} leads {after}."
     tie = ""
     if outcome.as_good:
         tie = f" Better by less than {outcome.margin:.0%}, if at all: {_names(outcome.as_good)}."
     match outcome.ended:
-        case Ended.SEPARATED:
-            return f"{head} All others are shown to be worse."
         case Ended.TIED:
-            return f"{head}{tie} The search ended because no other can be better by more."
+            simple = simplest((outcome.best, *outcome.as_good))
+            return f"{head}{tie} Keep what you have, or take {simple}: it is the simplest."
         case Ended.UNSETTLED:
             return f"{head}{tie} Others missed a block (they failed): {_unsettled(outcome)}"
         case Ended.OUT_OF_BUDGET:

@@ -97,7 +97,11 @@ class ComparisonAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RecommendationAnswer:
-    """A recommendation with its explanation. `summaries` has one entry per column shown."""
+    """A recommendation with its explanation. `summaries` has one entry per column shown.
+
+    `ratios` are those of the next cells to the first; `lead` is the ratio of the leader of a tie to
+    the recommended cell, None if that leads.
+    """
 
     campaigns: tuple[Campaign, ...]
     caveats: Caveats
@@ -106,6 +110,7 @@ class RecommendationAnswer:
     ratios: Mapping[MeasuredCell, Ratio]
     workings: Mapping[MeasuredCell, Workings]
     findings: tuple[Diagnostic, ...]
+    lead: Ratio | None = None
 
     @property
     def path(self) -> str:
@@ -311,7 +316,10 @@ def recommendation_of(
         caveats=caveats_of(loaded.outlines),
         recommendation=best,
         summaries={key: summarise(observations, key) for key in shown},
-        ratios={cell: ratio_of(observations, measure, cell, best.cell) for cell in order[1:6]},
+        ratios={cell: ratio_of(observations, measure, cell, order[0]) for cell in order[1:6]},
+        lead=ratio_of(observations, measure, best.ties[0], best.cell)
+        if best.ties and best.ties[0] != best.cell
+        else None,
         workings=worked,
         findings=ranking_diagnostics(best.ranking, MIN_BLOCKS),
     )
@@ -368,15 +376,10 @@ def _nothing_to_recommend(
         )
     usable = narrowed(observations, paths)
     blocks = int(usable.blocks_of().max(initial=0))
-    if not needs and blocks < MIN_BLOCKS:
+    if blocks < MIN_BLOCKS:
         return PlanError(
             f"only {blocks} of the {MIN_BLOCKS} blocks that a rank needs are measured",
             hint=f"continue the campaign with --blocks {MIN_BLOCKS} or more",
-        )
-    if not needs:
-        return PlanError(
-            f"no path has the measure {measure} in {MIN_BLOCKS} blocks",
-            hint="see `vdisklab rank` for what is missing",
         )
     if not np.isfinite(usable.grid(measure)).any():
         return PlanError(
@@ -385,11 +388,16 @@ def _nothing_to_recommend(
             hint="see `vdisklab rank`, or name the deciding measure: --weights "
             "MEASUREMENT/DIRECTION/METRIC=1,…",
         )
+    if not needs:
+        return PlanError(
+            f"no path has the measure {measure} in {MIN_BLOCKS} blocks",
+            hint="see `vdisklab rank` for what is missing",
+        )
     example = example_of(needs)
     return PlanError(
         f"none of the {len(paths)} measured paths can be ranked and meets: "
         f"{', '.join(map(str, needs))}",
         hint="these needs exclude one another: leave one out"
         if example is None
-        else f"leave out a --need, or measure a path that has it: `vdisklab run {example} host`",
+        else f"{needs[0].way_out}, or measure a path that qualifies: `vdisklab run {example} host`",
     )

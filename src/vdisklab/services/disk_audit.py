@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
-from vdisklab.analysis.candidates import candidates, ratio_of
+from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of, simplest
 from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
 from vdisklab.analysis.observations import narrowed
 from vdisklab.analysis.paired_ratios import Ratio
@@ -36,7 +37,7 @@ from vdisklab.host.mounts import free_bytes, read_mounts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import Durability, Verdicts, durability
-from vdisklab.path.needs import Need, distance, nearest, unmet
+from vdisklab.path.needs import Need, distance, nearest, unmet, with_default
 from vdisklab.path.segments import ImageFormat, LayerKind, OptionValue
 from vdisklab.results.store import Store
 from vdisklab.services.answers import (
@@ -55,8 +56,8 @@ class Standing:
     """The score of a path, and its rank among `cells` ranked cells.
 
     `cell` is the measured cell used for the path; `exact` is False if only its guest side is the
-    same. `better` is the recommended cell, which keeps flushed data, and `gain` its ratio to this
-    one; both are None if no cell is shown to be better.
+    same. `better` is the recommended cell, which keeps flushed data and meets the requested needs,
+    and `gain` its ratio to this one; both are None if no such cell is shown to be better.
     """
 
     cell: MeasuredCell
@@ -171,7 +172,8 @@ def answer_audit(
     placed = [(disk, disk_context(host, disk)) for disk in disks]
     paths = [disk_path(disk, context) for disk, context in placed]
     try:
-        measured = _measured(host, [path for path in paths if path is not None], campaign, db)
+        known_paths = [path for path in paths if path is not None]
+        measured = _measured(host, known_paths, with_default(needs), campaign, db)
     except DatabaseError as error:
         if db is not None or campaign:
             raise
@@ -208,32 +210,43 @@ def _audited(
 
 
 def _measured(
-    host: Host, paths: Sequence[DiskPath], campaign: Sequence[str] | None, db: str | None
+    host: Host,
+    paths: Sequence[DiskPath],
+    needs: Sequence[Need],
+    campaign: Sequence[str] | None,
+    db: str | None,
 ) -> _Measured:
     with open_results(db) as results:
         if not campaign and not results.campaigns():
             verdicts = stored_verdicts(results, collect_facts(host))
             reason = f"No speeds: the database holds no campaign. {_MEASURE}"
             return _Measured(verdicts, why_no_speed=reason)
-        return _measured_in(results, paths, campaign)
+        return _measured_in(results, paths, needs, campaign)
 
 
 def _measured_in(
-    results: Store, paths: Sequence[DiskPath], campaign: Sequence[str] | None
+    results: Store,
+    paths: Sequence[DiskPath],
+    needs: Sequence[Need],
+    campaign: Sequence[str] | None,
 ) -> _Measured:
     loaded = load_chosen(results, choose_campaigns(results, campaign))
     verdicts = stored_verdicts(results, loaded.campaigns[0].host)
     baseline, _ = baseline_of(loaded)
     scored = add_scores(loaded.observations, baseline)
     cells = candidates(loaded.observations.cells)
-    ranking = rank_cells(narrowed(scored.observations, cells), Score.OVERALL.key)
+    measure = Score.OVERALL.key
+    ranking = rank_cells(narrowed(scored.observations, cells), measure)
+    eligible = [cell for cell, path in cells.items() if not unmet(path, needs, verdicts)]
+    winners = possible_winners(rank_cells(narrowed(scored.observations, eligible), measure))
+    better = partial(_better, ranking=ranking, eligible=eligible, best=simplest(winners))
     standings: dict[DiskPath, Standing] = {}
     nearest_standings: dict[DiskPath, Standing] = {}
     for path in paths if cells else ():
         # The path's own cell, else one with the same guest side, else the most similar one.
         cell = min(cells, key=lambda cell: (_unlikeness(path, cells[cell]), cell))
         exact = cells[cell] == path
-        standing = replace(_standing(cell, cells, scored, ranking, verdicts), exact=exact)
+        standing = replace(_standing(cell, scored, ranking, better), exact=exact)
         alike = cells[cell].guest_side == path.guest_side
         (standings if alike else nearest_standings)[path] = standing
     return _Measured(verdicts, standings, nearest_standings, caveats_of(loaded.outlines))
@@ -249,14 +262,13 @@ def _unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, int]:
 
 def _standing(
     cell: MeasuredCell,
-    cells: Mapping[MeasuredCell, DiskPath],
     scored: Scored,
     ranking: Ranking,
-    verdicts: Verdicts,
+    better_than: Callable[[MeasuredCell], MeasuredCell | None],
 ) -> Standing:
     """The score and rank of a measured cell."""
     row = next((row for row in ranking.rows if row.cell == cell), None)
-    better = _better(cell, cells, ranking, verdicts)
+    better = better_than(cell)
     measure = Score.OVERALL.key
     return Standing(
         cell,
@@ -272,21 +284,19 @@ def _standing(
 
 def _better(
     cell: MeasuredCell,
-    cells: Mapping[MeasuredCell, DiskPath],
     ranking: Ranking,
-    verdicts: Verdicts,
+    eligible: Sequence[MeasuredCell],
+    best: MeasuredCell | None,
 ) -> MeasuredCell | None:
-    """The best cell that keeps flushed data and is shown to be better than this one."""
+    """The one to use of the eligible cells if it is shown to be better than this one, else the
+    first that is."""
     rows = {row.cell: row for row in ranking.rows}
     if cell not in rows:
         return None
-    for row in ranking.rows:
-        if row.cell == cell:
-            return None
-        keeps = durability(cells[row.cell], verdicts).keeping
-        if row.worst < rows[cell].best and keeps.acceptable:
-            return row.cell
-    return None
+    better = [
+        row.cell for row in ranking.rows if row.cell in eligible and row.worst < rows[cell].best
+    ]
+    return best if best in better else next(iter(better), None)
 
 
 def disk_context(host: Host, disk: ConfiguredDisk) -> DiskContext:

@@ -23,7 +23,7 @@ from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.durability import Keeping, Verdicts, durability
-from vdisklab.path.needs import Need
+from vdisklab.path.needs import Need, with_default
 from vdisklab.path.segments import HOST
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.matrix import Matrix, narrow_to_needs
@@ -229,7 +229,7 @@ def make_search(request: RunRequest) -> BestSearch | None:
         rules=Rules(margin=request.within or DEFAULT_MARGIN),
         most_blocks=request.blocks or SEARCH_BLOCKS,
         budget=math.inf if request.budget is None else request.budget,
-        needs=tuple(dict.fromkeys(request.need)),
+        needs=with_default(request.need, unsafe=request.unsafe),
         metric=request.metric or DEFAULT_METRIC,
         began=time.monotonic(),
     )

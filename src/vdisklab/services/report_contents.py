@@ -31,7 +31,7 @@ from vdisklab.analysis.tallies import BandwidthSeries, Workings, bandwidth_serie
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Verdicts
-from vdisklab.path.needs import Need, NeedKind
+from vdisklab.path.needs import with_default
 from vdisklab.results.model import Campaign
 from vdisklab.results.outlines import CellTally, Example
 from vdisklab.results.store import Store
@@ -72,7 +72,7 @@ MOST_TIME_SERIES = 4
 class Contents:
     """Everything that a report shows. `summaries` has every measure, the scores first.
 
-    `recommendation` is for a user who needs durability; if it is None, `why_none` says why.
+    `recommendation` is for the default needs; if it is None, `why_none` says why.
     `cached` has, by cell, the measurements whose bytes mostly came from the page cache. `verdicts`
     are from power cuts on the same host.
     """
@@ -244,10 +244,9 @@ def _time_series(
 def _recommendation(
     results: Store, loaded: Loaded, worked: Mapping[MeasuredCell, Workings]
 ) -> tuple[RecommendationAnswer | None, str]:
-    """The recommendation for a user who needs durability, or why there is none."""
+    """The recommendation for the default needs, or why there is none."""
     try:
-        needs = (Need(NeedKind.DURABLE),)
-        return recommendation_of(results, loaded, needs, worked=worked), ""
+        return recommendation_of(results, loaded, with_default(()), worked=worked), ""
     except PlanError as error:
         hint = f" ({error.hint})" if error.hint else ""
         return None, f"Nothing can be recommended yet: {error}{hint}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -34,16 +35,16 @@ SPEEDS = {
 }
 
 
-def runs(blocks: int = 5, speeds: dict[str, float] = SPEEDS) -> Iterator[Run]:
+def runs(blocks: int = 5, speeds: dict[str, float] = SPEEDS, noise: float = 0.01) -> Iterator[Run]:
     rng = np.random.default_rng(3)
     clock = START
     for block in range(1, blocks + 1):
         for place, (path, speed) in enumerate(speeds.items(), start=1):
             clock += timedelta(seconds=10)
-            noise = float(np.exp(rng.normal(0, 0.01)))
+            factor = speed * float(np.exp(rng.normal(0, noise)))
             state = "cold" if "default" in path or "unsafe" in path else "bypassed"
             canonical = path if path == "host" else str(parse_path(path))
-            yield _run(CAMPAIGN.id, canonical, state, block, place, clock, speed * noise)
+            yield _run(CAMPAIGN.id, canonical, state, block, place, clock, factor)
 
 
 @pytest.fixture
@@ -58,11 +59,17 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return found
 
 
-def test_the_best_is_unsafe_until_durability_is_needed(
+def test_unsafe_is_recommended_only_to_those_who_say_so(
     store: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert answer(capsys, "recommend")["path"] == "raw/unsafe"
-    found = answer(capsys, "recommend", "--need", "durable")
+    unsafe = answer(capsys, "recommend", "--unsafe")
+    assert unsafe["path"] == "raw/unsafe"
+    assert unsafe["needs"] == []
+    said = " ".join(unsafe["sentences"][:5])
+    assert "raw/unsafe loses flushed data in a power cut" in said
+    assert "To keep flushed data, take raw/none: this one is ×1.7" in said
+    found = answer(capsys, "recommend")
+    assert found == answer(capsys, "recommend", "--need", "durable")
     assert found["path"] == "raw/none"
     assert found["excluded"] == {"durable": 1}
     (price,) = found["prices"]
@@ -90,6 +97,7 @@ def test_each_need_narrows_the_choice(
 
 
 def test_the_table_says_why(store: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    store.write(runs(speeds=SPEEDS | {"qcow2/none": 0.75}))
     assert main(["recommend", "--need", "durable"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert (
@@ -99,11 +107,36 @@ def test_the_table_says_why(store: Database, capsys: pytest.CaptureFixture[str])
     assert "under emulation" in out
 
 
+def test_a_tie_has_no_winner_and_names_the_simplest(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tied = ["ext4/qcow2/none", "raw/writethrough", "qcow2/none", "raw/none/scsi", "raw/none/sata"]
+    speeds = dict.fromkeys(("host", "raw/unsafe", *tied, "raw/none/virtio"), 0.8)
+    database.write(runs(3, speeds, noise=0.1))
+    found = answer(capsys, "recommend")
+    assert found["winner"] is None
+    assert len(found["ties"]) == 6
+    assert found["path"] == "raw/none"
+    first, *others = found["sentences"]
+    assert first == (
+        "No winner: these 6 tie by weighted overall. Keep what you have, or take raw/none: it is "
+        "the simplest."
+    )
+    assert others[0].startswith("Tied, of 7 measured: ")
+    assert any(
+        re.search(r"^At the noise seen here \(\d+%\), 3 blocks show", each) for each in others
+    )
+    target = database.file.with_name("report.md")
+    assert main(["report", "--format", "md", "-o", str(target)]) == 0
+    assert target.read_text().startswith("# vdisklab: No winner: these 6 tie")
+
+
 def test_weights_of_ones_own_decide(store: Database, capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "recommend", "--need", "durable", "--weights", "read=3,write=1")
     assert found["measure"] == "score/none/weighted_mix"
     measure = "randread-4k-q1/read/latency_p99=1"
-    assert answer(capsys, "recommend", "--weights", measure)["path"] == "raw/unsafe"
+    weighted = answer(capsys, "recommend", "--unsafe", "--weights", measure)
+    assert weighted["path"] == "raw/unsafe"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +145,8 @@ def test_weights_of_ones_own_decide(store: Database, capsys: pytest.CaptureFixtu
         (["--need", "fast"], "unknown need"),
         (["--need", "format"], "unknown need"),
         (["--need", "durable=yes"], "unknown need"),
-        (["--need", "format=qed"], "meets: format=qed"),
+        (["--need", "format=qed"], "meets: durable, format=qed"),
+        (["--unsafe", "--need", "durable"], "contradict each other"),
         (["--weights", "read"], "is not a weight"),
         (["--weights", "read=-1"], "is not a weight"),
         (["--weights", "read=nan"], "is not a weight"),

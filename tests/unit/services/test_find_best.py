@@ -117,7 +117,10 @@ def test_the_outcome_is_put_into_words(plan: CampaignPlan, measured: Measured) -
     said = search_sentence(early)
     assert "may still be better." in said  # by how much nobody knows after one block
     near = dataclasses.replace(found, as_good=(cell("raw/none"),), ended=Ended.TIED)
-    assert "Better by less than 3%, if at all: raw/none." in search_sentence(near)
+    assert search_sentence(near) == (
+        "No winner: raw/writeback (warm) leads after 4 blocks. Better by less than 3%, if at all: "
+        "raw/none. Keep what you have, or take raw/none: it is the simplest."
+    )
     assert search().outcome(measured(0), CAMPAIGN.id) is None
 
 

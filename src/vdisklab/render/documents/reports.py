@@ -55,13 +55,14 @@ class RecommendDocument:
     campaigns: tuple[CampaignEntry, ...]
     emulation: Emulation
     lab: Lab
-    path: Annotated[str, "the path to use"]
+    path: Annotated[str, "the path to use: the winner, or the simplest of those that tie"]
     cell: MeasuredCell
     measure: Annotated[str, "the measure that decided"]
     needs: tuple[str, ...]
     considered: Annotated[int, "paths that were measured"]
     excluded: Annotated[Mapping[str, int], "need: paths that it rules out"]
-    ties: tuple[MeasuredCell, ...]
+    winner: Annotated[MeasuredCell | None, "null if several may be the best"]
+    ties: Annotated[tuple[MeasuredCell, ...], "all that may be the best, if there are several"]
     alternatives: Annotated[tuple[Alternative, ...], "best first"]
     prices: tuple[PriceEntry, ...]
     default: Annotated[MeasuredCell | None, "what QEMU does by default"]

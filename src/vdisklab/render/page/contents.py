@@ -11,7 +11,7 @@ from vdisklab.analysis.diagnostics.kinds import Diagnostic
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.render import numbers
+from vdisklab.render import numbers, verdict
 from vdisklab.render.documents.reports import ReportValue
 from vdisklab.render.tables.claim_results import (
     claims_counts,
@@ -20,7 +20,6 @@ from vdisklab.render.tables.claim_results import (
 )
 from vdisklab.render.tables.comparison import compared_rows, shape_text
 from vdisklab.render.tables.layout import Table
-from vdisklab.render.tables.recommendation import sentences
 from vdisklab.render.wording import caution, sentence
 from vdisklab.services.claim_answers import status
 from vdisklab.services.report_contents import FEATURED, Contents
@@ -56,14 +55,15 @@ def headline(contents: Contents) -> str:
     """The answer in a few words."""
     if contents.recommendation is None:
         return "No answer yet"
-    return contents.recommendation.path
+    return verdict.headline(contents.recommendation)
 
 
 def answer_sentences(contents: Contents) -> tuple[str, ...]:
     """The answer, the runner-up, how certain it is, durability, and the gain over the default."""
     if contents.recommendation is None:
         return (contents.why_none,)
-    return tuple(sentences(contents.recommendation))
+    answer = contents.recommendation
+    return (*verdict.verdict_sentences(answer), *verdict.reasons(answer))
 
 
 def diagnostic_sentences(contents: Contents) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from vdisklab.analysis import search
 from vdisklab.analysis.diagnostics import recorded, values
 from vdisklab.analysis.intervals import MIN_BLOCKS, ORDER_STATISTICS_FROM
 from vdisklab.analysis.paired_ratios import MOST_BLOCKS
+from vdisklab.path.simplicity import RULE as SIMPLEST
 from vdisklab.render.documents.reports import Explanation, ExplanationRow, MethodDocument
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 
@@ -227,11 +228,20 @@ EXPLANATIONS = (
         "Fleming & Wallace 1986",
     ),
     _entry(
+        "tie, and the simplest path",
+        "recommend, report, run, run --find, audit",
+        "winner ties path instead",
+        "All paths that may be the best tie, and none of them is called the winner. Where one has "
+        f"to be named it is the simplest, not the one with the highest median. {SIMPLEST}",
+        "path/simplicity.py, analysis/best.py",
+    ),
+    _entry(
         "price of a need",
         "recommend",
         "prices considered excluded",
         "The ratio, within blocks, of the best path without that need to the recommended one; "
-        "where its interval includes 1, no difference is shown. Only guests' paths are considered, "
+        "nothing if that one may be the best of those, too. Durable is a need unless you say "
+        "--unsafe. Only guests' paths are considered, "
         "and none with a warm page cache.",
         "analysis/candidates.py",
     ),

@@ -47,8 +47,9 @@ class Table(Generic[Row]):
     """Rows with the columns that a terminal shows.
 
     JSON and CSV carry `record(row)`: a dataclass of type `kind`, in SI units and unrounded. A
-    table without `kind` has no such form. `notes` follow the table, one sentence each. `verbatim`
-    comes last, line by line and never wrapped, so that it can be pasted.
+    table without `kind` has no such form. `intro` stands below the title and `notes` below the
+    rows, one sentence each. `verbatim` comes last, line by line and never wrapped, so that it can
+    be pasted.
     """
 
     title: str
@@ -56,6 +57,7 @@ class Table(Generic[Row]):
     rows: Sequence[Row]
     notes: tuple[str, ...] = ()
     verbatim: tuple[str, ...] = ()
+    intro: tuple[str, ...] = ()
     kind: type[Any] | None = None
     record: Callable[[Row], Any] = lambda row: row
 

@@ -33,9 +33,11 @@ def show(table: Table[Any], console: Console) -> None:
 
 
 def table_lines(table: Table[Any], width: int) -> Iterator[Text]:
-    """Title, heading and rows for a terminal of `width` characters; only the title without rows."""
+    """Title, heading and rows for a terminal of `width` characters; without rows no heading."""
     for line in wrap(sanitise(table.title), width):
         yield Text(line, style="bold")
+    for sentence in table.intro:
+        yield from map(Text, wrap(sanitise_line(sentence), width))
     if not table.rows:
         return
     shown = [_Shown.of(column, table.rows) for column in table.columns]
