@@ -87,7 +87,7 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
 
     def run(store: Store, programs: Programs) -> tuple[str | None, bool]:
         monkeypatch.setattr(runner, "measure_cell", programs)
-        asked = make_search(RunRequest(find=SearchFor.BEST, metric=METRIC))
+        asked = make_search(RunRequest(find=SearchFor.BEST, metric=METRIC, unsafe=True))
         measured = service.measure(store, request, silent, search=asked)
         assert asked is not None
         outcome = asked.outcome(store, measured.campaign or "")
