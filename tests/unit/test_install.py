@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ("script/install", "script/quickstart", "script/test", ".ci/run")
-LOCKS = ("requirements.lock", "requirements-dev.lock")
+LOCKS = ("requirements.lock", "requirements-extras.lock", "requirements-dev.lock")
 
 
 def pins(lock: str) -> dict[str, str]:
@@ -38,8 +40,17 @@ def test_locks_name_hashes_and_no_registry(lock: str) -> None:
     )
 
 
-def test_the_development_lock_holds_all_of_the_other() -> None:
-    assert pins("requirements.lock").items() <= pins("requirements-dev.lock").items()
+def test_the_development_lock_holds_all_of_the_others() -> None:
+    for lock in LOCKS:
+        assert pins(lock).items() <= pins("requirements-dev.lock").items()
+
+
+def test_a_package_is_in_the_lock_or_in_that_of_the_extras() -> None:
+    assert not pins("requirements.lock").keys() & pins("requirements-extras.lock").keys()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = {re.split(r"[\[>]", line)[0] for line in extras["parquet"] + extras["postgresql"]}
+    assert wanted <= pins("requirements-extras.lock").keys()
 
 
 def test_every_dependency_and_the_build_backend_are_pinned() -> None:
@@ -56,3 +67,114 @@ def test_an_unknown_argument_is_refused() -> None:
     )
     assert done.returncode == 1
     assert "--nonsense" in done.stderr
+
+
+class Machine:
+    """A PATH of stand-ins: programs that do nothing, and an apt-get that notes what it is told."""
+
+    def __init__(self, directory: Path, programs: Iterable[str]) -> None:
+        self.bin = directory / "bin"
+        self.log = directory / "log"
+        self.bin.mkdir()
+        for tool in ("cat", "dirname", "readlink", "sort", "ls", "id", "touch", "chmod", "bash"):
+            (self.bin / tool).symlink_to(shutil.which(tool) or "/nonexistent")
+        for program in programs:
+            self.add(program, "exit 0")
+
+    def add(self, program: str, script: str) -> None:
+        file = self.bin / program
+        file.write_text(f"#!/bin/bash\n{script}\n")
+        file.chmod(0o755)
+
+    def call(self, function: str) -> subprocess.CompletedProcess[str]:
+        """One function of script/install; /sbin counts as empty, so only stand-ins are there."""
+        source = (
+            (ROOT / "script/install").read_text().replace("/usr/local/sbin:/usr/sbin:/sbin", "")
+        )
+        copy = self.bin.parent / "script" / "install"
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(source.replace("/usr/bin/python3", ""))
+        return subprocess.run(
+            ["bash", "-c", f"source {copy}; {function}"],
+            env={"PATH": str(self.bin)}, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+
+def rows(array: str) -> list[list[str]]:
+    """The rows of a table in script/install."""
+    text = (ROOT / "script/install").read_text()
+    found = re.search(rf"^{array}=\((.*?)^\)", text, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return [line.split() for line in re.findall(r'"([^"]+)"', found[1])]
+
+
+PROGRAMS = [row[0] for array in ("needs", "options") for row in rows(array) if row[0][0] != "/"]
+APT = """echo "$@" >>LOG
+for word; do [[ "$word" != fio ]] || { echo exit 0 >BIN/fio; chmod +x BIN/fio; }; done"""
+
+
+def with_apt(directory: Path, programs: Iterable[str]) -> Machine:
+    machine = Machine(directory, [*programs, "python3"])
+    machine.add("apt-get", APT.replace("LOG", str(machine.log)).replace("BIN", str(machine.bin)))
+    machine.add("dpkg", "exit 0")
+    return machine
+
+
+def test_every_row_names_a_program_and_four_packages() -> None:
+    for array in ("needs", "options"):
+        assert all(len(row) == 5 for row in rows(array))
+    assert all(len(row) == 2 for row in rows("dev_needs"))
+
+
+def test_programs_of_any_origin_are_taken_as_they_are(tmp_path: Path) -> None:
+    machine = with_apt(tmp_path, PROGRAMS)
+    done = machine.call("install_programs")
+    assert done.returncode == 0, done.stderr
+    assert "all are there" in done.stdout
+    assert not machine.log.exists()
+
+
+def test_a_proxmox_hosts_qemu_is_neither_asked_for_nor_removed(tmp_path: Path) -> None:
+    machine = with_apt(tmp_path, [name for name in PROGRAMS if name != "fio"])
+    done = machine.call("install_programs")
+    assert done.returncode == 0, done.stderr
+    update, install = machine.log.read_text().splitlines()
+    assert update.endswith("update")
+    assert install.endswith("install --fix-broken --no-remove --no-install-recommends fio")
+
+
+@pytest.mark.parametrize(
+    ("manager", "command"),
+    [
+        ("dnf", "dnf install btrfs-progs fio qemu-img"),
+        ("pacman", "pacman -S --needed btrfs-progs fio qemu-img"),
+        ("zypper", "zypper install btrfsprogs fio qemu-img"),
+    ],
+)
+def test_elsewhere_the_packages_are_named(tmp_path: Path, manager: str, command: str) -> None:
+    missing = {"fio", "mkfs.btrfs", "qemu-img"}
+    machine = Machine(tmp_path, [name for name in PROGRAMS if name not in missing] + ["python3"])
+    machine.add(manager, "exit 0")
+    done = machine.call("install_programs")
+    assert done.returncode == 1
+    *verb, optional, needed, more = command.split()
+    assert " ".join([*verb, optional]) in done.stdout
+    assert f"hint: as root: {' '.join([*verb, needed, more])}, then script/install" in done.stderr
+
+
+def test_programs_of_some_profiles_are_named_and_no_error(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, [name for name in PROGRAMS if name != "sysbench"] + ["python3"])
+    machine.add("dnf", "exit 0")
+    done = machine.call("install_programs")
+    assert done.returncode == 0, done.stderr
+    assert "for all profiles and host layers: dnf install sysbench" in done.stdout
+
+
+def test_an_old_python_is_found_before_anything_is_installed(tmp_path: Path) -> None:
+    machine = with_apt(tmp_path, [])
+    machine.add("python3", 'case "$1" in --version) echo Python 3.9.2 ;; *) exit 1 ;; esac')
+    done = machine.call("main")
+    assert done.returncode == 1
+    assert "Python 3.11 is needed, and this is Python 3.9.2" in done.stderr
+    assert "hint: install a newer one beside it" in done.stderr
+    assert not machine.log.exists()

@@ -156,7 +156,7 @@ def _postgresql(address: Address, patience: float) -> sa.Engine:
     if importlib.util.find_spec("psycopg") is None:
         raise DatabaseError(
             "PostgreSQL needs the Python package psycopg, which is not installed",
-            hint="pip install 'vdisklab[postgresql]'",
+            hint="pip install 'vdisklab[postgresql]'; in a checkout script/install --extras",
         )
     query = address.url.query
     engine = sa.create_engine(

@@ -6,6 +6,7 @@ import html
 import io
 import json
 import re
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -224,6 +225,16 @@ def test_pictures_are_made_for_what_was_measured(contents: Contents) -> None:
 
 
 @pytest.mark.usefixtures("database")
+def test_without_pyarrow_only_parquet_is_refused(
+    contents: Contents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(HostError, match="pyarrow, which is not installed"):
+        build(contents, ReportFormat.PARQUET)
+    assert build(contents, ReportFormat.HTML)
+    assert build(contents, ReportFormat.CSV)
+
+
 @pytest.mark.parametrize("form", ["html", "csv", "json", "parquet", "md"])
 def test_the_verb_writes_one_file(
     tmp_path: Path, form: str,

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Mapping
 
+from vdisklab.errors import HostError
 from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import LIGHT, Draw, draw_here
 from vdisklab.render.charts.vega import to_png, to_svg
@@ -90,8 +91,15 @@ def report_document(contents: Contents) -> ReportDocument:
 
 
 def _parquet(contents: Contents) -> Files:
-    import pyarrow  # noqa: PLC0415 - takes a quarter of a second, and only this format needs it
-    from pyarrow import parquet  # noqa: PLC0415
+    try:
+        import pyarrow  # noqa: PLC0415 - an extra: 170 MB that only this format needs
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError as error:
+        raise HostError(
+            "Parquet needs the Python package pyarrow, which is not installed",
+            hint="pip install 'vdisklab[parquet]'; in a checkout script/install --extras; "
+            "or write CSV: --format csv",
+        ) from error
 
     kinds = {
         "median": pyarrow.float64(), "low": pyarrow.float64(), "high": pyarrow.float64(),

@@ -1,0 +1,50 @@
+#!/bin/bash
+# script/install in a fresh Debian, as root: tests/install_on_debian.sh [SUITE] (trixie)
+#
+# Makes a chroot with mmdebstrap from this machine's own Debian mirror, copies the committed checkout
+# into it, installs, and lets the installed program answer. Prints times and sizes. Everything is
+# in a temporary directory that is removed at the end.
+set -euo pipefail
+suite="${1:-trixie}"
+top="$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)"
+mirror="$(apt-get indextargets --format '$(REPO_URI)' 'Component: main' | grep -v security | head -n 1)"
+place="$(mktemp -d)"
+root="$place/root"
+trap 'rm -rf --one-file-system "$place"' EXIT
+
+say() { printf '%s\n' "install_on_debian: $suite: $*"; }
+
+begin=$SECONDS
+mmdebstrap --quiet --variant=minbase "$suite" "$root" "deb $mirror $suite main"
+say "a fresh system: $((SECONDS - begin)) s, $(du -sm "$root" | cut -f 1) MB"
+mkdir -p "$root/srv/vdisklab"
+git -C "$top" archive HEAD | tar -x -C "$root/srv/vdisklab"
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+# A machine behind a proxy has its certificate here, and pip's settings in the environment.
+for file in /etc/pip.conf /etc/apt/apt.conf.d/*proxy*; do
+    [[ ! -e "$file" ]] || install -D -m 644 "$file" "$root$file"
+done
+cat /etc/ssl/certs/ca-certificates.crt >"$root/srv/certificates.crt"
+
+inside() {
+    # shellcheck disable=SC2016
+    env --unset=PIP_FIND_LINKS PIP_CERT=/srv/certificates.crt TMPDIR=/tmp \
+        unshare --mount --pid --fork --kill-child sh -c '
+            mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"
+        ' "$root" "$@"
+}
+
+begin=$SECONDS
+inside /srv/vdisklab/script/install
+say "script/install: $((SECONDS - begin)) s"
+inside /srv/vdisklab/script/install
+say "with programs and environment: $(du -sxm "$root" | cut -f 1) MB, of which .venv \
+$(du -sm "$root/srv/vdisklab/.venv" | cut -f 1) MB"
+inside /srv/vdisklab/.venv/bin/python --version
+inside qemu-system-x86_64 --version | head -n 1
+inside sh -c 'cd /tmp && /srv/vdisklab/.venv/bin/vdisklab import \
+    /srv/vdisklab/docs/images/campaign.json.gz --db a.sqlite && \
+    /srv/vdisklab/.venv/bin/vdisklab report --db a.sqlite && test -s report.html'
+inside sh -c 'mkdir /tmp/work && cd /tmp/work && /srv/vdisklab/.venv/bin/vdisklab run --here \
+    --dir /tmp/work --blocks 1 --runtime 1 --size 16M --db ../b.sqlite'
+say "the report is written, and a measurement without a guest was made"
