@@ -224,7 +224,6 @@ def test_pictures_are_made_for_what_was_measured(contents: Contents) -> None:
     assert all(fromstring(data.decode()).tag.endswith("svg") for data in svg.values())
 
 
-@pytest.mark.usefixtures("database")
 def test_without_pyarrow_only_parquet_is_refused(
     contents: Contents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +234,7 @@ def test_without_pyarrow_only_parquet_is_refused(
     assert build(contents, ReportFormat.CSV)
 
 
+@pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("form", ["html", "csv", "json", "parquet", "md"])
 def test_the_verb_writes_one_file(
     tmp_path: Path, form: str,
