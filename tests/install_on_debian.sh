@@ -20,15 +20,14 @@ say "a fresh system: $((SECONDS - begin)) s, $(du -sm "$root" | cut -f 1) MB"
 mkdir -p "$root/srv/vdisklab"
 git -C "$top" archive HEAD | tar -x -C "$root/srv/vdisklab"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
-# A machine behind a proxy has its certificate here, and pip's settings in the environment.
-for file in /etc/pip.conf /etc/apt/apt.conf.d/*proxy*; do
+# What a machine behind a proxy has: the settings of apt and pip, and certificates of its own.
+for file in /etc/pip.conf /etc/apt/apt.conf.d/*proxy* /usr/local/share/ca-certificates/*.crt; do
     [[ ! -e "$file" ]] || install -D -m 644 "$file" "$root$file"
 done
-cat /etc/ssl/certs/ca-certificates.crt >"$root/srv/certificates.crt"
 
 inside() {
     # shellcheck disable=SC2016
-    env --unset=PIP_FIND_LINKS PIP_CERT=/srv/certificates.crt TMPDIR=/tmp \
+    env --unset=PIP_FIND_LINKS TMPDIR=/tmp \
         unshare --mount --pid --fork --kill-child sh -c '
             mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"
         ' "$root" "$@"
