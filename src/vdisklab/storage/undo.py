@@ -180,7 +180,7 @@ def _leads_below(link: Path, directory: Path) -> bool:
 
 
 def kill_process(_host: Host, entry: Entry) -> None:
-    """Kills the processes with the unique marker among their arguments.
+    """Kills the processes with the unique marker in their arguments or environment.
 
     Processes are found by the marker, not by number: the ledger is written before the process
     exists, and the kernel reuses numbers.
@@ -200,16 +200,19 @@ def kill_process(_host: Host, entry: Entry) -> None:
 
 
 def processes_marked(word: str) -> list[int]:
-    """Processes, without zombies, with an argument that contains `word`."""
+    """Processes, without zombies, with `word` in an argument or a variable of their environment.
+
+    Children inherit the environment, whatever their arguments are.
+    """
     pids: list[int] = []
     for process in Path("/proc").glob("[0-9]*"):
         if int(process.name) == os.getpid():
             continue
         try:
-            arguments = (process / "cmdline").read_bytes()
+            texts = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
         except OSError:
-            continue
-        if word.encode() in arguments:
+            continue  # it has ended, or belongs to another user
+        if any(word.encode() in text for text in texts):
             pids.append(int(process.name))
     return pids
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,15 +24,17 @@ from vdisklab.campaign.place import (
     with_files,
 )
 from vdisklab.campaign.time_series import TimeSeries, Watch
-from vdisklab.errors import GuestError, HostError, PlanError, WorkloadError
+from vdisklab.errors import CommandError, GuestError, HostError, PlanError, WorkloadError
 from vdisklab.guest.agent import CompletedInGuest
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.system.detect_os import detect_os
 from vdisklab.guest.system.guest_system import GuestSystem, MicroGuest
 from vdisklab.host.command import LocalHost
-from vdisklab.host.ledger import open_ledger
+from vdisklab.host.ledger import Kind, open_ledger
 from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.storage.site import Site, open_site
+from vdisklab.storage.undo import processes_marked
 from vdisklab.workload.program import Output, Script, SideCommand, Subject, Timing, in_directory
 from vdisklab.workload.registry import workload_on_windows
 
@@ -144,6 +150,46 @@ def test_a_directory_of_the_stack_stands_for_the_guests_file_system(site: Site) 
         with pytest.raises(WorkloadError, match="file was not written"):
             place.collect(str(directory / "file"))
     assert not directory.exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.unit.campaign.test_place import DISK
+from vdisklab.campaign.place import HostPlace
+from vdisklab.host.command import LocalHost
+from vdisklab.host.ledger import Kind, open_ledger
+from vdisklab.storage.site import open_site
+from vdisklab.workload.program import Script
+directory = Path(sys.argv[1])
+with open_ledger(directory / "state") as ledger:
+    with open_site(LocalHost(), ledger, directory) as site:
+        place = HostPlace(site, DISK, None)
+        with place.tracked():
+            word = f"(sleep 300 & echo $! >{directory}/pid; exec setsid sleep 300)"
+            watch = lambda _: (directory / "pid").exists() and os.kill(os.getpid(), signal.SIGKILL)
+            place.run(Script(("sh", "-c", word), 0, 60), watch)
+"""
+
+
+def test_after_sigkill_clean_ends_the_program_and_its_children(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)}, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL
+    child = Path("/proc") / (tmp_path / "pid").read_text().strip() / "cmdline"
+    assert b"sleep" in child.read_bytes()
+    removed = list(remove_leftovers(LocalHost(), directory=tmp_path / "state"))
+    (entry,) = [entry for entry in removed if entry.kind == Kind.PROCESS]
+    assert processes_marked(entry.name) == []
+    assert not child.exists() or child.read_bytes() == b""  # gone, or not yet reaped
+
+
+def test_a_program_that_fails_is_named_as_it_was_asked_for(site: Site) -> None:
+    place = HostPlace(site, DISK, None)
+    with pytest.raises(CommandError, match=r"^`sh -c 'exit 3'` exited with 3"):
+        place.run(Script(("sh", "-c", "exit 3"), 0, 5), Unwatched())
 
 
 def test_a_program_that_a_shell_would_start_is_missed_by_name(site: Site) -> None:
