@@ -2,7 +2,8 @@
 
 Reads the domains' XML files that are named as arguments; for each it prints one line of JSON with
 what QEMU says of its disk. After `--audit` they are only defined, the last one is started, and
-what `vdisklab audit --libvirt qemu:///system` prints is printed. Sockets, configuration and state
+what `vdisklab audit --libvirt qemu:///system` prints is printed. After `--attach` each further file
+is a disk, attached to the running guest of the first file. Sockets, configuration and state
 lie on file systems in memory that only this mount namespace sees, and every process ends with the
 PID namespace.
 """
@@ -70,12 +71,14 @@ def query(domain: str, command: str, **arguments: str) -> Any:  # noqa: ANN401
     return json.loads(run("virsh", "qemu-monitor-command", domain, request))["return"]
 
 
-def look(file: str) -> dict[str, Any]:
+def look(file: str, disk: str | None = None) -> dict[str, Any]:
     run("virsh", "define", file)
     domain = run("virsh", "list", "--all", "--name").strip()
     try:
         # Paused: its devices exist, and its firmware does not burn our CPU.
         run("virsh", "start", domain, "--paused")
+        if disk is not None:
+            run("virsh", "attach-device", domain, disk, "--live", "--config")
         seen = {
             "nodes": query(domain, "query-named-block-nodes"),
             "blocks": query(domain, "query-block"),
@@ -117,6 +120,10 @@ if __name__ == "__main__":
     start_daemons()
     if sys.argv[1:2] == ["--audit"]:
         print(audit(sys.argv[2:]))
+        sys.exit()
+    if sys.argv[1:2] == ["--attach"]:
+        for name in sys.argv[3:]:
+            print(json.dumps(look(sys.argv[2], name)), flush=True)
         sys.exit()
     for name in sys.argv[1:]:
         print(json.dumps(look(name)), flush=True)

@@ -101,6 +101,39 @@ def test_libvirt_takes_every_setting_over(images: Mapping[str, Path], tmp_path: 
         assert disk.source == wish.source
 
 
+RUNNING = """<domain type='qemu'><name>running</name><memory unit='MiB'>64</memory>
+<iothreads>1</iothreads><os><type arch='x86_64' machine='pc'>hvm</type></os><devices>
+<controller type='scsi' model='virtio-scsi'><driver queues='2'/></controller>
+</devices></domain>"""
+ATTACHED = (
+    "qcow2/none/virtio:aio=native:discard=unmap:iothread=on:queues=2",
+    "raw/writethrough/scsi:queues=2",
+    "raw/unsafe/usb",
+)
+
+
+@needs_libvirt
+def test_bare_disks_are_attached_to_a_running_guest(
+    images: Mapping[str, Path], tmp_path: Path
+) -> None:
+    wishes = [wish_for(text, images, number) for number, text in enumerate(ATTACHED)]
+    files = [tmp_path / f"{number}.xml" for number in range(len(wishes))]
+    for file, wish in zip(files, wishes, strict=True):
+        file.write_text(EXPORTERS[Platform.LIBVIRT_DISK](wish).text)
+    running = tmp_path / "running.xml"
+    running.write_text(RUNNING)
+    argv = (*UNSHARE, sys.executable, str(SESSION), "--attach", str(running), *map(str, files))
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(wishes)
+    for wish, line in zip(wishes, lines, strict=True):
+        seen = json.loads(line)
+        assert_effective(wish, {**seen, "iothreads": [1] * wish.path.attachment.iothread})
+        (disk,) = read_domain(seen["xml"], "dumpxml")
+        assert disk_path(disk) == wish.path
+
+
 FOREIGN = """<domain type='qemu'><name>foreign</name><memory unit='MiB'>64</memory>
 <os><type arch='x86_64' machine='pc'>hvm</type></os><devices>
 <disk type='file' device='disk'><driver name='qemu' type='qcow2' cache='unsafe'/>
