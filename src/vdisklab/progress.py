@@ -33,7 +33,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementStarted:
-    """One program of the cell begins; `seconds` is its run time, None if it ends with its work."""
+    """One program of the cell begins; `seconds` is its run time, None if it has no time limit."""
 
     name: str
     seconds: float | None

@@ -108,7 +108,7 @@ def competitors(cells: Sequence[MeasuredCell]) -> npt.NDArray[np.intp]:
     """The places of the cells that a user could choose; of all cells if there is none.
 
     Neither the host's own numbers nor the null device compete, and of a path measured cold and warm
-    only the cold one: warm shows the host's memory. A name that is no disk path competes.
+    only the cold one: warm shows the host's memory. Cells not named by a disk path compete.
     """
     chosen: dict[str, int] = {}
     for place, cell in enumerate(cells):
@@ -152,9 +152,9 @@ def best_set(
 def beaten(
     goodness: Floats, noise: PairNoise, order: npt.NDArray[np.intp], alpha: float
 ) -> npt.NDArray[np.bool_]:
-    """By cell, whether another is shown to be better; `order` is the order by value, best first.
+    """For each cell, True if another is shown to be better; `order` has the cells, best first.
 
-    Each is compared with the first CHALLENGERS: to leave out the others can only enlarge the set.
+    Cells are compared with the first CHALLENGERS only; the others could only make the set smaller.
     """
     others = len(order) - 1
     if others < 1:

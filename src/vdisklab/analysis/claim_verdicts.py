@@ -170,7 +170,7 @@ def _missing(claim: Claim, grids: _Grids) -> tuple[Cell, ...]:
 def _without_number(claim: Claim, grids: _Grids) -> tuple[str, ...]:
     """Cells that were measured but lack the number: another run would not give it either."""
     return tuple(
-        f"{cell.label}: {key.name} was measured and gives no {key.direction}/{key.metric}"
+        f"{cell.label}: {key.name} was measured but has no {key.direction}/{key.metric}"
         for cell in claim.cells
         for key in claim.measures
         if grids.row(cell, key) is None and grids.measured(cell, key.name)

@@ -88,14 +88,14 @@ def pair_noise(model: Fit, places: npt.NDArray[np.intp]) -> PairNoise:
 def common_freedom(cells: int, blocks: int) -> int:
     """The degrees of freedom of the variance that the cells have in common.
 
-    Fewer than (cells - 1) x (blocks - 1): a noisy cell and a shared effect that no test finds may
-    take two cells' share, but at most half of all.
+    Fewer than (cells - 1) x (blocks - 1): those of two cells, at most half of all, are left out for
+    a noisy cell and a shared effect that are too small for a test.
     """
     return max(blocks - 1, int(max((cells - 1) / 2, cells - 3) * (blocks - 1)))
 
 
 def _limit(chance: float, freedom: Floats) -> Floats:
-    """How many times the true variance an estimate is with this probability, for normal noise."""
+    """The ratio of estimated to true variance that normal noise exceeds with this probability."""
     answer: Floats = special.chdtri(freedom, chance) / freedom
     return answer
 

@@ -38,7 +38,7 @@ difference; 0.5 (halving) leaves too few blocks for the last cells, 0.1 leaves b
 
 WORTH = 3.0
 ENOUGH = 10.0
-"""The assumed noise counts as WORTH degrees of freedom until the data have ENOUGH."""
+"""The assumed noise counts like WORTH degrees of freedom, until the data have ENOUGH."""
 
 
 class Ended(StrEnum):
@@ -112,7 +112,7 @@ class Outcome:
     others: int
 
 
-def standing(logs: Floats, rules: Rules) -> SearchState:
+def search_state(logs: Floats, rules: Rules) -> SearchState:
     """The state after these blocks, evaluated one after another.
 
     Raises ValueError when nothing was measured.

@@ -86,7 +86,7 @@ def summarise(observations: Observations, measure: MeasureKey, level: float = 0.
     if len(rows):
         median[rows] = _medians(grid[rows], blocks[rows])
         low[rows], high[rows] = (
-            _sayable(value) for value in median_interval(grid[rows], level, measure.quantity)
+            _finite_or_nan(value) for value in median_interval(grid[rows], level, measure.quantity)
         )
     return Summaries(measure, observations.cells, observations.place, blocks, median, low, high)
 
@@ -99,8 +99,8 @@ def _medians(grid: Floats, counts: npt.NDArray[np.intp]) -> Floats:
     return np.asarray((below + above) / 2)
 
 
-def _sayable(values: Floats) -> Floats:
-    """The array with NaN for infinities: the interval of three wild values may exceed a float."""
+def _finite_or_nan(values: Floats) -> Floats:
+    """The array with NaN for infinities: an interval of very different values may overflow."""
     return np.where(np.isfinite(values), values, np.nan)
 
 

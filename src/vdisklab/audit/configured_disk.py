@@ -23,7 +23,7 @@ class ConfiguredDisk:
     `path` is computed from the configuration; `noted` is the path that vdisklab wrote into it.
     `target` is the guest's name for the disk (`vda`). `source` is its file or device; None for an
     empty or network disk. `problem` says why the disk has no path. Nothing is ever written to a
-    `read_only` disk, so a power cut takes nothing from it.
+    `read_only` disk, so it loses nothing in a power cut.
     """
 
     domain: str

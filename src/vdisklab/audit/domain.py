@@ -92,7 +92,7 @@ def _disks(domain: Element) -> Iterator[ConfiguredDisk]:
 
 
 def _notes(domain: Element) -> Iterator[tuple[str, DiskPath]]:
-    """The paths that vdisklab wrote into the metadata, by target; "" for a disk in arguments."""
+    """The paths that vdisklab wrote into the metadata, by target ("": a disk in arguments)."""
     for note in domain.iterfind(f"./metadata/{_V}disks/{_V}disk"):
         try:
             yield note.get("target", ""), parse_path(note.get("path", ""))

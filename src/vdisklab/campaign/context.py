@@ -37,7 +37,7 @@ Packages = Mapping[str, PackageSet]
 
 @dataclass(frozen=True, slots=True)
 class CampaignContext:
-    """What all cells of a campaign share."""
+    """The resources that all cells of a campaign share."""
 
     plan: CampaignPlan
     stacks: HostStacks

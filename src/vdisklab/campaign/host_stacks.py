@@ -38,7 +38,7 @@ class Stack:
     image: Image | None = None
 
     def __str__(self) -> str:
-        """The layers as in paths, and the image if the stack is for that one alone."""
+        """The layers as in a path; with the image if the stack holds only that image."""
         image = [str(self.image)] if self.image is not None else []
         return "/".join([*map(str, self.layers), *image])
 
@@ -152,7 +152,7 @@ class HostStacks:
         self._teardown.close()
 
     def devices_for(self, path: DiskPath) -> tuple[tuple[int, int], ...]:
-        """The numbers of the devices whose counters show what a path's cell moved."""
+        """The numbers of the devices whose counters show the transfers of a path's cells."""
         if path.has_storage and self.plan.backing.on_devices(path.layers):
             count = self.plan.backing.disks_for(path.layers)
             places = self.plan.backing.devices[:count]

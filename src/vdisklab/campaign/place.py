@@ -55,7 +55,7 @@ class Place(Protocol):
         """Runs the measured program under a watch; its output files are not read yet."""
 
     def collect(self, name: str) -> str:
-        """The text of a file that it wrote; on the host the file is removed."""
+        """The text of a file that the program wrote; on the host the file is removed."""
 
 
 @contextmanager
@@ -121,7 +121,7 @@ class GuestPlace:
             yield Workspace(subject, mounted.empty_cache)
 
     def step(self, step: SideCommand) -> None:
-        """Through the guest agent."""
+        """Runs it through the guest agent."""
         self.machine.agent.run(step.command, timeout=step.timeout, stdin=step.stdin)
 
     def run(self, script: Script, watch: Watch) -> Output:

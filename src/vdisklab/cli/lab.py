@@ -197,7 +197,7 @@ def _accelerator(lab: Lab, choice: AcceleratorChoice) -> Accelerator:
 
 
 def _line_printer(console: Console) -> Callable[[str], None]:
-    """Prints lines of the lab with the time since now."""
+    """A function that prints the lab's lines, each with the time since this call."""
     started = time.monotonic()
 
     def say(line: str) -> None:

@@ -104,7 +104,7 @@ def _foreign_gaps(request: ExportRequest) -> Iterator[Gap]:
 
 
 def _access(request: ExportRequest, place: str) -> Iterator[str]:
-    """What lets QEMU open an image that libvirt does not know.
+    """The requirements for QEMU to open an image that is not in the XML.
 
     libvirt runs QEMU as a user of its own, changes the owner and labels of the images in the XML
     only, and by default gives QEMU a /dev of its own (qemu.conf: user, dynamic_ownership,

@@ -70,7 +70,7 @@ def _require_disk(request: ExportRequest, platform: Platform) -> None:
     if source == "" or (is_libvirt and not (source or "/").startswith("/")):
         raise PlanError(
             f"{source!r} is not a source of a disk",
-            hint="give the whole path: --source /srv/images/web1.qcow2",
+            hint="give an absolute path: --source /srv/images/web1.qcow2",
         )
     if request.size <= 0:
         raise PlanError("a disk cannot have size 0", hint="--size 10G")

@@ -201,7 +201,7 @@ class StackedDevice:
     below: tuple[StackedDevice, ...] = ()
 
     def leaves(self) -> Iterator[StackedDevice]:
-        """The devices at the bottom, whose counters say what was really transferred."""
+        """The devices at the bottom, whose counters show the real transfers."""
         if not self.below:
             yield self
         for device in self.below:

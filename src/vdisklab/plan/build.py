@@ -195,7 +195,7 @@ def _one_path(text: str, qemus: tuple[str, ...]) -> DiskPath:
 
 
 def _set(value: _Value | None) -> _Value:
-    """A setting that has a default, after defaults were applied."""
+    """The value of a setting with a default, which is not None once defaults are applied."""
     if value is None:
         raise AssertionError("a setting has no value although it has a default")
     return value

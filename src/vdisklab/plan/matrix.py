@@ -79,7 +79,7 @@ def expand_matrix(
     backing: BackingDevices = WORK_DIRECTORY,
     qemus: Sequence[str] = (),
 ) -> Matrix:
-    """`judge_paths` of `expand_paths`."""
+    """The cells of the patterns: expands them by `expand_paths`, then calls `judge_paths`."""
     paths = expand_paths(patterns, qemus)
     return judge_paths(paths, page_cache, capabilities or Capabilities(), backing)
 

@@ -157,15 +157,15 @@ class Request:
     )
     profile: str | None = setting(
         TEXT,
-        "What each cell runs: one that `vdisklab profiles` lists, or a file: your own profile "
-        "(.toml), or any job file of fio (.fio).",
+        "The profile that each cell runs: one that `vdisklab profiles` lists, or a file: your "
+        "own profile (.toml), or any job file of fio (.fio).",
         Panel.WHAT,
         metavar="NAME",
         default=DEFAULT_PROFILE,
     )
     page_cache: PageCacheChoice | None = setting(
         one_of(PageCacheChoice),
-        "State of the host's page cache before each measurement, where QEMU uses it.",
+        "State of the host's page cache before each measurement, for paths that use it.",
         Panel.WHAT,
         default=PageCacheChoice.BOTH,
     )
@@ -372,7 +372,7 @@ class Request:
         metavar="FILE",
         needs="guest_image",
     )
-    label: str | None = setting(LABEL, "A name to find the campaign by.", Panel.OUTPUT, default="")
+    label: str | None = setting(LABEL, "A label for the campaign.", Panel.OUTPUT, default="")
     db: str | None = setting(
         TEXT,
         "The database of results: a file, sqlite:///FILE or postgresql://…",

@@ -279,9 +279,9 @@ def search_sentence(outcome: Outcome) -> str:
         case Ended.UNSETTLED:
             return f"{head}{tie} Others missed a block (they failed): {_unsettled(outcome)}"
         case Ended.OUT_OF_BUDGET:
-            return f"{head}{tie} The budget ended first: {_unsettled(outcome)}"
+            return f"{head}{tie} The budget was used up first: {_unsettled(outcome)}"
         case Ended.OUT_OF_BLOCKS:
-            return f"{head}{tie} The blocks ended first: {_unsettled(outcome)}"
+            return f"{head}{tie} The limit of blocks was reached first: {_unsettled(outcome)}"
         case _:
             assert_never(outcome.ended)
 

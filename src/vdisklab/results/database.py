@@ -214,7 +214,7 @@ _PASSING_STATES = ("55P03", "53100")
 # A failed connection has no SQLSTATE, only the message of the server or the resolver.
 _REFUSALS: tuple[tuple[str, str, str], ...] = (
     ("password authentication failed", "refuses the password", "check user and password"),
-    ("no password supplied", "wants a password", "put it into ~/.pgpass or PGPASSWORD"),
+    ("no password supplied", "requires a password", "put it into ~/.pgpass or PGPASSWORD"),
     ("resolve host", "is on an unknown host", "check the host's name"),
     ("name or service not known", "is on an unknown host", "check the host's name"),
     ("connection refused", "does not answer: connection refused", "is PostgreSQL running there?"),
@@ -222,7 +222,7 @@ _REFUSALS: tuple[tuple[str, str, str], ...] = (
     (
         "timeout",
         "does not answer in time",
-        "is PostgreSQL running there, and does a firewall block it?",
+        "is PostgreSQL running there, or does a firewall block it?",
     ),
     ("does not exist", "does not exist", "create it: createdb --owner USER DATABASE"),
     ("no pg_hba.conf entry", "does not let this user in", "add the user to pg_hba.conf"),

@@ -285,7 +285,7 @@ class Run:
 
     `block` counts from 1, `position` is the place within the block's random order (from 1).
     `accelerator` is `kvm` or `tcg`, None without a guest. `medium` names the device
-    below the work directory. `commands` are what a person would type, QMP included.
+    below the work directory. `commands` are those that were run, as one would type them.
     """
 
     id: str

@@ -282,7 +282,7 @@ def _samples(
 
 
 def _place_in(names: Sequence[str], column: sa.Column[Any]) -> sa.Case[int]:
-    """The index of a column's text in a list of names."""
+    """The SQL expression for the index of a column's text in a list of names."""
     return sa.case(*((column == name, place) for place, name in enumerate(names)))
 
 
@@ -293,7 +293,7 @@ def _numbers(connection: sa.Connection, query: sa.Select[Any]) -> Floats:
 
 
 def _rows(connection: sa.Connection, query: sa.Select[Any]) -> Iterable[tuple[Any, ...]]:
-    """The driver's tuples: there are millions, and none needs a conversion."""
+    """The rows as the driver's own tuples: there may be millions, so none is converted."""
     cursor: Any = connection.execute(query).cursor
     return cast("Iterable[tuple[Any, ...]]", cursor)
 

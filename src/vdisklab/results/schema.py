@@ -73,7 +73,7 @@ class Words(TypeDecorator[str]):
         return _stored(value, str)
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """What is stored."""
+        """The text to store."""
         del dialect
         return None if value is None else storable(value)
 

@@ -1,4 +1,4 @@
-"""Ranks and compares measured cells, and recommends one; the cli verbs of these names print it."""
+"""Answers of the verbs `rank`, `compare` and `recommend`, from the measured cells."""
 
 from __future__ import annotations
 

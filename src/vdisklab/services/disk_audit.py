@@ -52,7 +52,7 @@ _MEASURE = "Measure first: `vdisklab run PATHS…`."
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PathScore:
     """The score of a path, and its rank among `cells` ranked cells.
 
     `cell` is the measured cell used for the path; `exact` is False if only its guest side is the
@@ -82,11 +82,11 @@ class AuditedDisk:
     disk: ConfiguredDisk
     path: DiskPath | None
     risks: tuple[Risk, ...]
-    standing: Standing | None
+    standing: PathScore | None
     keeps: Durability | None = None
     lacks: Mapping[Need, str] = field(default_factory=dict)
     instead: DiskPath | None = None
-    nearest: Standing | None = None
+    nearest: PathScore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ class _Measured:
     """The database's data about paths; empty if nothing was measured."""
 
     verdicts: Verdicts = field(default_factory=dict)
-    standings: Mapping[DiskPath, Standing] = field(default_factory=dict)
-    nearest: Mapping[DiskPath, Standing] = field(default_factory=dict)
+    scores: Mapping[DiskPath, PathScore] = field(default_factory=dict)
+    nearest: Mapping[DiskPath, PathScore] = field(default_factory=dict)
     caveats: Caveats = field(default_factory=lambda: caveats_of(()))
     why_no_speed: str | None = None
 
@@ -194,14 +194,14 @@ def _audited(
 ) -> AuditedDisk:
     if path is None:
         return AuditedDisk(disk, None, disk_risks, None)
-    if disk.read_only:  # a power cut takes nothing from it
+    if disk.read_only:  # it loses nothing in a power cut
         needs = tuple(need for need in needs if not need.goes_by_power_cuts)
     lacks = unmet(path, needs, measured.verdicts)
     return AuditedDisk(
         disk,
         path,
         disk_risks,
-        measured.standings.get(path),
+        measured.scores.get(path),
         None if disk.read_only else durability(path, measured.verdicts),
         lacks,
         nearest(path, needs, measured.verdicts) if lacks else None,
@@ -240,16 +240,16 @@ def _measured_in(
     eligible = [cell for cell, path in cells.items() if not unmet(path, needs, verdicts)]
     winners = possible_winners(rank_cells(narrowed(scored.observations, eligible), measure))
     better = partial(_better, ranking=ranking, eligible=eligible, best=simplest(winners))
-    standings: dict[DiskPath, Standing] = {}
-    nearest_standings: dict[DiskPath, Standing] = {}
+    scores: dict[DiskPath, PathScore] = {}
+    nearest_scores: dict[DiskPath, PathScore] = {}
     for path in paths if cells else ():
         # The path's own cell, else one with the same guest side, else the most similar one.
         cell = min(cells, key=lambda cell: (_unlikeness(path, cells[cell]), cell))
         exact = cells[cell] == path
-        standing = replace(_standing(cell, scored, ranking, better), exact=exact)
+        path_score = replace(_path_score(cell, scored, ranking, better), exact=exact)
         alike = cells[cell].guest_side == path.guest_side
-        (standings if alike else nearest_standings)[path] = standing
-    return _Measured(verdicts, standings, nearest_standings, caveats_of(loaded.outlines))
+        (scores if alike else nearest_scores)[path] = path_score
+    return _Measured(verdicts, scores, nearest_scores, caveats_of(loaded.outlines))
 
 
 def _unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, int]:
@@ -260,17 +260,17 @@ def _unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, int]:
     )
 
 
-def _standing(
+def _path_score(
     cell: MeasuredCell,
     scored: Scored,
     ranking: Ranking,
     better_than: Callable[[MeasuredCell], MeasuredCell | None],
-) -> Standing:
+) -> PathScore:
     """The score and rank of a measured cell."""
     row = next((row for row in ranking.rows if row.cell == cell), None)
     better = better_than(cell)
     measure = Score.OVERALL.key
-    return Standing(
+    return PathScore(
         cell,
         True,
         summarise(scored.observations, measure).get(cell),
@@ -302,7 +302,7 @@ def _better(
 def disk_context(host: Host, disk: ConfiguredDisk) -> DiskContext:
     """Facts about a disk's source on this host: its image, file system and free space.
 
-    Unknown if the source is not a file on this host, or cannot be read.
+    All are unknown if the source is not a file on this host, or cannot be read.
     """
     if disk.source is None or disk.path is None or not disk.source.startswith("/"):
         return UNKNOWN_CONTEXT

@@ -16,7 +16,7 @@ from vdisklab.analysis.observations import (
     Observations,
 )
 from vdisklab.analysis.score import ROLE_SETS, add_scores
-from vdisklab.analysis.search import Ended, Outcome, Rules, goodness, next_cells, standing
+from vdisklab.analysis.search import Ended, Outcome, Rules, goodness, next_cells, search_state
 from vdisklab.campaign.estimate import campaign_seconds
 from vdisklab.campaign.runner import Choose
 from vdisklab.campaign.schedule import schedule
@@ -99,7 +99,7 @@ class BestSearch:
             seconds_per_run = sum(run.wall_seconds or 0.0 for run in runs) / max(1, len(runs))
             spent = before + time.monotonic() - self.began
             affordable = (self.budget - spent) / seconds_per_run - len(always)
-            rows = next_cells(standing(logs, self.rules), affordable)
+            rows = next_cells(search_state(logs, self.rules), affordable)
             chosen = {fingerprint[cells[row]] for row in rows}
             return chosen | always if chosen else chosen
 
@@ -123,7 +123,7 @@ class BestSearch:
         cells, logs = self._goodness(results, campaign, None)
         if not len(cells):
             return None
-        state = standing(logs, self.rules)
+        state = search_state(logs, self.rules)
         blocks = int(np.isfinite(logs).any(axis=0).sum())
         return Outcome(
             best=cells[state.leader],
@@ -176,7 +176,7 @@ class BestSearch:
         if not any(all(known.measures[r].name in names for r in roles) for known in ROLE_SETS):
             raise PlanError(
                 f"the profile {plan.profile.name} has no score {self.metric!r}",
-                hint="name what to be best at: --metric MEASUREMENT/DIRECTION/METRIC",
+                hint="name the metric to rank by: --metric MEASUREMENT/DIRECTION/METRIC",
             )
 
     def _goodness(

@@ -318,7 +318,7 @@ def _layer(at: Inspection, layer: _Layer) -> HostFinding:
     if in_kernel and not lacking:
         return _ok(topic, "kernel and programs")
     if layer.filesystem == "zfs" and not lacking and _lists_pools(at.host):
-        seen = "not in this kernel; zfs-fuse answers"
+        seen = "not in this kernel; zfs-fuse is running"
         costs = "cannot be measured: layer zvol; limits on ZFS's cache"
         return _limited(topic, seen, costs, layer.kernel_mend)
     reasons = [] if in_kernel else ["not in this kernel"]
@@ -326,7 +326,7 @@ def _layer(at: Inspection, layer: _Layer) -> HostFinding:
     if lacking:
         reasons.append(f"not installed: {', '.join(lacking)}")
         mend.append(install_hint(lacking))
-    lost = "every layer on an image file" if layer.name == "loop" else topic
+    lost = "all layers on image files" if layer.name == "loop" else topic
     return _missing(topic, "; ".join(reasons), f"cannot be measured: {lost}", ", then ".join(mend))
 
 
@@ -341,7 +341,7 @@ def _lists_pools(host: Host) -> bool:
 
 def _devices(at: Inspection) -> Iterator[HostFinding]:
     for name, topic, lost in (
-        ("loop-control", "loop devices", "every layer on an image file"),
+        ("loop-control", "loop devices", "all layers on image files"),
         ("fuse", "FUSE", "the logged disk of power cuts"),
     ):
         try:

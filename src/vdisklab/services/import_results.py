@@ -63,7 +63,8 @@ def import_files(
     with open_store(url) as store:
         known = None if into is None else store.campaign(into)
         campaign = known or _new_campaign(sources)
-        runs = make_runs(sources, campaign.id, name, measurement, used_blocks=_taken(store, known))
+        used = _used_blocks(store, known)
+        runs = make_runs(sources, campaign.id, name, measurement, used_blocks=used)
         store.add_together((campaign,) if known is None else (), runs)
     cells = dict.fromkeys(run.measured_cell.label for run in runs)
     return Imported(campaign.id, tuple(cells), len(runs))
@@ -178,7 +179,7 @@ def make_runs(
     return runs
 
 
-def _taken(store: Store, campaign: Campaign | None) -> dict[str, int]:
+def _used_blocks(store: Store, campaign: Campaign | None) -> dict[str, int]:
     """The last block of each cell in a campaign."""
     blocks: dict[str, int] = {}
     for run in () if campaign is None else store.outlines([campaign.id]):

@@ -61,7 +61,7 @@ def group_command(group: str, members: tuple[Path, ...]) -> tuple[str, ...]:
 
 
 def pool_command(group: str, members: tuple[Path, ...]) -> tuple[str, ...]:
-    """A thin pool on all free extents; LVM takes the metadata and its spare out of them."""
+    """The command for a thin pool on all free extents, some of which LVM uses for metadata."""
     return (
         "lvcreate", *lvm_on(members), "--quiet", "--yes", "--type", "thin-pool",
         "--name", POOL, "--extents", "100%FREE", group,

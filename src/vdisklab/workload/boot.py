@@ -44,7 +44,7 @@ class Boot:
         read_settings(plan, BootSettings)
         if plan.filesystem is not None:
             raise PlanError(
-                f"measurement {plan.name!r}: a boot makes no file system on the disk",
+                f"measurement {plan.name!r}: a boot measurement has no file system of its own",
                 hint="leave out filesystem",
             )
         require_room(plan, ROOM, subject.size, or_less="")

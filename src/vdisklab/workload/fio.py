@@ -41,7 +41,7 @@ _OUTPUT = (
 
 
 class FioSettings(Settings):
-    """Settings of a fio measurement in a profile, in fio's own words.
+    """Settings of a fio measurement in a profile, with fio's own names.
 
     `size` is the number of bytes that each job works on; the default is the whole subject. A job
     ends when it has done its size, unless `time_based`. `job` is the text of a job file that runs

@@ -203,8 +203,8 @@ def test_a_number_that_the_measurement_does_not_give_is_told() -> None:
     found = answered(one, measured(raw=np.ones(3), qcow2=np.ones(3)))
     assert found.verdict is ClaimVerdict.NOT_MEASURED
     assert found.failures == (
-        "raw/none: randread-4k-q1 was measured and gives no read/latency_p99",
-        "qcow2/none: randread-4k-q1 was measured and gives no read/latency_p99",
+        "raw/none: randread-4k-q1 was measured but has no read/latency_p99",
+        "qcow2/none: randread-4k-q1 was measured but has no read/latency_p99",
     )
 
 

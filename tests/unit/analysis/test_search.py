@@ -5,7 +5,15 @@ import pytest
 
 from tests.unit.analysis.made import IOPS, P99, observed
 from vdisklab.analysis.observations import Floats
-from vdisklab.analysis.search import Ended, Rules, SearchState, goodness, look, next_cells, standing
+from vdisklab.analysis.search import (
+    Ended,
+    Rules,
+    SearchState,
+    goodness,
+    look,
+    next_cells,
+    search_state,
+)
 
 RULES = Rules()
 
@@ -35,13 +43,13 @@ def searched(logs: Floats, rules: Rules = RULES, runs: float = np.inf) -> tuple[
 def test_below_three_blocks_nobody_is_shown_to_be_worse() -> None:
     logs = np.log(np.array([[10.0], [8.0], [1.0], [0.1]]))
     for blocks in (1, 2):
-        found = standing(np.repeat(logs, blocks, axis=1), RULES)
+        found = search_state(np.repeat(logs, blocks, axis=1), RULES)
         assert found.leader == 0
         assert found.survivors == (0, 1, 2, 3)
         assert not found.worse
         assert found.ended is None
         assert found.gap == np.inf  # nobody knows
-    assert standing(np.repeat(logs, 3, axis=1), RULES).survivors == (0,)
+    assert search_state(np.repeat(logs, 3, axis=1), RULES).survivors == (0,)
 
 
 def test_a_best_cell_of_two_modes_is_not_put_out_by_one_bad_run() -> None:
@@ -53,14 +61,14 @@ def test_a_best_cell_of_two_modes_is_not_put_out_by_one_bad_run() -> None:
         logs[0] += rng.permutation([0.9] * 4 + [-1.5] * 3 + [1.0])
         seen = np.full_like(logs, np.nan)
         seen[:, 0] = logs[:, 0]
-        lost += 0 in standing(seen[:, :1], RULES).worse
+        lost += 0 in search_state(seen[:, :1], RULES).worse
     assert lost == 0
 
 
 def test_twins_end_as_a_tie_within_the_margin() -> None:
     rng = np.random.default_rng(1)
     logs = campaign(rng, np.zeros(3), 12, 0.005)
-    found = standing(logs, RULES)
+    found = search_state(logs, RULES)
     assert found.ended is Ended.TIED
     assert len(found.near) == 2
     assert found.gap == 0
@@ -68,7 +76,7 @@ def test_twins_end_as_a_tie_within_the_margin() -> None:
 
 def test_a_clear_best_ends_alone() -> None:
     logs = campaign(np.random.default_rng(2), np.array([1.0, 0.0, -1.0]), 4, 0.02)
-    found = standing(logs, RULES)
+    found = search_state(logs, RULES)
     assert (found.survivors, found.ended) == ((0,), Ended.SEPARATED)
     assert next_cells(found, np.inf) == ()
 
@@ -76,18 +84,18 @@ def test_a_clear_best_ends_alone() -> None:
 def test_a_cell_that_missed_the_last_block_may_come_back() -> None:
     logs = campaign(np.random.default_rng(2), np.array([0.0, -0.5, -0.01, -0.02]), 3, 0.01)
     logs[2, 2] = np.nan
-    found = standing(logs, RULES)
+    found = search_state(logs, RULES)
     assert found.dropped == (2,)
     assert 2 not in found.survivors
     again = np.column_stack([logs, logs.mean(axis=1) * 0 + np.array([0.0, np.nan, -0.01, -0.02])])
     again[2, 3] = -0.01
-    assert 2 in standing(again, RULES).survivors
+    assert 2 in search_state(again, RULES).survivors
 
 
 def test_without_a_budget_a_cell_that_failed_is_not_tried_again() -> None:
     logs = campaign(np.random.default_rng(2), np.array([1.0, 0.99, -1.0]), 5, 0.02)
     logs[1, 1:] = np.nan
-    found = standing(logs, RULES)
+    found = search_state(logs, RULES)
     assert (found.survivors, found.ended) == ((0,), Ended.UNSETTLED)
     assert found.dropped == (1,)
     assert found.gap > 0
@@ -96,13 +104,13 @@ def test_without_a_budget_a_cell_that_failed_is_not_tried_again() -> None:
 
 
 def test_a_lonely_cell_is_the_best_and_nothing_is_an_error() -> None:
-    assert standing(np.zeros((1, 1)), RULES).ended is Ended.SEPARATED
+    assert search_state(np.zeros((1, 1)), RULES).ended is Ended.SEPARATED
     with pytest.raises(ValueError, match="no block has been measured"):
-        standing(np.full((2, 1), np.nan), RULES)
+        search_state(np.full((2, 1), np.nan), RULES)
 
 
 def test_a_small_budget_goes_to_the_best() -> None:
-    found = standing(np.linspace(0, 0.3, 30)[:, None], RULES)
+    found = search_state(np.linspace(0, 0.3, 30)[:, None], RULES)
     assert len(found.survivors) == 30
     assert next_cells(found, np.inf) == found.survivors
     assert next_cells(found, 20) == found.survivors[:5]
@@ -111,7 +119,7 @@ def test_a_small_budget_goes_to_the_best() -> None:
 
 def test_the_same_numbers_choose_the_same_cells() -> None:
     logs = campaign(np.random.default_rng(3), np.linspace(0, 1, 20), 3, 0.05)
-    assert standing(logs, RULES) == standing(logs.copy(), RULES)
+    assert search_state(logs, RULES) == search_state(logs.copy(), RULES)
 
 
 def test_for_latencies_less_is_better() -> None:

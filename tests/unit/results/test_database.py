@@ -308,7 +308,7 @@ class TestPostgresql:
 
     def test_no_password(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PGPASSFILE", "/nonexistent")
-        assert "wants a password" in refusal(server.tcp_url(password="")).message
+        assert "requires a password" in refusal(server.tcp_url(password="")).message
 
     def test_the_right_password(self, server: Server) -> None:
         database = server.new_database().split("@/")[1].split("?")[0]

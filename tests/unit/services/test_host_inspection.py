@@ -160,7 +160,7 @@ def test_zfs_outside_the_kernel_is_known_by_its_answer(tmp_path: Path) -> None:
     answered = findings(tmp_path, host)["layer zfs"]
     assert (answered.state, answered.seen) == (
         Availability.LIMITED,
-        "not in this kernel; zfs-fuse answers",
+        "not in this kernel; zfs-fuse is running",
     )
     assert "zvol" in (answered.costs or "")
 

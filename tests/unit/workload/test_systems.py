@@ -103,7 +103,7 @@ class TestBoot:
         [
             (PLAN, replace(DISK, size=100 * MIB), "needs 256 MiB and"),
             (PLAN, replace(DISK, memory=128 * MIB), "needs 192 MiB of memory"),
-            (replace(PLAN, filesystem="ext4"), DISK, "makes no file system"),
+            (replace(PLAN, filesystem="ext4"), DISK, "has no file system of its own"),
             (replace(PLAN, settings={"system": "short"}), DISK, "'system'"),
         ],
     )

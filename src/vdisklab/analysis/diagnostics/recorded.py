@@ -134,7 +134,7 @@ def _growth(measurement: Witnessed) -> int:
 
 
 SERVED_FROM_CACHE = "accepted, served from a cache"
-"""What `storage.direct` reads back from such a file system."""
+"""The read-back value for a file system that serves O_DIRECT from its cache."""
 
 _UNKNOWN = "of an unknown version"
 

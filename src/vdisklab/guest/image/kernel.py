@@ -209,7 +209,9 @@ def _download_kernel(host: Host, directory: Path, flavour: Flavour) -> Kernel:
         (n for n in depends_on(host, flavour.package) if n.startswith("linux-image-")), None
     )
     if package is None:
-        raise HostError(f"{flavour.package} depends on no kernel", hint="run `apt-get update`")
+        raise HostError(
+            f"{flavour.package} depends on no kernel package", hint="run `apt-get update`"
+        )
     release = package.removeprefix("linux-image-")
     with _room(directory), building(directory) as root:
         unpack_package(host, package, root)

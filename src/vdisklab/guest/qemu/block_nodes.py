@@ -176,7 +176,7 @@ def detach_commands(disk: Disk, port: str | None) -> tuple[QmpCommand, ...]:
 
 
 def cold_arguments(disk: Disk) -> tuple[str, ...]:
-    """The same disk as arguments of QEMU's command line."""
+    """The arguments of QEMU's command line for a disk that is present at boot."""
     arguments: list[str] = []
     for flag, values in (
         ("-object", iothreads(disk)),

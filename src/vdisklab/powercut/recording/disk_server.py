@@ -103,7 +103,7 @@ def _parse_request(message: memoryview) -> FuseRequest:
 
 
 def _init_reply(body: memoryview) -> bytes:
-    """Asynchronous direct I/O and long requests, as far as the kernel offers them."""
+    """The reply to FUSE_INIT: asynchronous direct I/O and long requests, if the kernel has them."""
     _, minor, readahead, flags = _INIT_IN.unpack_from(body)
     return _INIT_OUT.pack(
         _MAJOR, min(minor, _MINOR), readahead, flags & _SUPPORTED,

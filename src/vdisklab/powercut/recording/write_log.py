@@ -191,7 +191,7 @@ def _entries(descriptor: int, path: Path) -> Iterator[LogEntry]:
         data_at = at + sector
         stored = 0 if flags & (Flag.DISCARD | Flag.MARK) else length
         if data_at + stored > size:
-            raise _cut_short(f"the log {path} ends in the data of entry {number} of {count}")
+            raise _cut_short(f"the log {path} ends within the data of entry {number} of {count}")
         hole = bool(stored) and _is_hole(descriptor, data_at, stored)
         yield LogEntry(first * sector, length, flags, data_at, hole, at)
         at = data_at + stored

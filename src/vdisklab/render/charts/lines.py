@@ -48,8 +48,8 @@ def time_series_figure(contents: Contents, palette: Palette) -> Figure:
     )
     if not all(series.knows_stalls for series in bandwidth_series):
         note += (
-            " A line of reads and writes together comes from counters outside the program and has "
-            "no marks: the program itself may have paused."
+            " A line of reads and writes together comes from counters outside the program. It has "
+            "no marks, because a pause there may be the program's own."
         )
     if any(len(series.values) > MOST_MOMENTS for series in bandwidth_series):
         note += (

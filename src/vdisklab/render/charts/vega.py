@@ -1,7 +1,7 @@
 """Vega-Lite charts, made by Altair and rendered by vl-convert without a network.
 
-A chart in a page takes its colours from the page's style sheet, so that light and dark are one
-drawing: it is rendered in colours that nothing else uses, which then become CSS variables.
+A chart in a page takes its colours from the page's style sheet, so one drawing serves the light and
+the dark scheme: it is rendered in colours that nothing else uses, which then become CSS variables.
 """
 
 from __future__ import annotations

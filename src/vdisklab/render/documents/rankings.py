@@ -175,7 +175,7 @@ class PublishedRow:
     page_cache: PageCache
     measure: str
     published: Annotated[Number, "the article's number in `unit`"]
-    published_ratio: Annotated[float, "to the article's own baseline", Limit("exclusiveMinimum", 0)]
+    published_ratio: Annotated[float, "ratio to its own baseline", Limit("exclusiveMinimum", 0)]
     ratio: Annotated[Number, "the same ratio as measured here"]
     ratio_low: Number
     ratio_high: Number

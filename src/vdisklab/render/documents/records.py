@@ -93,7 +93,7 @@ class SampleRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceEntry:
-    """What was counted around a measurement."""
+    """The counters of a measurement."""
 
     guest: Annotated[Counted | None, "counted in the guest, or by the program on the host"]
     qemu: Counted | None
@@ -189,7 +189,7 @@ class VerdictEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRow:
-    """The same in CSV."""
+    """A `VerdictEntry` as a row of CSV."""
 
     path: str
     client: str
@@ -256,12 +256,12 @@ class PlannedCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCellRow:
-    """The same in CSV."""
+    """A `PlannedCell` as a row of CSV."""
 
     number: int
     path: str
     page_cache: PageCache
-    position: Annotated[int, "place in the first block"]
+    position: Annotated[int, "position in the first block"]
     seconds: float
 
 
@@ -271,9 +271,7 @@ class PlanDocument:
 
     format: Literal["vdisklab.plan/1"] = "vdisklab.plan/1"
     plan: Annotated[Mapping[str, Any], "the plan as stored with a campaign"]
-    fingerprint: Annotated[
-        str, "identifies the plan; `run` continues the campaign that has the same one"
-    ]
+    fingerprint: Annotated[str, "hash of the plan; `run` continues a campaign with the same hash"]
     seconds_estimated: float
     bytes_needed: Annotated[int, "in the work directory"]
     builds: Annotated[
@@ -291,7 +289,7 @@ class PlanDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRow:
-    """One profile, with the time and room that one path and its baseline need."""
+    """One profile, with the time and space that one path and its baseline need."""
 
     profile: str
     title: str

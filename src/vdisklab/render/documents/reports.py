@@ -139,9 +139,9 @@ class AuditedDiskEntry:
     risks: tuple[RiskEntry, ...]
     needs: tuple[NeedEntry, ...]
     instead: Annotated[str | None, "the nearest path that meets all needs; null when none is unmet"]
-    power_cut: Annotated[PowerCutStates | None, "null when no cut was judged on this very path"]
+    power_cut: Annotated[PowerCutStates | None, "null when no power cut of this path was judged"]
     standing: Annotated[StandingEntry | None, "null when no similar path was measured"]
-    read_only: Annotated[bool, "the guest cannot write, so a power cut takes nothing"]
+    read_only: Annotated[bool, "the guest cannot write, so a power cut loses nothing"]
     nearest: Annotated[
         StandingEntry | None, "the measured path that differs least, without `standing`"
     ]
@@ -307,7 +307,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplanationRow:
-    """The same in CSV."""
+    """An `Explanation` as a row of CSV."""
 
     number: str
     how: str

@@ -41,7 +41,7 @@ from vdisklab.render.tables.power_cuts import (
     power_cut_word,
 )
 from vdisklab.render.wording import caution
-from vdisklab.services.disk_audit import AuditAnswer, AuditedDisk, Standing
+from vdisklab.services.disk_audit import AuditAnswer, AuditedDisk, PathScore
 from vdisklab.units import counted, format_bytes
 
 _VOLATILE = {True: "in the host's memory", False: "in the disk's own cache"}
@@ -67,7 +67,7 @@ def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911 - one case per kind
         case FuaForgotten():
             return (
                 "QEMU's NVMe device answers FUA writes before they are durable, so fsync in the "
-                "guest may return too early: a power cut took acknowledged writes with QEMU 7.2. "
+                "guest may return too early: acknowledged writes were lost with QEMU 7.2. "
                 "Use virtio, or write_cache=off (the property write-cache=off of the device)."
             )
         case FlushAfterEachWrite():
@@ -76,7 +76,7 @@ def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911 - one case per kind
             return (
                 f"The image may grow by {format_bytes(may_grow)}, and its file system has "
                 f"{format_bytes(free)} left: when it is full, the guest stops or gets errors. "
-                "Make room, or allocate the image in full."
+                "Free some space, or allocate the image in full."
             )
         case SlowBus(bus):
             return f"{bus} emulates a real controller; virtio does the same with less work."
@@ -184,7 +184,7 @@ def _better(audited: AuditedDisk) -> str:
     return numbers.MISSING if standing is None or standing.better is None else standing.better.label
 
 
-def _place(standing: Standing | None) -> str | None:
+def _place(standing: PathScore | None) -> str | None:
     if standing is None or standing.best is None or standing.worst is None:
         return None
     return numbers.place(standing.best, standing.worst)
@@ -194,7 +194,7 @@ def _rank(audited: AuditedDisk) -> str:
     return _rank_of(audited.standing)
 
 
-def _rank_of(standing: Standing | None) -> str:
+def _rank_of(standing: PathScore | None) -> str:
     place = _place(standing)
     if standing is None or place is None:
         return numbers.MISSING
@@ -268,7 +268,7 @@ def _sentences(audited: AuditedDisk) -> Iterator[str]:
 
 
 def _way_to_measure(audited: AuditedDisk) -> str:
-    """The nearest measured path, and the command that measures this one beside it, if any does."""
+    """A clause with the most similar measured path, and the command to measure this path too."""
     path, nearest = audited.path, audited.nearest
     if path is None or any(isinstance(risk, AioConflict | Impossible) for risk in audited.risks):
         return ", and cannot be"
@@ -311,7 +311,7 @@ def _entry(audited: AuditedDisk, needs: Sequence[Need]) -> AuditedDiskEntry:
     )
 
 
-def _standing(standing: Standing) -> StandingEntry:
+def _standing(standing: PathScore) -> StandingEntry:
     gain = Ratio(0) if standing.gain is None else standing.gain
     return StandingEntry(
         cell=standing.cell,

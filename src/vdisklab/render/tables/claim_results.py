@@ -210,7 +210,7 @@ def _row(answer: ClaimsAnswer, claim_answer: ClaimAnswer) -> ClaimRow:
 
 
 def stated(claim: Claim) -> str:
-    """The claimed range, for people."""
+    """The claimed range as text, such as `0.9–1.1`."""
     if claim.low == 0:
         return f"< {claim.high:g}"
     if math.isinf(claim.high):

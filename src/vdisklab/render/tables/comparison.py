@@ -116,7 +116,8 @@ def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
     first = comparison.tables[0]
     notes = [
         f"Other hardware: {first.machine}; {first.program}, {first.statistic}.",
-        f"Compare only shapes: each number over {comparison.baseline.label} of its own machine.",
+        f"Compare only shapes: each number divided by {comparison.baseline.label} on its own "
+        "machine.",
         *(sentence(finding) for finding in answer.findings),
     ]
     if any(row.p_adjusted is not None for row in comparison.rows):

@@ -109,7 +109,7 @@ EXPLANATIONS = (
         "shape",
         "compare --published",
         "published published_ratio factor shape",
-        "A published number over its own baseline, as a fixed value, against our ratio to the "
+        "A published number over its own baseline, as a fixed value, against your ratio to the "
         "same baseline. `differs` when the test shows a difference after Holm's correction.",
         "analysis/published.py",
     ),

@@ -17,10 +17,10 @@ from vdisklab.render.documents.conversion import Key, keys_of, to_json
 Row = TypeVar("Row")
 
 WORDS = 20
-"""Width in characters that a column of words keeps before spare columns go."""
+"""Width in characters of a column of words, below which spare columns are dropped first."""
 
 NAMES = 40
-"""Width that a column of names, such as disk paths, keeps before spare columns go."""
+"""Width of a column of names, such as disk paths, below which spare columns are dropped first."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
@@ -29,9 +29,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 class Column(Generic[Row]):
     """A column on the terminal: its title, and how it shows a row.
 
-    `folds` lets text wrap between words; spare columns go before it is narrower than that. `spare`
-    lets the column go where the table does not fit: the higher, the earlier. A column of 0 always
-    stays. `style` is rich's, such as `red`.
+    `folds` lets text wrap between words; spare columns are dropped before it is narrower than that.
+    A `spare` column is dropped if the table does not fit, those with a higher number first; one
+    with 0 is never dropped. `style` is rich's, such as `red`.
     """
 
     title: str

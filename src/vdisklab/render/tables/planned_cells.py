@@ -86,7 +86,7 @@ def _notes(description: PlanDescription) -> Iterator[str]:
         yield _builds(description)
     yield from (f"`run` will refuse: {reason}" for reason in description.refusals)
     yield (
-        f"{plan.runtime:g} s each after {plan.ramp:g} s of ramp, "
+        f"{plan.runtime:g} s per measurement after {plan.ramp:g} s of ramp, "
         f"disks of {format_bytes(plan.size_bytes)}, seed {plan.seed}"
     )
 

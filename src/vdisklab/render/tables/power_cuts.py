@@ -193,7 +193,7 @@ def durability_sentence(path: str, durability: Durability) -> str:
 def _extent(cuts: Cuts) -> str:
     """How many cuts, and the bound on the loss rate (rule of three), unless all were judged."""
     if cuts.all_judged:
-        return f"all {cuts.judged} power cuts that its run could have met"
+        return f"all {cuts.judged} power cuts that were possible in its run"
     return f"{cuts.judged} power cuts (at most {cuts.most_losing:.1%} of all lose data, 95 %)"
 
 

@@ -118,7 +118,7 @@ def _cell(run: AnyRun) -> str:
 
 
 def _accelerator(run: RunOutline) -> str:
-    """The accelerator; `in the lab` where no number is a speed."""
+    """The accelerator; `in the lab` for a run there, whose numbers are not speeds."""
     words = (run.accelerator or "", "in the lab" if run.origin is Origin.LAB else "")
     return ", ".join(word for word in words if word)
 

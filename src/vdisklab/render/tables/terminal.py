@@ -70,8 +70,8 @@ def wrap(text: str, width: int) -> list[str]:
 class _Shown:
     """A column with its texts. Widths are in characters of a terminal, where some take two.
 
-    It can be no narrower than `least`; below `comfortable` spare columns go; `natural` is the
-    width of its longest line.
+    `least` is the minimum width. Spare columns are dropped before a column gets narrower than
+    `comfortable`. `natural` is the width of its longest line.
     """
 
     column: Column[Any]

@@ -1,4 +1,4 @@
-"""bonnie++'s classic table, as it and bon_csv2txt print it (1.03 to 2.00)."""
+"""bonnie++'s classic table, as bonnie++ and bon_csv2txt print it (1.03 to 2.00)."""
 
 from __future__ import annotations
 
