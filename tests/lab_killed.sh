@@ -4,7 +4,7 @@
 # Prints one line for each stack; the last line counts what failed.
 # STRIDE (1) leaves out steps, where each takes seconds under emulation; an odd one meets both sides.
 # DISK_STRIDE is that of the stacks on whole disks.
-export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=20 STRIDE="${STRIDE:-1}"
+export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=8 STRIDE="${STRIDE:-1}"
 export DISK_STRIDE="${DISK_STRIDE:-$STRIDE}"
 cat >/tmp/killed.py <<'P'
 import os, signal, sys, time

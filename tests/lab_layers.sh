@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs inside the lab (script/test-lab): every host layer on the real kernel, what is refused, and
 # the limit of ZFS's cache. Prints one line for each check; the last line counts what failed.
-export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=20
+export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=8
 failed=0
 check() { # NAME COMMAND...: runs it and tells
     name="$1"

@@ -23,7 +23,7 @@ from vdisklab.analysis.observations import (
 )
 from vdisklab.analysis.paired_ratios import PRECISION, blocks_needed, holm
 from vdisklab.path.cell import Cell, MeasuredCell
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.guest import RanUnder
 from vdisklab.results.model import Origin
 from vdisklab.results.outlines import RunOutline
 
@@ -246,7 +246,7 @@ def _voids(runs: Sequence[RunOutline]) -> dict[MeasuredCell, Void]:
             cell = run.measured_cell
             if run.origin == Origin.LAB:
                 voids[cell] = Void.LAB
-            elif run.accelerator == Accelerator.TCG:
+            elif run.accelerator in (RanUnder.TCG, RanUnder.KVM_IN_EMULATED_HOST):
                 voids.setdefault(cell, Void.EMULATION)
     return voids
 

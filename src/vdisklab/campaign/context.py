@@ -19,10 +19,10 @@ from vdisklab.guest.pool import GuestPool, StartGuest
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import Host
-from vdisklab.host.facts import available_memory, memory_bytes
+from vdisklab.host.facts import available_memory, is_emulated, memory_bytes
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.guest import SYSTEMS, Accelerator, Qemu
+from vdisklab.plan.guest import SYSTEMS, Accelerator, Qemu, RanUnder, ran_under
 from vdisklab.plan.profile import Profile
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import Check
@@ -46,6 +46,13 @@ class CampaignContext:
     progress: Progress
     packages: Packages = field(default_factory=dict)
     boot: BootFromDisk | None = None
+
+    @property
+    def ran_under(self) -> RanUnder | None:
+        """What runs the guests, as stored with their runs; None without guests."""
+        if self.accelerator is None:
+            return None
+        return ran_under(self.accelerator, emulated_host=is_emulated())
 
 
 @contextmanager

@@ -109,7 +109,7 @@ def _run(context: CampaignContext, tag: RunTag, slot: Slot) -> Run:
         origin=Origin.HOST if on_host else Origin.GUEST,
         started=started,
         wall_seconds=wall,
-        accelerator=None if on_host else context.accelerator,
+        accelerator=None if on_host else context.ran_under,
         medium=tag.medium,
         checks=result.checks,
         commands=result.commands,

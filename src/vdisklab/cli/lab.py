@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +14,12 @@ from vdisklab.cli.campaign_options import parse_words
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import print_overview
-from vdisklab.errors import HostError
+from vdisklab.errors import GuestError, HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import cache_directory
 from vdisklab.lab.lab_image import build_lab_image
 from vdisklab.lab.lab_machine import LabConfig
+from vdisklab.lab.payload import CARRIED
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.store import open_store
@@ -26,7 +27,7 @@ from vdisklab.services.answers import database_url
 from vdisklab.services.lab_runs import (
     Lab,
     choose_accelerator,
-    describe_accelerator,
+    describe_lab,
     measure_in_lab,
     open_lab,
     open_shell,
@@ -35,6 +36,15 @@ from vdisklab.services.lab_runs import (
 from vdisklab.services.planning import require_possible_paths
 from vdisklab.units import format_duration, parse_size
 
+CarryOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--carry",
+        metavar="FILE",
+        help=f"A file that the script finds in {CARRIED}; repeatable.",
+        show_default="none",
+    ),
+]
 DirOption = Annotated[
     Path | None,
     typer.Option("--dir", help="The directory of the lab's disks.", show_default="the cache"),
@@ -105,7 +115,8 @@ def run(
 
     The runs are marked `lab`. For --on, the empty disks are /dev/disk/by-id/virtio-disk1 and so on.
     Guests in the lab run under KVM if it works there, else under emulation; no number measured
-    there is the speed of a disk. If interrupted, all measurements of the lab are lost.
+    there is the speed of a disk. Each run is stored as soon as it is measured; the same command
+    continues.
 
     Example: vdisklab lab run {zfs,lvm}/qcow2/none --blocks 1 --size 64M
     """
@@ -117,22 +128,24 @@ def run(
         accelerator = _accelerator(lab, lab_accelerator)
         config = LabConfig(accelerator, lab_cpus, memory, lab_disks, disk)
         try:
-            end, campaigns = measure_in_lab(lab, config, words, store, _line_printer(console))
-        except KeyboardInterrupt:
-            console.print("interrupted: the lab's measurements are lost")
+            imported = measure_in_lab(lab, config, words, store, _line_printer(console))
+        except (KeyboardInterrupt, GuestError):
+            console.print("what was measured is kept; the same command continues")
             raise
+        end = imported.end
         up, wall = f"{end.up_seconds:.0f} s", format_duration(end.wall_seconds)
         console.print(
-            f"the lab was up after {up} and ran for {wall} in all ({accelerator})", soft_wrap=True
+            f"the lab, {describe_lab(accelerator)}, was up after {up} and ran for {wall} in all",
+            soft_wrap=True,
         )
-        console.print(f"in the lab: {describe_accelerator(accelerator)}", soft_wrap=True)
-        for campaign in campaigns:
+        for campaign in imported.campaigns:
             print_overview(store, campaign, form, console)
     return end.status
 
 
 def job(
     script: Annotated[Path, typer.Argument(metavar="FILE", help="A script for /bin/sh.")],
+    carry: CarryOption = None,
     directory: DirOption = None,
     lab_disks: DisksOption = 4,
     lab_disk_size: DiskSizeOption = "2G",
@@ -146,12 +159,23 @@ def job(
 
     Example: vdisklab lab job check-pools.sh
     """
-    text = _script_text(script)
+    text, files = _script_text(script), _files_by_name(carry or ())
     memory, disk = parse_size(lab_memory), parse_size(lab_disk_size)
     with open_lab(LocalHost(), directory) as lab:
         accelerator = _accelerator(lab, lab_accelerator)
         config = LabConfig(accelerator, lab_cpus, memory, lab_disks, disk)
-        return run_script(lab, config, text, lambda line: print(line) if line else None)
+        return run_script(lab, config, text, print, files)
+
+
+def _files_by_name(files: Iterable[Path]) -> dict[str, Path]:
+    """The files to carry. Raises PlanError if one is missing or two have the same name."""
+    named: dict[str, Path] = {}
+    for file in files:
+        if not file.is_file():
+            raise PlanError(f"{file} is not a file", hint="--carry takes a file")
+        if named.setdefault(file.name, file) != file:
+            raise PlanError(f"two files to carry are called {file.name}", hint="rename one")
+    return named
 
 
 def _script_text(script: Path) -> str:
@@ -201,8 +225,7 @@ def _line_printer(console: Console) -> Callable[[str], None]:
     started = time.monotonic()
 
     def say(line: str) -> None:
-        if line:
-            after = format_duration(time.monotonic() - started)
-            console.print(f"lab, {after}: {line}", soft_wrap=True, highlight=False, markup=False)
+        after = format_duration(time.monotonic() - started)
+        console.print(f"lab, {after}: {line}", soft_wrap=True, highlight=False, markup=False)
 
     return say

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -22,6 +23,7 @@ from vdisklab.render.wording import search_effort, search_sentence
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer
 from vdisklab.services.answers import database_url
+from vdisklab.services.campaign_files import stream_of_runs
 from vdisklab.services.find_best import BestSearch, make_search
 from vdisklab.services.measure import Measured, measure, measure_in_turns
 from vdisklab.services.places import load_places
@@ -60,12 +62,20 @@ def run(
     campaigns, search = request.campaigns(), make_search(request)
     console = Console(stderr=True)
     with open_store(database_url(request.db)) as store:
-        with TerminalProgress(console, each=patience() > 1) as progress:
+        with (
+            nullcontext() if request.stream is None else stream_of_runs(request.stream) as publish,
+            TerminalProgress(console, each=patience() > 1) as progress,
+        ):
             if len(campaigns) > 1:
-                measured = measure_in_turns(store, campaigns, progress, new=request.new)
+                measured = measure_in_turns(
+                    store, campaigns, progress, new=request.new, publish=publish
+                )
             else:
                 (campaign,) = campaigns
-                measured = (measure(store, campaign, progress, new=request.new, search=search),)
+                one = measure(
+                    store, campaign, progress, new=request.new, search=search, publish=publish
+                )
+                measured = (one,)
         _print_end(console, measured)
         if search is not None:
             _print_search(console, store, measured[0], search)

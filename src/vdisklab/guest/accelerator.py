@@ -11,10 +11,11 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from vdisklab.errors import GuestError
+from vdisklab.host.facts import SYSTEM, virtualisation_flag, virtualised
 
 DEVICE = Path("/dev/kvm")
 TRIAL_SECONDS = 12.0
@@ -32,12 +33,12 @@ class KvmTrial:
     remedy: str | None = None
 
 
-def device_refused(device: Path = DEVICE) -> KvmTrial | None:
-    """Why this user cannot open the KVM device; None if it opens."""
+def device_refused(device: Path = DEVICE, root: Path = SYSTEM) -> KvmTrial | None:
+    """Why this user cannot open the KVM device, with a remedy; None if it opens."""
     try:
         os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
     except FileNotFoundError:
-        return KvmTrial(False, f"{device} does not exist")
+        return KvmTrial(False, f"{device} does not exist", _remedy_without_kvm(root))
     except PermissionError as error:
         return KvmTrial(
             False,
@@ -45,19 +46,45 @@ def device_refused(device: Path = DEVICE) -> KvmTrial | None:
             remedy="run vdisklab as root, or join the device's group: usermod --append -G kvm USER",
         )
     except OSError as error:
-        return KvmTrial(False, f"{device} cannot be opened: {error.strerror}")
+        # A device file without its driver (ENODEV): udev makes the file before the module is there.
+        tried = f"{device} cannot be opened: {error.strerror}"
+        return KvmTrial(False, tried, _remedy_without_kvm(root))
     return None
 
 
+def _remedy_without_kvm(root: Path) -> str:
+    """What to do where the kernel offers no KVM."""
+    flag = virtualisation_flag(root)
+    if flag is not None:
+        module = {"vmx": "kvm_intel", "svm": "kvm_amd"}[flag]
+        return f"load its module: modprobe {module} (`dmesg` says why if it does not load)"
+    if virtualised(root):
+        return "enable nested virtualisation in the hypervisor that this machine runs under"
+    return "enable VT-x or AMD-V in the firmware"
+
+
+def _remedy_for_hang(root: Path) -> str:
+    """What to do where the device opens but no guest boots."""
+    if virtualised(root):
+        return (
+            "the hypervisor that this machine runs under shows nested virtualisation, but it does "
+            "not work: use another machine, or skip this test with --accelerator tcg"
+        )
+    return "`dmesg` may say why; --accelerator tcg skips this test"
+
+
 def try_kvm(
-    boot: Callable[[float], None], seconds: float = TRIAL_SECONDS, device: Path = DEVICE
+    boot: Callable[[float], None],
+    seconds: float = TRIAL_SECONDS,
+    device: Path = DEVICE,
+    root: Path = SYSTEM,
 ) -> KvmTrial:
     """Whether a guest runs under KVM.
 
     `boot(seconds)` boots the campaign's kernel under KVM and ends the guest. Its GuestError means
     that the guest did not come up within `seconds`; other errors are passed on.
     """
-    refused = device_refused(device)
+    refused = device_refused(device, root)
     if refused is not None:
         return refused
     begun = time.monotonic()
@@ -68,6 +95,7 @@ def try_kvm(
             works=False,
             tried=f"{device} opens, but a guest did not boot under KVM within {seconds:.0f} s "
             f"({error})",
+            remedy=_remedy_for_hang(root),
         )
     return KvmTrial(True, f"a guest booted under KVM in {time.monotonic() - begun:.1f} s")
 
@@ -83,7 +111,7 @@ def remembered_trial(file: Path, key: str, trial: Callable[[], KvmTrial]) -> Kvm
     result = trial()
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"key": key, "works": result.works, "tried": result.tried}))
+        file.write_text(json.dumps({"key": key, **asdict(result)}))
     return result
 
 
@@ -92,7 +120,7 @@ def earlier_trial(file: Path, key: str) -> KvmTrial | None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         note = json.loads(file.read_text())
         if note["key"] == key and isinstance(note["works"], bool):
-            return KvmTrial(note["works"], str(note["tried"]))
+            return KvmTrial(note["works"], str(note["tried"]), note["remedy"])
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ def start_machine(
     seconds. The process is killed at the end: its disks have been detached or are discarded, so an
     orderly shutdown is unnecessary.
     """
-    limit = timeout or _boot_seconds(config)
+    left = _countdown(timeout or _boot_seconds(config))
     console = directory / f"{config.marker}.console"
     errors = directory / f"{config.marker}.stderr"
     with ExitStack() as stack:
@@ -123,19 +124,28 @@ def start_machine(
         agent_far.close()
         loop = stack.enter_context(event_loop())
         monitor = stack.enter_context(
-            open_channel(loop, monitor_end, "monitor", negotiate=True, timeout=limit)
+            open_channel(loop, monitor_end, "monitor", negotiate=True, timeout=left())
         )
         meanwhile = None if watch is None else partial(watch, monitor)
-        _await_agent_port(monitor, limit, config.accelerator, meanwhile)
+        _await_agent_port(monitor, left(), config.accelerator, meanwhile)
         channel = stack.enter_context(
-            open_channel(loop, agent_end, "agent", negotiate=False, timeout=limit)
+            open_channel(loop, agent_end, "agent", negotiate=False, timeout=left())
         )
         agent = Agent(channel, patience_seconds=ANSWER_SECONDS[config.accelerator])
-        agent.synchronise(timeout=limit)
+        agent.synchronise(timeout=left())
         system = _system(config, agent)
         if system.family is Family.WINDOWS:
             agent = agent.on_windows()
         yield Machine(config, argv, process.pid, monitor, agent, system)
+
+
+def _countdown(seconds: float) -> Callable[[], float]:
+    """A function that returns how much is left of `seconds`, at least one.
+
+    Each wait multiplies its seconds by `patience`, so the clock's are divided by it.
+    """
+    started = time.monotonic()
+    return lambda: max(1.0, seconds - (time.monotonic() - started) / patience())
 
 
 def _boot_seconds(config: GuestConfig) -> float:

@@ -131,6 +131,14 @@ def virtualised(root: Path = SYSTEM) -> str | None:
     return " ".join(part for part in (maker, product) if part) or "yes"
 
 
+def is_emulated(root: Path = SYSTEM) -> bool:
+    """True if QEMU emulates this machine's CPU (TCG).
+
+    Its CPU model `max` has this name (QEMU, target/i386/cpu.c); of other models TCG is unknown.
+    """
+    return "QEMU TCG CPU" in (_cpu_field(root, "model name") or "")
+
+
 def _more(host: Host, root: Path) -> Iterator[tuple[str, str]]:
     """Further facts; unknown ones are left out."""
     cpu0 = root / "sys/devices/system/cpu"
@@ -141,10 +149,11 @@ def _more(host: Host, root: Path) -> Iterator[tuple[str, str]]:
         "smt": read_text(cpu0 / "smt/control"),
         "mitigations": _mitigations(root),
         "virtualised": virtualised(root),
+        "emulated": "by QEMU (TCG)" if is_emulated(root) else None,
         "numa_nodes": str(_numa_nodes(root)) if _numa_nodes(root) else None,
         "transparent_hugepages": _chosen(root / "sys/kernel/mm/transparent_hugepage/enabled"),
         "microcode": _cpu_field(root, "microcode"),
-        "cpu_flags_virtualisation": _virtualisation_flag(root),
+        "cpu_flags_virtualisation": virtualisation_flag(root),
         "swap_bytes": str(memory_bytes(root, "SwapTotal")),
         "qemu_img": program_version(host, "qemu-img", r"version (.+)"),
     }
@@ -172,7 +181,8 @@ def _cpu_field(root: Path, name: str) -> str | None:
     return match[1].strip() if match else None
 
 
-def _virtualisation_flag(root: Path) -> str | None:
+def virtualisation_flag(root: Path = SYSTEM) -> str | None:
+    """The CPU flag that KVM needs, `vmx` or `svm`; None if the CPU shows neither."""
     flags = (_cpu_field(root, "flags") or "").split()
     return next((flag for flag in ("vmx", "svm") if flag in flags), None)
 

@@ -18,7 +18,7 @@ from vdisklab.units import MIB
 CARRIED = Path("/vdisklab/files")
 """Where the lab has the files that were named on the command line."""
 
-_FILE_OPTIONS = ("--plan", "--profile")
+_FILE_OPTIONS = ("--plan", "--profile", "--guest", "--diskspd")
 
 # Imported only when a database is opened.
 _LOADED_LATER = {"alembic"}
@@ -27,7 +27,7 @@ _LOADED_LATER = {"alembic"}
 def carried_files(arguments: Sequence[str]) -> tuple[list[str], dict[str, Path]]:
     """The arguments for the lab, and the files to carry there by their new names.
 
-    Values of --plan and --profile that are files here are carried; others are names.
+    Values of _FILE_OPTIONS that are files here are carried; others are names.
     """
     words, files = list(arguments), dict[str, Path]()
     for number, word in enumerate(words):

@@ -1,7 +1,5 @@
 #!/bin/sh
 # The lab's host comes up: mounts what programs expect, runs one job, says how it ended.
-# The results go as a tar file onto a bare disk, so that neither side ever mounts what the other
-# one wrote.
 export PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 TERM=linux
 mountpoint -q /dev || mount -t devtmpfs dev /dev
 mkdir -p /dev/pts /dev/shm
@@ -22,22 +20,22 @@ for module in virtio_console zfs loop dm_mod dm_thin_pool raid0 raid1 raid456 ra
     modprobe -q "$module"
 done
 udevadm settle --timeout=60
-port=/dev/virtio-ports/vdisklab
+port=/dev/virtio-ports/job
 [ -e "$port" ] || port=/dev/ttyS0
 disk() { readlink -f "/dev/disk/by-id/virtio-$1"; }
 mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$(disk work)" >/dev/null &&
     mount "$(disk work)" /work
 # Our state lies on the work disk, for the root image is thrown away and small.
-mkdir -p /work/state /work/out
+mkdir -p /work/state
 export VDISKLAB_STATE=/work/state TMPDIR=/work PYTHONPATH=/vdisklab/packages
 export PYTHONDONTWRITEBYTECODE=1 COLUMNS=120
 printf '#!/bin/sh\nexec python3 -m vdisklab "$@"\n' >/usr/local/bin/vdisklab
 chmod +x /usr/local/bin/vdisklab
 if [ -e /vdisklab/job ]; then
+    while echo >/dev/virtio-ports/pulse; do sleep 5; done &
     echo "@lab up $(cut -d' ' -f1 /proc/uptime)" >"$port"
     cd /work && sh /vdisklab/job >"$port" 2>&1
     status=$?
-    tar -cf "$(disk results)" -C /work/out . && sync
     echo "@lab done $status $(cut -d' ' -f1 /proc/uptime)" >"$port"
     sleep 1
 else

@@ -10,7 +10,16 @@ from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP, Need, needs_help, parse_need
 from vdisklab.path.segments import HOST
 from vdisklab.plan.settings import NO_BASELINE, Panel, Request, setting, settings_of
-from vdisklab.plan.value_kinds import FILES, PERCENTAGE, SECONDS, SWITCH, TEXT, one_of, several
+from vdisklab.plan.value_kinds import (
+    FILE,
+    FILES,
+    PERCENTAGE,
+    SECONDS,
+    SWITCH,
+    TEXT,
+    one_of,
+    several,
+)
 
 SEARCH_BLOCKS = 20
 """Default maximum of blocks of a search; only the leading cells are measured in all of them."""
@@ -50,6 +59,15 @@ class RunRequest(Request):
         "Start a new campaign, even if this plan was measured before.",
         Panel.OUTPUT,
         key="",
+    )
+    stream: Path | None = setting(
+        FILE,
+        "Also append each run to FILE as soon as it is measured, one line of JSON for each, as "
+        "`vdisklab export-data` writes it.",
+        Panel.OUTPUT,
+        key="",
+        metavar="FILE",
+        shown="none",
     )
     find: SearchFor | None = setting(
         one_of(SearchFor),

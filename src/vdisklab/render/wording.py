@@ -23,6 +23,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     GuestCeiling,
     HostChanged,
     Inconclusive,
+    InEmulatedHost,
     InLab,
     NoBaseline,
     NoCommonBlock,
@@ -47,6 +48,9 @@ EMULATION = (
     "under emulation (TCG): good for comparing host-side choices, not for the speed of a KVM guest"
 )
 IN_LAB = "in the lab, a host in a virtual machine: proof that a stack works, worthless as a speed"
+IN_EMULATED_HOST = (
+    "under KVM in an emulated host: proof that code works under KVM, worthless as a speed"
+)
 
 SHOWN_NAMES = 3
 """Maximum number of cells named in a sentence; the others are counted."""
@@ -54,6 +58,8 @@ SHOWN_NAMES = 3
 
 def caution(caveats: Caveats) -> str | None:
     """The warning to show with every number; None if nothing limits them."""
+    if caveats.emulated_host:
+        return IN_EMULATED_HOST
     if caveats.lab:
         return IN_LAB
     return EMULATION if caveats.emulated else None
@@ -86,6 +92,8 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911 - one case per 
             )
         case Emulated():
             return f"Measured {EMULATION}. `vdisklab doctor` shows what KVM needs here."
+        case InEmulatedHost():
+            return f"Measured {IN_EMULATED_HOST}. Measure on the machine that the numbers are for."
         case InLab():
             return f"Measured {IN_LAB}. Measure on the machine that the numbers are for."
         case FailedCell(cell, blocks, kind, reason):

@@ -129,6 +129,12 @@ def _write(sink: TextIO, written: int, text: str) -> int:
     return written + len(text)
 
 
+def write_run(sink: TextIO, campaign: Campaign, run: Run) -> None:
+    """Writes an export of one run on one line."""
+    document = {"format": FORMAT, "campaigns": [{**_fields(campaign), "runs": [_fields(run)]}]}
+    sink.write(f"{json.dumps(document)}\n")
+
+
 def without_raw(run: Run) -> Run:
     """The run without the output of its programs."""
     return replace(run, measurements=tuple(replace(m, raw="") for m in run.measurements))

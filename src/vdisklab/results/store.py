@@ -196,6 +196,18 @@ class Store:
                 group = queries.whole_runs(connection, keys[first : first + _RUNS_AT_ONCE])
             yield from group
 
+    def accelerators(self, campaign_id: str) -> set[str]:
+        """What ran the guests of a campaign's measured runs; empty without guests."""
+        table = schema.run
+        with self._database.reading() as connection:
+            key = self._campaign_keys(connection, (campaign_id,))[0]
+            query = sa.select(table.c.accelerator).where(
+                table.c.campaign == key,
+                table.c.failure_kind.is_(None),
+                table.c.accelerator.is_not(None),
+            )
+            return set(connection.scalars(query.distinct()))
+
     def run(self, name: str) -> Run:
         """The run with that id, or the only one whose id begins with it."""
         with self._database.reading() as connection:

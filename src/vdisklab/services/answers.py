@@ -27,6 +27,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Cuts, PathVerdict, Verdicts, forgets_fua
 from vdisklab.path.segments import HOST, PageCache
+from vdisklab.plan.guest import RanUnder
 from vdisklab.powercut.clients.client_guests import DriverSetting
 from vdisklab.powercut.judging.outcomes import StateOutcome
 from vdisklab.powercut.questions import AccessKind
@@ -91,11 +92,27 @@ def load(results: Store, names: Sequence[str] | None) -> Loaded:
 
 
 def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
-    """The numbers of campaigns that `disagreement` has found to be joinable."""
+    """The numbers of campaigns that `disagreement` has found to be joinable.
+
+    Raises PlanError if a part ran under KVM and a part under emulation.
+    """
     ids = [campaign.id for campaign in campaigns]
     outlines = tuple(results.outlines(ids))
+    ran_under = {run.accelerator for run in outlines if run.failure is None}
+    if len(ran_under - {None}) > 1:
+        raise _two_accelerators(campaigns, ran_under)
     observations = with_too_slow(results.observations(ids), too_slow(outlines))
     return Loaded(campaigns, outlines, observations)
+
+
+def _two_accelerators(campaigns: Iterable[Campaign], ran_under: Iterable[str | None]) -> PlanError:
+    words = " and ".join(sorted(RanUnder(each).words for each in ran_under if each is not None))
+    names = ", ".join(campaign.id for campaign in campaigns)
+    return PlanError(
+        f"the guests of {names} ran {words}, which are never ranked together",
+        hint="name campaigns of one kind: `vdisklab runs CAMPAIGN` shows what ran each; a "
+        "campaign that has both is measured again with --new",
+    )
 
 
 def choose_campaigns(results: Store, names: Sequence[str] | None) -> tuple[Campaign, ...]:
@@ -109,7 +126,7 @@ def choose_campaigns(results: Store, names: Sequence[str] | None) -> tuple[Campa
             {campaign.id: campaign for campaign in map(results.campaign, names)}.values()
         )
         for other in campaigns[1:]:
-            error = disagreement(campaigns[0], other)
+            error = disagreement(results, campaigns[0], other)
             if error is not None:
                 raise error
         return campaigns
@@ -125,10 +142,13 @@ _PLACES = ("directory", "devices", "disks")
 _SAME_PLAN = ("size_bytes", "runtime", "ramp", "scale", "guest", *_PLACES, "arc_bytes")
 
 
-def disagreement(first: Campaign, other: Campaign, *, places: bool = False) -> PlanError | None:
+def disagreement(
+    results: Store, first: Campaign, other: Campaign, *, places: bool = False
+) -> PlanError | None:
     """Why two campaigns cannot share one table, or None if they can.
 
-    They must come from one machine, and equal names must mean equal measurements. With `places`,
+    They must come from one machine and one accelerator, and equal names must mean equal
+    measurements. With `places`,
     their directories and devices may differ, because the caller keeps them separate.
     """
     if other.host.machine_id != first.host.machine_id:
@@ -144,7 +164,8 @@ def disagreement(first: Campaign, other: Campaign, *, places: bool = False) -> P
     if _conflict(_measurements(first), _measurements(other)):
         different.append("measurements")
     if not different:
-        return None
+        ran_under = results.accelerators(first.id) | results.accelerators(other.id)
+        return _two_accelerators((first, other), ran_under) if len(ran_under) > 1 else None
     hint = "only campaigns with equal settings can be joined"
     if different[0] in _PLACES:
         hint += (
@@ -190,7 +211,7 @@ def joinable_campaigns(
     for other in results.campaigns(with_runs=True):
         if other.id == first.id:
             continue
-        error = disagreement(first, other)
+        error = disagreement(results, first, other)
         if error is None:
             joined.append(other.id)
         else:

@@ -12,7 +12,7 @@ from typing import IO, TextIO
 
 from pydantic import ValidationError
 
-from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.errors import DatabaseError, HostError, PlanError
 from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.settings import Request
 from vdisklab.results.exchange import (
@@ -23,11 +23,13 @@ from vdisklab.results.exchange import (
     read_export,
     store_export,
     write_json,
+    write_run,
     write_samples_csv,
 )
-from vdisklab.results.model import Campaign
+from vdisklab.results.model import Campaign, Run
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
+from vdisklab.services.measure import Publish
 from vdisklab.services.output_file import output_file
 from vdisklab.workload.registry import SYSBENCH
 from vdisklab.workload.sysbench import SysbenchSettings
@@ -56,6 +58,40 @@ def export_data(
             else:
                 write_json(sink, store, campaigns, verdicts, raw=raw)
     return campaigns
+
+
+@contextmanager
+def stream_of_runs(file: Path) -> Iterator[Publish]:
+    """A function that appends an export of one run to `file`, as one line.
+
+    Raises HostError if the file cannot be opened or written.
+    """
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+    def append(campaign: Campaign, run: Run) -> None:
+        line = io.StringIO()
+        write_run(line, campaign, run)
+        rest = memoryview(line.getvalue().encode())
+        try:
+            while rest:  # a serial port takes a part at a time
+                rest = rest[os.write(descriptor, rest) :]
+        except OSError as error:
+            raise _unwritable(file, error) from error
+
+    try:
+        yield append
+    finally:
+        os.close(descriptor)
+
+
+def _unwritable(file: Path, error: OSError) -> HostError:
+    return HostError(
+        f"runs cannot be written to {file}: {error.strerror}",
+        hint="the database has them; name another file with --stream",
+    )
 
 
 def _chosen(store: Store, names: Sequence[str] | None) -> tuple[Campaign, ...]:

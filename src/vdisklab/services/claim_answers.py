@@ -193,7 +193,7 @@ def answer_claims(
     ids, left_out = joinable_campaigns(results, names, base)
     first = results.campaign(ids[0])
     for name in measured:
-        error = disagreement(first, results.campaign(name))
+        error = disagreement(results, first, results.campaign(name))
         if error is not None:
             left_out = tuple(dict.fromkeys((*left_out, str(error))))
         elif name not in ids:

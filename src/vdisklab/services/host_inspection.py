@@ -24,9 +24,9 @@ from vdisklab.host.command import Host
 from vdisklab.host.facts import (
     SYSTEM,
     available_memory,
+    is_emulated,
     memory_bytes,
     program_version,
-    virtualised,
 )
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.mounts import free_bytes
@@ -136,19 +136,19 @@ def _try_kvm(host: Host, progress: Progress) -> KvmTrial:
 
 def _kvm(at: Inspection) -> HostFinding:
     trial = at.kvm()
+    if trial.works and is_emulated(at.root):
+        costs = "this host is emulated: its numbers prove that code works under KVM, and no speed"
+        return _limited("KVM", trial.tried, costs, "measure on a machine that is not emulated")
     if trial.works:
         return _ok("KVM", trial.tried)
     if trial.works is None:
         costs = "it is unknown whether guests run under KVM or under emulation"
-        return _limited("KVM", trial.tried, costs, trial.remedy)
-    remedy = "modprobe -a kvm_intel kvm_amd; otherwise enable VT-x or AMD-V in the firmware"
-    if virtualised(at.root):
-        remedy = "enable nested virtualisation in the hypervisor that this machine runs under"
-    costs = (
-        "guests run under emulation: good for comparing host-side choices, not for the speed of "
-        "a KVM guest"
-    )
-    return _limited("KVM", trial.tried, costs, trial.remedy or remedy)
+    else:
+        costs = (
+            "guests run under emulation: good for comparing host-side choices, not for the speed "
+            "of a KVM guest"
+        )
+    return _limited("KVM", trial.tried, costs, trial.remedy)
 
 
 def _qemu(host: Host, features: QemuFeatures | HostFinding) -> Iterator[HostFinding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,26 +16,27 @@ from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.lab.lab_image import LabImage, find_lab_image, lab_cache, require_same_python
+from vdisklab.lab.lab_job import JobOutput, LabEnd, run_job
 from vdisklab.lab.lab_machine import (
     KVM_TRIAL_SECONDS,
-    LABEL,
     LabConfig,
-    LabEnd,
     boot_lab_kernel,
     lab_files,
     require_lab_room,
-    run_job,
     run_shell,
-    take_result,
 )
-from vdisklab.lab.payload import carried_files, payload_disk
+from vdisklab.lab.payload import CARRIED, carried_files, payload_disk
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
-from vdisklab.progress import Note, Progress, Step
+from vdisklab.progress import Event, Note, Progress, Step
+from vdisklab.results.exchange import read_export, write_json
 from vdisklab.results.model import Campaign, HostFacts, Origin
-from vdisklab.results.store import Store, open_store
+from vdisklab.results.store import Store
+from vdisklab.services.measure import store_with_retry
 from vdisklab.storage.site import Site, open_site
 
-_DATABASE = "lab.sqlite"
+_DATABASE = "/work/lab.sqlite"
+_RUNS_PORT = "/dev/virtio-ports/runs"
+_EARLIER = "earlier.json"
 _MARK = "lab"
 
 
@@ -48,13 +49,11 @@ class Lab:
 
 
 @dataclass(frozen=True, slots=True)
-class LabRun:
-    """A run of the lab: the host below, the machine, its image, and how the job ended."""
+class Imported:
+    """How the lab's job ended, and the ids of the campaigns that it measured or continued."""
 
-    host: HostFacts
-    config: LabConfig
-    image: LabImage
     end: LabEnd
+    campaigns: tuple[str, ...]
 
 
 @contextmanager
@@ -86,31 +85,85 @@ def choose_accelerator(lab: Lab, choice: AcceleratorChoice, progress: Progress) 
 
 
 def measure_in_lab(
-    lab: Lab, config: LabConfig, words: Sequence[str], store: Store, say: Callable[[str], None]
-) -> tuple[LabEnd, list[str]]:
-    """Runs `vdisklab run` with these words in the lab and stores its campaigns.
+    lab: Lab,
+    config: LabConfig,
+    words: Sequence[str],
+    store: Store,
+    print_line: Callable[[str], None],
+) -> Imported:
+    """Runs `vdisklab run` with these words in the lab, and stores each run as it is measured.
 
-    Returns how the job ended, and the ids of the campaigns; `say` gets the lines that the job
-    prints. Raises GuestError when nothing was measured, and DatabaseError.
+    A campaign that the same words began on the same lab is continued. `print_line` gets the lines
+    that the job prints. Raises GuestError when nothing was measured, and DatabaseError.
     """
     arguments, carried = carried_files(words)
     site = lab.site
-    code = payload_disk(site.host, site.directory, job_script(arguments), carried)
+    facts = lab_facts(collect_facts(site.host), lab.image, config, words)
+    known = store.campaigns()
+    earlier = next((each for each in known if _is_continued(each, facts)), None)
+    if earlier is not None:
+        carried[_EARLIER] = site.directory / _EARLIER
+        with carried[_EARLIER].open("w") as file:
+            write_json(file, store, (earlier,), (), raw=False)
+    results = LabResults(store, facts, {each.id for each in known}, print_line)
+    job = job_script(arguments, facts["lab_identity"], continued=earlier is not None)
+    code = payload_disk(site.host, site.directory, job, carried)
     with lab_files(site, lab.image, code, config) as files:
-        end = run_job(site, config, files, say)
-        database = take_result(files, _DATABASE, files.directory)
-        run = LabRun(collect_facts(site.host), config, lab.image, end)
-        campaigns = [] if database is None else copy_campaigns(database, store, run)
-    if not campaigns:
+        end = run_job(site, config, files, JobOutput(print_line, results.take))
+    campaigns = tuple(results.campaigns) or tuple(() if earlier is None else (earlier.id,))
+    if not campaigns or (end.status and not results.campaigns):
         raise GuestError(f"the lab's job ended with {end.status} and measured nothing")
-    return end, campaigns
+    return Imported(end, campaigns)
 
 
-def run_script(lab: Lab, config: LabConfig, script: str, say: Callable[[str], None]) -> int:
-    """Runs a shell script in the lab and returns its exit status."""
-    code = payload_disk(lab.site.host, lab.site.directory, script)
+def _is_continued(campaign: Campaign, facts: Mapping[str, str]) -> bool:
+    """True if the same command began this campaign in the same lab of the same host."""
+    return all(campaign.host.more.get(key) == value for key, value in facts.items())
+
+
+class LabResults:
+    """Stores the runs of a lab, marked."""
+
+    def __init__(
+        self, store: Store, facts: Mapping[str, str], known: set[str], say: Callable[[str], None]
+    ) -> None:
+        self._store = store
+        self._facts = facts
+        self._known = known
+        self._say = say
+        self.campaigns: dict[str, None] = {}
+        """The campaigns of the runs, in order."""
+
+    def take(self, line: str) -> None:
+        """Stores the run of a line that `vdisklab run --stream` wrote. Raises DatabaseError."""
+        for whole in read_export(line.encode(), name="a run from the lab").campaigns:
+            campaign = whole.campaign
+            if campaign.id not in self._known:
+                self._store.add_campaign(mark_campaign(campaign, self._facts))
+                self._known.add(campaign.id)
+            for run in whole.runs:
+                store_with_retry(self._store, replace(run, origin=Origin.LAB), self._note)
+            self.campaigns[campaign.id] = None
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, Note):
+            self._say(event.text)
+
+
+def run_script(
+    lab: Lab,
+    config: LabConfig,
+    script: str,
+    print_line: Callable[[str], None],
+    files_to_carry: Mapping[str, Path],
+) -> int:
+    """Runs a shell script in the lab and returns its exit status.
+
+    The script finds `files_to_carry` by their names in the directory CARRIED.
+    """
+    code = payload_disk(lab.site.host, lab.site.directory, script, files_to_carry)
     with lab_files(lab.site, lab.image, code, config) as files:
-        return run_job(lab.site, config, files, say).status
+        return run_job(lab.site, config, files, JobOutput(print_line)).status
 
 
 def open_shell(lab: Lab, config: LabConfig) -> None:
@@ -120,19 +173,26 @@ def open_shell(lab: Lab, config: LabConfig) -> None:
         run_shell(lab.site, config, files)
 
 
-def describe_accelerator(accelerator: Accelerator) -> str:
-    """What the accelerator of the lab means for numbers measured in it."""
-    return LABEL if accelerator is Accelerator.TCG else "a virtual machine"
+def describe_lab(accelerator: Accelerator) -> str:
+    """What kind of host a lab with this accelerator is."""
+    return "an emulated host" if accelerator is Accelerator.TCG else "a host that runs under KVM"
 
 
-def job_script(arguments: Sequence[str]) -> str:
-    """The script that runs `vdisklab run` in the lab, with a database among the results."""
-    words = ["run", *arguments, "--dir", "/work", "--db", f"/work/out/{_DATABASE}"]
+def job_script(arguments: Sequence[str], identity: str, *, continued: bool = False) -> str:
+    """The script that runs `vdisklab run` in the lab, which writes each run to a serial port.
+
+    `identity` becomes the lab's machine id, so that the labs of two hosts are two machines.
+    """
+    words = ["run", *arguments, "--dir", "/work", "--db", _DATABASE, "--stream", _RUNS_PORT]
+    earlier = f"python3 -m vdisklab import {CARRIED / _EARLIER} --db {_DATABASE} >/dev/null"
     return "\n".join(
         [
             "#!/bin/sh",
-            # Guests under two emulators answer slowly.
-            "export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=20",
+            f"echo {identity} >/etc/machine-id",
+            # Guests of an emulated host answer slowly, and very slowly without KVM.
+            "[ -e /dev/kvm ] && patience=8 || patience=20",
+            'export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE="$patience"',
+            *([earlier] if continued else ()),
             # Its tables do not know that they are from a lab; ours do.
             f"exec python3 -m vdisklab {shlex.join(words)} >/dev/null",
             "",
@@ -140,46 +200,28 @@ def job_script(arguments: Sequence[str]) -> str:
     )
 
 
-def copy_campaigns(database: Path, store: Store, run: LabRun) -> list[str]:
-    """Copies every campaign that has runs, marked as measured in a lab; returns their ids.
-
-    Raises DatabaseError, also for a campaign that `store` already has.
-    """
-    copied: list[str] = []
-    with open_store(str(database), create=False) as source:
-        for campaign in source.campaigns():
-            runs = list(source.runs(campaign.id))
-            if not runs:
-                continue
-            store.add_campaign(mark_campaign(campaign, run))
-            for stored in runs:
-                store.add_run(replace(stored, origin=Origin.LAB))
-            copied.append(campaign.id)
-    return copied
-
-
-def mark_campaign(campaign: Campaign, run: LabRun) -> Campaign:
-    """The campaign with the facts of the lab, and `lab` in its label.
-
-    All labs have the same machine id, so it is replaced by one derived from the host below: the
-    labs of two hosts in one database are two machines.
-    """
-    host = run.host
-    more = {
-        **campaign.host.more,
-        "lab": describe_accelerator(run.config.accelerator),
-        "lab_accelerator": run.config.accelerator.value,
-        "lab_cpus": str(run.config.cpus),
-        "lab_memory_bytes": str(run.config.memory_bytes),
-        "lab_image": run.image.directory.name,
-        "lab_up_seconds": f"{run.end.up_seconds:.1f}",
-        "lab_wall_seconds": f"{run.end.wall_seconds:.1f}",
+def lab_facts(
+    host: HostFacts, image: LabImage, config: LabConfig, words: Sequence[str]
+) -> dict[str, str]:
+    """What is stored with each campaign of a lab. Equal facts mean that it can be continued."""
+    return {
+        "lab": describe_lab(config.accelerator),
+        "lab_command": shlex.join(words),
+        "lab_accelerator": config.accelerator.value,
+        "lab_cpus": str(config.cpus),
+        "lab_memory_bytes": str(config.memory_bytes),
+        "lab_disks": f"{config.disks} × {config.disk_bytes}",
+        "lab_image": image.directory.name,
+        "lab_identity": hashlib.sha256(f"lab of {host.machine_id}".encode()).hexdigest()[:32],
         "lab_host": host.hostname,
         "lab_host_kernel": host.kernel,
         "lab_host_cpu": f"{host.cpus} × {host.cpu}",
         "lab_host_qemu": host.qemu or "",
     }
-    identity = hashlib.sha256(f"lab of {host.machine_id}".encode()).hexdigest()[:16]
-    facts = replace(campaign.host, machine_id=identity, more=more)
+
+
+def mark_campaign(campaign: Campaign, facts: Mapping[str, str]) -> Campaign:
+    """The campaign with the facts of the lab, and `lab` in its label."""
+    host = replace(campaign.host, more={**campaign.host.more, **facts})
     label = f"{campaign.label} ({_MARK})" if campaign.label else _MARK
-    return replace(campaign, host=facts, label=label)
+    return replace(campaign, host=host, label=label)

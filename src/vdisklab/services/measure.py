@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from vdisklab.campaign.context import open_campaign
+from vdisklab.campaign.context import CampaignContext, open_campaign
 from vdisklab.campaign.estimate import campaign_seconds, plan_warnings
 from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import schedule
@@ -21,6 +21,7 @@ from vdisklab.host.facts import collect_facts, memory_bytes
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.waiting import Clock
 from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.guest import RanUnder
 from vdisklab.plan.settings import Request
 from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, Progress
 from vdisklab.results.model import Campaign, HostFacts, Run
@@ -35,6 +36,9 @@ _PAUSE_SECONDS = 2.0
 
 Narrow = Callable[[CampaignPlan], CampaignPlan]
 """Removes cells from a plan. Raises HostError if nothing worth measuring is left."""
+
+Publish = Callable[[Campaign, Run], None]
+"""Is called with each run and its campaign, as soon as the run is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ def measure(
     new: bool = False,
     search: BestSearch | None = None,
     narrow: Narrow | None = None,
+    publish: Publish | None = None,
 ) -> Measured:
     """Measures a request, continuing the campaign of an equal plan unless `new`.
 
@@ -78,7 +83,8 @@ def measure(
                 plan = search.narrow(plan, stored_verdicts(store, collect_facts(host)), progress)
             report_plan(plan, progress)
             context = GuestContext(host, ledger, cache_directory(), progress)
-            with closing(_measure_plan(store, context, plan, search, new=new)) as steps:
+            steps_of_plan = _measure_plan(store, context, plan, search, new=new, publish=publish)
+            with closing(steps_of_plan) as steps:
                 for step in steps:
                     measured = step
     except KeyboardInterrupt:
@@ -87,7 +93,12 @@ def measure(
 
 
 def measure_in_turns(
-    store: Store, requests: Sequence[Request], progress: Progress, *, new: bool = False
+    store: Store,
+    requests: Sequence[Request],
+    progress: Progress,
+    *,
+    new: bool = False,
+    publish: Publish | None = None,
 ) -> tuple[Measured, ...]:
     """Measures several requests in turns, block by block, each as a separate campaign.
 
@@ -107,7 +118,9 @@ def measure_in_turns(
                 for place, plan in enumerate(plans):
                     before = measured[place].failed
                     part = replace(plan, blocks=block)
-                    turn = _measure_plan(store, context, part, new=new and block == 1)
+                    turn = _measure_plan(
+                        store, context, part, new=new and block == 1, publish=publish
+                    )
                     with closing(turn) as steps:
                         for step in steps:
                             measured[place] = replace(step, failed=before + step.failed)
@@ -131,6 +144,7 @@ def _measure_plan(
     search: BestSearch | None = None,
     *,
     new: bool,
+    publish: Publish | None = None,
 ) -> Generator[Measured, None, None]:
     """Measures and stores the remaining runs of a plan; yields the counts after each run."""
     campaign = _campaign(store, plan, context.host, context.progress, new=new)
@@ -149,24 +163,44 @@ def _measure_plan(
     if done:
         yield Measured(campaign.id, done)
     tag = RunTag(campaign.id, _medium(plan))
+    changed = None
     try:
-        with (
-            open_campaign(context, plan) as opened,
-            closing(
-                campaign_runs(opened, tag, finished)
-                if search is None
-                else chosen_runs(opened, tag, finished, search.choosing(store, plan, campaign.id))
-            ) as runs,
-        ):
-            for run in runs:
-                store_with_retry(store, run, context.progress)
-                done += 1
-                failed += run.failure is not None
-                yield Measured(campaign.id, done, failed)
+        with open_campaign(context, plan) as opened:
+            changed = _changed_accelerator(store, campaign, opened)
+            if changed is None:
+                with closing(
+                    campaign_runs(opened, tag, finished)
+                    if search is None
+                    else chosen_runs(
+                        opened, tag, finished, search.choosing(store, plan, campaign.id)
+                    )
+                ) as runs:
+                    for run in runs:
+                        store_with_retry(store, run, context.progress)
+                        if publish is not None:
+                            publish(campaign, run)
+                        done += 1
+                        failed += run.failure is not None
+                        yield Measured(campaign.id, done, failed)
     finally:
         if not done:
             # An empty campaign would become the newest one, from which answers are taken.
             store.drop_if_empty(campaign.id)
+    if changed is not None:
+        context.progress(Note(changed))
+        yield from _measure_plan(store, context, plan, search, new=True, publish=publish)
+
+
+def _changed_accelerator(store: Store, campaign: Campaign, opened: CampaignContext) -> str | None:
+    """Why a campaign cannot be continued: its guests ran under another accelerator than now."""
+    before = store.accelerators(campaign.id) - {opened.ran_under}
+    if not before or opened.ran_under is None:
+        return None
+    words = RanUnder(before.pop()).words
+    return (
+        f"a new campaign begins, because guests ran {words} and now run {opened.ran_under.words}; "
+        "the two are never ranked together"
+    )
 
 
 def _campaign(

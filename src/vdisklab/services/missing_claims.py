@@ -163,7 +163,7 @@ def _measured_before(
     if not usable:
         return NOTHING
     return load_chosen(
-        store, tuple(item for item in usable if disagreement(usable[0], item) is None)
+        store, tuple(item for item in usable if disagreement(store, usable[0], item) is None)
     )
 
 

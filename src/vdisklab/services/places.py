@@ -89,7 +89,7 @@ def load_places(results: Store, names: Sequence[str] | None) -> Places:
     if len(places) < 2:
         return Places({"": load_chosen(results, choose_campaigns(results, names))})
     for other in campaigns[1:]:
-        error = disagreement(campaigns[0], other, places=True)
+        error = disagreement(results, campaigns[0], other, places=True)
         if error is not None:
             raise error
     grouped: dict[str, list[str]] = {}

@@ -15,10 +15,10 @@ from vdisklab.cli.main import main
 from vdisklab.errors import DatabaseError, GuestError, HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.lab import lab_image as image
+from vdisklab.lab import lab_job, payload
 from vdisklab.lab import lab_machine as machine
-from vdisklab.lab import payload
-from vdisklab.lab.lab_machine import LABEL
-from vdisklab.results.model import Origin
+from vdisklab.results.exchange import read_export, write_run
+from vdisklab.results.model import Campaign, Origin
 from vdisklab.results.store import open_store
 
 APT_GET = r"""
@@ -29,20 +29,39 @@ APT_CACHE = "print('Package: lvm2\\nVersion: 1')"
 # Truncates what it is told to make: the last path of mke2fs, or of qemu-img create.
 MAKER = "import sys; open([w for w in sys.argv if '/' in w and '.' in w][-1], 'w').close()"
 
-# Says it is up, runs what VDISKLAB_FAKE_LAB tells (Python), and ends the job.
+# Says it is up, runs what VDISKLAB_FAKE_LAB tells (Python), and ends the job. Its monitor answers
+# every command with `answer`.
 QEMU = r"""
-import io, os, sys, tarfile
+import json, os, socket, sys, threading, time
 words = " ".join(sys.argv)
 if "--version" in words:
     print("QEMU emulator version 7.2.0"); raise SystemExit
-stream = next(w.split("path=")[1] for w in sys.argv if w.startswith("file,id=job"))
-results = next(w for w in sys.argv if "id=results" in w).split("file=")[1].split(",")[0]
-def say(line): open(stream, "a").write(line + "\n")
-def give(file):
-    with tarfile.open(results, "w") as archive: archive.add(file, "./lab.sqlite")
+def port(name): return words.split(f"file,id={name},path=")[1].split()[0]
+def say(line): open(port("job"), "a").write(line + "\n")
+def give(file): open(port("runs"), "a").write(open(file).read())
 def up(): say("@lab up 41.5")
 def done(status=0): say(f"@lab done {status} 900.0")
-exec(os.environ["VDISKLAB_FAKE_LAB"])
+def pulse():
+    while True:
+        open(port("pulse"), "a").write("\n"); time.sleep(0.1)
+def beat(): threading.Thread(target=pulse, daemon=True).start()
+answer, connected = {"status": "running"}, threading.Event()
+def monitor():
+    line = socket.socket(fileno=int(words.split("id=ours,fd=")[1].split()[0]))
+    def send(**message): line.sendall(json.dumps(message).encode() + b"\n")
+    send(QMP={"version": {"qemu": {"major": 7, "minor": 2, "micro": 0}, "package": ""},
+              "capabilities": []})
+    while request := line.recv(1 << 16):  # each waits for the answer to the one before
+        request = json.loads(request)
+        connected.set()
+        if request["execute"] == "inject-nmi":
+            console = words.split("-serial file:")[1].split()[0]
+            open(console, "a").write("Kernel panic: NMI\n")
+        send(**{"return": answer, "id": request.get("id")})
+threading.Thread(target=monitor, daemon=True).start()
+does = os.environ["VDISKLAB_FAKE_LAB"]
+if not does.startswith("sys."): connected.wait(10) and time.sleep(0.2)
+exec(does)
 """
 
 Lab = Callable[..., int]
@@ -97,13 +116,13 @@ def lab(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     return run
 
 
-def measured(tmp_path: Path) -> Path:
-    """A database as the lab makes it."""
-    file = tmp_path / "inside.sqlite"
-    campaign = a_campaign()
-    with open_store(str(file)) as store:
-        store.add_campaign(campaign)
-        store.add_run(a_run(campaign))
+def measured(tmp_path: Path, blocks: int = 1, campaign: Campaign | None = None) -> Path:
+    """Runs as the lab writes them to its serial port."""
+    file = tmp_path / "runs.jsonl"
+    campaign = campaign or a_campaign()
+    with file.open("w") as lines:
+        for block in range(1, blocks + 1):
+            write_run(lines, campaign, a_run(campaign, block=block))
     return file
 
 
@@ -115,10 +134,73 @@ def test_runs_come_back_and_are_said_to_be_the_labs(
     assert lab(does) == 8, "cells that failed in the lab failed"
     out, err = capsys.readouterr()
     assert "building lvm" in err
-    assert LABEL in err
+    assert "the lab, an emulated host, was up after" in err
     assert "worthless as a speed" in " ".join(out.split())
     with open_store(str(tmp_path / "state/vdisklab.sqlite")) as store:
         assert [run.origin for run in store.runs()] == [Origin.LAB]
+
+
+def test_a_lab_that_dies_loses_no_run_and_the_same_command_continues(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign = a_campaign()
+    first = str(measured(tmp_path, 2, campaign))
+    dies = f"up(); give({first!r}); time.sleep(1); os.kill(os.getpid(), 9)"
+    assert lab(dies) == GuestError.exit_code
+    err = capsys.readouterr().err
+    assert "QEMU was killed by signal 9" in err
+    assert "the same command continues" in err
+    with open_store(str(tmp_path / "state/vdisklab.sqlite")) as store:
+        assert len(list(store.runs())) == 2
+        (stored,) = store.campaigns()
+    carried = tmp_path / "carried.json"
+    looks = (
+        "code = words.split('file=')[2].split(',')[0];"
+        f"open({str(carried)!r}, 'w').write(open(os.path.dirname(code) + '/earlier.json').read());"
+    )
+    third = tmp_path / "third.jsonl"
+    with third.open("w") as line:
+        write_run(line, stored, a_run(campaign, block=3))
+    assert lab(f"{looks} up(); give({str(third)!r}); done()") == 0
+    (sent,) = read_export(carried.read_bytes(), name="carried").campaigns
+    assert [run.block for run in sent.runs] == [1, 2]
+    with open_store(str(tmp_path / "state/vdisklab.sqlite")) as store:
+        assert [run.block for run in store.runs()] == [1, 2, 3]
+        assert store.campaigns() == (stored,), "nothing is marked twice"
+    assert lab(f"{looks} up(); done()", "--blocks", "9") == GuestError.exit_code
+    assert "No such file" in capsys.readouterr().err, "another command begins its own campaign"
+
+
+def test_what_a_dead_lab_left_is_stored(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console = "open(words.split('-serial file:')[1].split()[0], 'w')"
+    resets = "open(words.split('-D ')[1].split()[0], 'w')"
+    does = f"up(); {console}.write('BUG: soft lockup'); {resets}.write('Triple fault')"
+    assert lab(does) == GuestError.exit_code
+    err = " ".join(capsys.readouterr().err.split())
+    assert "the lab ended before its job did: its kernel panicked or was reset" in err
+    assert "BUG: soft lockup" in err
+    (record,) = (tmp_path / "state/lab-failures").iterdir()
+    assert str(record) in err
+    for words in ("BUG: soft lockup", "Triple fault", "@lab up"):
+        assert words in record.read_text()
+
+
+def test_a_lab_that_stands_still_is_ended_with_a_trace_of_its_kernel(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lab_job, "_PULSE_SECONDS", 0.5)
+    monkeypatch.setattr(lab_job, "_TRACE_SECONDS", 0.5)
+    assert lab("up(); beat(); time.sleep(2); done(); time.sleep(1)") == GuestError.exit_code
+    assert "measured nothing" in capsys.readouterr().err, "a lab with a pulse is not ended"
+    paused = "up(); answer['status'] = 'paused'; time.sleep(2); done(); time.sleep(1)"
+    assert lab(paused) == GuestError.exit_code
+    assert "measured nothing" in capsys.readouterr().err, "nor one that somebody has paused"
+    assert lab("up(); time.sleep(60)") == GuestError.exit_code
+    err = capsys.readouterr().err
+    assert "has stood still for" in err
+    assert "Kernel panic: NMI" in err
 
 
 def test_the_answer_as_json(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,15 +213,15 @@ def test_the_answer_as_json(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixt
     [
         ("sys.stderr.write('no such device'); sys.exit(1)", GuestError, "ended before it was up"),
         ("sys.stderr.write('no such device'); sys.exit(1)", GuestError, "no such device"),
+        ("sys.exit(1)", GuestError, "QEMU ended with status 1"),
         ("up(); say('building')", GuestError, "ended before its job did"),
-        (
-            "up(); open(results, 'w').write('torn' * 999); done()",
-            GuestError,
-            "cannot be read",
-        ),
         ("up(); done(3)", GuestError, "ended with 3 and measured nothing"),
         ("up(); give('/dev/null'); done(3)", GuestError, "ended with 3 and measured nothing"),
-        ("up(); open('x','w').write('no'); give('x'); done()", DatabaseError, "database"),
+        (
+            "up(); open('x','w').write('no\\n'); give('x'); done()",
+            DatabaseError,
+            "a run from the lab is damaged",
+        ),
     ],
 )
 def test_a_lab_that_goes_wrong_ends_in_a_sentence(
@@ -162,10 +244,11 @@ def test_a_lab_that_goes_wrong_ends_in_a_sentence(
 def test_a_silent_lab_is_given_up(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], before: str
 ) -> None:
-    monkeypatch.setattr(machine, "_SILENCE_SECONDS", 0.5 if before else 60)
+    monkeypatch.setattr(lab_job, "_SILENCE_SECONDS", 0.5 if before else 60)
+    monkeypatch.setattr(lab_job, "_TRACE_SECONDS", 0.5)
     boot = 60 if before else 0.5
-    monkeypatch.setattr(machine, "_BOOT_SECONDS", dict.fromkeys(machine._BOOT_SECONDS, boot))
-    assert lab(f"{before}import time; time.sleep(60)") == GuestError.exit_code
+    monkeypatch.setattr(lab_job, "_BOOT_SECONDS", dict.fromkeys(lab_job._BOOT_SECONDS, boot))
+    assert lab(f"{before}time.sleep(60)") == GuestError.exit_code
     err = capsys.readouterr().err
     assert ("has printed nothing" if before else "did not come up") in err
     assert "VDISKLAB_PATIENCE" in err
@@ -174,7 +257,7 @@ def test_a_silent_lab_is_given_up(
 def test_no_room_is_told_before_and_while_it_runs(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(machine, "_SPARE_ROOM", 1 << 60)
+    monkeypatch.setattr(lab_job, "_SPARE_ROOM", 1 << 60)
     assert lab("up(); import time; time.sleep(60)") == HostError.exit_code
     assert "has filled" in capsys.readouterr().err
     monkeypatch.setattr(machine, "_LEAST_ROOM", 1 << 60)

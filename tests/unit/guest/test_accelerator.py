@@ -166,9 +166,29 @@ def test_a_device_that_opens_is_not_refused_and_not_trusted(device: Path) -> Non
     assert device_refused(device) is None
 
 
-def test_a_missing_device(tmp_path: Path) -> None:
-    expected = KvmTrial(False, f"{tmp_path}/absent does not exist")
-    assert device_refused(tmp_path / "absent") == expected
+@pytest.mark.parametrize(
+    ("flags", "remedy"),
+    [
+        ("fpu svm hypervisor", "modprobe kvm_amd"),
+        ("fpu vmx", "modprobe kvm_intel"),
+        ("fpu hypervisor", "nested virtualisation in the hypervisor"),
+        ("fpu", "VT-x or AMD-V in the firmware"),
+    ],
+)
+def test_without_the_device_the_cpu_decides_what_to_do(
+    tmp_path: Path, flags: str, remedy: str
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
+    refused = device_refused(tmp_path / "absent", tmp_path)
+    assert refused is not None
+    assert refused.tried == f"{tmp_path}/absent does not exist"
+    assert remedy in (refused.remedy or "")
+
+
+def test_a_guest_that_hangs_leads_to_another_machine_or_to_emulation(device: Path) -> None:
+    trial = try_kvm(Boot(GuestError("no greeting")), device=device)
+    assert "--accelerator tcg" in (trial.remedy or "")
 
 
 def test_a_device_of_another_user_names_the_group(device: Path) -> None:

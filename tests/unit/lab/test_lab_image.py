@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
-from vdisklab.errors import GuestError, HostError
+from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.lab.lab_image import (
     PACKAGES,
@@ -23,7 +21,7 @@ from vdisklab.lab.lab_image import (
     source_lines,
     suite_of,
 )
-from vdisklab.lab.lab_machine import LabConfig, LabFiles, Purpose, lab_argv, take_result
+from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv
 from vdisklab.lab.payload import carried_files, required_names
 from vdisklab.plan.guest import Accelerator
 from vdisklab.services.lab_runs import job_script
@@ -66,17 +64,17 @@ def files(tmp_path: Path) -> LabFiles:
 
 
 def test_the_machine_has_no_network_and_only_its_own_disks(files: LabFiles) -> None:
-    argv = lab_argv(LabConfig(Accelerator.TCG), files, "vdisklab-lab-1", Purpose.JOB)
+    argv = lab_argv(LabConfig(Accelerator.TCG), files, "vdisklab-lab-1", 9)
     words = " ".join(argv)
     assert "-nic none" in words
     assert "-nodefaults" in words
     assert "accel=tcg" in words
     drives = [word for word in argv if word.startswith("file=") and "format=" in word]
-    assert len(drives) == 4 + 4
+    assert len(drives) == 3 + 4
     assert all(str(files.directory) in drive for drive in drives)
     assert "readonly=on" in next(drive for drive in drives if "code.ext4" in drive)
     assert "/dev/" not in words.replace("root=/dev/vda", "")
-    shell = lab_argv(LabConfig(Accelerator.KVM), files, "n", Purpose.SHELL)
+    shell = lab_argv(LabConfig(Accelerator.KVM), files, "n", None)
     assert "mon:stdio" in shell
     assert "-cpu host" in " ".join(shell)
 
@@ -85,15 +83,15 @@ def test_the_lab_can_be_paused_where_its_directory_is_short_enough(tmp_path: Pat
     image = LabImage(tmp_path / "image", "6.1", "3.11")
     for directory, has in ((Path("/var/cache"), True), (Path("/" + "x" * 120), False)):
         files = LabFiles(image, directory, directory / "code.ext4")
-        argv = lab_argv(LabConfig(Accelerator.TCG), files, "n", Purpose.JOB)
+        argv = lab_argv(LabConfig(Accelerator.TCG), files, "n", 9)
         assert (f"unix:{directory}/qmp,server=on,wait=off" in argv) is has
 
 
 def test_the_job_quotes_what_it_is_given() -> None:
-    job = job_script(["{zvol/ext4,zfs}/qcow2", "--label", "it's"])
+    job = job_script(["{zvol/ext4,zfs}/qcow2", "--label", "it's"], "feed")
     assert "'{zvol/ext4,zfs}/qcow2'" in job
     assert """'it'"'"'s'""" in job
-    assert "--db /work/out/lab.sqlite" in job
+    assert "--db /work/lab.sqlite --stream /dev/virtio-ports/runs" in job
 
 
 def test_files_on_the_command_line_are_carried_into_the_lab(tmp_path: Path) -> None:
@@ -120,24 +118,6 @@ def test_the_scripts_are_scripts(script: str, tmp_path: Path) -> None:
 def test_names_of_requirements() -> None:
     lines = ["Mako", "typing_extensions>=4.12", 'tzdata; extra == "tz"', "greenlet >= 1 ; x"]
     assert required_names(lines) == ["mako", "typing-extensions", "greenlet"]
-
-
-def test_results_come_out_of_a_bare_disk(files: LabFiles, tmp_path: Path) -> None:
-    into = tmp_path / "into"
-    into.mkdir()
-    with tarfile.open(files.results, "w") as archive:
-        member = tarfile.TarInfo("./lab.sqlite")
-        member.size = 3
-        archive.addfile(member, io.BytesIO(b"abc"))
-    with files.results.open("ab") as disk:
-        disk.truncate(1 << 20)
-    found = take_result(files, "lab.sqlite", into)
-    assert found is not None
-    assert found.read_bytes() == b"abc"
-    assert take_result(files, "other", into) is None
-    files.results.write_bytes(b"x" * 2048)
-    with pytest.raises(GuestError, match="results cannot be read"):
-        take_result(files, "lab.sqlite", into)
 
 
 def test_a_damaged_image_is_told(tmp_path: Path) -> None:

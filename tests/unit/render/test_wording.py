@@ -11,6 +11,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     FailedCell,
     FromPageCache,
     Inconclusive,
+    InEmulatedHost,
     NoBaseline,
     NoCommonBlock,
     NothingToCompare,
@@ -35,6 +36,7 @@ WORDED: list[tuple[Diagnostic, str]] = [
         Emulated(),
         "under emulation (TCG): good for comparing host-side choices, not for the speed of a KVM",
     ),
+    (InEmulatedHost(), "proof that code works under KVM, worthless as a speed"),
     (
         FromPageCache(cell("a"), "seqread", Direction.READ, 0.03),
         "a, seqread: from the host's page cache; 3% of the bytes came from the device.",

@@ -69,7 +69,7 @@ class ScriptedHost:
 
 
 def no_kvm() -> KvmTrial:
-    return KvmTrial(False, "/dev/kvm does not exist")
+    return KvmTrial(False, "/dev/kvm does not exist", "load its module: modprobe kvm_amd")
 
 
 def findings(tmp_path: Path, host: Host) -> dict[str, HostFinding]:

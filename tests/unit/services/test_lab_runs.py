@@ -1,64 +1,55 @@
-"""Runs out of the lab's database into the user's: marked, whole, and of a machine of their own."""
+"""Runs from the lab in the user's database: marked, whole, and of a machine of their own."""
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from tests.unit.results.values import BROKEN, HOST, a_campaign, a_run
-from vdisklab.errors import DatabaseError
 from vdisklab.lab.lab_image import LabImage
-from vdisklab.lab.lab_machine import LABEL, LabConfig, LabEnd
+from vdisklab.lab.lab_machine import LabConfig
 from vdisklab.plan.guest import Accelerator
-from vdisklab.results.model import Origin
+from vdisklab.results.exchange import write_run
+from vdisklab.results.model import Campaign, Origin, Run
 from vdisklab.results.store import open_store
-from vdisklab.services.lab_runs import LabRun, copy_campaigns
+from vdisklab.services.lab_runs import LabResults, job_script, lab_facts
+
+IMAGE = LabImage(Path("/cache/lab/feed"), "6.1", "3.11")
 
 
-def lab_run(accelerator: Accelerator = Accelerator.TCG) -> LabRun:
-    image = LabImage(Path("/cache/lab/feed"), "6.1", "3.11")
-    return LabRun(HOST, LabConfig(accelerator), image, LabEnd(0, 41.0, 900.0, 950.0))
+def facts(accelerator: Accelerator = Accelerator.TCG, machine: str = "one") -> dict[str, str]:
+    host = replace(HOST, machine_id=machine)
+    return lab_facts(host, IMAGE, LabConfig(accelerator), ["zfs/none", "--label", "a b"])
+
+
+def line(campaign: Campaign, run: Run) -> str:
+    sink = io.StringIO()
+    write_run(sink, campaign, run)
+    return sink.getvalue()
 
 
 def test_runs_arrive_whole_and_marked(tmp_path: Path) -> None:
-    inside, url = tmp_path / "lab.sqlite", str(tmp_path / "mine.sqlite")
     campaign = a_campaign(label="stacks")
     runs = [a_run(campaign), a_run(campaign, block=2, failure=BROKEN, measurements=())]
-    with open_store(str(inside)) as store:
-        store.add_campaign(campaign)
+    with open_store(str(tmp_path / "mine.sqlite")) as store:
+        results = LabResults(store, facts(), set(), print)
         for run in runs:
-            store.add_run(run)
-    with open_store(url) as store:
-        assert copy_campaigns(inside, store, lab_run()) == [campaign.id]
+            results.take(line(campaign, run))
         (stored,) = store.campaigns()
         assert list(store.runs()) == [replace(run, origin=Origin.LAB) for run in runs]
+    assert list(results.campaigns) == [campaign.id]
     assert stored.label == "stacks (lab)"
-    assert stored.host.more["lab"] == LABEL
-    assert stored.host.more["lab_wall_seconds"] == "950.0"
+    assert stored.host.more["lab"] == "an emulated host"
+    assert stored.host.more["lab_command"] == "zfs/none --label 'a b'"
     assert stored.host.more["governor"] == "performance"
-    assert stored.host.machine_id != campaign.host.machine_id
-    with open_store(url) as store, pytest.raises(DatabaseError, match="already"):
-        copy_campaigns(inside, store, lab_run())
 
 
-def test_the_labs_of_two_hosts_are_two_machines(tmp_path: Path) -> None:
-    machines = set()
-    for number in range(2):
-        inside = tmp_path / f"lab{number}.sqlite"
-        with open_store(str(inside)) as store:
-            campaign = a_campaign()
-            store.add_campaign(campaign)
-            store.add_run(a_run(campaign))
-            store.add_campaign(a_campaign(label="nothing was measured"))
-        host = lab_run(Accelerator.KVM)
-        host = replace(host, host=replace(host.host, machine_id=f"host {number}"))
-        with open_store(str(tmp_path / "fleet.sqlite")) as store:
-            copy_campaigns(inside, store, host)
-    with open_store(str(tmp_path / "fleet.sqlite")) as store:
-        for campaign in store.campaigns():
-            machines.add(campaign.host.machine_id)
-            assert campaign.label == "lab"
-            assert campaign.host.more["lab"] == "a virtual machine"
-    assert len(machines) == 2
+def test_the_labs_of_two_hosts_are_two_machines() -> None:
+    one, other = facts(machine="one"), facts(machine="other")
+    assert one["lab_identity"] != other["lab_identity"]
+    assert facts(Accelerator.KVM)["lab"] == "a host that runs under KVM"
+    script = job_script(["raw"], one["lab_identity"])
+    assert f"echo {one['lab_identity']} >/etc/machine-id" in script
+    assert "import" not in script
+    assert "import /vdisklab/files/earlier.json" in job_script(["raw"], "x", continued=True)

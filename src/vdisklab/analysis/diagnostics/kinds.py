@@ -12,7 +12,7 @@ from vdisklab.analysis.observations import Block
 from vdisklab.analysis.rank_intervals import Ranking, Unranked
 from vdisklab.analysis.score import NoScore
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.guest import RanUnder
 from vdisklab.results.model import Direction, FailureKind, Origin
 from vdisklab.results.outlines import AnyRun
 
@@ -190,6 +190,11 @@ class Emulated:
 
 
 @dataclass(frozen=True, slots=True)
+class InEmulatedHost:
+    """The guests ran under KVM in a host that is emulated itself, such as the lab."""
+
+
+@dataclass(frozen=True, slots=True)
 class InLab:
     """Measured in the lab: a host in a virtual machine, on temporary disks."""
 
@@ -235,6 +240,7 @@ Diagnostic = (
     | TooSlow
     | SharedBlocks
     | Emulated
+    | InEmulatedHost
     | InLab
     | CellDiagnostic
     | FailedCell
@@ -247,15 +253,19 @@ Diagnostic = (
 class Caveats:
     """Why numbers are not a measure of this machine.
 
-    `emulated`: a guest ran without KVM. `lab`: everything ran in the lab's virtual machine.
+    `emulated`: a guest ran without KVM. `emulated_host`: under KVM in an emulated host. `lab`:
+    everything ran in the lab's virtual machine.
     """
 
     emulated: bool
     lab: bool
+    emulated_host: bool = False
 
     @property
-    def findings(self) -> tuple[Emulated | InLab, ...]:
-        """The more serious caveat: numbers from the lab cannot even be compared."""
+    def findings(self) -> tuple[Emulated | InEmulatedHost | InLab, ...]:
+        """The most serious caveat: numbers from an emulated host cannot even be compared."""
+        if self.emulated_host:
+            return (InEmulatedHost(),)
         if self.lab:
             return (InLab(),)
         return (Emulated(),) if self.emulated else ()
@@ -263,8 +273,15 @@ class Caveats:
 
 def caveats_of(runs: Iterable[AnyRun]) -> Caveats:
     """The caveats that hold for any of these runs."""
-    flags = {(run.accelerator == Accelerator.TCG, run.origin == Origin.LAB) for run in runs}
-    return Caveats(any(emulated for emulated, _ in flags), any(lab for _, lab in flags))
+    accelerators, origins = set[str | None](), set[Origin]()
+    for run in runs:
+        accelerators.add(run.accelerator)
+        origins.add(run.origin)
+    return Caveats(
+        RanUnder.TCG in accelerators,
+        Origin.LAB in origins,
+        RanUnder.KVM_IN_EMULATED_HOST in accelerators,
+    )
 
 
 def too_slow(runs: Iterable[AnyRun]) -> set[tuple[MeasuredCell, Block]]:

@@ -160,7 +160,8 @@ def open_channel(
         loop.run_until_complete(asyncio.wait_for(client.connect(end), timeout * patience()))
     except TimeoutError as error:
         raise GuestError(f"QEMU's {name} sent no greeting within {timeout:g} s") from error
-    except (QMPError, EOFError, OSError) as error:
+    except (QMPError, EOFError, OSError, AssertionError) as error:
+        # qemu.qmp asserts that the connection, which may be lost by then, is established.
         raise GuestError(f"QEMU ended before its {name} could be used") from error
     try:
         yield Channel(client, loop)

@@ -29,6 +29,11 @@ Emulation = Annotated[
     "true when a guest ran under TCG: good for comparing host-side choices, not for the speed "
     "of a KVM guest",
 ]
+EmulatedHost = Annotated[
+    bool,
+    "true when a guest ran under KVM in a host that is emulated itself: proof that code works "
+    "under KVM, not a speed",
+]
 Lab = Annotated[
     bool, "true when a run was made by `vdisklab lab run`: proof that a stack works, not a speed"
 ]
@@ -93,6 +98,7 @@ class RankDocument:
     format: Literal["vdisklab.rank/1"] = "vdisklab.rank/1"
     campaigns: Annotated[tuple[CampaignEntry, ...], "what was ranked"]
     emulation: Emulation
+    emulated_host: EmulatedHost
     lab: Lab
     measure: Annotated[str, "what is ranked, as MEASUREMENT/DIRECTION/METRIC"]
     unit: str
@@ -163,6 +169,7 @@ class ComparisonDocument:
     format: Literal["vdisklab.compare/1"] = "vdisklab.compare/1"
     campaigns: tuple[CampaignEntry, ...]
     emulation: Emulation
+    emulated_host: EmulatedHost
     lab: Lab
     pairs: tuple[ComparedPair, ...]
 
@@ -198,6 +205,7 @@ class PublishedDocument:
     format: Literal["vdisklab.published/1"] = "vdisklab.published/1"
     campaigns: tuple[CampaignEntry, ...]
     emulation: Emulation
+    emulated_host: EmulatedHost
     lab: Lab
     article: str
     title: str
@@ -252,6 +260,7 @@ class ClaimsDocument:
     format: Literal["vdisklab.claims/1"] = "vdisklab.claims/1"
     campaigns: tuple[CampaignEntry, ...]
     emulation: Emulation
+    emulated_host: EmulatedHost
     lab: Lab
     articles: Annotated[Mapping[str, str], "name: title"]
     counts: Annotated[Mapping[ClaimStatus, int], "claims of each status"]

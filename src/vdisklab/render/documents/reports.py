@@ -14,6 +14,7 @@ from vdisklab.render.documents.conversion import CampaignEntry, DiagnosticEntry,
 from vdisklab.render.documents.rankings import (
     ClaimsDocument,
     Count,
+    EmulatedHost,
     Emulation,
     Lab,
     Number,
@@ -54,6 +55,7 @@ class RecommendDocument:
     format: Literal["vdisklab.recommend/1"] = "vdisklab.recommend/1"
     campaigns: tuple[CampaignEntry, ...]
     emulation: Emulation
+    emulated_host: EmulatedHost
     lab: Lab
     path: Annotated[str, "the path to use: the winner, or the simplest of those that tie"]
     cell: MeasuredCell
@@ -153,6 +155,7 @@ class AuditDocument:
 
     format: Literal["vdisklab.audit/1"] = "vdisklab.audit/1"
     emulation: Emulation
+    emulated_host: EmulatedHost
     lab: Lab
     why_no_speed: Annotated[str | None, "a sentence if there is no database"]
     disks: tuple[AuditedDiskEntry, ...]
@@ -198,6 +201,7 @@ class ReportValue:
     rank_worst: int | None
     from_page_cache: bool
     emulation: bool
+    emulated_host: bool
     lab: bool
 
 
@@ -221,6 +225,7 @@ class ReportDocument:
     format: Literal["vdisklab.report/1"] = "vdisklab.report/1"
     campaigns: tuple[CampaignEntry, ...]
     emulation: Emulation
+    emulated_host: EmulatedHost
     lab: Lab
     headline: str
     answer: tuple[str, ...]
@@ -288,6 +293,7 @@ class TableDocument:
 
     format: Literal["vdisklab.table/1"] = "vdisklab.table/1"
     emulation: Emulation
+    emulated_host: EmulatedHost
     lab: Lab
     measurements: Annotated[tuple[MeasurementRow, ...] | None, Key.ABSENT]
     growth: Annotated[tuple[GrowthRow, ...] | None, Key.ABSENT]

@@ -134,6 +134,7 @@ def long_table(contents: Contents) -> Table[ReportValue]:
                     rank_worst=None if row is None else row.worst,
                     from_page_cache=key.name in contents.cached.get(cell, ()),
                     emulation=contents.caveats.emulated,
+                    emulated_host=contents.caveats.emulated_host,
                     lab=contents.caveats.lab,
                 )
             )

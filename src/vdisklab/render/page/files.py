@@ -74,6 +74,7 @@ def report_document(contents: Contents) -> ReportDocument:
     return ReportDocument(
         campaigns=campaign_entries(contents.campaigns),
         emulation=contents.caveats.emulated,
+        emulated_host=contents.caveats.emulated_host,
         lab=contents.caveats.lab,
         headline=headline(contents),
         answer=answer_sentences(contents),
@@ -105,7 +106,7 @@ def _parquet(contents: Contents) -> Files:
         "median": pyarrow.float64(), "low": pyarrow.float64(), "high": pyarrow.float64(),
         "blocks": pyarrow.int32(), "rank_best": pyarrow.int32(), "rank_worst": pyarrow.int32(),
         "from_page_cache": pyarrow.bool_(), "emulation": pyarrow.bool_(),
-        "lab": pyarrow.bool_(),
+        "emulated_host": pyarrow.bool_(), "lab": pyarrow.bool_(),
     }  # fmt: skip
     table = long_table(contents)
     schema = pyarrow.schema([(key, kinds.get(key, pyarrow.string())) for key in table.keys])

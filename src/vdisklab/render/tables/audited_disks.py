@@ -133,6 +133,7 @@ def audit_document(answer: AuditAnswer) -> AuditDocument:
     """The JSON form."""
     return AuditDocument(
         emulation=answer.caveats.emulated,
+        emulated_host=answer.caveats.emulated_host,
         lab=answer.caveats.lab,
         why_no_speed=answer.why_no_speed,
         disks=tuple(_entry(audited, answer.needs) for audited in answer.disks),

@@ -55,6 +55,7 @@ def places_document(places: Places) -> TableDocument:
     rows = {name: tuple(table.rows) for name, table in places_tables(places).items()}
     return TableDocument(
         emulation=places.caveats.emulated,
+        emulated_host=places.caveats.emulated_host,
         lab=places.caveats.lab,
         measurements=rows.get("measurements"),
         growth=rows.get("growth"),

@@ -108,6 +108,7 @@ def claims_document(answer: ClaimsAnswer) -> ClaimsDocument:
     return ClaimsDocument(
         campaigns=campaign_entries(answer.campaigns),
         emulation=answer.caveats.emulated,
+        emulated_host=answer.caveats.emulated_host,
         lab=answer.caveats.lab,
         articles=answer.titles,
         counts=answer.counts,

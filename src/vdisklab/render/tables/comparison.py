@@ -75,6 +75,7 @@ def comparison_document(answers: tuple[ComparisonAnswer, ...]) -> ComparisonDocu
     return ComparisonDocument(
         campaigns=campaign_entries(answers[0].campaigns),
         emulation=any(answer.caveats.emulated for answer in answers),
+        emulated_host=any(answer.caveats.emulated_host for answer in answers),
         lab=any(answer.caveats.lab for answer in answers),
         pairs=tuple(
             ComparedPair(
@@ -166,6 +167,7 @@ def published_document(answer: PublishedAnswer) -> PublishedDocument:
     return PublishedDocument(
         campaigns=campaign_entries(answer.campaigns),
         emulation=answer.caveats.emulated,
+        emulated_host=answer.caveats.emulated_host,
         lab=answer.caveats.lab,
         article=first.article,
         title=answer.title,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Literal
 
-from vdisklab.analysis.diagnostics.kinds import Emulated, FromPageCache, InLab
+from vdisklab.analysis.diagnostics.kinds import Emulated, FromPageCache, InEmulatedHost, InLab
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.rank_intervals import Ranked, WithoutRank
@@ -80,6 +80,7 @@ def ranking_document(answer: RankingAnswer) -> RankDocument:
     return RankDocument(
         campaigns=campaign_entries(answer.campaigns),
         emulation=answer.caveats.emulated,
+        emulated_host=answer.caveats.emulated_host,
         lab=answer.caveats.lab,
         measure=str(ranking.measure),
         unit=quantity.unit,
@@ -233,12 +234,14 @@ def _title(answer: RankingAnswer) -> str:
     return f"Ranking by {name}: {size}" + (f", {warning}" if warning else "")
 
 
+_IN_TITLE = Emulated | InEmulatedHost | InLab
+
+
 def _notes(answer: RankingAnswer) -> tuple[str, ...]:
-    # The title says that it was under emulation, or in the lab.
     notes = [
         sentence(diagnostic)
         for diagnostic in answer.findings
-        if not isinstance(diagnostic, Emulated | InLab)
+        if not isinstance(diagnostic, _IN_TITLE)
     ]
     if answer.ranking.rows:
         notes.append(

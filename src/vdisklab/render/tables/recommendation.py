@@ -125,6 +125,7 @@ def recommendation_document(answer: RecommendationAnswer) -> RecommendDocument:
     return RecommendDocument(
         campaigns=campaign_entries(answer.campaigns),
         emulation=answer.caveats.emulated,
+        emulated_host=answer.caveats.emulated_host,
         lab=answer.caveats.lab,
         path=answer.path,
         cell=recommendation.cell,

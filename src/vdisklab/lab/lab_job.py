@@ -1,0 +1,245 @@
+"""A job in the lab: passes on what it writes, and says what ended a lab that did not finish."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.errors import GuestError, HostError
+from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
+from vdisklab.guest.qemu.qmp import Channel, open_channel
+from vdisklab.host.ledger import Kind, state_directory
+from vdisklab.host.mounts import free_bytes
+from vdisklab.host.waiting import PATIENCE, patience
+from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv
+from vdisklab.plan.guest import Accelerator
+from vdisklab.storage.site import Site
+from vdisklab.units import MIB, format_bytes, format_duration
+
+_BOOT_SECONDS = {Accelerator.KVM: 60.0, Accelerator.TCG: 420.0}
+_SILENCE_SECONDS = 1800.0
+_PULSE_SECONDS = 180.0  # the lab writes every 5 s, on a busy machine every 20 s
+_MONITOR_SECONDS = 30.0
+_TRACE_SECONDS = 20.0
+_SPARE_ROOM = 64 * MIB
+_CONSOLE_LINES = 12
+_KEPT_RECORDS = 10
+_PATIENCE_HINT = f"on a slow or busy machine, {PATIENCE}=4 makes all deadlines four times longer"
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutput:
+    """What is called with each line that a job prints, and with each run that it measured."""
+
+    print_line: Callable[[str], None]
+    take_run: Callable[[str], None] = lambda _run: None
+
+
+@dataclass(frozen=True, slots=True)
+class LabEnd:
+    """How a job ended. Wall seconds are by our clock, others by the lab's since its boot."""
+
+    status: int
+    up_seconds: float
+    lab_seconds: float
+    wall_seconds: float
+
+
+class _NewLines:
+    """The complete lines that are appended to a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file.open("rb")
+        self._rest = b""
+        self.last = time.monotonic()
+        """When the last bytes were read."""
+
+    def close(self) -> None:
+        self._file.close()
+
+    def read(self) -> list[str]:
+        """The lines since the last call."""
+        output = self._file.read()
+        if not output:
+            return []
+        self.last = time.monotonic()
+        *lines, self._rest = (self._rest + output).split(b"\n")
+        return [line.decode(errors="replace").rstrip("\r") for line in lines]
+
+    @property
+    def seconds_silent(self) -> float:
+        """How long nothing has been appended."""
+        return time.monotonic() - self.last
+
+
+class _Deadlines:
+    """Raises when the lab has stood still, is silent or has filled the disk."""
+
+    def __init__(self, files: LabFiles, monitor: Channel, accelerator: Accelerator) -> None:
+        self._files = files
+        self._monitor = monitor
+        self._started = time.monotonic()
+        self._boot_seconds = _BOOT_SECONDS[accelerator] * patience()
+
+    def check(self, job: _NewLines, pulse: _NewLines, *, up: bool) -> None:
+        """Raises GuestError for a lab that does not come up or stands still, HostError for a full
+        disk, because QEMU would stop the lab at its next write."""
+        if not up and time.monotonic() - self._started > self._boot_seconds:
+            boot = format_duration(self._boot_seconds)
+            self._stop(f"the lab did not come up within {boot}")
+        if up and pulse.seconds_silent > _PULSE_SECONDS * patience():
+            if self._is_paused():
+                job.last = pulse.last = time.monotonic()
+            else:
+                still = format_duration(pulse.seconds_silent)
+                self._stop(f"the lab's machine has stood still for {still}")
+        if up and job.seconds_silent > _SILENCE_SECONDS * patience():
+            self._stop(f"the lab has printed nothing for {format_duration(job.seconds_silent)}")
+        free = free_bytes(self._files.directory)
+        if free < _SPARE_ROOM:
+            raise HostError(
+                f"the lab has filled {self._files.directory.parent}: {format_bytes(free)} are left",
+                hint="free some space there, or name another directory with --dir",
+            )
+
+    def _is_paused(self) -> bool:
+        """True if somebody has stopped the lab through its monitor. Raises GuestError."""
+        status = self._monitor.execute("query-status", timeout=_MONITOR_SECONDS)
+        return bool(status["status"] == "paused")
+
+    def _stop(self, problem: str) -> None:
+        """Lets QEMU and the lab's kernel write down what their CPUs do, and raises GuestError."""
+        try:
+            line = {"command-line": "info registers -a"}
+            registers = self._monitor.execute("human-monitor-command", line)
+            with self._files.resets.open("a") as record:
+                record.write(f"\nWhen it was ended:\n{registers}")
+            self._monitor.execute("inject-nmi")
+            self._monitor.pause(_TRACE_SECONDS)
+        except GuestError as error:
+            problem += f", and QEMU does not answer either ({error})"
+        raise GuestError(problem, hint=_PATIENCE_HINT)
+
+
+def run_job(site: Site, config: LabConfig, files: LabFiles, output: JobOutput) -> LabEnd:
+    """Boots the lab, passes on what its job writes, and returns how the job ended.
+
+    Raises GuestError when the lab does not come up, stands still, prints nothing for too long or
+    dies; its notes are the last lines of the console, and the file with everything else.
+    """
+    name = f"vdisklab-lab-{site.ledger.run_id}"
+    started = time.monotonic()
+    with ExitStack() as stack:
+        stack.enter_context(site.tracked(Kind.PROCESS, f"guest={name},"))
+        stack.enter_context(_record_of_failure(files, name))
+        ours, far = stack.enter_context(socket_pair())
+        argv = lab_argv(config, files, name, far.fileno())
+        for file in (files.stream, files.runs, files.pulse):
+            file.touch()
+        lines, runs, pulse = (
+            stack.enter_context(_new_lines(file))
+            for file in (files.stream, files.runs, files.pulse)
+        )
+        process = stack.enter_context(qemu_process(argv, (far,), files.errors))
+        far.close()
+        deadlines = _Deadlines(files, _monitor(stack, ours, process), config.accelerator)
+        up: float | None = None
+        while True:
+            ended = process.poll() is not None
+            for run in runs.read():
+                output.take_run(run)
+            for line in lines.read():
+                if line.startswith("@lab up "):
+                    up = float(line.split()[2])
+                elif line.startswith("@lab done ") and up is not None:
+                    _, _, status, seconds = line.split()
+                    _await_end(process)
+                    for run in runs.read():
+                        output.take_run(run)
+                    return LabEnd(int(status), up, float(seconds), time.monotonic() - started)
+                else:
+                    output.print_line(line)
+            if ended:
+                raise GuestError(_death(process.returncode, up=up is not None))
+            pulse.read()
+            deadlines.check(lines, pulse, up=up is not None)
+            time.sleep(0.2)
+
+
+@contextmanager
+def _new_lines(file: Path) -> Iterator[_NewLines]:
+    lines = _NewLines(file)
+    try:
+        yield lines
+    finally:
+        lines.close()
+
+
+def _monitor(stack: ExitStack, ours: socket.socket, process: subprocess.Popen[bytes]) -> Channel:
+    """QEMU's monitor. Raises GuestError with QEMU's exit status if it ends at once."""
+    try:
+        loop = stack.enter_context(event_loop())
+        opened = open_channel(loop, ours, "monitor", negotiate=True, timeout=_MONITOR_SECONDS)
+        return stack.enter_context(opened)
+    except GuestError as error:
+        try:
+            status = process.wait(1)
+        except subprocess.TimeoutExpired:
+            raise error from None
+        raise GuestError(_death(status, up=False)) from error
+
+
+def _death(status: int, *, up: bool) -> str:
+    """A sentence about a machine that ended before its job did."""
+    when = "before its job did" if up else "before it was up"
+    if status < 0:
+        return f"the lab ended {when}: QEMU was killed by signal {-status}"
+    if status > 0:
+        return f"the lab ended {when}: QEMU ended with status {status}"
+    # With -no-reboot, QEMU ends with 0 when the guest resets itself.
+    return f"the lab ended {when}: its kernel panicked or was reset (QEMU's status is 0)"
+
+
+def _await_end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()  # all that it wrote has been read
+
+
+@contextmanager
+def _record_of_failure(files: LabFiles, name: str) -> Iterator[None]:
+    """Stores all that is known of a lab that failed, and adds the last lines to the GuestError."""
+    try:
+        yield
+    except GuestError as error:
+        parts = {
+            "QEMU": files.errors, "the lab's console": files.console,
+            "the job": files.stream, "resets of the lab's CPUs": files.resets,
+        }  # fmt: skip
+        texts = {title: _text(file) for title, file in parts.items()}
+        record = state_directory() / "lab-failures" / f"{name}.txt"
+        record.parent.mkdir(parents=True, exist_ok=True)
+        whole = [f"== {title}\n{text}" for title, text in texts.items()]
+        record.write_text("\n".join([str(error), *whole]))
+        for title in ("QEMU", "the lab's console"):
+            if texts[title].strip():
+                last = texts[title].rstrip().splitlines()[-_CONSOLE_LINES:]
+                error.add_note("\n".join([f"{title}:", *last]))
+        error.add_note(f"everything that it left: {record}")
+        for old in sorted(record.parent.iterdir(), key=_changed)[:-_KEPT_RECORDS]:
+            old.unlink()
+        raise
+
+
+def _text(file: Path) -> str:
+    return file.read_text(errors="replace") if file.is_file() else ""
+
+
+def _changed(file: Path) -> float:
+    return file.stat().st_mtime
