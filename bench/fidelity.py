@@ -137,7 +137,7 @@ def in_turns(arms: Mapping[str, Callable[[], Numbers]], pairs: int) -> list[dict
     """The numbers of each arm in each pair; the first pair warms the guests and does not count."""
     rounds = []
     for pair in range(pairs + 1):
-        names = list(arms) if pair % 2 else list(reversed(arms))
+        names = list(arms)[:: 1 if pair % 2 else -1]
         rounds.append({name: arms[name]() for name in names})
     return rounds[1:]
 
