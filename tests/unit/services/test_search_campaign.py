@@ -76,7 +76,7 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
     def open_campaign(around: object, plan: CampaignPlan) -> Iterator[Any]:
         guests = SimpleNamespace(renew=lambda: None)
         yield SimpleNamespace(
-            plan=plan, guests=guests, accelerator=None, progress=lambda event: None
+            ran_under=None, plan=plan, guests=guests, accelerator=None, progress=lambda event: None
         )
 
     monkeypatch.setattr(service, "make_plan", lambda *args: plan)
