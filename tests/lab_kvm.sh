@@ -52,7 +52,7 @@ short="--profile $carried/lab_proof.toml --size 32M --runtime 1 --ramp 0 --page-
     measured "cache modes and aio" 9 raw/default raw/none raw/writeback raw/writethrough \
         raw/directsync raw/unsafe raw/none/virtio:aio=native raw/none/virtio:aio=io_uring \
         raw/none/virtio:iothread=on $short
-    measured "formats" 2 qcow2/none null/none $short
+    measured "formats" 2 qcow2/none null/default $short
     measured "a user's Debian" 1 raw/none --guest "$carried/debian.qcow2" $short
 }
 measured "profile boot, on each bus" 6 raw/none/virtio raw/none/scsi raw/none/nvme raw/none/usb \
