@@ -70,7 +70,7 @@ def measure_name(measure: MeasureKey) -> str:
     return measure.metric.replace("_", " ") if measure.name == "score" else str(measure)
 
 
-def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911 - one case per kind
+def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per kind
     """One diagnostic in one or two sentences."""
     match finding:
         case TooFewBlocks(cells, have, want):
