@@ -157,7 +157,7 @@ def tallies(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellTally, 
             (qemu.c.read_bytes.is_not(None), sum(qemu.c[name] for name in names)),
             else_=sum(guest.c[name] for name in names),
         )
-        return sa.func.sum(total)
+        return _sum_of_integers(total)
 
     query = (
         sa.select(
@@ -165,9 +165,9 @@ def tallies(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellTally, 
             measurement.c.name,
             above("read_operations", "write_operations"),
             above("flush_operations"),
-            sa.func.sum(device.c.flush_operations),
+            _sum_of_integers(device.c.flush_operations),
             above("read_bytes", "write_bytes"),
-            sa.func.sum(device.c.read_bytes + device.c.write_bytes),
+            _sum_of_integers(device.c.read_bytes + device.c.write_bytes),
             sa.func.sum(measurement.c.host_cpu_seconds),
         )
         .select_from(joined)
@@ -175,7 +175,12 @@ def tallies(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellTally, 
     )
     is_measured = sa.and_(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
     result = connection.execute(query.where(is_measured)).all()
-    return tuple(_tally(row) for row in result)
+    return tuple(CellTally(*row) for row in result)
+
+
+def _sum_of_integers(column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
+    """The sum as an integer: PostgreSQL's sum of big integers is a decimal number."""
+    return sa.cast(sa.func.sum(column), sa.BigInteger)
 
 
 def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[Example, ...]:
@@ -296,12 +301,3 @@ def _rows(connection: sa.Connection, query: sa.Select[Any]) -> Iterable[tuple[An
     """The rows as the driver's own tuples: there may be millions, so none is converted."""
     cursor: Any = connection.execute(query).cursor
     return cast("Iterable[tuple[Any, ...]]", cursor)
-
-
-def _tally(row: Sequence[Any]) -> CellTally:
-    cell, name, *counts, cpu = row
-    operations, flushes, device_flushes, requested, device = (
-        None if count is None else int(count) for count in counts
-    )
-    seconds = None if cpu is None else float(cpu)
-    return CellTally(cell, name, operations, flushes, device_flushes, requested, device, seconds)
