@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -18,7 +19,7 @@ from vdisklab.analysis.observations import (
 )
 from vdisklab.analysis.summary import Summary, known, summarise
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Better, Metric
+from vdisklab.results.model import Better, Direction, Metric
 
 PRECISION = 1e-9
 """Lower limit of a log ratio's standard deviation; anything smaller is rounding."""
@@ -49,13 +50,15 @@ class Verdict(StrEnum):
 
     A_BETTER = "a-better"
     B_BETTER = "b-better"
+    A_LIKELY = "a-likely-better"  # the interval excludes 1, but not the p-value of all measures
+    B_LIKELY = "b-likely-better"
     NONE_SHOWN = "no-difference-shown"
     TOO_FEW = "too-few-blocks"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One measure of two cells. `p_adjusted` is corrected for all measures compared at once."""
+    """One measure of two cells. `p_adjusted` is corrected for all main measures, or all others."""
 
     measure: MeasureKey
     a: Summary
@@ -63,6 +66,7 @@ class Comparison:
     ratio: Ratio
     p_adjusted: float | None
     verdict: Verdict
+    main: bool
 
 
 def paired_ratios(
@@ -152,23 +156,31 @@ def holm(p: Floats) -> Floats:
 def compare_cells(
     observations: Observations, a: MeasuredCell, b: MeasuredCell, alpha: float = 0.05
 ) -> tuple[Comparison, ...]:
-    """Every measure that both cells have, in the order of the measures' names.
+    """Every measure that both cells have: the main ones first, each group by name.
 
-    Intervals are for each measure alone; the verdicts are corrected for all measures (Holm). So
-    an interval may exclude 1 although the verdict is that no difference is shown.
+    Intervals are for each measure alone. The verdicts are corrected for all main measures, or for
+    all others (Holm): bandwidth, IOPS and mean latency are one fact, and counting it three times
+    would hide it. An interval may exclude 1 although the corrected p-value shows no difference;
+    that is likely, not proven.
     """
     row_a, row_b = observations.place[a], observations.place[b]
     both = _only(observations, (row_a, row_b))
     comparisons: list[tuple[MeasureKey, Summary, Summary, Ratio]] = []
-    for measure in sorted(both.measures):
+    main = main_measures(both.used)
+    for measure in sorted(
+        both.measures, key=lambda key: (key not in main, key.name != "score", key)
+    ):
         grid = both.grid(measure)
         summaries = summarise(both, measure)
         if a in summaries and b in summaries:
             (ratio,) = paired_ratios(grid[row_a], grid[row_b], measure.quantity, 1 - alpha)
             comparisons.append((measure, summaries[a], summaries[b], ratio))
     p = np.array([np.nan if _too_few(r) or r.p is None else r.p for _, _, _, r in comparisons])
+    is_main = np.array([measure in main for measure, *_ in comparisons], dtype=bool)
     adjusted = np.full(len(p), np.nan)
-    adjusted[np.isfinite(p)] = holm(p[np.isfinite(p)])
+    for family in (is_main, ~is_main):
+        known_p = family & np.isfinite(p)
+        adjusted[known_p] = holm(p[known_p])
     return tuple(
         Comparison(
             measure=measure,
@@ -177,9 +189,30 @@ def compare_cells(
             ratio=ratio,
             p_adjusted=known(adjusted, place),
             verdict=_verdict(measure, ratio, known(adjusted, place), alpha),
+            main=measure in main,
         )
         for place, (measure, of_a, of_b, ratio) in enumerate(comparisons)
     )
+
+
+_RATES = {
+    name: place
+    for place, name in enumerate(
+        ("weighted_overall", "bandwidth", "transactions", "iops", "duration", "boot_time")
+    )
+}
+
+
+def main_measures(measures: Iterable[MeasureKey]) -> set[MeasureKey]:
+    """The overall score, and one rate of each measurement and direction.
+
+    The rate is the first of `_RATES` that was measured; a measurement without any has no main one.
+    """
+    rates: dict[tuple[str, Direction], MeasureKey] = {}
+    for key in sorted(measures, key=lambda key: _RATES.get(key.metric, 0)):
+        if key.metric in _RATES:
+            rates.setdefault((key.name, key.direction), key)
+    return set(rates.values())
 
 
 def against_baseline(
@@ -219,7 +252,9 @@ def _too_few(ratio: Ratio) -> bool:
 def _verdict(measure: MeasureKey, ratio: Ratio, p: float | None, alpha: float) -> Verdict:
     if _too_few(ratio) or ratio.ratio is None or p is None:
         return Verdict.TOO_FEW
-    if p > alpha:
-        return Verdict.NONE_SHOWN
     a_is_better = (ratio.ratio > 1) == (measure.quantity.better is Better.HIGHER)
-    return Verdict.A_BETTER if a_is_better else Verdict.B_BETTER
+    if p <= alpha:
+        return Verdict.A_BETTER if a_is_better else Verdict.B_BETTER
+    if ratio.p is not None and ratio.p <= alpha:
+        return Verdict.A_LIKELY if a_is_better else Verdict.B_LIKELY
+    return Verdict.NONE_SHOWN

@@ -35,6 +35,10 @@ def compare(
             "debatty-2024, with yours.",
         ),
     ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Every measure, not only the score and the main ones."),
+    ] = False,
     campaign: CampaignOption = None,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
@@ -67,5 +71,6 @@ def compare(
         )
     with open_results(db) as results:
         answers = answer_comparisons(results, a, b, campaign)
-    tables = [comparison_table(answer) for answer in answers]
+    whole = everything or form is Format.CSV
+    tables = [comparison_table(answer, everything=whole) for answer in answers]
     emit(form, tables, lambda: comparison_document(answers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -31,6 +32,12 @@ def rank(
             show_default="the campaign's",
         ),
     ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            "--top", metavar="N", min=1, help="Only the best N cells.", show_default="all"
+        ),
+    ] = None,
     bars: Annotated[bool, typer.Option("--bars", help="Draw the ranked numbers as bars.")] = False,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
@@ -44,7 +51,7 @@ def rank(
 
       vdisklab rank
 
-      vdisklab rank --bars
+      vdisklab rank --top 10 --bars
 
       vdisklab rank --metric write --baseline ext4/host
 
@@ -52,4 +59,4 @@ def rank(
     """
     with open_results(db) as results:
         answer = answer_ranking(results, metric, campaign, baseline)
-    print_ranking(answer, form, bars=bars)
+    print_ranking(replace(answer, top=top), form, bars=bars)

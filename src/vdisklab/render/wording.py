@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from vdisklab.analysis.candidates import simplest
@@ -56,6 +56,10 @@ SHOWN_NAMES = 3
 """Maximum number of cells named in a sentence; the others are counted."""
 
 
+SHOWN_OF_A_KIND = 6
+"""Maximum number of listed diagnostics of one kind; the others are counted."""
+
+
 def caution(caveats: Caveats) -> str | None:
     """The warning to show with every number; None if nothing limits them."""
     if caveats.emulated_host:
@@ -63,6 +67,19 @@ def caution(caveats: Caveats) -> str | None:
     if caveats.lab:
         return IN_LAB
     return EMULATION if caveats.emulated else None
+
+
+def grouped_sentences(diagnostics: Iterable[Diagnostic]) -> list[str]:
+    """Diagnostics as sentences, by kind; only the first ones if there are many of one kind."""
+    groups: dict[type, list[Diagnostic]] = {}
+    for diagnostic in diagnostics:
+        groups.setdefault(type(diagnostic), []).append(diagnostic)
+    lines = []
+    for group in groups.values():
+        lines += [sentence(diagnostic) for diagnostic in group[:SHOWN_OF_A_KIND]]
+        if len(group) > SHOWN_OF_A_KIND:
+            lines.append(f"… and {len(group) - SHOWN_OF_A_KIND} more like it.")
+    return lines
 
 
 def measure_name(measure: MeasureKey) -> str:
@@ -219,10 +236,10 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
 def verdict(outcome: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B")) -> str:
     """A comparison's outcome: `A faster`, `no difference shown (12 blocks may tell)`."""
     match outcome:
-        case Verdict.A_BETTER:
-            return f"{names[0]} faster"
-        case Verdict.B_BETTER:
-            return f"{names[1]} faster"
+        case Verdict.A_BETTER | Verdict.B_BETTER:
+            return f"{names[outcome is Verdict.B_BETTER]} faster"
+        case Verdict.A_LIKELY | Verdict.B_LIKELY:
+            return f"{names[outcome is Verdict.B_LIKELY]} faster: likely, not proven"
         case Verdict.TOO_FEW:
             return f"too few blocks ({ratio.pairs})"
         case Verdict.NONE_SHOWN:

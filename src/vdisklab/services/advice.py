@@ -81,6 +81,8 @@ class RankingAnswer:
     findings: tuple[Diagnostic, ...]
     blocks: int
     verdicts: Verdicts = field(default_factory=dict)
+    top: int | None = None
+    """How many cells to show; None for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,7 @@ def answer_comparisons(
     """One answer for each pair of cells. Raises PlanError for a path that was not measured."""
     loaded = load(results, names)
     pairs = match_cells(loaded.observations, a, b)
+    scored = add_scores(loaded.observations, baseline_of(loaded)[0]).observations
     cached = page_cache_diagnostics(results, loaded)
     return tuple(
         ComparisonAnswer(
@@ -231,7 +234,7 @@ def answer_comparisons(
             caveats=caveats_of(loaded.outlines),
             a=first,
             b=second,
-            comparisons=compare_cells(loaded.observations, first, second),
+            comparisons=compare_cells(scored, first, second),
             findings=(
                 *(diagnostic for diagnostic in cached if diagnostic.cell in (first, second)),
                 *host_diagnostics(loaded.campaigns, (first, second)),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.unit.analysis.made import IOPS, P99, cell, drifting, observed
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import (
     Verdict,
     against_baseline,
@@ -15,6 +16,7 @@ from vdisklab.analysis.paired_ratios import (
     holm,
     paired_ratios,
 )
+from vdisklab.results.model import Direction
 
 
 def test_the_ratio_and_its_interval_agree_with_scipy() -> None:
@@ -141,3 +143,28 @@ def test_intervals_cover_under_drift_and_false_verdicts_are_rare() -> None:
         wrong += ratio.p <= 0.05
     assert covered / repeats == pytest.approx(0.95, abs=0.02)
     assert wrong / repeats <= 0.07
+
+
+def test_one_fact_is_corrected_once() -> None:
+    """Bandwidth, IOPS and mean latency say the same: only the rate counts among the main ones."""
+    rng = np.random.default_rng(2)
+    speed = drifting(rng, [100.0, 118.0], 5, 0.06)
+    other = drifting(rng, [100.0, 100.0], 5, 0.06)
+    names = [f"more-{number}" for number in range(30)]
+    measures = {
+        **{MeasureKey("seqread", Direction.READ, name): speed for name in ("bandwidth", "iops")},
+        MeasureKey("seqread", Direction.READ, "latency_mean"): 1 / speed,
+        MeasureKey("score", Direction.NONE, "weighted_overall"): speed,
+        **{MeasureKey(name, Direction.READ, "latency_p99"): other for name in names},
+    }
+    found = compare_cells(observed(measures), cell("c00"), cell("c01"))
+    main = [row for row in found if row.main]
+    assert [str(row.measure) for row in main] == [
+        "score/none/weighted_overall",
+        "seqread/read/bandwidth",
+    ]
+    assert found[: len(main)] == tuple(main)
+    assert {row.verdict for row in main} == {Verdict.B_BETTER}
+    (same,) = (row for row in found if row.measure.metric == "iops")
+    assert same.ratio.p == main[1].ratio.p
+    assert same.verdict is Verdict.B_LIKELY  # 32 others with it

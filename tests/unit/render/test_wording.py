@@ -83,6 +83,8 @@ def test_kinds_in_json() -> None:
     [
         (Verdict.A_BETTER, Ratio(5), "A faster"),
         (Verdict.B_BETTER, Ratio(5), "B faster"),
+        (Verdict.A_LIKELY, Ratio(5), "A faster: likely, not proven"),
+        (Verdict.B_LIKELY, Ratio(5), "B faster: likely, not proven"),
         (Verdict.TOO_FEW, Ratio(2), "too few blocks (2)"),
         (
             Verdict.NONE_SHOWN,

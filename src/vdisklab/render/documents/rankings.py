@@ -142,7 +142,9 @@ class ComparedMeasure:
     ratio_low: Annotated[Number, "null with fewer than three pairs"]
     ratio_high: Number
     p_adjusted: Annotated[
-        Number, "corrected for the number of rows (Holm); null with fewer than three pairs"
+        Number,
+        "corrected for the number of main measures, or of others (Holm); null with fewer than "
+        "three pairs",
     ]
     pairs: Annotated[int, "blocks in which both cells were measured"]
     blocks_needed: Annotated[
@@ -150,6 +152,7 @@ class ComparedMeasure:
         "blocks that would show a difference of this size with 80 % power; null above 1,000",
     ]
     verdict: Annotated[Verdict, "better in the metric's good direction"]
+    main: Annotated[bool, "the score, or the rate of a measurement and direction"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +161,8 @@ class ComparedPair:
 
     a: MeasuredCell
     b: MeasuredCell
-    measures: tuple[ComparedMeasure, ...]
+    summary: Annotated[str, "what the main measures show, in one sentence"]
+    measures: Annotated[tuple[ComparedMeasure, ...], "the main ones first"]
     findings: tuple[DiagnosticEntry, ...]
 
 

@@ -20,13 +20,10 @@ from vdisklab.render.tables.claim_results import (
 )
 from vdisklab.render.tables.comparison import compared_rows, shape_text
 from vdisklab.render.tables.layout import Table
-from vdisklab.render.wording import caution, sentence
+from vdisklab.render.wording import caution, grouped_sentences, sentence
 from vdisklab.services.claim_answers import status
 from vdisklab.services.report_contents import FEATURED, Contents
 from vdisklab.units import counted
-
-SHOWN_OF_A_KIND = 6
-"""Maximum number of listed diagnostics of one kind; the others are counted."""
 
 
 class ReportFormat(StrEnum):
@@ -68,14 +65,7 @@ def answer_sentences(contents: Contents) -> tuple[str, ...]:
 
 def diagnostic_sentences(contents: Contents) -> tuple[str, ...]:
     """All diagnostics as sentences; only the first ones if there are many of one kind."""
-    groups: dict[type, list[Diagnostic]] = {}
-    for finding in (*contents.findings, *contents.failed):
-        groups.setdefault(type(finding), []).append(finding)
-    lines = []
-    for group in groups.values():
-        lines += [sentence(finding) for finding in group[:SHOWN_OF_A_KIND]]
-        if len(group) > SHOWN_OF_A_KIND:
-            lines.append(f"… and {len(group) - SHOWN_OF_A_KIND} more like it.")
+    lines = grouped_sentences((*contents.findings, *contents.failed))
     if contents.cached:
         lines.append(
             f"In {counted(len(contents.cached), 'cell')} less than half of the bytes reached the "

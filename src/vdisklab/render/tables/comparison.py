@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.paired_ratios import Comparison, Verdict
 from vdisklab.analysis.published import Shape, ShapeRow
 from vdisklab.render import numbers
@@ -16,26 +18,33 @@ from vdisklab.render.documents.rankings import (
     PublishedRow,
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
-from vdisklab.render.wording import caution, sentence, verdict
+from vdisklab.render.wording import caution, measure_name, sentence, verdict
 from vdisklab.services.advice import ComparisonAnswer
 from vdisklab.services.claim_answers import PublishedAnswer
+from vdisklab.units import counted
 
 
-def comparison_table(answer: ComparisonAnswer) -> Table[Comparison]:
-    """One row per measure."""
+def comparison_table(answer: ComparisonAnswer, *, everything: bool = False) -> Table[Comparison]:
+    """A summary, and one row per main measure; with `everything` one per measure."""
+    rows = [row for row in answer.comparisons if row.main or everything]
+    rows = rows or list(answer.comparisons)
     notes = [sentence(finding) for finding in answer.findings]
     if not answer.comparisons:
         notes.append("The two cells have no measure in common.")
     elif any(row.verdict is not Verdict.TOO_FEW for row in answer.comparisons):
         notes.append(
             "A/B is taken within blocks. Intervals hold for each row alone; p and verdicts are "
-            "corrected for the number of rows (Holm)."
+            "corrected for the number of main measures, or of others (Holm). Likely: the interval "
+            "excludes 1, but not after that correction."
         )
+    hidden = len(answer.comparisons) - len(rows)
+    if hidden:
+        notes.append(f"{counted(hidden, 'more measure')}: --all.")
     warning = caution(answer.caveats)
     if warning is not None:
         notes.insert(0, f"Measured {warning}.")
     columns = (
-        Column[Comparison]("measure", lambda row: str(row.measure), folds=NAMES),
+        Column[Comparison]("measure", lambda row: measure_name(row.measure), folds=NAMES),
         Column[Comparison](
             "A",
             lambda row: numbers.value(row.a.median, row.measure.quantity.unit),
@@ -63,11 +72,44 @@ def comparison_table(answer: ComparisonAnswer) -> Table[Comparison]:
     return Table(
         f"A = {answer.a}\nB = {answer.b}",
         columns,
-        answer.comparisons,
+        rows,
         tuple(notes),
+        intro=(comparison_summary(answer),) if answer.comparisons else (),
         kind=ComparedMeasure,
         record=lambda row: _compared(answer, row),
     )
+
+
+def comparison_summary(answer: ComparisonAnswer) -> str:
+    """What the main measures show: how many for A, for B, likely, and the score's ratio."""
+    rows = [row for row in answer.comparisons if row.main] or list(answer.comparisons)
+    if not rows:
+        return "The two cells have no measure in common."
+    counts = Counter(row.verdict for row in rows)
+    if counts[Verdict.TOO_FEW] == len(rows):
+        most = max(row.ratio.pairs for row in rows)
+        return f"Too few blocks for a verdict: {most} in common; {MIN_BLOCKS} are needed."
+    parts = [
+        words.format(counts[outcome]) for outcome, words in _OUTCOMES.items() if counts[outcome]
+    ]
+    sentence_parts = [f"Of {counted(len(rows), 'main measure')}: {', '.join(parts)}"]
+    score = next((row for row in rows if row.measure.name == "score"), None)
+    if score is not None and score.ratio.ratio is not None:
+        interval = numbers.ratio_interval(score.ratio.low, score.ratio.high)
+        sentence_parts.append(
+            f"by the score A/B is {numbers.ratio(score.ratio.ratio)} (95 %: {interval})"
+        )
+    return "; ".join(sentence_parts) + "."
+
+
+_OUTCOMES = {
+    Verdict.A_BETTER: "A is faster in {}",
+    Verdict.B_BETTER: "B is faster in {}",
+    Verdict.A_LIKELY: "A is likely faster in {} (not proven)",
+    Verdict.B_LIKELY: "B is likely faster in {} (not proven)",
+    Verdict.NONE_SHOWN: "no difference is shown in {}",
+    Verdict.TOO_FEW: "too few blocks in {}",
+}
 
 
 def comparison_document(answers: tuple[ComparisonAnswer, ...]) -> ComparisonDocument:
@@ -81,6 +123,7 @@ def comparison_document(answers: tuple[ComparisonAnswer, ...]) -> ComparisonDocu
             ComparedPair(
                 a=answer.a,
                 b=answer.b,
+                summary=comparison_summary(answer),
                 measures=tuple(_compared(answer, row) for row in answer.comparisons),
                 findings=diagnostic_entries(answer.findings),
             )
@@ -108,6 +151,7 @@ def _compared(answer: ComparisonAnswer, row: Comparison) -> ComparedMeasure:
         pairs=row.ratio.pairs,
         blocks_needed=row.ratio.blocks_needed,
         verdict=row.verdict,
+        main=row.main,
     )
 
 

@@ -19,7 +19,7 @@ from vdisklab.render.documents.conversion import campaign_entries, diagnostic_en
 from vdisklab.render.documents.rankings import BarRow, RankDocument, RankedCell
 from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.render.tables.power_cuts import power_cut_fields, power_cut_word
-from vdisklab.render.wording import caution, measure_name, sentence
+from vdisklab.render.wording import caution, grouped_sentences, measure_name
 from vdisklab.results.model import Direction
 from vdisklab.services.advice import RankingAnswer
 from vdisklab.units import counted
@@ -69,7 +69,7 @@ def ranked_cells(answer: RankingAnswer) -> tuple[RankedCell, ...]:
                 unranked=None if isinstance(place, Ranked) else place.reason,
             )
         )
-    return tuple(rows)
+    return tuple(rows[: answer.top])
 
 
 def ranking_document(answer: RankingAnswer) -> RankDocument:
@@ -106,6 +106,7 @@ def ranking_bars(answer: RankingAnswer) -> Table[BarRow]:
     ranked = {row.cell: numbers.place(row.best, row.worst) for row in answer.ranking.rows}
     cells = [cell for cell in (*ranked, *sorted(set(summaries) - set(ranked))) if cell in summaries]
     scale = _scale(answer, answer.ranking.measure)
+    cells = cells[: answer.top]
     longest = max((summaries[cell].median for cell in cells), default=0.0)
 
     def interval(row: BarRow) -> str:
@@ -239,9 +240,10 @@ _IN_TITLE = Emulated | InEmulatedHost | InLab
 
 def _notes(answer: RankingAnswer) -> tuple[str, ...]:
     notes = [
-        sentence(diagnostic)
-        for diagnostic in answer.findings
-        if not isinstance(diagnostic, _IN_TITLE)
+        *_more(answer),
+        *grouped_sentences(
+            diagnostic for diagnostic in answer.findings if not isinstance(diagnostic, _IN_TITLE)
+        ),
     ]
     if answer.ranking.rows:
         notes.append(
@@ -259,4 +261,11 @@ def _notes(answer: RankingAnswer) -> tuple[str, ...]:
             "RAM: less than half of the bytes read (r) or written (w) reached the device; "
             "the number is the host's page cache's."
         )
-    return (*notes, *(f"Failed: {sentence(failed)}" for failed in answer.failed))
+    return (*notes, *(f"Failed: {failed}" for failed in grouped_sentences(answer.failed)))
+
+
+def _more(answer: RankingAnswer) -> Iterator[str]:
+    """How many cells --top leaves out."""
+    cells = len(answer.ranking.rows) + len(answer.ranking.unranked)
+    if answer.top is not None and cells > answer.top:
+        yield f"{counted(cells - answer.top, 'more cell')}: without --top."
