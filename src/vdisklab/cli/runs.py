@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
+from vdisklab.errors import PlanError
+from vdisklab.render.tables.layout import sanitise
 from vdisklab.render.tables.stored_runs import (
     campaigns_document,
     campaigns_table,
     runs_document,
     runs_table,
 )
+from vdisklab.results.store import Store
 from vdisklab.services.answers import open_results
+from vdisklab.services.corrections import delete_stored, find_stored, rename_stored
 
 
 def runs(
@@ -26,19 +31,52 @@ def runs(
             show_default="list the campaigns",
         ),
     ] = None,
+    delete: Annotated[
+        str | None,
+        typer.Option(
+            "--delete",
+            metavar="RUN|CAMPAIGN",
+            help="Delete a run, or a campaign with all its runs.",
+        ),
+    ] = None,
+    rename: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--rename",
+            metavar="RUN|CAMPAIGN NAME",
+            help="Give a campaign another label, or an imported run and its repetitions another "
+            "name.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --delete: do not ask.")] = False,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """List the campaigns, or the runs of one.
+    """List the campaigns, or the runs of one; delete or rename results.
 
     Examples:
 
       vdisklab runs
 
       vdisklab runs 3f2a --format csv
+
+      vdisklab runs --delete 3f2a
+
+      vdisklab runs --rename 81c0 'VM on the old disk'
     """
+    if sum(value is not None for value in (campaign, delete, rename)) > 1:
+        raise PlanError(
+            "CAMPAIGN, --delete and --rename exclude one another", hint="give one at a time"
+        )
+    if yes and delete is None:
+        raise PlanError("--yes has no effect without --delete", hint="leave it out")
     with open_results(db) as results:
-        if campaign is None:
+        if delete is not None:
+            _delete(results, delete, yes=yes)
+        elif rename is not None:
+            name, new = rename
+            print(sanitise(rename_stored(results, find_stored(results, name), new)))
+        elif campaign is None:
             stored = results.campaigns()
             campaigns = campaigns_table(stored, results.outlines([item.id for item in stored]))
             emit(form, [campaigns], lambda: campaigns_document(campaigns))
@@ -46,3 +84,16 @@ def runs(
             chosen = results.campaign(campaign)
             table = runs_table(chosen, results.outlines([chosen.id]))
             emit(form, [table], lambda: runs_document(table))
+
+
+def _delete(results: Store, name: str, *, yes: bool) -> None:
+    """Deletes what a name means, once the user has agreed."""
+    stored = find_stored(results, name)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise PlanError(f"nobody can be asked whether to delete {stored}", hint="add --yes")
+        if not typer.confirm(f"Delete {sanitise(str(stored))}?", err=True):
+            print("nothing was deleted")
+            return
+    delete_stored(results, stored)
+    print(f"deleted {sanitise(str(stored))}")

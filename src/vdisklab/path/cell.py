@@ -34,7 +34,7 @@ class Cell:
     @property
     def fingerprint(self) -> str:
         """16 hexadecimal digits that identify this cell in the database."""
-        return hashlib.sha256(self.label.encode()).hexdigest()[:16]
+        return self.measured.fingerprint
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,6 +65,11 @@ class MeasuredCell:
     def path(self) -> DiskPath | None:
         """The disk path; None if the name is not one."""
         return _parsed(self.name)
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that identify this cell in the database."""
+        return hashlib.sha256(self.label.encode()).hexdigest()[:16]
 
     @property
     def on_host(self) -> bool:

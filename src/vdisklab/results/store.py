@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from vdisklab.analysis.observations import Observations
 from vdisklab.errors import DatabaseError
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results import queries, rows, schema
 from vdisklab.results.address import default_url, parse_address
 from vdisklab.results.database import PATIENCE_SECONDS, Database, open_database
@@ -60,6 +61,46 @@ class Store:
         table = schema.campaign
         with self._database.writing() as connection:
             connection.execute(sa.delete(table).where(table.c.id == campaign_id, ~_HAS_RUNS))
+
+    def matching(self, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The ids of the campaigns and of the runs that begin with a name; an equal id alone."""
+        found = []
+        with self._database.reading() as connection:
+            for table in (schema.campaign, schema.run):
+                query = sa.select(table.c.id).where(_begins(table, name)).order_by(table.c.id)
+                ids = tuple(connection.scalars(query)) if name else ()
+                found.append((name,) if name in ids else ids)
+        campaigns, runs = found
+        return campaigns, runs
+
+    def delete_campaign(self, campaign_id: str) -> None:
+        """Removes a campaign with all its runs. Its room in the database is used again."""
+        self._delete(schema.campaign, campaign_id)
+
+    def delete_run(self, run_id: str) -> None:
+        """Removes one run; its campaign can measure it again."""
+        self._delete(schema.run, run_id)
+
+    def _delete(self, table: sa.Table, identity: str) -> None:
+        with self._database.writing() as connection:
+            connection.execute(sa.delete(table).where(table.c.id == identity))
+
+    def rename_campaign(self, campaign_id: str, label: str) -> None:
+        """Gives a campaign another label."""
+        table = schema.campaign
+        with self._database.writing() as connection:
+            connection.execute(
+                sa.update(table).where(table.c.id == campaign_id).values(label=label)
+            )
+
+    def rename_runs(self, blocks: Mapping[str, int], cell: MeasuredCell) -> None:
+        """Gives runs another cell; each gets the block that `blocks` has for its id."""
+        table = schema.run
+        values = {"path": cell.name, "page_cache": cell.page_cache, "cell": cell.fingerprint}
+        with self._database.writing() as connection:
+            for run_id, block in blocks.items():
+                renamed = sa.update(table).where(table.c.id == run_id)
+                connection.execute(renamed.values(block=block, **values))
 
     def campaigns(self, *, with_runs: bool = False) -> tuple[Campaign, ...]:
         """All campaigns, or only those with stored runs, the newest first."""
@@ -346,11 +387,14 @@ def _campaigns(connection: sa.Connection, query: sa.Select[Any]) -> tuple[Campai
     return tuple(rows.campaign_value(row, hosts[row["host"]]) for row in campaigns)
 
 
+def _begins(table: sa.Table, name: str) -> sa.ColumnElement[bool]:
+    """The rows whose id begins with a name. Not LIKE: SQLite's ignores case."""
+    return sa.func.substr(table.c.id, 1, len(name)) == name
+
+
 def _key_by_name(connection: sa.Connection, table: sa.Table, name: str, kind: str) -> int:
     """The key of the row whose id is `name`, or of the only row whose id begins with it."""
-    # Not LIKE: SQLite's ignores case.
-    begins = sa.func.substr(table.c.id, 1, len(name)) == name
-    query = sa.select(table.c.id, table.c.key).where(begins).order_by(table.c.id)
+    query = sa.select(table.c.id, table.c.key).where(_begins(table, name)).order_by(table.c.id)
     matches = {row.id: row.key for row in connection.execute(query)} if name else {}
     if name in matches:
         return int(matches[name])

@@ -373,9 +373,12 @@ def _nothing_to_recommend(
 ) -> PlanError:
     paths = candidates(observations.cells)
     if not paths:
+        names = dict.fromkeys(cell.name for cell in observations.cells if cell.path is None)
+        free = f"{next(iter(names))!r} is no disk path: `vdisklab rank` has it; " if names else ""
         return PlanError(
             "no path that a guest could use was measured",
-            hint="measure some, such as `vdisklab run ext4/{raw,qcow2}/{none,writeback}`",
+            hint=f"{free}measure some, such as "
+            "`vdisklab run ext4/{raw,qcow2}/{none,writeback}`",
         )
     usable = narrowed(observations, paths)
     blocks = int(usable.blocks_of().max(initial=0))

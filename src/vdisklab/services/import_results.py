@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,8 @@ from pathlib import Path
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Campaign, Evidence, HostFacts, Measurement, Origin, Run
-from vdisklab.results.store import Store, open_store
+from vdisklab.results.outlines import RunOutline
+from vdisklab.results.store import open_store
 from vdisklab.workload.importers.formats import recognise
 from vdisklab.workload.program import Report, printable
 
@@ -57,13 +58,13 @@ def import_files(
     WorkloadError for a file that is damaged or from an unknown program.
     """
     for option, value in (("--as", name), ("--measurement", measurement)):
-        _require_name(option, value)
+        require_name(option, value)
     _require_different(files)
     sources = [source for file in files for source in read_file(file)]
     with open_store(url) as store:
         known = None if into is None else store.campaign(into)
         campaign = known or _new_campaign(sources)
-        used = _used_blocks(store, known)
+        used = last_blocks(() if known is None else store.outlines([known.id]))
         runs = make_runs(sources, campaign.id, name, measurement, used_blocks=used)
         store.add_together((campaign,) if known is None else (), runs)
     cells = dict.fromkeys(run.measured_cell.label for run in runs)
@@ -79,7 +80,8 @@ def _require_different(files: Sequence[Path]) -> None:
         read_files.add(file.resolve())
 
 
-def _require_name(option: str, name: str | None) -> None:
+def require_name(option: str, name: str | None) -> None:
+    """Raises PlanError for a name that is empty, too long or not printable."""
     if name is None:
         return
     if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
@@ -157,7 +159,7 @@ def make_runs(
         run_id = secrets.token_hex(8)
         text_run = run_id if source.text else text_run
         named = MeasuredCell.parse(name or _name(source))
-        cell = hashlib.sha256(named.label.encode()).hexdigest()[:16]
+        cell = named.fingerprint
         blocks[cell] = blocks.get(cell, 0) + 1
         runs.append(
             Run(
@@ -179,10 +181,10 @@ def make_runs(
     return runs
 
 
-def _used_blocks(store: Store, campaign: Campaign | None) -> dict[str, int]:
-    """The last block of each cell in a campaign."""
+def last_blocks(runs: Iterable[RunOutline]) -> dict[str, int]:
+    """The last block of each cell, by its fingerprint."""
     blocks: dict[str, int] = {}
-    for run in () if campaign is None else store.outlines([campaign.id]):
+    for run in runs:
         blocks[run.cell] = max(run.block, blocks.get(run.cell, 0))
     return blocks
 

@@ -1,0 +1,113 @@
+"""Imports under names that are no disk paths: every verb takes them, and there is a way back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.analysis.made import CAMPAIGN
+from tests.unit.cli.test_advice import runs
+from vdisklab.cli.main import main
+from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.results.store import open_store
+from vdisklab.services.import_results import import_files
+
+DATA = Path(__file__).parents[2] / "data"
+NAMES = ("my VM at home", "zfs box/2", "raw/nonsense", "VM (cold)")
+DOMAIN = """<domain type='kvm'><name>web</name><devices><disk type='file' device='disk'>
+<driver name='qemu' type='qcow2' cache='none'/><source file='/nowhere/web.qcow2'/>
+<target dev='vda' bus='virtio'/></disk></devices></domain>"""
+
+
+@pytest.fixture
+def measured(url: str, tmp_path: Path) -> str:
+    """A measured campaign with three imports under each free name."""
+    with open_store(url) as store:
+        store.add_together((CAMPAIGN,), list(runs(3)))
+    files = [tmp_path / f"{number}.json" for number in range(3)]
+    for file in files:
+        file.write_text((DATA / "fio" / "read-fio-3.33.json").read_text())
+    for name in NAMES:
+        import_files(url, files, name, CAMPAIGN.id, "randread-4k-q1")
+    return url
+
+
+def test_every_verb_takes_a_free_name(
+    measured: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "web.xml").write_text(DOMAIN)
+    for words in (
+        ["rank"],
+        ["rank", "--metric", "randread-4k-q1/read/iops"],
+        ["recommend"],
+        ["audit", str(tmp_path / "web.xml")],
+        ["table"],
+        ["table", "--as", "grid"],
+        ["claims"],
+        ["runs", CAMPAIGN.id],
+        ["compare", NAMES[0], "raw/none"],
+        ["compare", NAMES[3], NAMES[1]],
+        ["report", "-o", str(tmp_path / "report.html")],
+        ["report", "--format", "md", "-o", str(tmp_path / "report.md")],
+        ["export-data", str(tmp_path / "all.json")],
+    ):
+        assert main([*words, "--db", measured]) in (0, 9, 10), capsys.readouterr().err
+        assert "unknown segment" not in capsys.readouterr().err
+    report = (tmp_path / "report.md").read_text()
+    assert all(name in report for name in NAMES[:3])
+
+
+def listed(url: str, capsys: pytest.CaptureFixture[str]) -> dict[str, list[tuple[str, int]]]:
+    """The runs and blocks of each cell."""
+    capsys.readouterr()
+    assert main(["runs", CAMPAIGN.id, "--format", "json", "--db", url]) == 0
+    cells: dict[str, list[tuple[str, int]]] = {}
+    for run in json.loads(capsys.readouterr().out)["runs"]:
+        cells.setdefault(run["cell"], []).append((run["run"], run["block"]))
+    return cells
+
+
+def test_what_was_imported_can_be_renamed_and_deleted(
+    measured: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, *_ = NAMES
+    before = listed(measured, capsys)
+    run, _ = before[first][0]
+    assert main(["runs", "--rename", run, second, "--db", measured]) == 0
+    renamed = listed(measured, capsys)
+    assert first not in renamed
+    assert sorted(block for _, block in renamed[second]) == [1, 2, 3, 4, 5, 6]
+    assert main(["runs", "--delete", run, "--yes", "--db", measured]) == 0
+    assert "deleted run" in capsys.readouterr().out
+    assert len(listed(measured, capsys)[second]) == 5
+    assert main(["rank", "--metric", "randread-4k-q1/read/iops", "--db", measured]) == 0
+    assert main(["runs", "--rename", CAMPAIGN.id, "at home", "--db", measured]) == 0
+    assert "is labelled at home" in capsys.readouterr().out
+    assert main(["runs", "--delete", CAMPAIGN.id[:4], "--yes", "--db", measured]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"deleted campaign {CAMPAIGN.id} (at home): ")
+    with open_store(measured) as store:
+        assert store.campaigns() == ()
+        assert list(store.runs()) == []
+
+
+def test_nothing_is_deleted_or_renamed_by_mistake(
+    measured: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = listed(measured, capsys)
+    own, _ = before["raw/none"][0]
+    for words, status, sentence in (
+        (["--delete", "nonesuch"], DatabaseError.exit_code, "no campaign and no run 'nonesuch'"),
+        (["--delete", ""], DatabaseError.exit_code, "no campaign and no run ''"),
+        (["--delete", "0"], DatabaseError.exit_code, "'0' may be run "),
+        (["--delete", CAMPAIGN.id], PlanError.exit_code, "add --yes"),
+        (["--rename", own, "mine"], PlanError.exit_code, "was measured as raw/none"),
+        (["--rename", CAMPAIGN.id, " "], PlanError.exit_code, "not a usable name"),
+        (["--yes"], PlanError.exit_code, "without --delete"),
+        ([CAMPAIGN.id, "--delete", own], PlanError.exit_code, "exclude one another"),
+    ):
+        assert main(["runs", *words, "--db", measured]) == status, words
+        assert sentence in capsys.readouterr().err
+    assert listed(measured, capsys) == before
