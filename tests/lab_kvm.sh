@@ -58,21 +58,6 @@ short="--profile $carried/lab_proof.toml --size 32M --runtime 1 --ramp 0 --page-
 measured "profile boot, on each bus" 6 raw/none/virtio raw/none/scsi raw/none/nvme raw/none/usb \
     raw/none/ide raw/none/sata --profile boot
 measured "profile quick" 2 raw/none raw/writeback --profile quick --size 64M --runtime 1 --ramp 0
-if [ -e "$carried/packages.tar" ]; then
-    tar -xf "$carried/packages.tar" -C /work/state
-    measured "profile growth-short" 1 qcow2/writeback --profile growth-short
-fi
-cut() { # ARGUMENTS...: power cuts that must be judged; prints the verdicts
-    python3 -m vdisklab powercut "$@" --writes 12 --states 20 --dir /work \
-        --db /work/powercut.sqlite || return
-}
-check "powercut --access guest" cut ext4/raw/none/virtio --access guest --client flushes
-tail -4 /tmp/said
-check "powercut --access guest, sqlite" cut ext4/raw/none --access guest --client sqlite-wal
-tail -4 /tmp/said
-check "powercut --access boot-sector" cut ext4/raw/writeback/ide --access boot-sector
-tail -4 /tmp/said
-
 killed() { # a campaign of four runs is killed after the first, cleaned up, and continued
     # shellcheck disable=SC2086
     set -- raw/none raw/writeback qcow2/none raw/none/scsi $short --blocks 1 --baseline none \
@@ -103,6 +88,21 @@ if [ -e "$carried/libvirt.tar" ]; then
     check "libvirt starts an exported domain of type kvm" exported
     sed 's/^/  /' /tmp/said
 fi
+
+if [ -e "$carried/packages.tar" ]; then
+    tar -xf "$carried/packages.tar" -C /work/state
+    measured "profile growth-short" 1 qcow2/writeback --profile growth-short
+fi
+cut() { # ARGUMENTS...: power cuts that must be judged; prints the verdicts
+    python3 -m vdisklab powercut "$@" --writes 12 --states 20 --dir /work \
+        --db /work/powercut.sqlite || return
+}
+check "powercut --access guest" cut ext4/raw/none/virtio --access guest --client flushes
+tail -4 /tmp/said
+check "powercut --access guest, sqlite" cut ext4/raw/none --access guest --client sqlite-wal
+tail -4 /tmp/said
+check "powercut --access boot-sector" cut ext4/raw/writeback/ide --access boot-sector
+tail -4 /tmp/said
 
 # The trial of KVM in each case: what is said, and what is to be done.
 refused() { # WORDS COMMAND...: doctor's line on KVM must have these words
