@@ -93,15 +93,15 @@ if [ -e "$carried/packages.tar" ]; then
     tar -xf "$carried/packages.tar" -C /work/state
     measured "profile growth-short" 1 qcow2/writeback --profile growth-short
 fi
-cut() { # ARGUMENTS...: power cuts that must be judged; prints the verdicts
+power_cut() { # ARGUMENTS...: power cuts that must be judged; prints the verdicts
     python3 -m vdisklab powercut "$@" --writes 12 --states 20 --dir /work \
         --db /work/powercut.sqlite || return
 }
-check "powercut --access guest" cut ext4/raw/none/virtio --access guest --client flushes
+check "powercut --access guest" power_cut ext4/raw/none/virtio --access guest --client flushes
 tail -4 /tmp/said
-check "powercut --access guest, sqlite" cut ext4/raw/none --access guest --client sqlite-wal
+check "powercut --access guest, sqlite" power_cut ext4/raw/none --access guest --client sqlite-wal
 tail -4 /tmp/said
-check "powercut --access boot-sector" cut ext4/raw/writeback/ide --access boot-sector
+check "powercut --access boot-sector" power_cut ext4/raw/writeback/ide --access boot-sector
 tail -4 /tmp/said
 
 # The trial of KVM in each case: what is said, and what is to be done.
