@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -164,7 +165,7 @@ def job(
     with open_lab(LocalHost(), directory) as lab:
         accelerator = _accelerator(lab, lab_accelerator)
         config = LabConfig(accelerator, lab_cpus, memory, lab_disks, disk)
-        return run_script(lab, config, text, print, files)
+        return run_script(lab, config, text, partial(print, flush=True), files)
 
 
 def _files_by_name(files: Iterable[Path]) -> dict[str, Path]:
