@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import time
@@ -140,12 +141,17 @@ def start_machine(
 
 
 def _countdown(seconds: float) -> Callable[[], float]:
-    """A function that returns how much is left of `seconds`, at least one.
+    """A function that returns how much is left of `seconds`, in tenths rounded up.
 
     Each wait multiplies its seconds by `patience`, so the clock's are divided by it.
     """
     started = time.monotonic()
-    return lambda: max(1.0, seconds - (time.monotonic() - started) / patience())
+
+    def left() -> float:
+        passed = (time.monotonic() - started) / patience()
+        return max(0.1, math.ceil((seconds - passed) * 10) / 10)
+
+    return left
 
 
 def _boot_seconds(config: GuestConfig) -> float:
