@@ -1,249 +1,246 @@
-"""How often the adaptive search finds the best path, and in what share of the exhaustive time.
+"""How often the search finds the best path, and in what share of the exhaustive time.
 
-    bench/search.py [--replays 1000] [--budget 0.25] [--within 0.03 ...] [--json FILE]
-                    [RECORDED.json.gz ...]
+    bench/search.py [--replays 150] [--seed 1] [--only TEXT] [--json FILE] [RECORDED.json.gz ...]
     bench/search.py --from bench/results/search.json [--docs docs/method.md]
 
-Replays the search, plain successive halving and random search on simulated campaigns and on
-recorded exhaustive ones (files of `vdisklab export-data`; by default bench/results/*.json.gz), for
-each margin of the search. An answer is right when it is worse than the true best by at most the
-margin.
-There are three kinds of true best:
+Replays the search, its predecessor (elimination, which knows no structure), successive halving and
+measuring everything, on simulated campaigns and on recorded exhaustive ones (files of `vdisklab
+export-data`; by default bench/results/search-*.json.gz). An answer is right when it is worse than
+the true best by at most the margin. There are three kinds of true best:
 
 * simulated: the true values are known. Truth, drift and noise are drawn anew for each replay.
-* recorded: the cell with the best mean logarithm over the recorded blocks. This is an estimate, and
-  the second table has its error (`Truth`). A replay takes the blocks in a random order, so the best
-  cell after all blocks of all cells is right by definition.
+* recorded: the cell with the best mean logarithm over the recorded blocks. A replay takes the
+  blocks in a random order, so measuring everything is right by definition.
 * redrawn: the means of the recorded blocks are taken as the exact truth, and a replay draws blocks
-  from them with replacement (bootstrap, Efron 1979). The noise is the recorded one, and
-  *exhaustive* shows what measuring everything once more would find. Recorded means differ by more
-  than the true ones (each has its noise), so this flatters every method.
+  from them with replacement (bootstrap, Efron 1979).
 
-Prints the tables of docs/method.md as Markdown; --json keeps all numbers, --docs writes the tables
-into a page between its marks.
+One process; --replays is the number for the cheapest campaigns, others take fewer (the table says
+how many). --only replays the campaigns whose name contains a text and keeps the others of --json.
+Prints the table of docs/method.md as Markdown; --docs writes it into a page between its marks.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
 import re
 import sys
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import numpy as np
+import numpy.typing as npt
+
+sys.path.insert(0, str(Path(__file__).parent))
+from elimination import eliminate
+from machine import machine_facts
 from vdisklab.analysis.observations import Floats, MeasureKey, observe
-from vdisklab.analysis.rank_intervals import rank
-from vdisklab.analysis.search import Rules, SearchState, goodness, look, next_cells
-from vdisklab.path.cell import MeasuredCell
+from vdisklab.analysis.path_model import PathModel
+from vdisklab.analysis.search import Rules, first_cells, goodness, next_cells, search_state
+from vdisklab.path.factors import Levels, factor_levels
 from vdisklab.results.exchange import read_export
 from vdisklab.results.model import Run
 
 RESULTS = Path(__file__).parent / "results"
-MARGINS = (0.03, 0.05, 0.10, 0.15)
 MARKS = ("<!-- bench/search.py -->", "<!-- end of bench/search.py -->")
+DRIFT = 0.15
+"""Standard deviation of the random walk over one full block, and of the slope inside it."""
+
+Rows = npt.NDArray[np.int64]
+
+
+class Trial(Protocol):
+    """One replay of a campaign, measured block by block."""
+
+    @property
+    def truth(self) -> Floats:
+        """The true goodness of each cell (logarithms)."""
+
+    def block(self, rows: Rows) -> Floats:
+        """One more block: the goodness of these cells."""
 
 
 class World(Protocol):
     """Where replays are drawn from."""
 
-    def draw(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Goodness by cells x blocks (logarithms), and the true goodness of each cell."""
-
-
-@dataclass(frozen=True)
-class Truth:
-    """What is known of a recorded campaign's best.
-
-    `noise` is the median over cells of one run's standard deviation beside its block, as a
-    logarithm; `error` that of a cell's mean over all blocks. `may_be_best` cells share rank 1 in
-    vdisklab's own ranking of all blocks (5 % family-wise).
-    """
-
-    noise: float
-    error: float
-    may_be_best: int
+    def trial(self, rng: np.random.Generator) -> Trial:
+        """A new replay."""
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """`cost` is the seconds of one run, by cell."""
+    """`part` of the requested replays are made."""
 
     name: str
     world: World
-    cost: Floats
+    levels: Levels
     blocks: int
-    truth: Truth | None = None
+    part: float = 1.0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The row that was chosen, and the seconds of measuring that it took."""
+    """The row that was chosen, the runs that it took, and how sure the method is of it."""
 
     row: int
-    seconds: float
+    runs: int
+    probability: float = math.nan
 
 
-Method = Callable[[Campaign, Floats, float, Rules, np.random.Generator], Answer]
+Method = Callable[[Campaign, PathModel, Trial, Rules], Answer]
 
 
-def adaptive(
-    campaign: Campaign, logs: Floats, budget: float, rules: Rules, _rng: np.random.Generator
-) -> Answer:
-    """The search of `analysis.search`, with the blocks in the order of `logs`."""
-    seen = np.full_like(logs, np.nan)
-    cells: Sequence[int] = range(len(logs))
-    found: SearchState | None = None
-    spent, leader = 0.0, 0
-    mean_cost = float(campaign.cost.mean())
-    blocks = logs.shape[1]
-    for block in range(blocks):
-        seen[list(cells), block] = logs[list(cells), block]
-        spent += float(campaign.cost[list(cells)].sum())
-        found = look(seen[:, : block + 1], rules, found)
-        leader = found.leader
-        if block + 1 == blocks:
-            break
-        cells = next_cells(found, (budget - spent) / mean_cost)
-        if not cells:
-            break
-    return Answer(leader, spent)
+def searching(budget: float) -> Method:
+    """The search of `analysis.search`, with this share of the exhaustive runs."""
+
+    def search(campaign: Campaign, model: PathModel, trial: Trial, rules: Rules) -> Answer:
+        cells = len(campaign.levels)
+        allowed = budget * cells * campaign.blocks
+        logs, spent = np.empty((cells, 0)), 0
+        rows = first_cells(campaign.levels, allowed)
+        while True:
+            logs = np.column_stack([logs, np.full(cells, np.nan)])
+            logs[list(rows), -1] = trial.block(np.array(rows))
+            spent += len(rows)
+            state = search_state(model, logs, rules)
+            rows = next_cells(state, spent, allowed - spent)
+            if not rows:
+                return Answer(state.leader, spent, state.probability)
+
+    return search
 
 
-def halving(
-    campaign: Campaign, logs: Floats, budget: float, _rules: Rules, _rng: np.random.Generator
-) -> Answer:
-    """Plain sequential halving (Karnin et al. 2013): the better half goes on to the next round.
+def eliminating(budget: float) -> Method:
+    """The predecessor: every cell in three blocks, then only those that may be the best."""
+
+    def search(campaign: Campaign, _model: PathModel, trial: Trial, rules: Rules) -> Answer:
+        limit = math.inf if budget == 1 else budget * len(campaign.levels) * campaign.blocks
+        row, runs = eliminate(
+            lambda rows: trial.block(np.array(rows)),
+            len(campaign.levels),
+            campaign.blocks,
+            rules.margin,
+            limit,
+        )
+        return Answer(row, runs)
+
+    return search
+
+
+def halving(campaign: Campaign, _model: PathModel, trial: Trial, _rules: Rules) -> Answer:
+    """Plain sequential halving (Karnin et al. 2013) with a quarter of the exhaustive runs.
 
     Rounds share the budget evenly, each with one block at least.
     """
-    cells = np.arange(len(logs))
-    spent, block = 0.0, 0
-    while len(cells) > 1 and block < logs.shape[1]:
-        each = float(campaign.cost[cells].sum())
-        rounds = math.ceil(math.log2(len(cells)))
-        if block and spent + each > budget:
-            break
-        blocks = max(1, int((budget - spent) / (rounds * each)))
-        blocks = min(blocks, logs.shape[1] - block)
-        block += blocks
-        spent += blocks * each
-        means = logs[cells, :block].mean(axis=1)
-        cells = cells[np.argsort(-means, kind="stable")[: math.ceil(len(cells) / 2)]]
+    cells = np.arange(len(campaign.levels))
+    budget = len(cells) * campaign.blocks // 4
+    rounds = math.ceil(math.log2(len(cells)))
+    total, blocks, spent = np.zeros(len(cells)), 0, 0
+    while len(cells) > 1 and (not spent or spent + len(cells) <= budget):
+        for _ in range(max(1, (budget - spent) // (rounds * len(cells)))):
+            values = trial.block(cells)
+            total[cells] += values - values.mean()
+            blocks, spent = blocks + 1, spent + len(cells)
+        cells = cells[np.argsort(-total[cells], kind="stable")[: math.ceil(len(cells) / 2)]]
     return Answer(int(cells[0]), spent)
 
 
-def random_search(
-    campaign: Campaign, logs: Floats, budget: float, _rules: Rules, rng: np.random.Generator
-) -> Answer:
-    """Random cells, each in all blocks, until the budget is gone; the best of them."""
-    chosen: list[int] = []
-    spent = 0.0
-    for row in rng.permutation(len(logs)):
-        cost = float(campaign.cost[row]) * logs.shape[1]
-        if chosen and spent + cost > budget:
-            break
-        chosen.append(int(row))
-        spent += cost
-    means = logs[chosen].mean(axis=1)
-    return Answer(chosen[int(np.argmax(means))], spent)
-
-
-def exhaustive(
-    campaign: Campaign, logs: Floats, _budget: float, _rules: Rules, _rng: np.random.Generator
-) -> Answer:
-    """All cells in all blocks, whatever the budget: what the data can tell at most."""
-    return Answer(int(np.argmax(logs.mean(axis=1))), float(campaign.cost.sum()) * logs.shape[1])
+def exhaustive(campaign: Campaign, _model: PathModel, trial: Trial, _rules: Rules) -> Answer:
+    """All cells in all blocks: what the data can tell at most."""
+    cells = np.arange(len(campaign.levels))
+    total = np.sum([trial.block(cells) for _ in range(campaign.blocks)], axis=0)
+    return Answer(int(np.argmax(total)), len(cells) * campaign.blocks)
 
 
 METHODS: dict[str, Method] = {
-    "adaptive": adaptive,
-    "successive halving": halving,
-    "random search": random_search,
+    "search": searching(1),
+    "search, 5 %": searching(0.05),
+    "elimination": eliminating(1),
+    "elimination, 25 %": eliminating(0.25),
+    "halving, 25 %": halving,
     "exhaustive": exhaustive,
 }
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What every campaign is replayed with."""
-
-    replays: int
-    budget: float
-    margins: tuple[float, ...]
-    seed: int
-
-
-def replay(asked: Asked, campaign: Campaign) -> dict[str, Any]:
-    """By method and margin: share of right answers and of the exhaustive time.
-
-    All methods and margins get the same replays. Only the search is told the margin.
-    """
-    methods: dict[str, Any] = {}
+def replay(campaign: Campaign, replays: int, margin: float, seed: int) -> dict[str, Any]:
+    """By method: share of right answers and of the exhaustive time. All get the same replays."""
+    count = max(2, round(replays * campaign.part))
+    model = PathModel(campaign.levels)
+    began = time.process_time()
+    methods = {}
     for name, method in METHODS.items():
-        told = asked.margins if method is adaptive else asked.margins[:1]
-        taken = {margin: _answers(asked, campaign, method, margin) for margin in told}
-        methods[name] = {
-            f"{margin:g}": _share(*taken.get(margin, taken[told[0]]), margin)
-            for margin in asked.margins
-        }
+        answers = []
+        for turn in range(count):
+            trial = campaign.world.trial(np.random.default_rng([seed, turn]))
+            answer = method(campaign, model, trial, Rules(margin=margin))
+            answers.append((answer, float(trial.truth.max() - trial.truth[answer.row])))
+        methods[name] = _summary(answers, len(campaign.levels) * campaign.blocks, margin)
     return {
         "campaign": campaign.name,
-        "cells": len(campaign.cost),
+        "cells": len(campaign.levels),
         "blocks": campaign.blocks,
-        "truth": None if campaign.truth is None else asdict(campaign.truth),
+        "replays": count,
+        "cpu_seconds": round(time.process_time() - began, 1),
         "methods": methods,
     }
 
 
-def _answers(
-    asked: Asked, campaign: Campaign, method: Method, margin: float
-) -> tuple[Floats, Floats]:
-    """By replay: how much worse than the best the answer is (logarithm), and its share of time."""
-    rng = np.random.default_rng(asked.seed)
-    chance = np.random.default_rng([asked.seed, 1])
-    whole = float(campaign.cost.sum()) * campaign.blocks
-    deficits, shares = np.empty(asked.replays), np.empty(asked.replays)
-    for turn in range(asked.replays):
-        logs, truth = campaign.world.draw(rng)
-        answer = method(campaign, logs, asked.budget * whole, Rules(margin=margin), chance)
-        deficits[turn] = truth.max() - truth[answer.row]
-        shares[turn] = answer.seconds / whole
-    return deficits, shares
-
-
-def _share(deficits: Floats, times: Floats, margin: float) -> dict[str, float]:
+def _summary(
+    answers: Sequence[tuple[Answer, float]], whole: int, margin: float
+) -> dict[str, float | None]:
     """`deficit_p95`: 95 % of the answers are worse than the best by no more than this share."""
+    deficits = np.array([deficit for _, deficit in answers])
+    times = np.array([answer.runs / whole for answer, _ in answers])
+    sure = float(np.mean([answer.probability for answer, _ in answers]))
     return {
-        "within": float(np.mean(deficits <= math.log1p(margin) + 1e-12)),
+        "right": float(np.mean(deficits <= math.log1p(margin) + 1e-12)),
         "time_mean": float(times.mean()),
         "time_p95": float(np.quantile(times, 0.95)),
-        "deficit_mean": float(np.expm1(deficits).mean()),
         "deficit_p95": float(np.expm1(np.quantile(deficits, 0.95))),
+        "probability": None if math.isnan(sure) else sure,
     }
+
+
+@dataclass
+class _RecordedTrial:
+    logs: Floats
+    order: npt.NDArray[np.int64]
+    rng: np.random.Generator
+    taken: int = 0
+
+    @property
+    def truth(self) -> Floats:
+        means: Floats = self.logs.mean(axis=1)
+        return means
+
+    def block(self, rows: Rows) -> Floats:
+        left = self.taken < len(self.order)
+        column = self.order[self.taken] if left else self.rng.integers(self.logs.shape[1])
+        self.taken += 1
+        values: Floats = self.logs[rows, column]
+        return values
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """The recorded blocks, each once, in a random order; or drawn with replacement."""
+    """Recorded blocks, each once in a random order (more at random), or drawn with replacement."""
 
     logs: Floats
     redrawn: bool
 
-    def draw(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    def trial(self, rng: np.random.Generator) -> Trial:
         """The truth is each cell's mean over the recorded blocks."""
-        blocks = self.logs.shape[1]
-        order = rng.integers(0, blocks, blocks) if self.redrawn else rng.permutation(blocks)
-        return self.logs[:, order], self.logs.mean(axis=1)
+        order = np.empty(0, np.int64) if self.redrawn else rng.permutation(self.logs.shape[1])
+        return _RecordedTrial(self.logs, order, rng)
 
 
 def recorded(file: Path, measure: MeasureKey) -> list[Campaign]:
@@ -251,77 +248,122 @@ def recorded(file: Path, measure: MeasureKey) -> list[Campaign]:
 
     Raises ValueError for one that has no such cell.
     """
-    candidates = _runs(file)
-    observations = observe(candidates)
+    observations = observe(_runs(file))
     logs = goodness(observations, measure)
     whole = np.isfinite(logs).all(axis=1)
     if not whole.any():
         raise ValueError(f"{file} has no cell with {measure} in every block")
-    seconds: dict[MeasuredCell, list[float]] = {}
-    for run in candidates:
-        seconds.setdefault(run.measured_cell, []).append(run.wall_seconds or 0.0)
-    cost = np.array([float(np.mean(seconds[cell])) for cell in observations.cells])[whole]
-    kept = logs[whole]
-    noise = float(np.median(_deviations(kept)))
-    blocks = kept.shape[1]
-    first = sum(row.best == 1 for row in rank(observations, measure).rows)
-    truth = Truth(noise, noise / math.sqrt(blocks), first)
-    name = f"{file.name.removesuffix('.json.gz')} {measure}"
+    levels = factor_levels([observations.cells[row] for row in np.flatnonzero(whole)])
+    logs = logs[whole]
+    part = 0.3 if _noise(logs) < 0.1 else 0.06  # in noise a search measures almost everything
+    name = f"{file.name.removesuffix('.json.gz')} {measure}, noise {_noise(logs):.0%}"
     return [
-        Campaign(f"recorded: {name}", Recorded(kept, redrawn=False), cost, blocks, truth),
-        Campaign(f"redrawn: {name}", Recorded(kept, redrawn=True), cost, blocks, truth),
+        Campaign(f"{kind}: {name}", Recorded(logs, kind == "redrawn"), levels, logs.shape[1], part)
+        for kind in ("recorded", "redrawn")
     ]
 
 
-def _deviations(logs: Floats) -> Floats:
-    """By cell, one run's standard deviation beside its block."""
+def _noise(logs: Floats) -> float:
+    """The median over cells of a run's standard deviation beside its block."""
     residual = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
-    answer: Floats = residual.std(axis=1, ddof=1)
-    return answer
+    return float(np.median(residual.std(axis=1, ddof=1)))
+
+
+@dataclass
+class _SimulatedTrial:
+    truth: Floats
+    noise: Floats
+    heavy: bool
+    rng: np.random.Generator
+    level: float = 0.0
+
+    def block(self, rows: Rows) -> Floats:
+        count = len(rows)
+        step = DRIFT * math.sqrt(count / len(self.truth))
+        self.level += self.rng.normal(0, step)
+        position = self.rng.permutation(count) / max(1, count - 1) - 0.5
+        # Student's t with 4 degrees of freedom has variance 2.
+        heavy = self.heavy
+        raw = self.rng.standard_t(4, count) / math.sqrt(2) if heavy else self.rng.normal(size=count)
+        drift = self.level + self.rng.normal(0, step) * position
+        values: Floats = self.truth[rows] + drift + self.noise[rows] * raw
+        return values
 
 
 @dataclass(frozen=True)
 class Kind:
     """How a simulated campaign is made; standard deviations are of logarithms.
 
-    `twins`: every second cell is the same as the one before (default and writeback are).
-    `unequal`: by how much the cells' own noise differs.
+    `sizes` are the levels of each factor, `main` what each factor adds, `pairs` what each pair of
+    factors but the first with the last adds, `own` what each cell adds. `unequal`: by how much the
+    cells' own noise differs. `twins`: the last factor has no effect at all. `exception`: one cell
+    is raised until it is the best by this much.
     """
 
     name: str
-    cells: int
-    blocks: int
-    spread: float
-    noise: float
+    sizes: tuple[int, ...]
+    noise: float = 0.05
+    main: tuple[float, ...] = (0.35, 0.15, 0.4, 0.2)
+    pairs: float = 0.0
+    own: float = 0.0
     heavy: bool = False
-    twins: bool = False
     unequal: float = 0.0
+    twins: bool = False
+    exception: float = 0.0
+    blocks: int = 8
+    part: float = 1.0
 
-    def draw(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Cells, noise and a random walk of 15 % per block that touches all cells, all anew."""
-        truth = rng.normal(0, self.spread, self.cells)
-        if self.twins:
-            truth[1::2] = truth[: self.cells // 2 * 2 : 2]
-        noise = self.noise * np.exp(rng.normal(0, self.unequal, self.cells))
-        shape = (self.cells, self.blocks)
-        # Student's t with 4 degrees of freedom has variance 2.
-        raw = rng.standard_t(4, shape) / math.sqrt(2) if self.heavy else rng.normal(0, 1, shape)
-        drift = np.cumsum(rng.normal(0, 0.15, self.blocks))
-        logs: Floats = truth[:, None] + drift + noise[:, None] * raw
-        return logs, truth
+    @property
+    def levels(self) -> Levels:
+        """All combinations."""
+        return np.array(list(itertools.product(*map(range, self.sizes))), np.int64)
+
+    def trial(self, rng: np.random.Generator) -> Trial:
+        """Truth, noise and drift, all anew."""
+        levels = self.levels
+        cells, factors = levels.shape
+        truth = np.zeros(cells)
+        truth += rng.normal(0, self.own, cells)
+        effective = factors - 1 if self.twins else factors
+        for factor, size in zip(range(effective), self.main, strict=False):
+            truth += rng.normal(0, size, self.sizes[factor])[levels[:, factor]]
+        for one, other in itertools.combinations(range(effective), 2):
+            if self.pairs and (one, other) != (0, factors - 1):
+                table = rng.normal(0, self.pairs, (self.sizes[one], self.sizes[other]))
+                truth += table[levels[:, one], levels[:, other]]
+        if self.exception:
+            truth[rng.integers(cells)] = truth.max() + self.exception
+        noise: Floats = self.noise * np.exp(rng.normal(0, self.unequal, cells))
+        return _SimulatedTrial(truth, noise, self.heavy, rng)
 
 
-KINDS = (
-    Kind("differences 0.8, noise 3 %", 60, 8, 0.8, 0.03),
-    Kind("differences 0.8, noise 10 %", 60, 8, 0.8, 0.10),
-    Kind("differences 0.8, noise 5 % with heavy tails (t, 4 df)", 60, 8, 0.8, 0.05, heavy=True),
-    Kind("differences 0.8, noise 5 % differing by cell (0.7)", 60, 8, 0.8, 0.05, unequal=0.7),
-    Kind("differences 0.8, noise 5 %, each second a twin", 60, 8, 0.8, 0.05, twins=True),
-    Kind("differences 0.8, noise 5 %, many cells", 200, 10, 0.8, 0.05),
-    Kind("differences 0.2, noise 5 %", 60, 10, 0.2, 0.05),
-    Kind("differences 0.2, noise 10 %", 60, 10, 0.2, 0.10),
-    Kind("differences 0.2, noise 30 %", 60, 24, 0.2, 0.30),
-)
+SIZES = {12: (3, 2, 2), 60: (3, 2, 5, 2), 300: (5, 3, 5, 4), 5000: (5, 4, 5, 5, 10)}
+NONE = (0.0,) * 4
+
+
+def _kinds() -> Iterator[Kind]:
+    for cells, noise, part in (
+        (60, 0.05, 1.0),
+        (300, 0.05, 0.3),
+        (60, 0.10, 0.5),
+        (300, 0.10, 0.1),
+    ):
+        common = Kind("", SIZES[cells], noise, part=part)
+        label = f"noise {noise:.0%}"
+        yield replace(common, name=f"additive, {label}")
+        yield replace(common, name=f"interact, {label}", pairs=0.1, own=0.03)
+        yield replace(common, name=f"strong, {label}", pairs=0.25, own=0.08)
+        unstructured = replace(common, main=NONE, own=0.4, part=part if cells == 60 else part / 3)
+        yield replace(unstructured, name=f"no structure, {label}")
+    common = Kind("interact", SIZES[60], pairs=0.1, own=0.03, part=0.3)
+    yield replace(common, name="interact, heavy tails (t, 4 df)", heavy=True)
+    yield replace(common, name="interact, noise differs by cell (0.7)", unequal=0.7)
+    yield replace(common, name="interact, each cell twice (twins)", twins=True)
+    yield replace(common, name="interact, one exception 20 % ahead", exception=math.log(1.2))
+    yield replace(common, name="interact, few cells", sizes=SIZES[12])
+    yield Kind("no structure, few cells", SIZES[12], main=NONE, own=0.4, part=0.3)
+    yield Kind("no structure, noise 30 %", SIZES[60], 0.3, NONE, own=0.2, part=0.06)
+    yield replace(common, name="interact, thousands", sizes=SIZES[5000], main=(0.3,) * 5, part=0.02)
 
 
 def measures_of(file: Path) -> list[MeasureKey]:
@@ -331,7 +373,7 @@ def measures_of(file: Path) -> list[MeasureKey]:
     (`clat`) lack the time that a submission takes, and have two modes for no other reason.
     """
     runs = _runs(file)
-    commands = [each.command for run in runs for each in run.measurements]
+    commands = [measurement.command for run in runs for measurement in run.measurements]
     whole = all("--lat_percentiles=1" in command for command in commands)
     metrics = ("iops", "latency_p50") if whole else ("iops",)
     return [key for key in observe(runs).measures if key.metric in metrics]
@@ -346,52 +388,28 @@ def _runs(file: Path) -> list[Run]:
     return [run for run in runs if tried[run.block] == len(cells) and not run.measured_cell.on_host]
 
 
-def tables(found: dict[str, Any]) -> str:
+def tables(results: dict[str, Any]) -> str:
     """Everything that a document of results says, as Markdown."""
-    margins = [f"{margin:g}" for margin in found["margins"]]
     lines = [
-        f"{found['replays']:,} replays each.",
-        "",
-        "| campaign (cells × blocks) | "
-        + " | ".join(f"within {float(margin):.0%}" for margin in margins)
-        + " | time |",
-        "|---|" + "---|" * (len(margins) + 1),
+        f"| campaign (cells × blocks, replays) | {' | '.join(METHODS)} |",
+        "|---|" + "---|" * len(METHODS),
     ]
-    for row in found["campaigns"]:
-        shares = [
-            " / ".join(f"{100 * each[margin]['within']:.1f}" for each in row["methods"].values())
-            for margin in margins
+    for row in results["campaigns"]:
+        entries = [
+            f"{100 * method['right']:.0f} in {100 * method['time_mean']:.1f}"
+            for method in row["methods"].values()
         ]
-        times = " / ".join(
-            f"{100 * each[margins[0]]['time_mean']:.0f}" for each in row["methods"].values()
-        )
-        lines.append(f"| {_named(row)} | {' | '.join(shares)} | {times} |")
-    lines += [
-        "",
-        "| recorded campaign | sd of a run | error of a cell's mean | cells that may be the best "
-        "| 95 % of the search's answers are within |",
-        "|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row['campaign'].removeprefix('recorded: ')} | {row['truth']['noise']:.2f} "
-        f"| {row['truth']['error']:.1%} | {row['truth']['may_be_best']} of {row['cells']} "
-        f"| {row['methods']['adaptive'][margins[0]]['deficit_p95']:.1%} |"
-        for row in found["campaigns"]
-        if row["campaign"].startswith("recorded: ")
-    ]
+        size = f"{row['cells']} × {row['blocks']}, {row['replays']}"
+        lines.append(f"| {row['campaign']} ({size}) | {' | '.join(entries)} |")
     return "\n".join(lines)
 
 
-def _named(row: dict[str, Any]) -> str:
-    return f"{row['campaign']} ({row['cells']} × {row['blocks']})"
-
-
-def with_tables(page: str, found: dict[str, Any]) -> str:
+def with_tables(page: str, results: dict[str, Any]) -> str:
     """The page with the tables between its marks. Raises ValueError for a page without marks."""
     start, end = (re.escape(mark) for mark in MARKS)
     text, count = re.subn(
         f"({start}).*?({end})",
-        lambda match: f"{match[1]}\n\n{tables(found)}\n\n{match[2]}",
+        lambda match: f"{match[1]}\n\n{tables(results)}\n\n{match[2]}",
         page,
         flags=re.DOTALL,
     )
@@ -400,18 +418,17 @@ def with_tables(page: str, found: dict[str, Any]) -> str:
     return text
 
 
-def measured(files: Sequence[Path], measures: Sequence[MeasureKey], asked: Asked) -> dict[str, Any]:
-    """The document of results of all campaigns, simulated and recorded."""
-    campaigns = [
-        Campaign(f"simulated: {kind.name}", kind, np.ones(kind.cells), kind.blocks)
-        for kind in KINDS
+def campaigns(files: Sequence[Path]) -> list[Campaign]:
+    """Simulated and recorded ones."""
+    simulated = [
+        Campaign(kind.name, kind, kind.levels, kind.blocks, kind.part) for kind in _kinds()
     ]
-    for file in files:
-        for measure in measures or measures_of(file):
-            campaigns += recorded(file, measure)
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        rows = list(pool.map(partial(replay, asked), campaigns))
-    return {**asdict(asked), "alpha": Rules().alpha, "campaigns": rows}
+    return simulated + [
+        campaign
+        for file in files
+        for measure in measures_of(file)
+        for campaign in recorded(file, measure)
+    ]
 
 
 def main() -> int:
@@ -419,29 +436,52 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--replays", type=int, default=1000)
-    parser.add_argument("--budget", type=float, default=0.25)
-    parser.add_argument("--within", type=float, action="append")
+    parser.add_argument("--replays", type=int, default=150)
+    parser.add_argument("--within", type=float, default=0.03)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--measure", action="append", type=MeasureKey.parse)
+    parser.add_argument("--only", default="", metavar="TEXT")
     parser.add_argument("--json", type=Path, help="keep all numbers here")
     parser.add_argument("--from", dest="kept", type=Path, help="replay nothing, read this")
     parser.add_argument("--docs", type=Path, help="write the tables into this page")
     given = parser.parse_args()
     if given.kept:
-        found = json.loads(given.kept.read_text(encoding="utf-8"))
+        results = json.loads(given.kept.read_text(encoding="utf-8"))
     else:
-        margins = tuple(given.within or MARGINS)
-        asked = Asked(given.replays, given.budget, margins, given.seed)
-        files = given.files or sorted(RESULTS.glob("*.json.gz"))
-        found = measured(files, given.measure or (), asked)
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        results = _replay_all(given)
     if given.docs:
         page = given.docs.read_text(encoding="utf-8")
-        given.docs.write_text(with_tables(page, found), encoding="utf-8")
-    print(tables(found))
+        given.docs.write_text(with_tables(page, results), encoding="utf-8")
+    print(tables(results))
     return 0
+
+
+def _replay_all(given: argparse.Namespace) -> dict[str, Any]:
+    """Replays the chosen campaigns, and writes the results after each of them."""
+    known: dict[str, Any] = {}
+    if given.json and given.json.exists() and given.only:
+        rows = json.loads(given.json.read_text(encoding="utf-8"))["campaigns"]
+        known = {_key(row["campaign"], row["cells"]): row for row in rows}
+    every = campaigns(given.files or sorted(RESULTS.glob("search-*.json.gz")))
+    results: dict[str, Any] = {
+        "machine": machine_facts(RESULTS),
+        "margin": given.within,
+        "seed": given.seed,
+        "campaigns": [],
+    }
+    order = [_key(campaign.name, len(campaign.levels)) for campaign in every]
+    for campaign in every:
+        name = _key(campaign.name, len(campaign.levels))
+        if given.only in name:
+            known[name] = replay(campaign, given.replays, given.within, given.seed)
+            print(tables({"campaigns": [known[name]]}).splitlines()[-1], file=sys.stderr)
+        results["campaigns"] = [known[place] for place in order if place in known]
+        if given.json:
+            given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return results
+
+
+def _key(name: str, cells: int) -> str:
+    return f"{name} ({cells})"
 
 
 if __name__ == "__main__":

@@ -1,52 +1,63 @@
-"""Finds the best path with fewer runs than a full campaign: what to measure next, when to stop.
+"""Finds the best path with few runs: which cells to measure next, and when to stop.
 
-Each block measures every surviving cell. From the third block on, a cell is dropped once it is
-shown not to beat the leader by more than the margin. The search ends when only the leader is left
-or time runs out. This is selection of the best with an indifference zone (Kim &
-Nelson, "A fully sequential procedure for indifference-zone selection in simulation", ACM TOMACS
-11, 2001), with elimination as in Hoeffding races (Maron & Moore 1994) but by Student's t within
-blocks. A budget is spread over the blocks as in sequential halving (Karnin et al. 2013), more
-slowly.
+The first block is a balanced fraction of the cells. After each block the model of `path_model`
+says how probable it is that the leader is the best within the margin; if that is not enough, the
+next block measures the leader and the cells that were best in random draws of the model (Thompson
+sampling: Russo et al., A Tutorial on Thompson Sampling, 2018; the leader is always among them as
+in Russo's top-two sampling, Operations Research 68, 2020). At the end the leader and its rivals are
+measured in three blocks, and compared without the model.
 
 Pure: values in, the next cells out. The same values give the same answer, so an interrupted search
 continues from the database.
 
-All matrices are cells x blocks of logarithms, negated for latencies so that more is better; NaN
-where nothing was measured.
+Matrices are cells x blocks of logarithms, negated for latencies so that more is better; NaN where
+nothing was measured. Cells are named by their rows.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
-from vdisklab.analysis.additive import PRECISION, block_effects, moderate
+from vdisklab.analysis.additive import fit, usable
 from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
+from vdisklab.analysis.path_model import PathModel, Runs
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.factors import Levels
 from vdisklab.results.model import Better
 
-ASSUMED_NOISE = 0.2
-"""Standard deviation of a log value within its block, assumed until there are enough data."""
+DRAWS = 400
+"""Draws of the model: a probability of 95 % has a standard error of 1 %."""
 
-BLOCK_SHARE = 0.25
-"""Share of the remaining budget for one block. Between 0.2 and 0.3 `bench/search.py` shows no
-difference; 0.5 (halving) leaves too few blocks for the last cells, 0.1 leaves budget unused."""
+RIVALS = 3
+"""Maximum number of cells that are compared with the leader at the end."""
 
-WORTH = 3.0
-ENOUGH = 10.0
-"""The assumed noise counts like WORTH degrees of freedom, until the data have ENOUGH."""
+RIVAL_CHANCE = 0.005
+"""A cell is a rival if it is better by more than the margin with this probability."""
+
+PER_PARAMETER = 2
+"""Runs of the first block for each level of a factor that the model has to estimate."""
+
+SMALLEST_BLOCK = 6
+GROWTH = 6
+"""A block after the first has SMALLEST_BLOCK cells, or 1/GROWTH of the runs so far if more."""
+
+
+HOPELESS = 100.0
+
+ATTEMPTS = 3
+"""Cells of a level that must fail before the others are not tried."""
 
 
 class Ended(StrEnum):
     """Why a search is over."""
 
-    SEPARATED = "separated"  # all others are shown to be worse
-    TIED = "tied"  # no other cell can be better by more than the margin
-    UNSETTLED = "unsettled"  # others may be better, but missed the last block
+    FOUND = "found"  # probably no other is better, and a comparison in three blocks agrees
     OUT_OF_BUDGET = "out-of-budget"
     OUT_OF_BLOCKS = "out-of-blocks"
 
@@ -55,7 +66,7 @@ class Ended(StrEnum):
 class Rules:
     """`margin` is a share (0.03): a cell worse than the best by no more than this is good enough.
 
-    `alpha` is the risk, over the whole search, of an answer that is worse than that.
+    `alpha` is the accepted probability of an answer that is worse than that.
     """
 
     margin: float = 0.03
@@ -63,153 +74,201 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchState:
-    """The state after some blocks. All fields are rows of the matrix, best first.
+class Comparison:
+    """The leader compared with its rivals in at least three blocks each, without the model.
 
-    The first survivor is the leader. `worse` were shown to be worse than the leader at that time,
-    `near` to be better by no more than the margin. `dropped` missed the last block for another
-    reason: they failed, or the budget was too small.
-    `gap` is the share by which a survivor or dropped cell may be better than the leader: 0 if
-    none can be, infinite while there are too few blocks.
+    Rivals are shown to be `worse`, may be better by no more than the margin (`near`), or
+    `undecided`: better by up to the share `gap`, 0 without undecided rivals. `contradicts` is True
+    if a rival is shown to be better.
     """
 
-    survivors: tuple[int, ...]
-    worse: frozenset[int] = frozenset()
-    near: frozenset[int] = frozenset()
-    dropped: tuple[int, ...] = ()
-    gap: float = 0.0
+    worse: tuple[int, ...]
+    near: tuple[int, ...]
+    undecided: tuple[int, ...]
+    gap: float
+    contradicts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SearchState:
+    """The state after some blocks. `leader`, `rivals` and `challengers` are rows.
+
+    `probability` is that of no cell being better than the leader by more than the margin.
+    `rivals` are those that most probably are. `challengers` are the cells to measure next, if the
+    search goes on. `lacking` is the number of runs until the comparison of leader and rivals.
+    """
+
+    leader: int
+    probability: float
+    rivals: tuple[int, ...]
+    challengers: tuple[int, ...]
+    lacking: int
+    comparison: Comparison | None
+    alpha: float
 
     @property
-    def leader(self) -> int:
-        """The row of the best cell."""
-        return self.survivors[0]
+    def probable(self) -> bool:
+        """True if the leader is probably good enough."""
+        return self.probability >= 1 - self.alpha
 
     @property
-    def ended(self) -> Ended | None:
-        """Why the search ended; None while there are cells to measure."""
-        if len(self.survivors) > 1:
-            return None
-        if self.dropped:
-            return Ended.UNSETTLED
-        return Ended.TIED if self.near else Ended.SEPARATED
+    def ended(self) -> bool:
+        """True if nothing is left to measure."""
+        agreed = self.comparison is not None and not self.comparison.contradicts
+        return not self.rivals or (self.probable and agreed)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a search. `as_good` cannot be better than `best` by more than `margin`.
+    """The result of a search.
 
-    `unsettled` may be better, by up to `gap` (infinite if unknown); there are some only if time or
-    blocks ran out, or cells failed. `others` is the number of other cells with numbers.
+    With `probability` no path is better than `best` by more than `margin`. Compared with `rivals`
+    others without the model (none if there were too few blocks), those in `as_good` cannot be
+    better by more than that, and those in `undecided` may be, by up to `gap`. Of the `cells` that
+    compete, `measured` have numbers; `failed` were given up.
     """
 
     best: MeasuredCell
+    probability: float
+    rivals: int
     as_good: tuple[MeasuredCell, ...]
-    unsettled: tuple[MeasuredCell, ...]
+    undecided: tuple[MeasuredCell, ...]
+    gap: float
     ended: Ended
     blocks: int
     margin: float
-    gap: float
-    others: int
+    cells: int
+    measured: int
+    failed: int
+
+    @property
+    def alone(self) -> bool:
+        """True if the search came to its end, and all rivals are shown to be worse."""
+        return self.ended is Ended.FOUND and not self.as_good and not self.undecided
 
 
-def search_state(logs: Floats, rules: Rules) -> SearchState:
-    """The state after these blocks, evaluated one after another.
+def first_cells(levels: Levels, affordable: float) -> tuple[int, ...]:
+    """The cells of the first block: each level of each factor about equally often.
+
+    PER_PARAMETER for each parameter of the factors, but at most half of the `affordable` runs,
+    and at least two; none if not even these are affordable.
+    """
+    if affordable < min(2, len(levels)):
+        return ()
+    cells, factors = levels.shape
+    sizes = levels.max(axis=0, initial=0) + 1
+    wanted = min(PER_PARAMETER * (1 + int((sizes - 1).sum())), affordable / 2)
+    order = np.random.default_rng(0).permutation(cells)
+    cost = np.zeros(cells)
+    chosen: list[int] = []
+    while len(chosen) < min(max(2, int(wanted)), cells):
+        row = int(order[np.argmin(cost[order])])
+        chosen.append(row)
+        cost[row] = math.inf
+        for factor in range(factors):
+            cost[levels[:, factor] == levels[row, factor]] += sizes[factor]
+    return tuple(chosen)
+
+
+def search_state(
+    model: PathModel, logs: Floats, rules: Rules, failed: Collection[int] = ()
+) -> SearchState:
+    """The state after the measured blocks. `failed` cells cannot be the answer.
 
     Raises ValueError when nothing was measured.
     """
-    columns = np.flatnonzero(np.isfinite(logs).any(axis=0))
-    state: SearchState | None = None
-    for place in range(len(columns)):
-        state = look(logs[:, columns[: place + 1]], rules, state)
-    if state is None:
+    runs = Runs.of(logs)
+    if not len(runs.value):
         raise ValueError("no block has been measured yet")
-    return state
-
-
-def look(logs: Floats, rules: Rules, before: SearchState | None) -> SearchState:
-    """The state after one more block, which is the last column.
-
-    Cells are tested after each block b at level alpha/(b(b+1)); the levels of all blocks add up
-    to at most alpha. Each cell is compared with the leader at that level divided by the number of
-    other cells (Bonferroni), so that the best cell stays whichever cell leads. Below three blocks
-    no cell is dropped: the noise is unknown, and one bad run would remove a cell that is several
-    times noisier than the others (one with two modes).
-    """
-    rows = np.flatnonzero(np.isfinite(logs).any(axis=1))
-    before = before or SearchState(tuple(rows.tolist()))
-    known = {*before.survivors, *before.dropped}
-    effect, error, freedom = _estimates(logs[rows])
-    at = {int(row): place for place, row in enumerate(rows)}
-    order = sorted(known, key=lambda row: (-effect[at[row]], row))
-    measured = {row for row in order if np.isfinite(logs[row, -1])}
-    if not measured:
-        return before
-    leader = next(row for row in order if row in measured)
-    blocks = logs.shape[1]
-    if blocks < MIN_BLOCKS:
-        out, shown, ahead = frozenset[int](), frozenset[int](), math.inf if len(order) > 1 else 0.0
-    else:
-        level = rules.alpha / (blocks * (blocks + 1)) / max(1, len(rows) - 1)
-        limit = t_isf(level, np.minimum(freedom, freedom[at[leader]]))
-        reach = limit * np.hypot(error, error[at[leader]])
-        may = dict(zip(rows.tolist(), reach - (effect[at[leader]] - effect), strict=True))
-        others = known - {leader}
-        out = frozenset(row for row in others if may[row] < math.log1p(rules.margin))
-        shown = frozenset(row for row in out if may[row] < 0)
-        ahead = max((float(may[row]) for row in others - out), default=0.0)
-    left = [row for row in order if row not in out]
+    draws = model.draws(runs, DRAWS, np.random.default_rng(len(runs.value)))
+    draws[list(failed)] = -math.inf
+    margin = math.log1p(rules.margin)
+    leader = int(np.argmax(draws.mean(axis=1)))
+    better = (draws > draws[leader] + margin).mean(axis=1)
+    order = np.lexsort((-draws.mean(axis=1), -better)).tolist()
+    competing = [row for row in order if row != leader and row not in failed]
+    rivals = [row for row in competing[:RIVALS] if better[row] >= RIVAL_CHANCE] or competing[:1]
+    winners = dict.fromkeys(draws.argmax(axis=0).tolist())
+    counts = np.isfinite(logs).sum(axis=1)
+    lacking = np.maximum(0, MIN_BLOCKS - counts[[leader, *rivals]])
     return SearchState(
-        survivors=tuple(row for row in left if row in measured),
-        worse=before.worse | shown,
-        near=before.near | (out - shown),
-        dropped=tuple(row for row in left if row not in measured),
-        gap=math.expm1(ahead),
+        leader=leader,
+        probability=float((draws.max(axis=0) <= draws[leader] + margin).mean()),
+        rivals=tuple(rivals),
+        challengers=tuple(row for row in dict.fromkeys([*winners, *competing]) if row != leader),
+        lacking=int(lacking.max()) * (1 + len(rivals)),
+        comparison=None if lacking.any() else compare(logs, leader, rivals, rules),
+        alpha=rules.alpha,
     )
 
 
-def _estimates(table: Floats) -> tuple[Floats, Floats, Floats]:
-    """Effect, standard error and degrees of freedom of each cell, from one block on."""
-    measured = np.isfinite(table)
-    count = measured.sum(axis=1)
-    adjusted = np.where(measured, table - block_effects(table, measured), 0.0)
-    effect = adjusted.sum(axis=1) / count
-    residual = np.where(measured, adjusted - effect[:, None], 0.0)
-    own = np.maximum(count - 1.0, 0.0)
-    total = float(max(own.sum() - (measured.shape[1] - 1), 0.0))
-    squares = (residual**2).sum(axis=1)
-    prior = ASSUMED_NOISE**2
-    if total < 1:
-        variance = np.full(len(table), prior)
-        return effect, np.sqrt(variance / count), np.full(len(table), WORTH)
-    worth = WORTH if total < ENOUGH else 0.0
-    common = max((worth * prior + float(squares.sum())) / (worth + total), PRECISION**2)
-    variance = np.full(len(table), common)
-    freedom = np.full(len(table), worth + total)
-    several = own >= 1
-    if several.sum() >= 3:
-        # Adds the common noise to each cell once: zero residuals are luck.
-        noisy = (squares[several] + common) / (own[several] + 1)
-        variance[several], freedom[several] = moderate(noisy, own[several] + 1, total + worth)
-    return effect, np.sqrt(variance / count), freedom
+def compare(logs: Floats, leader: int, rivals: Collection[int], rules: Rules) -> Comparison | None:
+    """The leader against each rival by t-tests at the level alpha, divided by their number.
 
-
-def next_cells(state: SearchState, affordable: float) -> tuple[int, ...]:
-    """The rows to measure in the next block, best first; none when the search is over.
-
-    Normally every survivor. If the remaining budget (`affordable`, in runs) is too small for
-    that, this block gets BLOCK_SHARE of it, so that enough is left to separate the best cells; it
-    measures at least two cells. If budget remains, cells that were left out earlier come back.
-    Without a budget only failed cells have missed a block.
+    None if they have too few blocks in common with others.
     """
-    if math.isinf(affordable):
-        return state.survivors if state.ended is None else ()
-    if state.ended in {Ended.SEPARATED, Ended.TIED} or affordable < 2:
+    chosen = usable(logs)
+    place = {row: at for at, row in enumerate(chosen.rows.tolist())}
+    if not {leader, *rivals} <= place.keys():
+        return None
+    estimate = fit(logs, chosen)
+    first = place[leader]
+    may: dict[int, float] = {}
+    contradicts = False
+    for row in rivals:
+        at = place[row]
+        limit = t_isf(rules.alpha / len(rivals), min(estimate.freedom[first], estimate.freedom[at]))
+        lead = estimate.effect[at] - estimate.effect[first]
+        reach = limit * np.hypot(estimate.error[first], estimate.error[at])
+        may[row] = float(lead + reach)
+        contradicts |= bool(lead > reach)
+    margin = math.log1p(rules.margin)
+    undecided = tuple(row for row in rivals if may[row] > margin)
+    return Comparison(
+        worse=tuple(row for row in rivals if may[row] < 0),
+        near=tuple(row for row in rivals if 0 <= may[row] <= margin),
+        undecided=undecided,
+        gap=math.expm1(max((may[row] for row in undecided), default=0.0)),
+        contradicts=contradicts,
+    )
+
+
+def next_cells(state: SearchState, runs: int, affordable: float) -> tuple[int, ...]:
+    """The cells of the next block after so many `runs`; none when the search is over.
+
+    Leader and rivals if the leader is probably good enough, or if the `affordable` runs suffice
+    for nothing else; otherwise the leader and the cells that may be the best.
+    """
+    if state.ended or affordable < 2:
         return ()
-    left = (*state.survivors, *state.dropped)
-    return left[: int(max(2.0, affordable * BLOCK_SHARE))]
+    finalists = (state.leader, *state.rivals)
+    spare = affordable - state.lacking
+    if state.probable or spare < 2:
+        return finalists[: int(min(affordable, len(finalists)))]
+    size = int(min(max(SMALLEST_BLOCK, runs // GROWTH), spare))
+    return (state.leader, *state.challengers[: size - 1])
+
+
+def given_up(levels: Levels, tried: Collection[int], failed: Collection[int]) -> frozenset[int]:
+    """The `failed` cells, and those with a level of which all cells failed that were tried.
+
+    A level is given up after ATTEMPTS cells. `failed` are some of the `tried` cells.
+    """
+    out = set(failed)
+    worked = sorted(set(tried) - out)
+    for column in levels.T:
+        lost = np.bincount(column[sorted(failed)], minlength=int(column.max()) + 1) >= ATTEMPTS
+        lost[column[worked]] = False
+        out |= set(np.flatnonzero(lost[column]).tolist())
+    return frozenset(out)
 
 
 def goodness(observations: Observations, measure: MeasureKey) -> Floats:
-    """Logarithms in which more is better, cells x blocks."""
+    """Logarithms in which more is better, cells x blocks.
+
+    Values that are HOPELESS times as bad as the best are set to that: how bad they are does not
+    matter, and a cell that did nothing at all would be infinitely bad.
+    """
     logs = observations.logs(measure)
-    return logs if measure.quantity.better is Better.HIGHER else -logs
+    signed: Floats = logs if measure.quantity.better is Better.HIGHER else -logs
+    return np.maximum(signed, np.nanmax(signed, initial=-math.inf) - math.log(HOPELESS))

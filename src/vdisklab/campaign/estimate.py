@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from vdisklab.campaign.host_stacks import stack_of, stacks_of
-from vdisklab.campaign.schedule import Slot, attach_groups
+from vdisklab.campaign.schedule import AttachGroups, Slot, attach_groups
 from vdisklab.path.backing import in_memory
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import Layer
@@ -29,24 +29,28 @@ _PER_BUILD = 3.0
 _WRITE_RATE = 150 * MIB
 
 
-def run_seconds(plan: CampaignPlan, cell: Cell) -> float:
-    """Seconds that one run of a cell is likely to take."""
+def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:
+    """A function: the seconds that one run of a cell is likely to take."""
     count = len(plan.profile.measurements)
     measured = sum(map(partial(_expected, plan), plan.profile.measurements))
-    measured += (_PER_MEASUREMENT + plan.profile.usual.interval) * count
-    boot = boot_seconds(plan) * _boots(plan, cell)
-    refill = plan.size_bytes / (4 * GIB) if cell.page_cache is PageCache.WARM else 0.0
-    return measured + _PER_RUN + boot + refill * count
+    measured += (_PER_MEASUREMENT + plan.profile.usual.interval) * count + _PER_RUN
+    groups = attach_groups(plan.profile.measurements)
+
+    def seconds(cell: Cell) -> float:
+        boots = boot_seconds(plan) * _boots(plan, cell, groups)
+        refill = plan.size_bytes / (4 * GIB) if cell.page_cache is PageCache.WARM else 0.0
+        return measured + boots + refill * count
+
+    return seconds
 
 
-def _boots(plan: CampaignPlan, cell: Cell) -> int:
+def _boots(plan: CampaignPlan, cell: Cell, groups: AttachGroups) -> int:
     """Guests that one run boots for itself; guests that cells share are counted per block."""
     if cell.path.on_host or plan.profile.boots:
         return 0
-    parts = attach_groups(plan.profile.measurements)
     if not cell.path.attachment.bus.hot_pluggable:
-        return len(parts)
-    return sum(fresh for fresh, _ in parts)
+        return len(groups)
+    return sum(fresh for fresh, _ in groups)
 
 
 def _expected(plan: CampaignPlan, measurement: MeasurementPlan) -> float:
@@ -77,7 +81,8 @@ def campaign_seconds(plan: CampaignPlan, slots: tuple[Slot, ...]) -> float:
     if not slots:
         return 0.0
     blocks = len({slot.block for slot in slots})
-    measuring = sum(run_seconds(plan, slot.cell) for slot in slots)
+    seconds = run_seconds(plan)
+    measuring = sum(seconds(slot.cell) for slot in slots)
     guests = blocks * max(1, len(plan.qemus))
     return measuring + guests * boot_seconds(plan) + build_seconds(plan, slots)
 
@@ -120,6 +125,8 @@ def device_bytes_needed(plan: CampaignPlan) -> int:
 
 def builds(plan: CampaignPlan, slots: Sequence[Slot]) -> int:
     """The number of times that a stack is built on the user's devices for these runs."""
+    if not plan.backing.devices:
+        return 0
     used = [stack_of(plan, slot.cell.path) for slot in slots if slot.cell.path.has_storage]
     on_devices = [stack for stack in used if plan.backing.on_devices(stack.layers)]
     return sum(1 for _ in itertools.groupby(on_devices))

@@ -61,6 +61,8 @@ def stacks_of(plan: CampaignPlan) -> dict[Stack, int]:
 
 def takes_turns(plan: CampaignPlan) -> bool:
     """True if several stacks need the user's devices, so that only one can exist at a time."""
+    if not plan.backing.devices:
+        return False
     return sum(plan.backing.on_devices(stack.layers) for stack in stacks_of(plan)) > 1
 
 

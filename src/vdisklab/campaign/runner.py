@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
@@ -44,7 +45,7 @@ def campaign_runs(
     Each block boots new guests. A cell that fails becomes a run with its reason, and the campaign
     goes on. Only a host that cannot be cleaned (DirtyHostError) ends it.
     """
-    yield from _measured(context, tag, schedule(context.plan, finished))
+    yield from _measured(context, tag, schedule(context.plan, finished), context.plan.blocks)
 
 
 def chosen_runs(
@@ -55,7 +56,7 @@ def chosen_runs(
     It is called after the runs of the block before have been consumed. An empty selection ends the
     campaign.
     """
-    yield from _measured(context, tag, _chosen(context.plan, finished, choose))
+    yield from _measured(context, tag, _chosen(context.plan, finished, choose), None)
 
 
 Choose = Callable[[int], Collection[str]]
@@ -65,7 +66,7 @@ Choose = Callable[[int], Collection[str]]
 def _chosen(
     plan: CampaignPlan, finished: Collection[tuple[int, str]], choose: Choose
 ) -> Iterator[Slot]:
-    for block in range(1, plan.blocks + 1):
+    for block in itertools.count(1):
         chosen = choose(block)
         if not chosen:
             return
@@ -75,7 +76,7 @@ def _chosen(
 
 
 def _measured(
-    context: CampaignContext, tag: RunTag, slots: Iterable[Slot]
+    context: CampaignContext, tag: RunTag, slots: Iterable[Slot], blocks: int | None
 ) -> Generator[Run, None, None]:
     block = 0
     total = len(context.plan.cells)
@@ -83,9 +84,7 @@ def _measured(
         if slot.block != block:
             context.guests.renew()
             block = slot.block
-        context.progress(
-            RunStarted(slot.cell.label, slot.block, context.plan.blocks, slot.position, total)
-        )
+        context.progress(RunStarted(slot.cell.label, slot.block, blocks, slot.position, total))
         run = _run(context, tag, slot)
         yield run
         # The caller has stored it: a run that was reported is there even after SIGKILL.

@@ -33,8 +33,10 @@ def block_order(plan: CampaignPlan, block: int) -> tuple[Cell, ...]:
     if not takes_turns(plan):
         return tuple(cells)
     # the place of a stack is that of its first cell; sorting keeps the order within a stack
-    turns = list(dict.fromkeys(_device_stack(plan, cell) for cell in cells))
-    return tuple(sorted(cells, key=lambda cell: turns.index(_device_stack(plan, cell))))
+    turns: dict[Stack | None, int] = {}
+    for cell in cells:
+        turns.setdefault(_device_stack(plan, cell), len(turns))
+    return tuple(sorted(cells, key=lambda cell: turns[_device_stack(plan, cell)]))
 
 
 def _device_stack(plan: CampaignPlan, cell: Cell) -> Stack | None:

@@ -71,7 +71,7 @@ class TerminalProgress:
                 self._start(event)
             case RunStarted():
                 self._cell = (
-                    f"block {event.block}/{event.blocks}, "
+                    f"block {event.block}{f'/{event.blocks}' if event.blocks else ''}, "
                     f"cell {event.position}/{event.runs}: {event.cell}"
                 )
                 self._doing = self._moving = ""

@@ -19,7 +19,7 @@ from vdisklab.host.waiting import patience
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import Panel
 from vdisklab.render.verdict import next_step
-from vdisklab.render.wording import search_effort, search_sentence
+from vdisklab.render.wording import search_effort, search_sentences
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer
 from vdisklab.services.answers import database_url
@@ -101,8 +101,9 @@ def _print_search(console: Console, store: Store, measured: Measured, search: Be
         return
     result = search.result(store, measured.campaign)
     if result is not None:
-        effort = search_effort(result.runs, result.cells, result.blocks)
-        for sentence in (search_sentence(result.outcome), effort):
+        outcome = result.outcome
+        effort = search_effort(result.runs, outcome.measured, outcome.cells)
+        for sentence in (*search_sentences(outcome), effort):
             console.print(sentence, soft_wrap=True, markup=False, highlight=False)
 
 

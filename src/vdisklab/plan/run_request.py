@@ -22,7 +22,7 @@ from vdisklab.plan.value_kinds import (
 )
 
 SEARCH_BLOCKS = 20
-"""Default maximum of blocks of a search; only the leading cells are measured in all of them."""
+"""Default limit of a search: as many runs as this many blocks of all cells."""
 
 DEFAULT_MARGIN = 0.03
 """A path that is worse than the best by less than this share counts as good as the best."""
@@ -71,7 +71,7 @@ class RunRequest(Request):
     )
     find: SearchFor | None = setting(
         one_of(SearchFor),
-        "Do not measure everything: drop, block by block, paths that cannot be the best.",
+        "Measure only paths that may be the best, judged from the segments that paths share.",
         Panel.SEARCH,
         key="",
         metavar="best",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
 from vdisklab.analysis.candidates import simplest
@@ -36,6 +36,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     TooFewBlocks,
     TooSlow,
 )
+from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio, Verdict
 from vdisklab.analysis.score import NoScore
@@ -286,39 +287,60 @@ def _names(cells: Sequence[MeasuredCell]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def search_sentence(outcome: Outcome) -> str:
-    """The result of a search for the best path, and why it ended."""
+def search_sentences(outcome: Outcome) -> Iterator[str]:
+    """The result of a search for the best path, how sure it is, and why the search ended."""
     after = f"after {counted(outcome.blocks, 'block')}"
-    if not outcome.others:
-        return f"Best: {outcome.best}, {after}. No other path has numbers to compare it with."
-    if outcome.ended is Ended.SEPARATED:
-        return f"Best: {outcome.best}, {after}. All others are shown to be worse."
-    head = f"No winner: {outcome.best} leads {after}."
-    tie = ""
-    if outcome.as_good:
-        tie = f" Better by less than {outcome.margin:.0%}, if at all: {_names(outcome.as_good)}."
+    if outcome.measured == 1:
+        yield f"Best: {outcome.best}, {after}. No other path has numbers to compare it with."
+        return
+    if outcome.alone:
+        yield f"Best: {outcome.best}, {after}."
+    else:
+        yield f"No winner: {outcome.best} leads {after}."
+    yield (
+        f"With a probability of {_probability(outcome.probability)} no other path is better by "
+        f"more than {outcome.margin:.0%}, judged from {outcome.measured} measured paths of "
+        f"{outcome.cells} and the segments that they share."
+    )
     match outcome.ended:
-        case Ended.TIED:
-            simple = simplest((outcome.best, *outcome.as_good))
-            return f"{head}{tie} Keep what you have, or take {simple}: it is the simplest."
-        case Ended.UNSETTLED:
-            return f"{head}{tie} Others missed a block (they failed): {_unsettled(outcome)}"
         case Ended.OUT_OF_BUDGET:
-            return f"{head}{tie} The budget was used up first: {_unsettled(outcome)}"
+            yield "The budget was used up first: with more time the answer may change."
         case Ended.OUT_OF_BLOCKS:
-            return f"{head}{tie} The limit of blocks was reached first: {_unsettled(outcome)}"
+            yield "The limit of blocks was reached first: with more --blocks the answer may change."
+        case Ended.FOUND:
+            pass
         case _:
             assert_never(outcome.ended)
+    if outcome.rivals:
+        yield f"Compared in {MIN_BLOCKS} blocks or more: {_rivals(outcome)}."
+    if outcome.as_good:
+        simple = simplest((outcome.best, *outcome.as_good))
+        yield f"Keep what you have, or take {simple}: it is the simplest."
+    if outcome.failed:
+        yield (
+            f"{counted(outcome.failed, 'path')} failed, or share a segment with paths that all "
+            "failed, and were given up."
+        )
 
 
-def search_effort(runs: int, cells: int, blocks: int) -> str:
-    """How many runs a search made, and how many a full campaign would have made."""
-    return (
-        f"Measured in {counted(runs, 'run')}; each of {counted(cells, 'cell')} in each of "
-        f"{counted(blocks, 'block')} would have been {cells * blocks}."
-    )
+def _probability(share: float) -> str:
+    """A percentage, rounded down: `more than 99 %` is never spelled as certainty."""
+    return "more than 99%" if share > 0.99 else f"{math.floor(share * 100)}%"
 
 
-def _unsettled(outcome: Outcome) -> str:
-    by = f", by up to {outcome.gap:.0%}" if 0 < outcome.gap < math.inf else ""
-    return f"{_names(outcome.unsettled)} may still be better{by}."
+def _rivals(outcome: Outcome) -> str:
+    worse = outcome.rivals - len(outcome.as_good) - len(outcome.undecided)
+    parts = []
+    if worse:
+        parts.append(f"{counted(worse, 'rival')} shown to be worse")
+    if outcome.as_good:
+        names = _names(outcome.as_good)
+        parts.append(f"{names} better by less than {outcome.margin:.0%}, if at all")
+    if outcome.undecided:
+        parts.append(f"{_names(outcome.undecided)} may be better by up to {outcome.gap:.0%}")
+    return "; ".join(parts)
+
+
+def search_effort(runs: int, measured: int, cells: int) -> str:
+    """How many runs a search made of how many cells."""
+    return f"Measured {measured} of {counted(cells, 'cell')} in {counted(runs, 'run')}."

@@ -1,28 +1,36 @@
-"""`run --find best`: before each block, selects the cells that can still be the best."""
+"""`run --find best`: before each block, selects the cells that may be the best."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
-from vdisklab.analysis.intervals import MIN_BLOCKS
-from vdisklab.analysis.observations import (
-    Floats,
-    MeasureKey,
-    Observations,
-)
+from vdisklab.analysis.best import competitors
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations
+from vdisklab.analysis.path_model import PathModel
 from vdisklab.analysis.score import ROLE_SETS, add_scores
-from vdisklab.analysis.search import Ended, Outcome, Rules, goodness, next_cells, search_state
-from vdisklab.campaign.estimate import campaign_seconds
+from vdisklab.analysis.search import (
+    Ended,
+    Outcome,
+    Rules,
+    SearchState,
+    first_cells,
+    given_up,
+    goodness,
+    next_cells,
+    search_state,
+)
+from vdisklab.campaign.estimate import boot_seconds, run_seconds
 from vdisklab.campaign.runner import Choose
-from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.durability import Keeping, Verdicts, durability
+from vdisklab.path.factors import Levels, factor_levels
 from vdisklab.path.needs import Need, with_default
 from vdisklab.path.segments import HOST
 from vdisklab.plan.campaign import CampaignPlan
@@ -34,18 +42,56 @@ from vdisklab.results.model import METRICS, Campaign, Direction
 from vdisklab.results.store import Store
 from vdisklab.services.advice import DEFAULT_METRIC, SCORES
 from vdisklab.services.answers import find_measure
-from vdisklab.units import counted, format_duration
+from vdisklab.units import format_duration
 from vdisklab.workload.registry import directions_of
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The answer of a search, and the amount of measuring for it."""
+    """The answer of a search, and the number of runs that it took, with those of baselines."""
 
     outcome: Outcome
     runs: int
-    cells: int
-    blocks: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Contest:
+    """The cells that compete: guests' paths, cold where they were also measured warm."""
+
+    cells: tuple[MeasuredCell, ...]
+    levels: Levels
+    model: PathModel
+
+    @classmethod
+    def among(cls, cells: Sequence[MeasuredCell]) -> Self:
+        chosen = tuple(cells[place] for place in competitors(cells).tolist())
+        levels = factor_levels(chosen)
+        return cls(chosen, levels, PathModel(levels))
+
+    def named(self, rows: Sequence[int]) -> tuple[MeasuredCell, ...]:
+        return tuple(self.cells[row] for row in rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """What some blocks have shown: the goodness of competing cells x blocks, NaN if missing.
+
+    `out` are the rows that were given up, `seconds` is the mean duration of a run, 0 without runs.
+    """
+
+    logs: Floats
+    out: frozenset[int]
+    seconds: float
+
+    @property
+    def runs(self) -> int:
+        return int(np.isfinite(self.logs).sum())
+
+    def state(self, contest: _Contest, rules: Rules) -> SearchState | None:
+        """The state of the search; None if no cell is left that has a number."""
+        if not np.isfinite(np.delete(self.logs, sorted(self.out), axis=0)).any():
+            return None
+        return search_state(contest.model, self.logs, rules, self.out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +114,11 @@ class BestSearch:
 
         Raises PlanError if no guest path is left, or if the search could not give an answer.
         """
+        if not any(cell.path.is_guest_storage for cell in plan.cells):
+            raise PlanError(
+                "--find best compares guests' paths, and none is given",
+                hint="name two or more, such as {raw,qcow2}/none",
+            )
         matrix = narrow_to_needs(Matrix(plan.cells, plan.dropped), self.needs, verdicts)
         plan = replace(plan, cells=matrix.cells, dropped=matrix.dropped)
         if any(need.goes_by_power_cuts for need in self.needs):
@@ -85,22 +136,24 @@ class BestSearch:
         before = sum(run.wall_seconds or 0.0 for run in results.outlines([campaign]))
         fingerprint = {cell.measured: cell.fingerprint for cell in plan.cells}
         always = {cell.fingerprint for cell in plan.cells if self._related_to(cell, plan)}
+        contest = _Contest.among(tuple(fingerprint))
+        allowed = self.most_blocks * len(contest.cells)
 
         def choose(block: int) -> Collection[str]:
+            known = self._known(results, contest, campaign, block)
+            left = self.budget - before - (time.monotonic() - self.began)
+            affordable = left / (known.seconds or _mean_seconds(plan)) - len(always)
             if block == 1:
-                return set(fingerprint.values())
-            cells, logs = self._goodness(results, campaign, block)
-            if not len(cells):
-                raise PlanError(
-                    f"no guest path has the measure {self.metric!r} after block {block - 1}",
-                    hint="see in `vdisklab rank` what failed, or choose another --metric",
-                )
-            runs = results.outlines([campaign])
-            seconds_per_run = sum(run.wall_seconds or 0.0 for run in runs) / max(1, len(runs))
-            spent = before + time.monotonic() - self.began
-            affordable = (self.budget - spent) / seconds_per_run - len(always)
-            rows = next_cells(search_state(logs, self.rules), affordable)
-            chosen = {fingerprint[cells[row]] for row in rows}
+                rows = first_cells(contest.levels, min(affordable, allowed))
+            else:
+                state = known.state(contest, self.rules)
+                if state is None:
+                    raise PlanError(
+                        f"no guest path has the measure {self.metric!r} after block {block - 1}",
+                        hint="see in `vdisklab rank` what failed, or choose another --metric",
+                    )
+                rows = next_cells(state, known.runs, min(affordable, allowed - known.runs))
+            chosen = {fingerprint[contest.cells[row]] for row in rows}
             return chosen | always if chosen else chosen
 
         return choose
@@ -110,38 +163,75 @@ class BestSearch:
         outcome = self.outcome(store, campaign)
         if outcome is None:
             return None
-        finished = store.finished(campaign)
-        blocks = max((block for block, _ in finished), default=0)
-        cells = len(store.campaign(campaign).plan["cells"])
-        return SearchResult(outcome, len(finished), cells, blocks)
+        return SearchResult(outcome, len(store.finished(campaign)))
 
     def outcome(self, results: Store, campaign: str) -> Outcome | None:
         """The best cell after all measured blocks, and why the search ended.
 
         None if nothing was measured in a guest.
         """
-        cells, logs = self._goodness(results, campaign, None)
-        if not len(cells):
+        labels = results.campaign(campaign).plan["cells"]
+        contest = _Contest.among(tuple(map(MeasuredCell.parse, labels)))
+        known = self._known(results, contest, campaign, None)
+        state = known.state(contest, self.rules)
+        if state is None:
             return None
-        state = search_state(logs, self.rules)
-        blocks = int(np.isfinite(logs).any(axis=0).sum())
+        comparison = state.comparison
+        allowed = self.most_blocks * len(contest.cells)
         return Outcome(
-            best=cells[state.leader],
-            as_good=tuple(cells[row] for row in sorted(state.near)),
-            unsettled=tuple(cells[row] for row in (*state.survivors[1:], *state.dropped)),
-            ended=self._ended(state.ended, last_block=blocks >= self.most_blocks),
-            blocks=blocks,
+            best=contest.cells[state.leader],
+            probability=state.probability,
+            rivals=0 if comparison is None else len(state.rivals),
+            as_good=contest.named(() if comparison is None else comparison.near),
+            undecided=contest.named(() if comparison is None else comparison.undecided),
+            gap=0.0 if comparison is None else comparison.gap,
+            ended=self._ended(state, used_up=known.runs >= allowed),
+            blocks=known.logs.shape[1],
             margin=self.rules.margin,
-            gap=state.gap,
-            others=len(cells) - 1,
+            cells=len(contest.cells),
+            measured=int(np.isfinite(known.logs).any(axis=1).sum()),
+            failed=len(known.out),
         )
 
-    def _ended(self, why: Ended | None, *, last_block: bool) -> Ended:
-        """Why the search ended: `why` if the numbers decided it, else the exhausted limit."""
-        limited = math.isfinite(self.budget)
-        if why in (Ended.SEPARATED, Ended.TIED) or (why is Ended.UNSETTLED and not limited):
-            return why
-        return Ended.OUT_OF_BUDGET if limited and not last_block else Ended.OUT_OF_BLOCKS
+    def _ended(self, state: SearchState, *, used_up: bool) -> Ended:
+        """Why the search ended: the numbers decided it, or a limit was reached."""
+        if state.ended:
+            return Ended.FOUND
+        limited = math.isfinite(self.budget) and not used_up
+        return Ended.OUT_OF_BUDGET if limited else Ended.OUT_OF_BLOCKS
+
+    def _known(self, results: Store, contest: _Contest, campaign: str, block: int | None) -> _Known:
+        """What the blocks before `block` have shown (None: all blocks)."""
+        runs = [run for run in results.outlines([campaign]) if block is None or run.block < block]
+        place = {cell: row for row, cell in enumerate(contest.cells)}
+        logs = np.full((len(place), 0), np.nan)
+        if runs:
+            observations = results.observations([campaign])
+            scored, key = self._ranked_by(observations, results.campaign(campaign))
+            grid = goodness(scored, key)
+            columns = [
+                column
+                for column, earlier in enumerate(scored.blocks)
+                if block is None or earlier.number < block
+            ]
+            logs = np.full((len(place), len(columns)), np.nan)
+            for row, cell in enumerate(scored.cells):
+                if cell in place:
+                    logs[place[cell]] = grid[row, columns]
+        latest = {
+            place[run.measured_cell]: run
+            for run in sorted(runs, key=lambda run: run.block)
+            if run.measured_cell in place
+        }
+        measured = np.isfinite(logs).any(axis=1)
+        failed = [
+            row for row, run in latest.items() if run.failure is not None or not measured[row]
+        ]
+        return _Known(
+            logs=logs[:, np.isfinite(logs).any(axis=0)],
+            out=given_up(contest.levels, latest, failed),
+            seconds=sum(run.wall_seconds or 0.0 for run in runs) / max(1, len(runs)),
+        )
 
     def _related_to(self, cell: Cell, plan: CampaignPlan) -> bool:
         return cell.path.on_host or (self.metric in SCORES and cell.path == plan.baseline)
@@ -149,15 +239,14 @@ class BestSearch:
     def require(self, plan: CampaignPlan) -> None:
         """Raises PlanError if the search could not give an answer."""
         self._require_metric(plan)
-        first = tuple(slot for slot in schedule(plan) if slot.block == 1)
-        seconds = campaign_seconds(plan, first)
+        related = sum(self._related_to(cell, plan) for cell in plan.cells)
+        seconds = (related + 2) * _mean_seconds(plan) + boot_seconds(plan)
         if seconds > self.budget:
             raise PlanError(
-                f"the first block alone, of {counted(len(first), 'cell')}, takes about "
-                f"{format_duration(seconds)}, more than --budget "
-                f"{format_duration(self.budget)}",
-                hint=f"use --budget {math.ceil(MIN_BLOCKS * seconds / 60)}m, name fewer paths, "
-                "or measure for a shorter --runtime",
+                f"measuring two paths alone takes about {format_duration(seconds)}, more than "
+                f"--budget {format_duration(self.budget)}",
+                hint=f"use --budget {math.ceil(seconds / 6)}m, name fewer "
+                "measurements, or measure for a shorter --runtime",
             )
 
     def _require_metric(self, plan: CampaignPlan) -> None:
@@ -179,23 +268,6 @@ class BestSearch:
                 hint="name the metric to rank by: --metric MEASUREMENT/DIRECTION/METRIC",
             )
 
-    def _goodness(
-        self, results: Store, campaign: str, block: int | None
-    ) -> tuple[tuple[MeasuredCell, ...], Floats]:
-        """The guests' cells and their goodness in the blocks before `block` (None: in all)."""
-        observations = results.observations([campaign])
-        scored, key = self._ranked_by(observations, results.campaign(campaign))
-        logs = goodness(scored, key)
-        rows = [row for row, cell in enumerate(scored.cells) if not cell.on_host]
-        columns = [
-            place
-            for place, earlier in enumerate(scored.blocks)
-            if block is None or earlier.number < block
-        ]
-        part = logs[np.ix_(rows, columns)]
-        measured = np.flatnonzero(np.isfinite(part).any(axis=1))
-        return tuple(scored.cells[rows[place]] for place in measured), part[measured]
-
     def _ranked_by(
         self, observations: Observations, campaign: Campaign
     ) -> tuple[Observations, MeasureKey]:
@@ -206,6 +278,11 @@ class BestSearch:
         cells = [cell for cell in observations.cells if cell.name == baseline]
         scored = add_scores(observations, cells[0] if cells else MeasuredCell(baseline))
         return scored.observations, SCORES[self.metric].key
+
+
+def _mean_seconds(plan: CampaignPlan) -> float:
+    """The mean of the estimated durations of the runs of one block."""
+    return sum(map(run_seconds(plan), plan.cells)) / len(plan.cells)
 
 
 def _numbers_called(metric: str, profile: Profile) -> set[tuple[str, str]]:

@@ -149,9 +149,10 @@ def _measure_plan(
     """Measures and stores the remaining runs of a plan; yields the counts after each run."""
     campaign = _campaign(store, plan, context.host, context.progress, new=new)
     finished = store.finished(campaign.id)
-    slots = tuple(schedule(plan, finished))
+    # nobody knows beforehand what a search will measure
+    slots = () if search is not None else tuple(schedule(plan, finished))
     total = len(plan.cells) * plan.blocks
-    done, failed = total - len(slots), 0
+    done, failed = (len(finished) if search is not None else total - len(slots)), 0
     if not slots and search is None:
         yield Measured(campaign.id, done, complete_before=True)
         return

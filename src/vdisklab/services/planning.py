@@ -172,7 +172,7 @@ def describe_plan(plan: CampaignPlan, host: Host | None = None) -> PlanDescripti
         plan=plan,
         seconds=campaign_seconds(plan, slots),
         room_bytes=room_needed(plan),
-        run_seconds={cell: run_seconds(plan, cell) for cell in plan.cells},
+        run_seconds=dict(zip(plan.cells, map(run_seconds(plan), plan.cells), strict=True)),
         positions={slot.cell: slot.position for slot in reversed(slots) if slot.block == 1},
         order=tuple(
             tuple(cell.label for cell in block_order(plan, block))

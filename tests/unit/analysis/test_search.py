@@ -1,164 +1,205 @@
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 
 from tests.unit.analysis.made import IOPS, P99, observed
 from vdisklab.analysis.observations import Floats
+from vdisklab.analysis.path_model import PathModel, Runs
 from vdisklab.analysis.search import (
-    Ended,
+    RIVALS,
     Rules,
     SearchState,
+    compare,
+    first_cells,
+    given_up,
     goodness,
-    look,
     next_cells,
     search_state,
 )
+from vdisklab.path.factors import Levels
 
 RULES = Rules()
+SIZES = (3, 2, 5, 2)
+LEVELS: Levels = np.array(list(itertools.product(*map(range, SIZES))), np.int64)
+MODEL = PathModel(LEVELS)
 
 
-def campaign(rng: np.random.Generator, truth: Floats, blocks: int, noise: float) -> Floats:
-    drift = np.cumsum(rng.normal(0, 0.15, blocks))
-    logs: Floats = truth[:, None] + drift + rng.normal(0, noise, (len(truth), blocks))
-    return logs
+def structured(rng: np.random.Generator) -> Floats:
+    """Each factor adds something; each cell a little of its own."""
+    truth = np.zeros(len(LEVELS))
+    for factor, size in enumerate(SIZES):
+        truth += rng.normal(0, 0.3, size)[LEVELS[:, factor]]
+    truth += rng.normal(0, 0.03, len(LEVELS))
+    return truth
 
 
-def searched(logs: Floats, rules: Rules = RULES, runs: float = np.inf) -> tuple[int, int]:
-    """The row that is found, and in how many runs."""
-    seen = np.full_like(logs, np.nan)
-    cells: tuple[int, ...] = tuple(range(len(logs)))
-    found: SearchState | None = None
-    spent, leader = 0, 0
-    for block in range(logs.shape[1]):
-        seen[list(cells), block] = logs[list(cells), block]
-        spent += len(cells)
-        found = look(seen[:, : block + 1], rules, found)
-        leader, cells = found.leader, next_cells(found, runs - spent)
-        if not cells:
-            break
-    return leader, spent
+def searched(
+    truth: Floats, rng: np.random.Generator, noise: float = 0.05, allowed: float = 480
+) -> tuple[SearchState, Floats]:
+    """The last state of a search, and all that was measured."""
+    logs, spent, level = np.empty((len(truth), 0)), 0, 0.0
+    rows = first_cells(LEVELS, allowed)
+    while True:
+        level += rng.normal(0, 0.05)
+        logs = np.column_stack([logs, np.full(len(truth), np.nan)])
+        logs[list(rows), -1] = truth[list(rows)] + level + rng.normal(0, noise, len(rows))
+        spent += len(rows)
+        state = search_state(MODEL, logs, RULES)
+        rows = next_cells(state, spent, allowed - spent)
+        if not rows:
+            return state, logs
 
 
-def test_below_three_blocks_nobody_is_shown_to_be_worse() -> None:
-    logs = np.log(np.array([[10.0], [8.0], [1.0], [0.1]]))
-    for blocks in (1, 2):
-        found = search_state(np.repeat(logs, blocks, axis=1), RULES)
-        assert found.leader == 0
-        assert found.survivors == (0, 1, 2, 3)
-        assert not found.worse
-        assert found.ended is None
-        assert found.gap == np.inf  # nobody knows
-    assert search_state(np.repeat(logs, 3, axis=1), RULES).survivors == (0,)
+def test_the_first_block_has_each_level_about_equally_often() -> None:
+    rows = list(first_cells(LEVELS, math.inf))
+    assert len(rows) == len(set(rows)) == 2 * (1 + 2 + 1 + 4 + 1)
+    for factor, size in enumerate(SIZES):
+        counts = np.bincount(LEVELS[rows, factor], minlength=size)
+        assert counts.max() - counts.min() <= 2
 
 
-def test_a_best_cell_of_two_modes_is_not_put_out_by_one_bad_run() -> None:
-    """Median latencies of a disk are such; an assumed noise had put the best out at once."""
+@pytest.mark.parametrize(("affordable", "cells"), [(20, 10), (5, 2), (2, 2), (1.9, 0), (-1, 0)])
+def test_a_small_budget_makes_a_small_first_block(affordable: float, cells: int) -> None:
+    assert len(first_cells(LEVELS, affordable)) == cells
+
+
+def test_few_cells_are_all_measured_first() -> None:
+    assert sorted(first_cells(LEVELS[:4], math.inf)) == [0, 1, 2, 3]
+    assert first_cells(np.empty((1, 0), np.int64), math.inf) == (0,)
+
+
+def test_the_best_is_found_in_a_tenth_of_the_runs() -> None:
+    """`bench/search.py` does this with more replays, in more worlds, and with recordings."""
+    rng = np.random.default_rng(4)
+    right, runs = 0, []
+    for _ in range(8):
+        truth = structured(rng)
+        state, logs = searched(truth, rng)
+        right += bool(truth.max() - truth[state.leader] <= np.log(1.03))
+        runs.append(int(np.isfinite(logs).sum()))
+        assert state.ended
+        assert state.probability >= 0.95
+        assert (np.isfinite(logs[[state.leader, *state.rivals]]).sum(axis=1) >= 3).all()
+    assert right >= 7
+    assert np.mean(runs) <= 0.12 * 480
+
+
+def test_without_structure_every_cell_is_measured() -> None:
+    rng = np.random.default_rng(5)
+    truth = rng.normal(0, 0.4, len(LEVELS))
+    state, logs = searched(truth, rng)
+    assert truth.max() - truth[state.leader] <= np.log(1.03)
+    assert np.isfinite(logs).any(axis=1).mean() > 0.9
+
+
+def test_a_budget_below_one_block_is_kept_and_ends_with_a_comparison() -> None:
     rng = np.random.default_rng(6)
-    lost = 0
-    for _ in range(100):
-        logs = campaign(rng, np.concatenate([[0.0], rng.uniform(-2, -0.3, 59)]), 8, 0.1)
-        logs[0] += rng.permutation([0.9] * 4 + [-1.5] * 3 + [1.0])
-        seen = np.full_like(logs, np.nan)
-        seen[:, 0] = logs[:, 0]
-        lost += 0 in search_state(seen[:, :1], RULES).worse
-    assert lost == 0
+    state, logs = searched(structured(rng), rng, allowed=30)
+    assert np.isfinite(logs).sum() <= 30
+    assert state.comparison is not None
 
 
-def test_twins_end_as_a_tie_within_the_margin() -> None:
-    rng = np.random.default_rng(1)
-    logs = campaign(rng, np.zeros(3), 12, 0.005)
-    found = search_state(logs, RULES)
-    assert found.ended is Ended.TIED
-    assert len(found.near) == 2
-    assert found.gap == 0
-
-
-def test_a_clear_best_ends_alone() -> None:
-    logs = campaign(np.random.default_rng(2), np.array([1.0, 0.0, -1.0]), 4, 0.02)
-    found = search_state(logs, RULES)
-    assert (found.survivors, found.ended) == ((0,), Ended.SEPARATED)
-    assert next_cells(found, np.inf) == ()
-
-
-def test_a_cell_that_missed_the_last_block_may_come_back() -> None:
-    logs = campaign(np.random.default_rng(2), np.array([0.0, -0.5, -0.01, -0.02]), 3, 0.01)
-    logs[2, 2] = np.nan
-    found = search_state(logs, RULES)
-    assert found.dropped == (2,)
-    assert 2 not in found.survivors
-    again = np.column_stack([logs, logs.mean(axis=1) * 0 + np.array([0.0, np.nan, -0.01, -0.02])])
-    again[2, 3] = -0.01
-    assert 2 in search_state(again, RULES).survivors
-
-
-def test_without_a_budget_a_cell_that_failed_is_not_tried_again() -> None:
-    logs = campaign(np.random.default_rng(2), np.array([1.0, 0.99, -1.0]), 5, 0.02)
-    logs[1, 1:] = np.nan
-    found = search_state(logs, RULES)
-    assert (found.survivors, found.ended) == ((0,), Ended.UNSETTLED)
-    assert found.dropped == (1,)
-    assert found.gap > 0
-    assert next_cells(found, np.inf) == ()
-    assert next_cells(found, 20) == (0, 1)  # the budget had not done for it before
-
-
-def test_a_lonely_cell_is_the_best_and_nothing_is_an_error() -> None:
-    assert search_state(np.zeros((1, 1)), RULES).ended is Ended.SEPARATED
-    with pytest.raises(ValueError, match="no block has been measured"):
-        search_state(np.full((2, 1), np.nan), RULES)
-
-
-def test_a_small_budget_goes_to_the_best() -> None:
-    found = search_state(np.linspace(0, 0.3, 30)[:, None], RULES)
-    assert len(found.survivors) == 30
-    assert next_cells(found, np.inf) == found.survivors
-    assert next_cells(found, 20) == found.survivors[:5]
-    assert next_cells(found, 1.5) == ()
+def test_all_blocks_hold_the_leader() -> None:
+    logs = np.column_stack([structured(np.random.default_rng(7))] * 2)
+    logs[30:, 1] = np.nan
+    state = search_state(MODEL, logs, RULES)
+    for affordable in (2.0, 20.0, math.inf):
+        rows = next_cells(state, 90, affordable)
+        assert not rows or rows[0] == state.leader
+        assert len(rows) == len(set(rows)) <= affordable
 
 
 def test_the_same_numbers_choose_the_same_cells() -> None:
-    logs = campaign(np.random.default_rng(3), np.linspace(0, 1, 20), 3, 0.05)
-    assert search_state(logs, RULES) == search_state(logs.copy(), RULES)
+    logs = structured(np.random.default_rng(3))[:, None]
+    assert search_state(MODEL, logs, RULES) == search_state(MODEL, logs.copy(), RULES)
+
+
+def test_a_cell_that_failed_is_no_answer_and_not_measured_again() -> None:
+    logs = np.column_stack([structured(np.random.default_rng(3))] * 3)
+    best = int(logs[:, 0].argmax())
+    assert search_state(MODEL, logs, RULES).leader == best
+    state = search_state(MODEL, logs, RULES, {best})
+    assert best not in {state.leader, *state.rivals, *state.challengers}
+    assert len(state.rivals) <= RIVALS
+
+
+def test_a_level_of_which_all_cells_fail_is_given_up() -> None:
+    levels = np.array([[0, 0], [0, 1], [0, 2], [0, 3], [1, 0], [1, 1]])
+    assert given_up(levels, [0, 1, 4], [0, 1]) == {0, 1}
+    assert given_up(levels, [0, 1, 2, 4], [0, 1, 2]) == {0, 1, 2, 3}
+    assert given_up(levels, [0, 1, 2, 3], [0, 1, 2]) == {0, 1, 2}
+    assert given_up(levels, [], []) == frozenset()
+
+
+def test_a_lonely_cell_is_the_best_and_nothing_is_an_error() -> None:
+    model = PathModel(np.empty((1, 0), np.int64))
+    state = search_state(model, np.zeros((1, 1)), RULES)
+    assert (state.leader, state.rivals, state.ended) == (0, (), True)
+    assert next_cells(state, 1, math.inf) == ()
+    with pytest.raises(ValueError, match="no block has been measured"):
+        search_state(MODEL, np.full((60, 1), np.nan), RULES)
+
+
+def test_the_comparison_knows_only_what_was_measured() -> None:
+    logs = np.random.default_rng(2).normal(0, 0.01, (4, 6))
+    logs[1] -= 0.5
+    logs[3] += 0.5
+    logs[2, 2:] = np.nan
+    rivals = compare(logs, 0, [1, 3], RULES)
+    assert rivals is not None
+    assert (rivals.worse, rivals.undecided, rivals.contradicts) == ((1,), (3,), True)
+    assert rivals.gap == pytest.approx(math.expm1(0.5), abs=0.1)
+    assert compare(logs, 0, [2], RULES) is None  # two blocks are too few
+
+
+def test_twins_end_as_good_enough() -> None:
+    logs = np.random.default_rng(1).normal(0, 0.005, (3, 12))
+    comparison = compare(logs, 0, [1, 2], RULES)
+    assert comparison is not None
+    assert (comparison.near, comparison.gap) == ((1, 2), 0)
+
+
+def test_the_model_predicts_cells_that_were_not_measured() -> None:
+    rng = np.random.default_rng(8)
+    truth = structured(rng)
+    measured = rng.permutation(60)[:40]
+    runs = Runs(measured, np.zeros(40, np.int64), truth[measured] + rng.normal(0, 0.03, 40))
+    draws = MODEL.draws(runs, 300, rng)
+    assert draws.shape == (60, 300)
+    others = np.setdiff1d(np.arange(60), measured)
+    assert np.corrcoef(draws.mean(axis=1)[others], truth[others])[0, 1] > 0.95
+    # each draw is up to a constant: take the measured cells' mean as the origin
+    errors = (draws - draws[measured].mean(axis=0)).T - (truth - truth[measured].mean())
+    spread = errors[:, others].std(axis=0)
+    assert (np.abs(errors[:, others].mean(axis=0)) < 4 * spread).all()
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e6])
+def test_the_model_has_no_unit(factor: float) -> None:
+    rng = np.random.default_rng(9)
+    runs = Runs(np.arange(60), np.zeros(60, np.int64), structured(rng))
+    scaled = Runs(runs.cell, runs.block, factor * runs.value)
+    one, other = (MODEL.draws(each, 20, np.random.default_rng(1)) for each in (runs, scaled))
+    assert other == pytest.approx(factor * one, rel=1e-6)
+
+
+def test_equal_values_are_no_error() -> None:
+    state = search_state(MODEL, np.zeros((60, 3)), RULES)
+    assert state.probability == 1
+
+
+def test_what_did_nothing_is_bad_but_not_infinitely() -> None:
+    values = np.array([[0.0, 1e3], [1e3, 1e3], [np.nan, 1e3]])
+    logs = goodness(observed({IOPS: values}), IOPS)
+    assert logs[0, 0] == pytest.approx(logs[1, 0] - math.log(100))
+    assert np.isnan(logs[2, 0])
 
 
 def test_for_latencies_less_is_better() -> None:
     values = np.array([[1.0, 1.0], [2.0, 2.0]])
     assert (goodness(observed({IOPS: values}), IOPS)[1] > 0).all()
     assert (goodness(observed({P99: values}), P99)[1] < 0).all()
-
-
-@pytest.mark.parametrize("noise", [0.03, 0.08])
-def test_the_best_within_the_margin_is_found_at_a_quarter_of_the_runs(noise: float) -> None:
-    """`bench/search.py` does this with 1,000 replays and with recorded campaigns."""
-    rng = np.random.default_rng(4)
-    right, runs = 0, []
-    for _ in range(150):
-        truth = rng.normal(0, 0.8, 60)
-        found, spent = searched(campaign(rng, truth, 8, noise), runs=120)
-        right += bool(truth.max() - truth[found] <= np.log(1.03))
-        runs.append(spent)
-    assert right >= 0.95 * 150
-    assert max(runs) <= 120
-
-
-def test_without_a_budget_the_best_is_hardly_ever_put_out() -> None:
-    """Cells nearer than the margin may be; the risk of others is alpha over all looks."""
-    rng = np.random.default_rng(5)
-    lost = 0
-    for _ in range(200):
-        truth = np.concatenate([[0.0], np.full(11, -0.06)])
-        logs = campaign(rng, truth, 10, 0.05)
-        seen = np.full_like(logs, np.nan)
-        cells: tuple[int, ...] = tuple(range(12))
-        found: SearchState | None = None
-        for block in range(10):
-            seen[list(cells), block] = logs[list(cells), block]
-            found = look(seen[:, : block + 1], RULES, found)
-            if 0 not in found.survivors:
-                lost += 1
-                break
-            cells = next_cells(found, np.inf)
-            if not cells:
-                break
-    assert lost <= 0.05 * 200

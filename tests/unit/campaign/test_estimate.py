@@ -35,12 +35,13 @@ def test_more_runs_take_longer() -> None:
 def test_a_bus_that_cannot_be_plugged_costs_a_boot() -> None:
     plan = a_plan("raw/none/{virtio,ide}")
     virtio, ide = plan.cells
-    assert run_seconds(plan, ide) - run_seconds(plan, virtio) > 1
+    seconds = run_seconds(plan)
+    assert seconds(ide) - seconds(virtio) > 1
 
 
 def test_warming_the_page_cache_costs_time() -> None:
     plan = a_plan("raw/writeback")
-    seconds = {cell.page_cache: run_seconds(plan, cell) for cell in plan.cells}
+    seconds = {cell.page_cache: run_seconds(plan)(cell) for cell in plan.cells}
     assert seconds[PageCache.WARM] > seconds[PageCache.COLD]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,16 +47,18 @@ def true_speed(cell: Cell) -> float:
 class Programs:
     """Stands for `measure_cell`; raises KeyboardInterrupt at one of the runs."""
 
-    def __init__(self, interrupt_at: float = math.inf) -> None:
-        self.rng = np.random.default_rng(1)
+    def __init__(self, interrupt_at: float = math.inf, before: Sequence[str] = ()) -> None:
         self.measured: list[str] = []
         self.interrupt_at = interrupt_at
+        self.before = before
 
     def __call__(self, _bench: CampaignContext, cell: Cell) -> CellResult:
         if len(self.measured) >= self.interrupt_at:
             raise KeyboardInterrupt
         self.measured.append(cell.label)
-        speed = 1000 * true_speed(cell) * float(np.exp(self.rng.normal(0, 0.03)))
+        turn = [*self.before, *self.measured].count(cell.label)
+        rng = np.random.default_rng([zlib.crc32(cell.label.encode()), turn])
+        speed = 1000 * true_speed(cell) * float(np.exp(rng.normal(0, 0.03)))
         sample = Sample("iops", Direction.READ, speed)
         now = datetime.now(UTC)
         one = Measurement("randread-4k-q1", "fio", "fio", (sample,), Evidence(), now, 1, 1, "")
@@ -97,25 +99,29 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
 
 
 def test_the_best_is_found_without_measuring_all_as_often(search: Search, tmp_path: Path) -> None:
+    """It is better than its segments promise, so all that compete are measured, but not often."""
     programs = Programs()
     with open_store(str(tmp_path / "a.db")) as store:
         best, interrupted = search(store, programs)
-    cells = len(set(programs.measured))
     assert (best, interrupted) == ("raw/none", False)
-    assert cells == 36
-    assert set(programs.measured[:cells]) == set(programs.measured)  # block 1 has all of them
-    # three blocks of all cells, without which nothing is put out, and few beside
-    assert len(programs.measured) <= 3.5 * cells
+    assert not [label for label in programs.measured if "warm" in label]
+    assert programs.measured.count("raw/none") >= 3
+    assert len(programs.measured) <= 3 * 24
 
 
-def test_an_interrupted_search_goes_on_where_it_was(search: Search, tmp_path: Path) -> None:
+@pytest.mark.parametrize("interrupt_at", [3, 20])
+def test_an_interrupted_search_goes_on_where_it_was(
+    search: Search, tmp_path: Path, interrupt_at: int
+) -> None:
+    with open_store(str(tmp_path / "whole.db")) as store:
+        whole = Programs()
+        search(store, whole)
     with open_store(str(tmp_path / "a.db")) as store:
-        first = Programs(interrupt_at=20)
+        first = Programs(interrupt_at=interrupt_at)
         assert search(store, first)[1] is True
-        second = Programs()
-        best, interrupted = search(store, second)
-        assert (best, interrupted) == ("raw/none", False)
+        second = Programs(before=first.measured)
+        assert search(store, second) == ("raw/none", False)
         (campaign,) = store.campaigns()
         done = [(run.block, run.cell) for run in store.outlines([campaign.id])]
-    assert not set(first.measured[:20]) & set(second.measured[:16])  # the rest of block 1
-    assert len(done) == len(set(done)) == 20 + len(second.measured)
+    assert len(done) == len(set(done))
+    assert [*first.measured, *second.measured] == whole.measured

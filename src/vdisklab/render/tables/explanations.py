@@ -177,11 +177,11 @@ EXPLANATIONS = (
         "best (run --find best)",
         "run",
         "gap",
-        "From the third block, a cell is dropped once it is shown not to beat the leader by more "
-        "than the margin, at a risk of 5 % over all blocks and cells. A block costs at most "
-        f"{search.BLOCK_SHARE:.0%} of the remaining budget; cells skipped for that reason "
-        "return when the budget allows it.",
-        "Kim & Nelson 2001; Maron & Moore 1994",
+        "A Gaussian process over the segments of paths predicts what was not measured. Each block "
+        "has the leader and the cells that were best in random draws of it. The search ends when "
+        f"the leader is with {1 - search.Rules().alpha:.0%} the best within the margin and is not "
+        f"shown to be worse than its rivals in {MIN_BLOCKS} blocks.",
+        "Rasmussen & Williams 2006; Russo et al. 2018",
     ),
     _entry(
         "numbers of the programs",
