@@ -201,7 +201,8 @@ class Killer:
     def _uncleaned(self) -> list[str]:
         """What is left after `clean`."""
         self.totals.kills_that_left_something_to_clean += bool(self._leftovers())
-        with contextlib.redirect_stdout(io.StringIO()) as output:
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             status = vdisklab(["clean"])
         said = output.getvalue()
         self.totals.things_removed_by_clean += said.count("removed ")

@@ -102,7 +102,8 @@ def test_libvirt_takes_every_setting_over(images: Mapping[str, Path], tmp_path: 
 
 
 RUNNING = """<domain type='qemu'><name>running</name><memory unit='MiB'>64</memory>
-<iothreads>1</iothreads><os><type arch='x86_64' machine='pc'>hvm</type></os><devices>
+<iothreads>1</iothreads><os><type arch='x86_64' machine='pc'>hvm</type></os>
+<features><acpi/></features><devices>
 <controller type='scsi' model='virtio-scsi'><driver queues='2'/></controller>
 </devices></domain>"""
 ATTACHED = (
