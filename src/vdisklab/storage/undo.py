@@ -6,6 +6,7 @@ DirtyHostError, which names the thing, if it cannot be removed.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -185,16 +186,20 @@ def kill_process(_host: Host, entry: Entry) -> None:
     Processes are found by the marker, not by number: the ledger is written before the process
     exists, and the kernel reuses numbers.
     """
-    marked = processes_marked(entry.name)
-    for pid in marked:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    first = processes_marked(entry.name)
+
+    def gone() -> bool:
+        # Again and again: a process that is killed may have forked after it was found.
+        marked = processes_marked(entry.name)
+        for pid in marked:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not marked
+
     wait_until(
-        lambda: not processes_marked(entry.name),
+        gone,
         timeout=_KILL_SECONDS,
-        what=f"end of the processes {marked} ({entry.name})",
+        what=f"end of the processes {first} ({entry.name})",
         error=DirtyHostError,
     )
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,11 +31,11 @@ from vdisklab.guest.machine import Machine
 from vdisklab.guest.system.detect_os import detect_os
 from vdisklab.guest.system.guest_system import GuestSystem, MicroGuest
 from vdisklab.host.command import LocalHost
-from vdisklab.host.ledger import Kind, open_ledger
+from vdisklab.host.ledger import Entry, Kind, open_ledger
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.storage.site import Site, open_site
-from vdisklab.storage.undo import processes_marked
+from vdisklab.storage.undo import kill_process, processes_marked
 from vdisklab.workload.program import Output, Script, SideCommand, Subject, Timing, in_directory
 from vdisklab.workload.registry import workload_on_windows
 
@@ -158,7 +159,7 @@ from pathlib import Path
 from tests.unit.campaign.test_place import DISK
 from vdisklab.campaign.place import HostPlace
 from vdisklab.host.command import LocalHost
-from vdisklab.host.ledger import Kind, open_ledger
+from vdisklab.host.ledger import Entry, Kind, open_ledger
 from vdisklab.storage.site import open_site
 from vdisklab.workload.program import Script
 directory = Path(sys.argv[1])
@@ -184,6 +185,26 @@ def test_after_sigkill_clean_ends_the_program_and_its_children(tmp_path: Path) -
     (entry,) = [entry for entry in removed if entry.kind == Kind.PROCESS]
     assert processes_marked(entry.name) == []
     assert not child.exists() or child.read_bytes() == b""  # gone, or not yet reaped
+
+
+FORKING = """
+import os, time
+for _ in range(100):
+    if os.fork():
+        break
+    time.sleep(0.003)
+time.sleep(30)
+"""
+
+
+def test_a_program_that_forks_while_it_is_killed_is_killed_too(site: Site) -> None:
+    """Each process makes the next one and stays; no single look finds them all."""
+    mark = f"forking-{site.ledger.run_id}"
+    with subprocess.Popen([sys.executable, "-S", "-c", FORKING, mark]) as process:
+        time.sleep(0.1)
+        kill_process(LocalHost(), Entry(0, Kind.PROCESS, mark))
+        assert processes_marked(mark) == []
+        assert process.wait(10) == -signal.SIGKILL
 
 
 def test_a_program_that_fails_is_named_as_it_was_asked_for(site: Site) -> None:

@@ -203,6 +203,8 @@ def _rank_of(standing: PathScore | None) -> str:
 
 
 def _power_cut(audited: AuditedDisk) -> str:
+    if audited.path is None:
+        return numbers.MISSING
     if audited.disk.read_only:
         return "read-only"
     tested = None if audited.keeps is None else audited.keeps.tested
