@@ -22,8 +22,11 @@ Codes = npt.NDArray[np.int32]
 SCORE_METRICS: Mapping[str, Metric] = {
     name: Metric(name, "B/s", Better.HIGHER)
     for name in ("weighted_read", "weighted_write", "weighted_overall")
-} | {"weighted_mix": Metric("weighted_mix", "1", Better.HIGHER)}
-"""The scores of `analysis.score`: computed from measurements, then handled like any metric."""
+} | {
+    "weighted_mix": Metric("weighted_mix", "1", Better.HIGHER),
+    "cpu_per_operation": Metric("cpu_per_operation", "s", Better.LOWER),
+}
+"""Computed from measurements (`analysis.score`, `analysis.pareto`), then used like any metric."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

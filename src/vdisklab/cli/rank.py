@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
-from vdisklab.cli.output import print_ranking
+from vdisklab.cli.output import emit, print_ranking
+from vdisklab.render.tables.trade_offs import pareto_document, pareto_table
 from vdisklab.services.advice import DEFAULT_METRIC, answer_ranking
 from vdisklab.services.answers import open_results
+from vdisklab.services.trade_offs import answer_pareto
 
 
 def rank(
@@ -38,6 +40,15 @@ def rank(
             "--top", metavar="N", min=1, help="Only the best N cells.", show_default="all"
         ),
     ] = None,
+    pareto: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MEASURE/MEASURE…",
+            help="Show which paths no other beats in all of these: overall, read, write, cpu (of the "
+            "host, per operation), a metric such as latency_p99 (over all measurements), or, "
+            "separated by commas, measures.",
+        ),
+    ] = None,
     bars: Annotated[bool, typer.Option("--bars", help="Draw the ranked numbers as bars.")] = False,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
@@ -56,7 +67,14 @@ def rank(
       vdisklab rank --metric write --baseline ext4/host
 
       vdisklab rank --metric randread-4k-q1/read/latency_p99 --format csv
+
+      vdisklab rank --pareto read/write/latency_p99/cpu
     """
+    if pareto is not None:
+        with open_results(db) as results:
+            front = answer_pareto(results, pareto, campaign, baseline)
+        emit(form, [pareto_table(front)], lambda: pareto_document(front))
+        return
     with open_results(db) as results:
         answer = answer_ranking(results, metric, campaign, baseline)
     print_ranking(replace(answer, top=top), form, bars=bars)

@@ -202,6 +202,8 @@ class Witnessed:
     `directions` are those that the program reported numbers for.
     """
 
+    campaign: str
+    block: int
     path: str
     page_cache: PageCache
     name: str

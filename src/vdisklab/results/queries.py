@@ -120,8 +120,14 @@ def witnessed(connection: sa.Connection, keys: Sequence[int]) -> list[Witnessed]
     run, measurement, sample = schema.run, schema.measurement, schema.sample
     columns = [column for column in measurement.c if column.name != "raw"]
     query = (
-        sa.select(*columns, run.c.path, run.c.page_cache)
-        .join(run)
+        sa.select(
+            *columns,
+            run.c.path,
+            run.c.page_cache,
+            run.c.block,
+            schema.campaign.c.id.label("campaign"),
+        )
+        .select_from(measurement.join(run).join(schema.campaign))
         .where(measurement.c.key.in_(keys))
         .order_by(measurement.c.key)
     )

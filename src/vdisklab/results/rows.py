@@ -217,6 +217,8 @@ def witnessed_value(
 ) -> Witnessed:
     """The evidence in a row of `measurement` joined with its run's path and page-cache state."""
     return Witnessed(
+        campaign=row["campaign"],
+        block=row["block"],
         path=row["path"],
         page_cache=PageCache(row["page_cache"]),
         name=row["name"],

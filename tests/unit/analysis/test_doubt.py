@@ -61,6 +61,8 @@ def named(values: dict[str, Floats]) -> Observations:
 
 def seen(**over: object) -> Witnessed:
     fields: dict[str, object] = {
+        "campaign": "c",
+        "block": 1,
         "path": "raw/none",
         "page_cache": PageCache.BYPASSED,
         "name": "randread-4k-q1",

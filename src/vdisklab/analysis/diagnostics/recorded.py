@@ -33,6 +33,8 @@ def witnessed(run: Run) -> Iterator[Witnessed]:
     if run.failure is None:
         for measurement in run.measurements:
             yield Witnessed(
+                campaign=run.campaign,
+                block=run.block,
                 path=run.path,
                 page_cache=run.page_cache,
                 name=measurement.name,

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from vdisklab.analysis.claim_verdicts import ClaimStatus, Void
 from vdisklab.analysis.paired_ratios import Verdict
+from vdisklab.analysis.pareto import Standing
 from vdisklab.analysis.published import Shape
 from vdisklab.analysis.rank_intervals import Unranked
 from vdisklab.path.cell import MeasuredCell
@@ -113,6 +114,38 @@ class RankDocument:
     findings: Annotated[
         tuple[DiagnosticEntry, ...], "failed cells, page cache, missing scores and more"
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParetoRow:
+    """One path of `rank --pareto`."""
+
+    cell: MeasuredCell
+    standing: Annotated[
+        Standing,
+        "`front`: no other path is better in all measures; `may-be`: one is, but it is not shown; "
+        "`beaten`: one is shown to be",
+    ]
+    beaten_by: Annotated[MeasuredCell | None, "a path that is better in all measures"]
+    shares: Annotated[
+        Mapping[str, float],
+        "by measure, how good the path is as a share of the best one",
+        Key.INLINE,
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParetoDocument:
+    """`vdisklab rank --pareto`: which paths no other beats in all of several measures."""
+
+    format: Literal["vdisklab.pareto/1"] = "vdisklab.pareto/1"
+    campaigns: tuple[CampaignEntry, ...]
+    emulation: Emulation
+    lab: Lab
+    measures: Annotated[Mapping[str, str], "each name of --pareto as MEASUREMENT/DIRECTION/METRIC"]
+    alpha: Annotated[float, "the error of calling a path beaten"]
+    cells: tuple[ParetoRow, ...]
+    left_out: Annotated[tuple[MeasuredCell, ...], "paths that lack a measure"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ DOCUMENTS: Mapping[str, type] = {
     "compare": rankings.ComparisonDocument,
     "doctor": records.DoctorDocument,
     "method": reports.MethodDocument,
+    "pareto": rankings.ParetoDocument,
     "plan": records.PlanDocument,
     "powercut": records.PowerCutDocument,
     "profile": records.ProfileDocument,

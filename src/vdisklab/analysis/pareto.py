@@ -1,0 +1,187 @@
+"""Which cells no other beats in every one of several measures, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from vdisklab.analysis.additive import fit, usable
+from vdisklab.analysis.best import CHALLENGERS, competitors, critical
+from vdisklab.analysis.observations import (
+    Block,
+    Floats,
+    MeasureKey,
+    Observations,
+    narrowed,
+)
+from vdisklab.analysis.pair_noise import pair_noise
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.results.model import Better, Direction, Witnessed
+
+CPU = MeasureKey("host", Direction.NONE, "cpu_per_operation")
+
+
+class Standing(StrEnum):
+    """Where a cell stands among the others."""
+
+    FRONT = "front"  # by its means, no other beats it in all measures
+    MAY_BE = "may-be"  # another does by means, but that is not shown in all measures
+    BEATEN = "beaten"  # another is shown to beat it in all measures
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One cell. `by` beats it in all measures; `shares` is how good it is in each measure, 1 being
+    the best cell's mean."""
+
+    cell: MeasuredCell
+    standing: Standing
+    by: MeasuredCell | None
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The cells by their standing. `left_out` lack a measure in three blocks.
+
+    With confidence 1 - `alpha`, a cell that truly no other beats in all is not called beaten.
+    """
+
+    measures: tuple[MeasureKey, ...]
+    alpha: float
+    cells: tuple[Placed, ...]
+    left_out: tuple[MeasuredCell, ...]
+
+    def of(self, standing: Standing) -> tuple[MeasuredCell, ...]:
+        """The cells with this standing."""
+        return tuple(placed.cell for placed in self.cells if placed.standing is standing)
+
+
+def pareto_front(
+    observations: Observations, measures: Sequence[MeasureKey], alpha: float = 0.05
+) -> Front:
+    """The standing of the competitors that have all measures in three blocks.
+
+    One cell beats another in all measures only if it does in each, so each is tested at the full
+    level (intersection-union test: Berger, Technometrics 24, 1982), corrected for the number of
+    other cells as in `best`.
+    """
+    wanted = [observations.cells[place] for place in competitors(observations.cells)]
+    part = narrowed(observations, wanted)
+    complete = set(part.cells)
+    for measure in measures:
+        chosen = usable(part.ranked_logs(measure))
+        complete &= {part.cells[row] for row in chosen.rows}
+    left_out = tuple(cell for cell in part.cells if cell not in complete)
+    part = narrowed(part, complete)
+    if not complete:
+        return Front(tuple(measures), alpha, (), left_out)
+    goodness = []
+    for measure in measures:
+        logs = part.ranked_logs(measure)
+        sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
+        goodness.append(sign * np.round(fit(logs, usable(logs)).effect, 12))
+    values = np.array(goodness)
+    front = _unbeaten(values)
+    # Whatever is beaten is beaten by a cell of the front.
+    challengers = front[:CHALLENGERS]
+    ahead_in: npt.NDArray[np.bool_] = values[:, challengers, None] > values[:, None, :]
+    ahead = ahead_in.all(axis=0)
+    shown = ahead & _shown(part, measures, values, challengers, alpha)
+    best = values.max(axis=1)
+    cells = []
+    for place, cell in enumerate(part.cells):
+        by = shown[:, place] if shown[:, place].any() else ahead[:, place]
+        if place in set(front.tolist()) or not by.any():
+            standing = Standing.FRONT
+        else:
+            standing = Standing.BEATEN if shown[:, place].any() else Standing.MAY_BE
+        rival = (
+            part.cells[challengers[int(by.argmax())]] if standing is not Standing.FRONT else None
+        )
+        shares = tuple(float(share) for share in np.exp(values[:, place] - best))
+        cells.append(Placed(cell, standing, rival, shares))
+    order = list(Standing)
+    cells.sort(key=lambda placed: (order.index(placed.standing), -sum(placed.shares), placed.cell))
+    return Front(tuple(measures), alpha, tuple(cells), left_out)
+
+
+def _unbeaten(values: Floats) -> npt.NDArray[np.intp]:
+    """The places that no other beats in all rows; those with the best sums first."""
+    order = np.argsort(-values.sum(axis=0), kind="stable")
+    front: list[int] = []
+    for place in order.tolist():
+        # A cell that beats another in all rows has the larger sum, so it came first.
+        ahead: npt.NDArray[np.bool_] = values[:, front] > values[:, [place]]
+        if not front or not ahead.all(axis=0).any():
+            front.append(place)
+    return np.array(front, dtype=np.intp)
+
+
+def _shown(
+    part: Observations,
+    measures: Sequence[MeasureKey],
+    values: Floats,
+    challengers: npt.NDArray[np.intp],
+    alpha: float,
+) -> npt.NDArray[np.bool_]:
+    """By challenger and cell, whether the challenger is shown to be better in every measure."""
+    count = len(part.cells)
+    shown = np.ones((len(challengers), count), dtype=np.bool_)
+    if count < 2:
+        return ~shown
+    one, other = np.meshgrid(challengers, np.arange(count), indexing="ij")
+    for row, measure in enumerate(measures):
+        logs = part.ranked_logs(measure)
+        noise = pair_noise(fit(logs, usable(logs)), np.arange(count))
+        error, freedom = noise.between(one, other)
+        unique, index = np.unique(freedom, return_inverse=True)
+        limits = np.array([critical(alpha, count - 1, int(degrees)) for degrees in unique])
+        reach = limits[index.reshape(freedom.shape)] * error
+        shown &= values[row][one] - values[row][other] > reach
+    return shown
+
+
+def add_metric_mean(observations: Observations, metric: str) -> tuple[Observations, MeasureKey]:
+    """Adds the geometric mean of all measures of a metric, in the blocks that have all of them."""
+    parts = [measure for measure in observations.measures if measure.metric == metric]
+    key = MeasureKey("mean", Direction.NONE, metric)
+    logs = sum(observations.logs(measure) for measure in parts) / max(1, len(parts))
+    quantity = key.quantity
+    return with_grid(observations, key, np.exp(np.asarray(logs)) - (quantity.step or 0.0)), key
+
+
+def add_cpu(observations: Observations, evidence: Iterable[Witnessed]) -> Observations:
+    """Adds the host's CPU seconds per operation of each run, over all of its measurements."""
+    seconds: dict[tuple[MeasuredCell, Block], list[float]] = {}
+    for one in evidence:
+        counted = one.evidence.qemu or one.evidence.guest
+        if counted is None or one.evidence.host_cpu_seconds is None:
+            continue
+        sums = seconds.setdefault((one.measured_cell, Block(one.campaign, one.block)), [0.0, 0.0])
+        sums[0] += one.evidence.host_cpu_seconds
+        sums[1] += counted.read_operations + counted.write_operations
+    grid = np.full((len(observations.cells), len(observations.blocks)), np.nan)
+    column_of: Mapping[Block, int] = {block: at for at, block in enumerate(observations.blocks)}
+    for (cell, block), (spent, operations) in seconds.items():
+        if operations and cell in observations.place and block in column_of:
+            grid[observations.place[cell], column_of[block]] = spent / operations
+    return with_grid(observations, CPU, grid)
+
+
+def with_grid(observations: Observations, key: MeasureKey, grid: Floats) -> Observations:
+    """The observations with one more measure, given as cells x blocks."""
+    rows, columns = np.nonzero(np.isfinite(grid))
+    code = np.full(len(rows), len(observations.measures), dtype=np.int32)
+    return replace(
+        observations,
+        cell=np.concatenate([observations.cell, rows.astype(np.int32)]),
+        block=np.concatenate([observations.block, columns.astype(np.int32)]),
+        measure=np.concatenate([observations.measure, code]),
+        value=np.concatenate([observations.value, grid[rows, columns]]),
+        measures=(*observations.measures, key),
+    )

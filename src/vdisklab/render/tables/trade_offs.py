@@ -1,0 +1,88 @@
+"""The paths that no other beats in all measures, as a table and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from vdisklab.analysis.pareto import Standing
+from vdisklab.render import numbers
+from vdisklab.render.documents.conversion import campaign_entries
+from vdisklab.render.documents.rankings import ParetoDocument, ParetoRow
+from vdisklab.render.tables.layout import NAMES, Column, Table
+from vdisklab.render.wording import caution
+from vdisklab.services.trade_offs import ParetoAnswer
+
+WORDS = {
+    Standing.FRONT: "not beaten",
+    Standing.MAY_BE: "may be beaten",
+    Standing.BEATEN: "beaten",
+}
+
+
+def pareto_rows(answer: ParetoAnswer) -> tuple[ParetoRow, ...]:
+    """The rows as JSON and CSV carry them."""
+    return tuple(
+        ParetoRow(
+            cell=placed.cell,
+            standing=placed.standing,
+            beaten_by=placed.by,
+            shares=dict(zip(answer.names, placed.shares, strict=True)),
+        )
+        for placed in answer.front.cells
+    )
+
+
+def pareto_table(answer: ParetoAnswer) -> Table[ParetoRow]:
+    """One row per path: those that no other beats in all measures come first."""
+    columns = (
+        Column[ParetoRow]("path", lambda row: row.cell.label, folds=NAMES),
+        Column[ParetoRow]("in all", lambda row: WORDS[row.standing]),
+        *(
+            Column[ParetoRow](name, partial(_share, name), right=True, spare=1)
+            for name in answer.names
+        ),
+        Column[ParetoRow](
+            "by", lambda row: row.beaten_by.label if row.beaten_by else "", folds=NAMES, spare=2
+        ),
+    )
+    front = answer.front.of(Standing.FRONT)
+    warning = caution(answer.caveats)
+    title = (
+        f"No path beats {'this one' if len(front) == 1 else f'these {len(front)}'} in all of "
+        f"{', '.join(answer.names)}: {', '.join(map(str, front))}"
+    )
+    notes = tuple(_notes(answer, warning))
+    return Table(title, columns, pareto_rows(answer), notes, kind=ParetoRow)
+
+
+def pareto_document(answer: ParetoAnswer) -> ParetoDocument:
+    """The JSON form."""
+    return ParetoDocument(
+        campaigns=campaign_entries(answer.campaigns),
+        emulation=answer.caveats.emulated,
+        lab=answer.caveats.lab,
+        measures={
+            name: str(key) for name, key in zip(answer.names, answer.front.measures, strict=True)
+        },
+        alpha=answer.front.alpha,
+        cells=pareto_rows(answer),
+        left_out=answer.front.left_out,
+    )
+
+
+def _share(name: str, row: ParetoRow) -> str:
+    return numbers.digits(row.shares[name])
+
+
+def _notes(answer: ParetoAnswer, warning: str | None) -> Iterator[str]:
+    yield "A number is the share of the best path that this one reaches: 0.5 is half as good."
+    if answer.front.of(Standing.MAY_BE):
+        yield (
+            "May be beaten: another path is better in all by its means, but that is not shown in "
+            f"all (error {answer.front.alpha:.0%}). More blocks decide."
+        )
+    if answer.front.left_out:
+        yield f"Left out, as a measure is missing: {', '.join(map(str, answer.front.left_out))}."
+    if warning is not None:
+        yield f"Measured {warning}."
