@@ -89,8 +89,7 @@ def pareto_front(
     front = _unbeaten(values)
     # Whatever is beaten is beaten by a cell of the front.
     challengers = front[:CHALLENGERS]
-    ahead_in: npt.NDArray[np.bool_] = values[:, challengers, None] > values[:, None, :]
-    ahead = ahead_in.all(axis=0)
+    ahead = np.array([np.all(values[:, [place]] > values, axis=0) for place in challengers])
     shown = ahead & _shown(part, measures, values, challengers, alpha)
     best = values.max(axis=1)
     cells = []
@@ -116,8 +115,7 @@ def _unbeaten(values: Floats) -> npt.NDArray[np.intp]:
     front: list[int] = []
     for place in order.tolist():
         # A cell that beats another in all rows has the larger sum, so it came first.
-        ahead: npt.NDArray[np.bool_] = values[:, front] > values[:, [place]]
-        if not front or not ahead.all(axis=0).any():
+        if not front or not np.all(values[:, front] > values[:, [place]], axis=0).any():
             front.append(place)
     return np.array(front, dtype=np.intp)
 

@@ -44,8 +44,8 @@ def rank(
         str | None,
         typer.Option(
             metavar="MEASURE/MEASURE…",
-            help="Show which paths no other beats in all of these: overall, read, write, cpu (of the "
-            "host, per operation), a metric such as latency_p99 (over all measurements), or, "
+            help="Show which paths no other beats in all of these: overall, read, write, cpu (the "
+            "host's, per operation), a metric such as latency_p99 (over all measurements), or, "
             "separated by commas, measures.",
         ),
     ] = None,

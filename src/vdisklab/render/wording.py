@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
+from vdisklab.analysis.best import BestSet
 from vdisklab.analysis.candidates import simplest
 from vdisklab.analysis.diagnostics.kinds import (
     Bimodal,
@@ -42,6 +43,7 @@ from vdisklab.analysis.paired_ratios import Ratio, Verdict
 from vdisklab.analysis.score import NoScore
 from vdisklab.analysis.search import Ended, Outcome
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.render import numbers
 from vdisklab.results.model import Direction
 from vdisklab.units import counted, format_bytes
 
@@ -285,6 +287,34 @@ def _names(cells: Sequence[MeasuredCell]) -> str:
     shown = ", ".join(map(str, cells[:SHOWN_NAMES]))
     more = len(cells) - SHOWN_NAMES
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def best_sentence(best: BestSet) -> str:
+    """Which cells may be the best, and how sure that is."""
+    if best.p is None:
+        return f"Only {best.leader} could be ranked, so there is no best one."
+    chance = f"p = {numbers.probability(best.p)}"
+    if best.alone:
+        return f"Best: {best.leader} ({chance} against {best.runner_up})."
+    return (
+        f"No winner: one of these {len(best.cells)} is the best, with {1 - best.alpha:.0%} "
+        f"confidence: {_names(best.cells)} ({chance} between the first two)."
+    )
+
+
+def reach_sentence(best: BestSet) -> str | None:
+    """The leads that the blocks can show; None if there is nothing to compare."""
+    if best.shows is None:
+        return None
+    more = [
+        f"for {lead:.0%}, {needed} blocks"
+        for lead in (0.25, 0.10)
+        if best.shows > lead and (needed := best.blocks_for(lead)) is not None
+    ]
+    return (
+        f"At the noise seen here ({math.expm1(best.noise):.0%}), {counted(best.blocks, 'block')} "
+        f"show leads of {best.shows:.0%} and more{''.join(f'; {text}' for text in more)}."
+    )
 
 
 def search_sentences(outcome: Outcome) -> Iterator[str]:

@@ -57,6 +57,7 @@ from vdisklab.services.claim_answers import (
     evaluate_claims,
     evaluate_publications,
 )
+from vdisklab.services.trade_offs import ParetoAnswer, usual_front
 
 FEATURED = 4
 """Number of cells in charts with few lines: more cannot be distinguished."""
@@ -97,6 +98,7 @@ class Contents:
     bandwidth_series: tuple[BandwidthSeries, ...] = ()
     claims: ClaimsAnswer | None = None
     published: tuple[PublishedAnswer, ...] = ()
+    trade_offs: ParetoAnswer | None = None
 
     @property
     def featured(self) -> tuple[MeasuredCell, ...]:
@@ -177,6 +179,9 @@ def gather(results: Store, names: list[str] | None) -> Contents:
         claims=evaluate_claims(loaded, builtin_claims()),
         published=evaluate_publications(loaded, builtin_publications()),
         verdicts=stored_verdicts(results, loaded.campaigns[0].host),
+        trade_offs=usual_front(results, loaded, scored)
+        if len(observations.cells) <= EVIDENCE_CELLS
+        else None,
     )
     return replace(
         contents, bandwidth_series=_time_series(results, loaded, contents.featured, scored)

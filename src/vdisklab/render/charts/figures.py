@@ -14,6 +14,7 @@ from vdisklab.render import numbers
 from vdisklab.render.charts.bars import bar_figures
 from vdisklab.render.charts.lines import latency_figure, time_series_figure
 from vdisklab.render.charts.svg import Palette, Spec
+from vdisklab.render.charts.trade_offs import trade_offs_figure
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels, panel_rows
 from vdisklab.render.page.contents import caution_of
 from vdisklab.render.tables.comparison import compared_rows
@@ -30,6 +31,7 @@ def figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
     return (
         *bar_figures(contents, palette),
         _safety(contents, palette),
+        trade_offs_figure(contents, palette),
         time_series_figure(contents, palette),
         latency_figure(contents, palette),
         published_figure(contents, palette),

@@ -93,6 +93,22 @@ class RankedCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BestEntry:
+    """Which cells may be the best; the host, the null device and warm caches do not compete."""
+
+    cells: Annotated[tuple[MeasuredCell, ...], "one of them is the best, with 1 - alpha confidence"]
+    competitors: Count
+    runner_up: Annotated[MeasuredCell | None, "the second by its mean"]
+    p: Annotated[Probability, "of the lead over the runner-up, adjusted for all competitors"]
+    noise: Annotated[float, "standard deviation of the logarithm of a run's value in its block"]
+    shared: Annotated[float, "share of the noise that cells have in common in a block"]
+    shows: Annotated[Number, "the lead that these blocks show with a power of 80 %: 0.25 is 25 %"]
+    blocks_for_10_percent: Annotated[
+        int | None, "blocks that show a lead of 10 %; null above 1,000"
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankDocument:
     """`vdisklab rank`: all cells, best first, then those without a rank."""
 
@@ -110,6 +126,7 @@ class RankDocument:
     comparisons: Annotated[int, "pairs of cells"]
     separated: Annotated[int, "pairs shown to differ"]
     inconclusive: Annotated[bool, "true when cells were ranked and no pair is shown to differ"]
+    best: Annotated[BestEntry | None, "null without ranked cells"]
     cells: tuple[RankedCell, ...]
     findings: Annotated[
         tuple[DiagnosticEntry, ...], "failed cells, page cache, missing scores and more"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
+from vdisklab.analysis.best import BestSet
 from vdisklab.analysis.diagnostics.kinds import Emulated, FromPageCache, InEmulatedHost, InLab
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
@@ -16,10 +18,16 @@ from vdisklab.analysis.summary import Summary
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
-from vdisklab.render.documents.rankings import BarRow, RankDocument, RankedCell
+from vdisklab.render.documents.rankings import BarRow, BestEntry, RankDocument, RankedCell
 from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.render.tables.power_cuts import power_cut_fields, power_cut_word
-from vdisklab.render.wording import caution, grouped_sentences, measure_name
+from vdisklab.render.wording import (
+    best_sentence,
+    caution,
+    grouped_sentences,
+    measure_name,
+    reach_sentence,
+)
 from vdisklab.results.model import Direction
 from vdisklab.services.advice import RankingAnswer
 from vdisklab.units import counted
@@ -40,7 +48,8 @@ def ranking_table(answer: RankingAnswer) -> Table[RankedCell]:
         Column[RankedCell]("power cut", _power_cut_text, spare=1),
         Column[RankedCell]("n", lambda row: str(row.blocks), right=True, spare=1),
     )
-    return Table(_title(answer), columns, ranked_cells(answer), _notes(answer), kind=RankedCell)
+    table = Table(_title(answer), columns, ranked_cells(answer), _notes(answer), kind=RankedCell)
+    return _headed(answer, table)
 
 
 def ranked_cells(answer: RankingAnswer) -> tuple[RankedCell, ...]:
@@ -91,8 +100,23 @@ def ranking_document(answer: RankingAnswer) -> RankDocument:
         comparisons=ranking.comparisons,
         separated=ranking.separated,
         inconclusive=ranking.inconclusive,
+        best=None if ranking.best is None else best_entry(ranking.best),
         cells=ranked_cells(answer),
         findings=diagnostic_entries((*answer.findings, *answer.failed, *answer.cached)),
+    )
+
+
+def best_entry(best: BestSet) -> BestEntry:
+    """Which cells may be the best, as JSON has it."""
+    return BestEntry(
+        cells=best.cells,
+        competitors=best.competitors,
+        runner_up=best.runner_up,
+        p=best.p,
+        noise=best.noise,
+        shared=best.shared,
+        shows=best.shows,
+        blocks_for_10_percent=best.blocks_for(0.1),
     )
 
 
@@ -123,7 +147,7 @@ def ranking_bars(answer: RankingAnswer) -> Table[BarRow]:
     rows = [
         BarRow(rank=ranked.get(cell), cell=cell, value=summaries[cell].median) for cell in cells
     ]
-    return Table(_title(answer), columns, rows, _notes(answer), kind=BarRow)
+    return _headed(answer, Table(_title(answer), columns, rows, _notes(answer), kind=BarRow))
 
 
 def bar(value: float, longest: float) -> str:
@@ -235,6 +259,14 @@ def _title(answer: RankingAnswer) -> str:
     return f"Ranking by {name}: {size}" + (f", {warning}" if warning else "")
 
 
+def _headed(answer: RankingAnswer, table: Table[Any]) -> Table[Any]:
+    """The table below the answer to "which is the best"."""
+    best = answer.ranking.best
+    if best is None:
+        return table
+    return replace(table, title=best_sentence(best), intro=(table.title,))
+
+
 _IN_TITLE = Emulated | InEmulatedHost | InLab
 
 
@@ -245,6 +277,8 @@ def _notes(answer: RankingAnswer) -> tuple[str, ...]:
             diagnostic for diagnostic in answer.findings if not isinstance(diagnostic, _IN_TITLE)
         ),
     ]
+    reach = None if answer.ranking.best is None else reach_sentence(answer.ranking.best)
+    notes += [] if reach is None else [reach]
     if answer.ranking.rows:
         notes.append(
             f"A rank such as 1–3 is a tie: {answer.ranking.separated} of "

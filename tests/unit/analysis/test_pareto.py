@@ -1,0 +1,99 @@
+"""Which cells no other beats in all of several measures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.unit.analysis.made import IOPS, P99, campaign_runs, cell, drifting, observed
+from vdisklab.analysis.diagnostics.recorded import witnessed
+from vdisklab.analysis.observations import observe
+from vdisklab.analysis.pareto import CPU, Standing, add_cpu, add_metric_mean, pareto_front
+from vdisklab.errors import PlanError
+from vdisklab.services.trade_offs import parse_criteria
+
+
+def test_the_front_has_the_best_of_each_and_the_compromises() -> None:
+    rng = np.random.default_rng(1)
+    speed = drifting(rng, [10.0, 8.0, 5.0, 4.0], 5, noise=0.01)
+    latency = drifting(rng, [4.0, 2.0, 1.0, 3.0], 5, noise=0.01)
+    front = pareto_front(observed({IOPS: speed, P99: latency}), [IOPS, P99])
+    assert set(front.of(Standing.FRONT)) == {cell("c00"), cell("c01"), cell("c02")}
+    (beaten,) = [placed for placed in front.cells if placed.standing is Standing.BEATEN]
+    assert beaten.cell == cell("c03")
+    assert beaten.by in {cell("c01"), cell("c02")}
+    assert next(placed.shares[0] for placed in front.cells if placed.cell == cell("c00")) == 1.0
+
+
+def test_what_is_not_shown_in_all_may_be_beaten() -> None:
+    rng = np.random.default_rng(2)
+    speed = drifting(rng, [10.0, 5.0], 5, noise=0.01)
+    same = drifting(rng, [1.0, 1.0], 5)
+    same[1] = same[0] * [1.1, 0.95, 1.1, 0.95, 1.1]  # worse by means, but not in each block
+    front = pareto_front(observed({IOPS: speed, P99: same}), [IOPS, P99])
+    standing = {placed.cell: placed.standing for placed in front.cells}
+    assert standing[cell("c00")] is Standing.FRONT
+    assert standing[cell("c01")] is Standing.MAY_BE
+
+
+def test_a_cell_on_the_front_is_rarely_called_beaten() -> None:
+    rng = np.random.default_rng(3)
+    wrong = 0
+    for _ in range(150):
+        grids = {
+            measure: drifting(rng, [1.0, 1.0, 0.5, 0.5], 3, noise=0.1) for measure in (IOPS, P99)
+        }
+        front = pareto_front(observed(grids), [IOPS, P99])
+        # The first two are equal in both, so neither beats the other.
+        beaten = set(front.of(Standing.BEATEN))
+        wrong += cell("c00") in beaten or cell("c01") in beaten
+    assert wrong / 150 <= 0.05
+
+
+def test_cells_without_a_measure_are_left_out() -> None:
+    speed = drifting(np.random.default_rng(4), [3.0, 2.0, 1.0], 4)
+    latency = speed.copy()
+    latency[2] = np.nan
+    front = pareto_front(observed({IOPS: speed, P99: latency}), [IOPS, P99])
+    assert front.left_out == (cell("c02"),)
+    assert len(front.cells) == 2
+    assert pareto_front(observed({IOPS: speed}), [IOPS, P99]).cells == ()
+
+
+def test_cpu_and_means_are_measures_by_block() -> None:
+    runs = [run for run in campaign_runs(3) if run.failure is None]
+    data = add_cpu(observe(runs), (one for run in runs for one in witnessed(run)))
+    grid = data.grid(CPU)
+    assert np.isfinite(grid).all()
+    run = runs[0]
+    counted = [m.evidence.qemu for m in run.measurements]
+    operations = sum(c.read_operations + c.write_operations for c in counted if c)
+    place = data.place[run.measured_cell]
+    assert grid[place, 0] == pytest.approx(0.5 * len(run.measurements) / operations)
+    data, key = add_metric_mean(data, "latency_p99")
+    parts = [m for m in data.measures if m.metric == "latency_p99" and m != key]
+    expected = np.exp(np.mean([np.log(data.grid(part)[place, 0]) for part in parts]))
+    assert data.grid(key)[place, 0] == pytest.approx(expected)
+
+
+def test_evidence_without_counters_gives_no_number() -> None:
+    runs = [run for run in campaign_runs(3) if run.failure is None]
+    bare = [
+        replace(one, evidence=replace(one.evidence, qemu=None, guest=None))
+        for run in runs
+        for one in witnessed(run)
+    ]
+    assert not np.isfinite(add_cpu(observe(runs), bare).grid(CPU)).any()
+
+
+@pytest.mark.parametrize("text", ["", "read", "read/", "read,read", ","])
+def test_one_criterion_is_no_trade_off(text: str) -> None:
+    with pytest.raises(PlanError, match="two or more"):
+        parse_criteria(text)
+
+
+def test_criteria_with_slashes_are_separated_by_commas() -> None:
+    assert parse_criteria("read/write/cpu") == ("read", "write", "cpu")
+    assert parse_criteria("read, a/read/iops") == ("read", "a/read/iops")
