@@ -80,6 +80,42 @@ EXPLANATIONS = (
         "Holm 1979; Smyth 2004; Mohamad, Goeman & van Zwet 2019",
     ),
     _entry(
+        "may be the best",
+        "rank, recommend, report",
+        "best cells competitors runner_up ties winner shared",
+        "The paths that are not shown to be worse than another: with 95 % confidence one of them "
+        "is the best. Each of c paths is tested against the others with Dunnett's limit for c - 1; "
+        "the host, the null device and warm page caches do not compete. All share one noise, "
+        "unless a path is noisier, or paths are fast and slow in the same blocks.",
+        "Gupta 1965; Hsu 1984; Dunnett 1955; Bingham 1974",
+    ),
+    _entry(
+        "leads that the blocks show",
+        "rank",
+        "noise shows blocks_for_10_percent",
+        "How far the best must be ahead of the next to be named in about 80 % of campaigns with so "
+        "many blocks and so much noise. The noise is that of one run within its block.",
+        "analysis/best.py",
+    ),
+    _entry(
+        "beaten in all (rank --pareto)",
+        "rank --pareto, report",
+        "standing beaten_by shares measures",
+        "A path is beaten if another is shown to be better in each measure (each at 5 %, with the "
+        "limit for all other paths). `cpu` is the host's CPU seconds per operation; a metric alone "
+        "is the geometric mean of all measurements that have it.",
+        "Berger 1982",
+    ),
+    _entry(
+        "zero",
+        "rank, compare, claims",
+        "",
+        "A zero is a measured value. What can be zero (stalls, flushes, growth, the worst second) "
+        "is compared as value + step, the step being the smallest value that is told from zero; a "
+        "rate of zero is the worst. Intervals are never narrower than the step or the last digit.",
+        "results/model.py",
+    ),
+    _entry(
         "p",
         "compare, claims, compare --published",
         "p p_adjusted",
