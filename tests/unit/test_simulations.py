@@ -1,0 +1,65 @@
+"""The simulations of docs/method.md run, and its tables are those of their record."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECORD = ROOT / "bench" / "results" / "simulations.json"
+
+
+@pytest.fixture(scope="module")
+def bench() -> dict[str, Any]:
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        return runpy.run_path(str(ROOT / "bench" / "simulations.py"))
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+
+
+def test_the_tables_are_those_of_the_record(bench: dict[str, Any]) -> None:
+    page = (ROOT / "docs" / "method.md").read_text()
+    record = json.loads(RECORD.read_text())
+    assert set(record["results"]) == set(bench["SIMULATIONS"])
+    assert bench["with_results"](page, record) == page, (
+        "run .venv/bin/python bench/simulations.py --from bench/results/simulations.json "
+        "--docs docs/method.md"
+    )
+
+
+def test_a_page_without_marks_is_left_alone(bench: dict[str, Any]) -> None:
+    record = json.loads(RECORD.read_text())
+    with pytest.raises(ValueError, match="lacks the marks"):
+        bench["with_results"]("# Nothing", record)
+
+
+@pytest.mark.parametrize("name", ["best", "ranks", "power", "reach", "medians", "ratios", "alarms"])
+def test_each_simulation_is_repeatable(bench: dict[str, Any], name: str) -> None:
+    first, again = (bench["simulated"]([name], 2, 7) for _ in range(2))
+    assert json.dumps(first, default=float) == json.dumps(again, default=float)
+    assert bench["SIMULATIONS"][name].shown(first[name])
+
+
+@pytest.mark.parametrize(
+    "world", ["equal noise", "one cell 10× noisier", "two families 10 %, own 2 %", "exact twins"]
+)
+def test_the_best_is_rarely_left_out(bench: dict[str, Any], world: str) -> None:
+    rng = np.random.default_rng(20)
+    truth = np.where(np.arange(13) < 2, 0.0, -5.0)
+    drawn = bench["drawn"](rng, bench["WORLDS"][world], truth, 150, 3)
+    wrong = np.mean([bench["left_out"](logs)[:2].any() for logs in drawn])
+    assert wrong <= 0.05 + 2 * (0.05 * 0.95 / 150) ** 0.5
+
+
+def test_the_record_keeps_its_limits() -> None:
+    """No world in which two lead is beyond 5 % by more than twice its standard error."""
+    record = json.loads(RECORD.read_text())
+    limit = 0.05 + 2 * (0.05 * 0.95 / record["campaigns"]) ** 0.5
+    assert max(row["wrong"] for row in record["results"]["best"]) <= limit
