@@ -8,7 +8,7 @@ Draws campaigns (cells x blocks; blocks drift by 15 %) and gives them to the pro
 * best: two cells are equal, the others far worse. Wrong: one of the two is not in the set of the
   cells that may be the best.
 * ranks: all cells are equal. Wrong: any pair is shown to differ.
-* power: 13 cells with equal noise; the best leads, the others follow at random distances.
+* power: 13 cells with equal noise; the best leads, the others follow at growing distances.
 * reach: the lead that `BestSet.shows` states is given to the best of a campaign.
 * medians, ratios: the share of 95 % intervals that hold the true value.
 * rounded: the same for ratios of values that were rounded to whole numbers from 3 to 7.
@@ -209,7 +209,8 @@ def power(rng: Rng, campaigns: int) -> Table:
             for blocks in (3, 5, 10):
                 alone, ranked, size = [], [], []
                 for _ in range(max(1, campaigns // 2)):
-                    behind = np.log1p(lead) + np.array([0, *rng.exponential(0.35, 11)])
+                    steps = [0, *np.sort(rng.exponential(0.35, 11))]
+                    behind = np.log1p(lead) + np.cumsum(steps)
                     truth = np.array([0, *(-behind)])
                     (logs,) = drawn(rng, of_size(noise), truth, 1, blocks)
                     model, out = model_of(logs), left_out(logs)
