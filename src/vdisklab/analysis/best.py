@@ -35,7 +35,7 @@ MOST_BLOCKS = 1000
 KEPT_BACK = 0.2
 """Share of the error that is not spent on the test itself."""
 
-CHALLENGERS = 64
+CHALLENGERS = 24
 """The number of leading cells that others are compared with."""
 
 

@@ -96,7 +96,8 @@ def common_freedom(cells: int, blocks: int) -> int:
 
 def _limit(chance: float, freedom: Floats) -> Floats:
     """The ratio of estimated to true variance that normal noise exceeds with this probability."""
-    answer: Floats = special.chdtri(freedom, chance) / freedom
+    unique, place = np.unique(freedom, return_inverse=True)  # few: it is slow
+    answer: Floats = (special.chdtri(unique, chance) / unique)[place]
     return answer
 
 
