@@ -47,8 +47,8 @@ SMALLEST_BLOCK = 6
 GROWTH = 6
 """A block after the first has SMALLEST_BLOCK cells, or 1/GROWTH of the runs so far if more."""
 
-
 HOPELESS = 100.0
+"""Values that are so many times as bad as the best are not told apart."""
 
 ATTEMPTS = 3
 """Cells of a level that must fail before the others are not tried."""
