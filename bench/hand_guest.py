@@ -24,7 +24,7 @@ COMMAND_LINE = "console=ttyS0 quiet panic=-1"
 DISK = "/dev/vda"
 
 _MODULES = (
-    "virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
+    "virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
     "virtio_blk", "virtio_console",
 )  # fmt: skip
 _INIT = """#!/bin/busybox sh
