@@ -59,8 +59,9 @@ def built(plan: CampaignPlan, state: Path) -> list[str]:
     ):
         stacks = HostStacks(site, plan, source, silent)
         with stacks.image_for(plan.cells[0].path):
-            lines = "\n".join(host.lines).replace(ledger.run_id, "RUN")
+            lines = "\n".join(host.lines).replace(f"env {site.mark} ", "")
         stacks.close()
+    lines = lines.replace(ledger.run_id, "RUN")
     return re.sub(r"/dev/loop\d+", "/dev/loop", lines).splitlines()
 
 

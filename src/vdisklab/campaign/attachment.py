@@ -56,10 +56,9 @@ def attached(
     Raises StateError if a state that was read back does not match the path.
     """
     if cell.path.on_host:
-        place, attachment = _on_host(context, cell, image, write_back)
+        attachment = _on_host(context, cell, image, write_back)
         require_confirmed(attachment.checks)
-        with place.tracked():
-            yield attachment
+        yield attachment
     else:
         with _in_guest(context, cell, image, write_back, fresh=fresh) as attachment:
             require_confirmed(attachment.checks)
@@ -74,7 +73,7 @@ def require_confirmed(checks: tuple[Check, ...]) -> None:
 
 def _on_host(
     context: CampaignContext, cell: Cell, image: ImageFile | None, write_back: WriteBack
-) -> tuple[HostPlace, AttachedDisk]:
+) -> AttachedDisk:
     if image is None:
         raise HostError("there is nothing to measure on the host")
     plan, site = context.plan, context.stacks.site
@@ -83,16 +82,14 @@ def _on_host(
     subject = host_subject(site, image.path, plan.size_bytes, memory, is_device=is_device)
     subject = replace(subject, packages=host_places(context.packages))
     waiting = shows_waiting(image.path.parent)
-    place = HostPlace(site, subject, None if is_device else image.path.parent)
-    attachment = AttachedDisk(
+    return AttachedDisk(
         image,
         write_back,
-        place,
+        HostPlace(site, subject, None if is_device else image.path.parent),
         Counters(lambda: None, context.stacks.devices_for(cell.path), None, image),
         ProgramWatch(context.progress, shows_waiting=waiting),
         (*storage_checks(cell.path, image), *package_checks(context.packages)),
     )
-    return place, attachment
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from vdisklab.campaign.time_series import Watch
 from vdisklab.errors import (
-    CommandError,
     CommandTimeoutError,
     GuestTimeoutError,
     HostError,
@@ -24,8 +23,7 @@ from vdisklab.errors import (
 from vdisklab.guest.guest_filesystem import guest_filesystem
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.system.guest_system import Family
-from vdisklab.host.command import Completed
-from vdisklab.host.ledger import Entry, Kind
+from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
 from vdisklab.storage.site import Site
 from vdisklab.workload.program import Output, Script, SideCommand, Subject, program_of
@@ -168,40 +166,21 @@ class HostPlace:
             subject = replace(self.disk, path=str(directory), is_device=False, is_directory=True)
             yield Workspace(subject, lambda: _evict_all(directory))
 
-    def tracked(self) -> AbstractContextManager[Entry]:
-        """Enters the programs of this place into the ledger.
-
-        Killed by SIGKILL, vdisklab leaves them running, fio with a process for each job; `clean`
-        finds them all by their environment.
-        """
-        return self.site.tracked(Kind.PROCESS, self._mark)
-
     def step(self, step: SideCommand) -> None:
         """As a program of the host."""
-        self._run(step.command, step.timeout, step.stdin, None)
+        _require(self.site, step.command)
+        self.site.run_marked(*step.command, timeout=step.timeout, stdin=step.stdin)
 
     def run(self, script: Script, watch: Watch) -> Output:
         """As a program of the host."""
+        _require(self.site, script.command)
         try:
-            done = self._run(script.command, script.timeout, script.stdin, watch)
+            done = self.site.run_marked(
+                *script.command, timeout=script.timeout, stdin=script.stdin, watch=watch
+            )
         except CommandTimeoutError as error:
-            unmarked = error.message.replace(f"env {self._mark} ", "")
-            raise TooSlowError(unmarked, hint=error.hint) from error
+            raise TooSlowError(error.message, hint=error.hint) from error
         return Output(done.stdout, done.stderr)
-
-    @property
-    def _mark(self) -> str:
-        return f"VDISKLAB_PROGRAM={self.site.ledger.run_id}"
-
-    def _run(
-        self, command: tuple[str, ...], timeout: float, stdin: str | None, watch: Watch | None
-    ) -> Completed:
-        _require(self.site, command)
-        marked = ("env", self._mark, *command)
-        try:
-            return self.site.host.run(*marked, timeout=timeout, stdin=stdin, watch=watch)
-        except CommandError as error:
-            raise CommandError(command, error.status, error.stderr) from error
 
     def collect(self, name: str) -> str:
         """Raises WorkloadError for a file that is missing or enormous."""

@@ -144,7 +144,8 @@ def _sync_directory(directory: Path) -> None:
 
 
 def pending(path: Path) -> list[Entry]:
-    """The entries of a ledger that are not struck, newest first, which is the order of removal.
+    """The entries of a ledger that are not struck, in the order of removal: processes, which may
+    still create or use other things, then everything else, each with the newest first.
 
     An incomplete last line is skipped: its thing was never created, because the line is synced
     first.
@@ -164,7 +165,7 @@ def pending(path: Path) -> list[Entry]:
                 entries.pop(at, None)
             case _:
                 raise _damaged(path, text)
-    return sorted(entries.values(), key=lambda entry: -entry.number)
+    return sorted(entries.values(), key=lambda entry: (entry.kind != Kind.PROCESS, -entry.number))
 
 
 def _damaged(path: Path, line: str) -> HostError:

@@ -85,7 +85,7 @@ def random_source(site: Site, size: int) -> Iterator[Path]:
     file = site.directory / "random.source"
     with site.tracked(Kind.FILE, file):
         try:
-            site.run(
+            site.run_marked(
                 "dd", "if=/dev/urandom", f"of={file}", "bs=1M", f"count={size}",
                 "iflag=fullblock,count_bytes", "status=none", timeout=_CREATE_TIMEOUT,
             )  # fmt: skip
@@ -136,7 +136,7 @@ def _on_device(
     if image is not None and image.format is not ImageFormat.RAW:
         return _make(site, target, image, target.path, size=size, source=source)
     if source is not None:
-        site.run(*fill_command("raw", source, target.path), timeout=_CREATE_TIMEOUT)
+        site.run_marked(*fill_command("raw", source, target.path), timeout=_CREATE_TIMEOUT)
         site.observe(lambda: evict(target.path), planned=None)
     caches = (target.path, *target.cached_below)
     whole = site.observe(lambda: _device_size(target.path), planned=size)
@@ -157,10 +157,10 @@ def _make(
     if image.format is ImageFormat.RAW and site.host.which("qemu-img") is None:
         return _copy_plain(site, target, path, size=size, source=source)
     command = create_command(image, path, size, on_device=target.is_block)
-    site.run(*command, timeout=_CREATE_TIMEOUT)
+    site.run_marked(*command, timeout=_CREATE_TIMEOUT)
     if source is not None:
         fill = fill_command(image.format.value, source, path, thin=image.is_thin)
-        site.run(*fill, timeout=_CREATE_TIMEOUT)
+        site.run_marked(*fill, timeout=_CREATE_TIMEOUT)
     elif not image.is_thin:
         raise HostError(f"{path} must be filled, but there is no source to fill it with")
 
@@ -187,7 +187,7 @@ def _copy_plain(
     if target.is_block or source is None:
         raise not_installed("qemu-img")
     try:
-        site.run("cp", source, path, timeout=_CREATE_TIMEOUT)
+        site.run_marked("cp", source, path, timeout=_CREATE_TIMEOUT)
     except CommandError as error:
         raise HostError(f"{path} cannot be written: {error}") from error
 

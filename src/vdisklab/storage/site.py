@@ -9,8 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from vdisklab.errors import DirtyHostError, HostError, VdisklabError
-from vdisklab.host.command import Completed, Host, PathArg
+from vdisklab.errors import (
+    CommandError,
+    CommandTimeoutError,
+    DirtyHostError,
+    HostError,
+    VdisklabError,
+)
+from vdisklab.host.command import Completed, Host, PathArg, require_programs
 from vdisklab.host.ledger import Entry, Kind, Ledger
 from vdisklab.host.waiting import interrupts_held
 from vdisklab.storage.undo import UNDO
@@ -97,6 +103,33 @@ class Site:
         """Runs a program that changes this host; see `Host.run`."""
         return self.host.run(*argv, timeout=timeout)
 
+    @property
+    def mark(self) -> str:
+        """A variable in the environment of the programs that `run_marked` starts."""
+        return f"VDISKLAB_PROGRAM={self.ledger.run_id}"
+
+    def run_marked(
+        self,
+        *argv: PathArg,
+        timeout: float,
+        stdin: str | None = None,
+        watch: Callable[[int], None] | None = None,
+    ) -> Completed:
+        """Runs a program that takes long and leaves no daemon; see `Host.run`.
+
+        Killed by SIGKILL, vdisklab leaves it running, fio with a process for each job. `clean`
+        finds them all by their environment.
+        """
+        require_programs(self.host, os.fspath(argv[0]))
+        marked = ("env", self.mark, *argv)
+        try:
+            return self.host.run(*marked, timeout=timeout, stdin=stdin, watch=watch)
+        except CommandError as error:
+            raise CommandError(error.argv[2:], error.status, error.stderr) from error
+        except CommandTimeoutError as error:
+            plain = error.message.replace(f"env {self.mark} ", "")
+            raise CommandTimeoutError(plain, hint=error.hint) from error
+
     def run_uninterrupted(self, *argv: PathArg, timeout: float = 60.0) -> Completed:
         """Runs a program with signals blocked; see `Host.run`.
 
@@ -134,6 +167,16 @@ class Site:
 class PlannedSite(Site):
     """A site on which nothing is built: `host` records the programs, and no state is read."""
 
+    def run_marked(
+        self,
+        *argv: PathArg,
+        timeout: float,
+        stdin: str | None = None,
+        watch: Callable[[int], None] | None = None,
+    ) -> Completed:
+        """Records the program as users would call it."""
+        return self.host.run(*argv, timeout=timeout, stdin=stdin, watch=watch)
+
     @contextmanager
     def tracked(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
         """Returns an entry without recording it."""
@@ -157,7 +200,8 @@ def open_site(host: Host, ledger: Ledger, work: Path) -> Iterator[Site]:
                 f"the work directory {work} cannot be used: {error.strerror}",
                 hint="name another with --dir",
             ) from error
-        yield site
+        with site.tracked(Kind.PROCESS, site.mark):
+            yield site
 
 
 def site_directory(work: Path, run_id: str) -> Path:

@@ -38,6 +38,8 @@ class ScriptedHost:
         watch: Callable[[int], None] | None = None,  # noqa: ARG002
     ) -> Completed:
         command = tuple(os.fspath(word) for word in argv)
+        if command[0] == "env":  # Site.run_marked
+            command = command[2:]
         line = " ".join(command)
         self.lines.append(line)
         if self.fail_on and self.fail_on in line:

@@ -32,7 +32,8 @@ def build(host: ScriptedHost, work: Path, text: str) -> None:
         build_stack(site, layers(text), 8 * MIB, "s", allocate=False),
     ):
         host.lines.append("measure")
-        assert [entry.kind for entry in pending(ledger.path)][:2] == [Kind.MOUNT, Kind.DIRECTORY]
+        kinds = [entry.kind for entry in pending(ledger.path)]
+        assert kinds[:3] == [Kind.PROCESS, Kind.MOUNT, Kind.DIRECTORY]
 
 
 @pytest.fixture
