@@ -11,6 +11,7 @@
     ├── WorkloadError        6   the measuring program failed, or its output is not as expected
     │   └── TooSlowError         it did not end in its time
     ├── DatabaseError        7   the results cannot be read or written
+    │   ├── NoDatabaseError      there is none yet
     │   └── DatabaseBusyError    not at the moment: locked, disk full, unreachable
     └── PowercutError       11   a power cut cannot be judged
 
@@ -116,6 +117,10 @@ class DatabaseError(VdisklabError):
     """The database of results cannot be opened, read or written."""
 
     exit_code = 7
+
+
+class NoDatabaseError(DatabaseError):
+    """There is no file of that name."""
 
 
 class DatabaseBusyError(DatabaseError):

@@ -14,12 +14,22 @@ from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import CampaignOption, Format, FormatOption
 from vdisklab.cli.output import emit
-from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_CLAIM_OPEN, EXIT_INTERRUPTED
+from vdisklab.errors import (
+    EXIT_CLAIM_FAILS,
+    EXIT_CLAIM_OPEN,
+    EXIT_INTERRUPTED,
+    NoDatabaseError,
+)
 from vdisklab.plan.settings import NO_BASELINE, Request
 from vdisklab.render.tables.claim_results import claims_document, claims_table, junit_xml
 from vdisklab.results.store import open_store
-from vdisklab.services.answers import database_url
-from vdisklab.services.claim_answers import ClaimsAnswer, answer_claims, read_claims
+from vdisklab.services.answers import NOTHING, database_url
+from vdisklab.services.claim_answers import (
+    ClaimsAnswer,
+    answer_claims,
+    evaluate_claims,
+    read_claims,
+)
 from vdisklab.services.missing_claims import MeasuredClaims, measure_missing
 from vdisklab.services.output_file import empty_file, output_file
 
@@ -78,12 +88,19 @@ def claims(
     requested = replace(requested, baseline=NO_BASELINE)
     measured = MeasuredClaims((), interrupted=False)
     url = database_url(requested.db)
-    with open_store(url, create=measure_missing_cells) as store:
-        if measure_missing_cells:
-            claims_to_measure = [claim for file in chosen for claim in file.claims]
-            with TerminalProgress(Console(stderr=True)) as progress:
-                measured = measure_missing(store, claims_to_measure, requested, campaign, progress)
-        answer = answer_claims(store, chosen, campaign, requested, measured.campaigns)
+    try:
+        with open_store(url, create=measure_missing_cells) as store:
+            if measure_missing_cells:
+                claims_to_measure = [claim for file in chosen for claim in file.claims]
+                with TerminalProgress(Console(stderr=True)) as progress:
+                    measured = measure_missing(
+                        store, claims_to_measure, requested, campaign, progress
+                    )
+            answer = answer_claims(store, chosen, campaign, requested, measured.campaigns)
+    except NoDatabaseError:
+        if requested.db is not None or campaign:
+            raise
+        answer = evaluate_claims(NOTHING, chosen, requested)  # nothing was measured yet
     if junit is not None:
         with output_file(junit) as stream:
             stream.write(junit_xml(answer).encode())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +13,7 @@ from vdisklab.results.exchange import StoredExport
 from vdisklab.services import import_results
 from vdisklab.services.answers import database_url
 from vdisklab.services.campaign_files import exported_files, import_campaigns
+from vdisklab.services.input_file import input_files
 from vdisklab.units import counted
 
 _NAMES_SHOWN = 8
@@ -21,11 +21,11 @@ _NAMES_SHOWN = 8
 
 def import_files(
     files: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="FILE...",
             help="fio JSON or JSON+, bonnie++ CSV or text, sysbench fileio text, CrystalDiskMark "
-            "text, DISKSPD XML, dd's line, or a file from `vdisklab export-data`.",
+            "text, DISKSPD XML, dd's line, or a file from `vdisklab export-data`; `-` is standard input.",
         ),
     ],
     name: Annotated[
@@ -71,16 +71,18 @@ def import_files(
 
         vdisklab import results.json.gz
     """
-    if exported_files(files):
-        if name or into or measurement:
-            raise PlanError(
-                "a file of whole campaigns keeps its own names",
-                hint="leave out --as, --into and --measurement",
-            )
-        for stored in import_campaigns(database_url(db), files):
-            print("\n".join(_stored_lines(stored)))
-        return
-    imported = import_results.import_files(database_url(db), files, name, into, measurement)
+    with input_files(files) as inputs:
+        if exported_files(inputs):
+            if name or into or measurement:
+                raise PlanError(
+                    "a file of whole campaigns keeps its own names",
+                    hint="leave out --as, --into and --measurement",
+                )
+            for stored in import_campaigns(database_url(db), inputs):
+                print("\n".join(_stored_lines(stored)))
+            return
+        url = database_url(db)
+        imported = import_results.import_files(url, inputs, name, into, measurement)
     more = len(imported.cells) - _NAMES_SHOWN
     shown = ", ".join(imported.cells[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
     print(f"imported into campaign {imported.campaign}: {shown} ({counted(imported.runs, 'run')})")

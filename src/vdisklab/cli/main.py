@@ -42,6 +42,7 @@ from vdisklab.render.tables.layout import sanitise
 
 EXIT_BUG = 70
 
+_LONGEST_MESSAGE = 2000
 _WHOLE = "a whole number is expected"
 
 
@@ -118,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         message = _plain(error.format_message())
         if message:  # otherwise no verb was named, and the help was shown
-            print(f"error: {message}", file=sys.stderr)
+            print(f"error: {_shortened(message)}", file=sys.stderr)
             print("hint: `vdisklab VERB --help` shows the possible options", file=sys.stderr)
         return PlanError.exit_code
     except (KeyboardInterrupt, typer.Abort):
@@ -156,7 +157,16 @@ def _print_error(error: VdisklabError) -> None:
     """Prints an error without control characters: it may contain a guest's or a file's text."""
     lines = [f"error: {error}", *([f"hint: {error.hint}"] if error.hint else [])]
     for text in (*lines, *getattr(error, "__notes__", ())):
-        print(sanitise(text), file=sys.stderr)
+        print(_shortened(sanitise(text)), file=sys.stderr)
+
+
+def _shortened(text: str) -> str:
+    """A message without the middle of an endless input that it repeats."""
+    left_out = len(text) - _LONGEST_MESSAGE
+    if left_out <= 0:
+        return text
+    half = _LONGEST_MESSAGE // 2
+    return f"{text[:half]} … ({left_out} characters left out) … {text[-half:]}"
 
 
 def _turn_signals_into_interrupts() -> None:

@@ -97,7 +97,7 @@ def _sqlite(url: sa.URL) -> Address:
         raise DatabaseError("the address of an SQLite file takes no options", hint=_FORMS)
     try:
         file = Path(url.database).expanduser()
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # no such user, or a NUL in the name
         raise DatabaseError(
             f"the database {url.database} names a home directory that is not known",
             hint="write the whole path of the file",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import sqlite3
+import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +29,8 @@ from sqlalchemy.exc import (
     StatementError,
 )
 
-from vdisklab.errors import DatabaseBusyError, DatabaseError
+from vdisklab.errors import DatabaseBusyError, DatabaseError, NoDatabaseError
+from vdisklab.host.ledger import state_directory
 from vdisklab.results import migrations
 from vdisklab.results.address import Address
 
@@ -66,6 +68,8 @@ class Database:
 
 _SQLITE = b"SQLite format 3\0"
 """The first bytes of every SQLite file (fileformat2.html)."""
+_EXPORTS = (b"\x1f\x8b", b'{"format": "vdis')
+"""The first bytes of files from `export-data`: gzip's, and those of JSON."""
 
 
 @contextmanager
@@ -81,7 +85,8 @@ def open_database(address: Address, *, create: bool, patience: float) -> Iterato
             _readers=engine.execution_options(**_consistent(engine)),
             _writers=engine.execution_options(vdisklab_writes=True),
         )
-        _bring_up_to_date(database)
+        with _removed_if_empty(address.file):
+            _bring_up_to_date(database)
         yield database
     finally:
         engine.dispose()
@@ -103,39 +108,88 @@ def _consistent(engine: sa.Engine) -> dict[str, Any]:
 
 
 def _sqlite(address: Address, file: Path, create: bool, patience: float) -> sa.Engine:
-    if file.is_dir():
-        raise DatabaseError(f"the database {file} is a directory", hint="give --db a file in it")
-    if not create and not file.exists():
-        raise DatabaseError(
+    exists = _is_there(file)
+    if not create and not exists:
+        raise NoDatabaseError(
             f"there is no database {file}",
             hint="`vdisklab run` creates one, or name another with --db",
         )
-    _require_no_other_file(file)
-    if create:
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DatabaseError(
-                f"the directory {file.parent} cannot be created: {error.strerror}",
-                hint="give --db a file in a directory that can be written",
-            ) from error
+    if exists:
+        _require_no_other_file(file)
+    else:
+        _require_directory(file.parent)
     engine = sa.create_engine(address.url, connect_args={"timeout": patience}, hide_parameters=True)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
+def _is_there(file: Path) -> bool:
+    """True if the file exists. Raises DatabaseError if it cannot be a database."""
+    try:
+        mode = file.stat().st_mode
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError) as error:  # a name that is too long, or has a NUL
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DatabaseError(
+            f"the database {file} cannot be used: {reason}", hint="give --db another file"
+        ) from error
+    if stat.S_ISDIR(mode):
+        raise DatabaseError(f"the database {file} is a directory", hint="give --db a file in it")
+    if not stat.S_ISREG(mode):
+        kind = "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
+        raise DatabaseError(
+            f"the database {file} is a {kind}, and a database is a file",
+            hint="give --db the name of a file, which may be new",
+        )
+    return True
+
+
+def _require_directory(directory: Path) -> None:
+    """Creates the default directory. Raises DatabaseError if any other one is missing."""
+    try:
+        if directory == state_directory():
+            directory.mkdir(parents=True, exist_ok=True)
+        elif not directory.is_dir():
+            raise DatabaseError(
+                f"there is no directory {directory} for the database",
+                hint=f"create it first: mkdir -p {directory}",
+            )
+    except OSError as error:
+        raise DatabaseError(
+            f"the directory {directory} cannot be created: {error.strerror}",
+            hint="give --db a file in a directory that can be written",
+        ) from error
+
+
 def _require_no_other_file(file: Path) -> None:
-    """Refuses a file shorter than SQLite's header: SQLite would overwrite it."""
-    if not file.is_file():
-        return  # SQLite reports what is wrong with a socket or a pipe
+    """Refuses a file that is no database, also one shorter than SQLite's header: SQLite would
+    overwrite it."""
     try:
         with file.open("rb") as opened:
             begin = opened.read(len(_SQLITE))
     except OSError:
-        return  # it does not exist yet, or SQLite reports what is wrong with it
+        return  # SQLite reports what is wrong with it
+    if begin.startswith(_EXPORTS):
+        raise DatabaseError(
+            f"{file} is no database but looks like a file of `vdisklab export-data`",
+            hint=f"make a database of it: vdisklab import {file} --db NEW.sqlite",
+        )
     if begin and begin != _SQLITE:
         raise DatabaseError(f"the database {file} is not a database", hint="give --db another file")
+
+
+@contextmanager
+def _removed_if_empty(file: Path | None) -> Iterator[None]:
+    """Removes a new file in which not even the schema could be stored, as on a full disk."""
+    is_new = file is not None and not file.exists()
+    try:
+        yield
+    except DatabaseError:
+        if file is not None and is_new and file.exists() and file.stat().st_size == 0:
+            file.unlink()
+        raise
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:

@@ -19,7 +19,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import astuple, dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from io import BytesIO
@@ -56,6 +56,9 @@ CSV_COLUMNS = (
 # A spreadsheet treats text that starts with one of these, also in full width, as a formula.
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
+
+# How many bytes an image grew by; after a discard it is smaller.
+_GROWTH = ("allocated", "mapped")
 
 _Value = TypeVar("_Value")
 
@@ -294,7 +297,25 @@ def _campaign(plain: object, name: str) -> WholeCampaign:
             _refuse(name, f"{where} measures {label[:80]!r} in block {run.block} a second time")
         if run.failure is None:
             measured.add((run.cell, run.block))
+        negative = next((value for value in _amounts(run) if value < 0), None)
+        if negative is not None:
+            _refuse(name, f"{where} has the negative value {negative}")
     return WholeCampaign(campaign, tuple(runs))
+
+
+def _amounts(run: Run) -> Iterator[float]:
+    """All numbers of a run that no measurement makes negative; an image may shrink."""
+    yield run.wall_seconds or 0
+    for measurement in run.measurements:
+        samples = (sample for sample in measurement.samples if sample.metric not in _GROWTH)
+        yield from (sample.value for sample in samples)
+        yield from (value for series in measurement.series for value in series.values)
+        yield measurement.wall_seconds or 0
+        yield measurement.measured_seconds or 0
+        evidence = measurement.evidence
+        for counted in (evidence.guest, evidence.qemu, evidence.device):
+            if counted is not None:
+                yield from (count for count in astuple(counted) if count is not None)
 
 
 def _require_shallow(plan: object, name: str) -> None:

@@ -21,6 +21,7 @@ from vdisklab.workload.program import Report, printable
 
 _LARGEST_FILE = 64 << 20
 _LONGEST_NAME = 200
+_WRITE_TEXT = "import the file as the program wrote it, in UTF-8 or UTF-16"
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 
@@ -119,14 +120,30 @@ def _decoded(file: Path, content: bytes) -> str:
         raise WorkloadError(
             f"{file} is larger than {_LARGEST_FILE >> 20} MiB, more than any result file"
         )
-    encoding = _BYTE_ORDER_MARKS.get(content[:2]) or _BYTE_ORDER_MARKS.get(content[:3]) or "utf-8"
+    encoding = _encoding(content)
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:
-        raise WorkloadError(f"{file} is not UTF-8 text: byte {error.start} is invalid") from error
+        name = encoding.removesuffix("-sig").upper()
+        raise WorkloadError(
+            f"{file} is not {name} text: byte {error.start} is invalid", hint=_WRITE_TEXT
+        ) from error
     if "\0" in text:
-        raise WorkloadError(f"{file} is not text: character {text.index(chr(0))} is NUL")
+        raise WorkloadError(
+            f"{file} is not text: character {text.index(chr(0))} is NUL", hint=_WRITE_TEXT
+        )
     return text
+
+
+def _encoding(content: bytes) -> str:
+    """By the byte-order mark; without one, UTF-16 has a NUL beside every ASCII character."""
+    marked = _BYTE_ORDER_MARKS.get(content[:2]) or _BYTE_ORDER_MARKS.get(content[:3])
+    if marked is not None:
+        return marked
+    pairs = len(content[:4096]) // 2
+    if pairs and content[1:4096:2].count(0) > pairs * 0.9:
+        return "utf-16-le"
+    return "utf-16-be" if pairs and content[0:4096:2].count(0) > pairs * 0.9 else "utf-8"
 
 
 def _date(file: Path, seconds: float) -> datetime:

@@ -24,6 +24,7 @@ from vdisklab.campaign.schedule import block_order, schedule
 from vdisklab.campaign.survey import find_qemus, survey
 from vdisklab.errors import HostError, PlanError
 from vdisklab.guest.factory import boot_files, known_accelerator
+from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
 from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import Ledger, cache_directory
@@ -81,6 +82,8 @@ def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) 
 
     Raises PlanError if no host could measure it, HostError if this host cannot.
     """
+    for device in request.devices:
+        open_device(device)  # before a path is judged by it
     profile = load_profile(request.profile or DEFAULT_PROFILE)
     qemus, able = find_qemus(host, request.qemu)
     directory = _work_directory(request)

@@ -226,7 +226,7 @@ class _References:
     def add(self, offsets: Numbers) -> None:
         """Counts one reference to the cluster at each offset."""
         indices = offsets >> self._header.cluster_bits
-        outside = indices >= self.clusters
+        outside = (indices < 0) | (indices >= self.clusters)  # a header may hold 2**63
         if outside.any():
             self.problems.append(f"{int(outside.sum())} clusters are beyond the end of the file")
         self.counts += np.bincount(indices[~outside], minlength=self.clusters)

@@ -26,7 +26,12 @@ def schema_version(connection: sa.Connection) -> str | None:
         version = connection.execute(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
         if version is not None:
             return str(version)
-    elif not tables:
+        raise DatabaseError(
+            f"the database {connection.engine.url.database} is damaged: its table "
+            f"{VERSION_TABLE} is empty",
+            hint="restore a copy, or give --db a new file",
+        )
+    if not tables:
         return None
     raise DatabaseError(
         f"the database {connection.engine.url.database} belongs to another program: "

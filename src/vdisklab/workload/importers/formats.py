@@ -58,7 +58,9 @@ def recognise(text: str) -> tuple[Report, ...]:
     Raises WorkloadError if no known program wrote it, if several did, and if one failed.
     """
     if not text.strip():
-        raise WorkloadError("the file is empty")
+        raise WorkloadError(
+            "the file is empty", hint="write the program's output into it, and import it again"
+        )
     forms = [form for form in _FORMATS if form.is_it(text)]
     if not forms:
         refuse_unknown(text, [form.name for form in _FORMATS])

@@ -1,0 +1,58 @@
+"""The files that `vdisklab import` reads, by the names that a user gave."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from vdisklab.errors import PlanError
+from vdisklab.results.exchange import LARGEST
+
+_STDIN = "-"
+_AT_ONCE = 1 << 20
+
+
+@contextmanager
+def input_files(names: Sequence[str]) -> Iterator[tuple[Path, ...]]:
+    """The files of these names; `-` is standard input, kept in a temporary file meanwhile.
+
+    Raises PlanError for a name that is no readable file.
+    """
+    with tempfile.TemporaryDirectory(prefix="vdisklab-import-") as directory:
+        yield tuple(
+            _stdin(Path(directory) / "stdin") if name == _STDIN else _file(name) for name in names
+        )
+
+
+def _file(name: str) -> Path:
+    if not name:
+        raise PlanError("the name of a file is empty", hint="name a file; `-` is standard input")
+    file = Path(name)
+    try:
+        if file.is_dir():
+            raise PlanError(f"{name} is a directory", hint=f"name the files in it: {file / '*'}")
+        file.stat()
+    except FileNotFoundError as error:
+        if "://" in name:
+            raise PlanError(
+                f"{name} is a URL, and vdisklab reads files",
+                hint=f"download it first: curl -LO {name}",
+            ) from error
+        raise PlanError(
+            f"there is no file {name}", hint="name a file that exists; `-` is standard input"
+        ) from error
+    except OSError as error:
+        raise PlanError(
+            f"{name} cannot be read: {error.strerror}", hint="name another file"
+        ) from error
+    return file
+
+
+def _stdin(file: Path) -> Path:
+    with file.open("wb") as copy:
+        while copy.tell() <= LARGEST and (piece := sys.stdin.buffer.read(_AT_ONCE)):
+            copy.write(piece)
+    return file
