@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -115,6 +115,12 @@ def _note(tally: Tally, error: BaseException, text: str, place: str) -> None:
     known["count"] = int(str(known["count"])) + 1
 
 
+def _progress(tallies: Mapping[str, Tally], seconds: float) -> str:
+    done = sum(tally.inputs for tally in tallies.values())
+    faults = [f"{name}: {fault}\n" for name, tally in tallies.items() for fault in tally.faults]
+    return f"{done} inputs, {seconds:.0f} s, {len(faults)} faults\n{''.join(faults)}"
+
+
 @contextmanager
 def alarms() -> Iterator[None]:
     """Raises TooSlowError when the CPU time of an input is used up."""
@@ -154,11 +160,7 @@ def main() -> int:
             if time.monotonic() - started > wanted.seconds:
                 break
             if wanted.progress and parser is chosen[-1]:
-                done = sum(tally.inputs for tally in tallies.values())
-                faults = sum(len(tally.faults) for tally in tallies.values())
-                wanted.progress.write_text(
-                    f"{done} inputs, {faults} faults, {time.monotonic() - started:.0f} s\n"
-                )
+                wanted.progress.write_text(_progress(tallies, time.monotonic() - started))
     seconds = time.monotonic() - started
     inputs = sum(tally.inputs for tally in tallies.values())
     result |= {

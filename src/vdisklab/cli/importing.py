@@ -25,7 +25,8 @@ def import_files(
         typer.Argument(
             metavar="FILE...",
             help="fio JSON or JSON+, bonnie++ CSV or text, sysbench fileio text, CrystalDiskMark "
-            "text, DISKSPD XML, dd's line, or a file from `vdisklab export-data`; `-` is standard input.",
+            "text, DISKSPD XML, dd's line, or a file from `vdisklab export-data`; `-` is standard "
+            "input.",
         ),
     ],
     name: Annotated[

@@ -115,6 +115,15 @@ def require_possible_paths(request: Request) -> None:
 
 def _work_directory(request: Request) -> Path:
     directory = (request.directory or Path()).absolute()
+    try:
+        directory.stat()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise HostError(
+            f"the work directory {directory} cannot be used: {error.strerror}",
+            hint="name another one",
+        ) from error
     if directory.exists() and not directory.is_dir():
         raise HostError(
             f"the work directory {directory} is not a directory", hint=("name another one")
