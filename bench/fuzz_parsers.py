@@ -44,7 +44,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import durability
 from vdisklab.path.needs import nearest, parse_needs, unmet
 from vdisklab.path.rules import impossible
-from vdisklab.plan.plan_file import parse_plan_file, request_alike
+from vdisklab.plan.plan_file import parse_plan_file
 from vdisklab.plan.profile import MeasurementPlan, parse_profile
 from vdisklab.plan.settings import Request, check, command_words
 from vdisklab.powercut.cutting.cuts import parse_cut
@@ -55,7 +55,7 @@ from vdisklab.results.address import parse_address, without_password
 from vdisklab.results.exchange import is_export, read_export
 from vdisklab.results.model import Direction
 from vdisklab.results.store import open_store
-from vdisklab.services.campaign_files import import_campaigns
+from vdisklab.services.campaign_files import import_campaigns, require_usable_plan
 from vdisklab.services.import_results import read_file
 from vdisklab.units import parse_duration, parse_size
 from vdisklab.workload import bandwidth_series
@@ -337,9 +337,9 @@ def _exported(runs: int) -> str:
 def _export(text: str) -> object:
     content = text.encode(errors="surrogatepass")
     export = read_export(content, name="x.json")
-    return is_export(content), [
-        request_alike(each.campaign.plan, Request) for each in export.campaigns
-    ]
+    for each in export.campaigns:
+        require_usable_plan(each.campaign, "x.json")
+    return is_export(content)
 
 
 def _of_guests() -> Iterable[Parser]:

@@ -31,6 +31,13 @@ EXIT_CLAIM_OPEN = 10
 EXIT_INTERRUPTED = 130
 
 
+class ReaderGoneError(Exception):
+    """Nobody reads standard output any more, as after `| head -1`: no error, and nothing to say.
+
+    Not a BrokenPipeError, at which rich and typer end the program with status 1.
+    """
+
+
 class VdisklabError(Exception):
     """A sentence for the user; `hint` says what to do about it."""
 

@@ -34,9 +34,9 @@ from vdisklab.cli.report import report
 from vdisklab.cli.run import run
 from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
-from vdisklab.cli.standard_streams import ReaderGoneError, open_standard_streams
+from vdisklab.cli.standard_streams import open_standard_streams
 from vdisklab.cli.table import table
-from vdisklab.errors import EXIT_INTERRUPTED, PlanError, VdisklabError
+from vdisklab.errors import EXIT_INTERRUPTED, PlanError, ReaderGoneError, VdisklabError
 from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.render.tables.layout import sanitise
 

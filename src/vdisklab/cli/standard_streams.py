@@ -7,11 +7,7 @@ import io
 import os
 import sys
 
-from vdisklab.errors import HostError
-
-
-class ReaderGoneError(Exception):
-    """Nobody reads standard output any more, as after `| head -1`."""
+from vdisklab.errors import HostError, ReaderGoneError
 
 
 class _StandardOutput(io.FileIO):

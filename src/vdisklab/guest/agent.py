@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import secrets
 import shlex
 import time
@@ -27,6 +26,7 @@ _ANSWER_SECONDS = 30.0
 # qga/commands-posix.c): with 8 MiB an emulated guest takes 68 ms for 50 bytes, with this 10 ms.
 _READ_AT_ONCE = 64 << 10
 _LARGEST_FILE = 64 << 20
+_LEAST_PIECE = 4 << 10  # smaller ones count as so much: a hostile agent could send single bytes
 
 
 class _Started(BaseModel):
@@ -237,7 +237,7 @@ class Agent:
             piece = self._ask(_Piece, "guest-file-read", request)
             content = _bytes(piece.content)
             ended = piece.eof or not content
-            size += len(content)
+            size += max(len(content), _LEAST_PIECE)
             if size > _LARGEST_FILE:
                 raise WorkloadError(
                     f"{name} in the guest is larger than {_LARGEST_FILE >> 20} MiB",
@@ -296,7 +296,7 @@ def _text(encoded: str) -> str:
 def _bytes(encoded: str) -> bytes:
     try:
         return base64.b64decode(encoded, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # also for text that is not ASCII
         raise GuestError(
             "the guest agent sent damaged base64",
             hint="install the distribution's qemu-guest-agent in the guest",

@@ -139,12 +139,12 @@ def import_campaigns(url: str, files: Sequence[Path]) -> list[StoredExport]:
     exports = [(file, read_export(_content(file), name=str(file))) for file in files]
     for file, export in exports:
         for whole in export.campaigns:
-            _require_usable_plan(whole.campaign, str(file))
+            require_usable_plan(whole.campaign, str(file))
     with open_store(url) as store:
         return [store_export(store, export, name=str(file)) for file, export in exports]
 
 
-def _require_usable_plan(campaign: Campaign, name: str) -> None:
+def require_usable_plan(campaign: Campaign, name: str) -> None:
     """Raises DatabaseError for a plan whose settings no answer could read back."""
     try:
         request_alike(campaign.plan, Request)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from vdisklab.errors import HostError
+from vdisklab.errors import HostError, ReaderGoneError
 
 STDOUT = Path("-")
 
@@ -35,7 +35,7 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
                 yield stream
     except OSError as error:
         if path == STDOUT and isinstance(error, BrokenPipeError):
-            raise
+            raise ReaderGoneError from error
         name = "standard output" if path == STDOUT else str(path)
         raise HostError(
             f"{name} cannot be written: {error.strerror or error}",

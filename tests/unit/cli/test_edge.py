@@ -13,7 +13,15 @@ import pytest
 import typer
 
 from vdisklab.cli.main import build_app, main
-from vdisklab.errors import EXIT_INTERRUPTED, DirtyHostError, HostError, PlanError
+from vdisklab.errors import (
+    EXIT_CLAIM_OPEN,
+    EXIT_INTERRUPTED,
+    DirtyHostError,
+    HostError,
+    PlanError,
+)
+
+CAMPAIGN = Path(__file__).parents[3] / "docs" / "images" / "campaign.json.gz"
 
 
 def test_without_a_verb_the_help_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,6 +163,83 @@ def test_an_answer_that_cannot_be_written_is_one_sentence(
 def test_a_reader_that_leaves_is_no_error() -> None:
     ended = in_shell(f"{sys.executable} -m vdisklab profiles | true; echo ${{PIPESTATUS[0]}}")
     assert (ended.stdout, ended.stderr) == ("0\n", "")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The database of the recorded campaign."""
+    file = str(tmp_path_factory.mktemp("edge") / "measured.sqlite")
+    assert main(["import", str(CAMPAIGN), "--db", file]) == 0
+    return file
+
+
+@pytest.mark.parametrize(
+    "verb",
+    ["rank", "report --format csv -o -", "export-data -"],
+)  # fmt: skip
+def test_every_verb_ends_alike_without_a_reader_and_without_room(verb: str, measured: str) -> None:
+    command = f"{sys.executable} -m vdisklab {verb} --db {measured}"
+    ended = in_shell(f"{command} | true; echo ${{PIPESTATUS[0]}}; {command} >/dev/full; echo $?")
+    assert ended.stdout == "0\n3\n"
+    error, hint = ended.stderr.splitlines()
+    assert error.endswith(" cannot be written: No space left on device")
+    assert hint.startswith("hint: ")
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["rank", "--db", LONG], 7, "File name too long"),
+        (["import", LONG], 2, "File name too long"),
+        (["import", "absent"], 2, "there is no file absent"),
+        (["import", ""], 2, "the name of a file is empty"),
+        (["import", "."], 2, "is a directory"),
+        (["import", "https://example.org/x.json"], 2, "hint: download it first: curl -LO https://"),
+        (["import", str(CAMPAIGN), "--db", "absent/x.db"], 7, "create it first: mkdir -p absent"),
+        (["rank", "--db", "/dev/null"], 7, "is a device, and a database is a file"),
+        (["rank", "--db", str(CAMPAIGN)], 7, "--db NEW.sqlite"),
+        (["run", "raw/none", "--on", "/dev/absent"], 3, "/dev/absent cannot be used: No such file"),
+        (["run", "raw/none", "--dir", f"/{LONG}"], 3, "File name too long"),
+        (["plan", "y" * 400_000], 2, "characters left out"),
+    ],
+)  # fmt: skip
+def test_a_name_that_cannot_be_used_says_so(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    status: int,
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    assert main(arguments) == status
+    error = capsys.readouterr().err
+    assert told in error
+    assert "hint: " in error
+    assert len(error) < 5000
+    assert not (tmp_path / "absent").exists()
+
+
+def test_standard_input_is_a_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with CAMPAIGN.open() as given:
+        monkeypatch.setattr("sys.stdin", given)
+        assert main(["import", "-", "--db", str(tmp_path / "copy.sqlite")]) == 0
+    assert capsys.readouterr().out.startswith("imported campaign ")
+
+
+def test_claims_before_anything_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    assert main(["claims"]) == EXIT_CLAIM_OPEN
+    assert "46 not measured" in capsys.readouterr().out
+    assert not (tmp_path / "state").exists()
 
 
 def test_errors_are_told_from_a_full_standard_output() -> None:

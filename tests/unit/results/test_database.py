@@ -370,3 +370,40 @@ def _write_and_lose(store: Store, server: Server, url: str) -> None:
         connection.exec_driver_sql("INSERT INTO metric VALUES ('a', 'b', 'c')")
         _drop_connections(server, url)
         connection.exec_driver_sql("INSERT INTO metric VALUES ('d', 'b', 'c')")
+
+
+def test_a_table_of_versions_without_a_row_is_damage(tmp_path: Path) -> None:
+    file = tmp_path / "empty.sqlite"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE vdisklab_schema (version_num TEXT)")
+    connection.close()
+    with pytest.raises(DatabaseError, match="is damaged: its table vdisklab_schema is empty"):  # noqa: SIM117
+        with open_store(str(file), create=False):
+            pass
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE run SET block = 'x'",
+        "UPDATE run SET path = 7",
+        "UPDATE campaign SET plan = '[]'",
+        "UPDATE campaign SET plan = '{'",
+        "UPDATE host SET more = '5'",
+        "UPDATE run SET commands = '{}'",
+        "UPDATE run SET started = 'yesterday'",
+        "UPDATE sample SET value = 'fast'",
+        "UPDATE measurement SET raw = x'00'",
+        "DELETE FROM host",
+        "DROP TABLE sample",
+    ],
+)
+def test_values_that_no_vdisklab_stored_are_damage(tmp_path: Path, statement: str) -> None:
+    file = filled(tmp_path / "damaged.sqlite", 2)
+    with sqlite3.connect(file) as connection:
+        connection.execute(statement)
+    connection.close()
+    with pytest.raises(DatabaseError), open_store(str(file), create=False) as store:  # noqa: PT012
+        campaigns = [campaign.id for campaign in store.campaigns()]
+        list(store.runs())
+        store.observations(campaigns)

@@ -7,6 +7,7 @@ create` are supported: no snapshots, encryption, compression or external data.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from dataclasses import dataclass
@@ -181,9 +182,18 @@ def parse_header(head: bytes) -> Qcow2Header:
 def _table(descriptor: int, offset: int, length: int, name: str) -> Words:
     if offset % 512:
         raise BadImageError(f"its {name} is at {offset}, which is not a multiple of a sector")
-    raw = os.pread(descriptor, length, offset)
+    raw = _read(descriptor, length, offset)
     # QEMU reads zeros beyond the end of a file.
     return np.frombuffer(raw.ljust(length, b"\0"), dtype=">u8").astype(np.uint64)
+
+
+def _read(descriptor: int, length: int, offset: int) -> bytes:
+    try:
+        return os.pread(descriptor, length, offset)
+    except (OverflowError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
+        raise BadImageError(f"it refers to offset {offset}, which no file has") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +263,7 @@ def _refcounts(descriptor: int, header: Qcow2Header, references: _References) ->
     counted = (int(present[-1]) + 1) * per_block if len(present) else 0
     counts = np.zeros(max(counted, references.clusters), dtype=np.int64)
     for at in present:
-        raw = os.pread(descriptor, header.cluster, int(blocks[at])).ljust(header.cluster, b"\0")
+        raw = _read(descriptor, header.cluster, int(blocks[at])).ljust(header.cluster, b"\0")
         block = np.frombuffer(raw, dtype=f">u{width}").astype(np.int64)
         counts[at * per_block : (at + 1) * per_block] = block
     return counts
