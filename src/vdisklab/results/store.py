@@ -352,7 +352,7 @@ def open_store(
 ) -> Iterator[Store]:
     """Opens the results at a file's path, `sqlite:///FILE` or `postgresql://…`.
 
-    A missing file is created, with its directory, unless `create` is False. An older schema is
+    A missing file is created unless `create` is False. An older schema is
     upgraded in one transaction. If another program holds a lock, it waits for `patience` seconds.
     Raises DatabaseError if the database is locked, damaged, newer than this version, another
     program's, unreachable or not writable.

@@ -64,7 +64,7 @@ def test_a_damaged_file_leaves_nothing(
         (b"", "the file is empty"),
         (b"caf\xe9", "not UTF-8 text: byte 3 is invalid"),
         (b"4096 bytes\0 copied, 1 s", "is not text: character 10 is NUL"),
-        (b"\xff\xfe\x00", "not UTF-8 text"),
+        (b"\xff\xfe\x00", "not UTF-16 text: byte 2"),
         (b"\x7fELF\x01\x01", "no known program wrote this"),
     ],
 )

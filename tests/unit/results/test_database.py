@@ -109,10 +109,15 @@ def open_directory() -> Iterator[Path]:
 
 
 class TestSqlite:
-    def test_the_directory_is_made(self, tmp_path: Path) -> None:
-        with open_store(os.fspath(tmp_path / "a" / "b" / "lab.sqlite")):
-            pass
-        assert (tmp_path / "a" / "b" / "lab.sqlite").exists()
+    def test_only_the_default_directory_is_made(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = tmp_path / "a" / "b" / "lab.sqlite"
+        assert "there is no directory" in refusal(os.fspath(file)).message
+        assert not (tmp_path / "a").exists()
+        monkeypatch.setenv("VDISKLAB_STATE", str(file.parent))
+        with open_store(os.fspath(file)):
+            assert file.exists()
 
     def test_at_rest_it_is_one_file_that_can_be_copied(self, tmp_path: Path) -> None:
         file = filled(tmp_path / "lab.sqlite", runs=2)
@@ -142,14 +147,17 @@ class TestSqlite:
 
     @pytest.mark.parametrize(
         ("place", "sentence"),
-        [("/proc/lab.sqlite", "cannot be opened or created"), ("/proc/a/lab", "cannot be created")],
+        [
+            ("/proc/lab.sqlite", "cannot be opened or created"),
+            ("/proc/a/lab", "there is no directory"),
+        ],
     )
     def test_a_directory_that_takes_no_files(self, place: str, sentence: str) -> None:
         assert sentence in refusal(place).message
 
     def test_a_file_in_the_way_of_the_directory(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
-        assert "cannot be created" in refusal(os.fspath(tmp_path / "file" / "lab.sqlite")).message
+        assert "Not a directory" in refusal(os.fspath(tmp_path / "file" / "lab.sqlite")).message
 
     def test_a_truncated_file_is_damaged(self, tmp_path: Path) -> None:
         file = filled(tmp_path / "lab.sqlite")
@@ -385,8 +393,8 @@ def test_a_table_of_versions_without_a_row_is_damage(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE run SET block = 'x'",
-        "UPDATE run SET path = 7",
+        "UPDATE run SET block = 'x' WHERE key = 1",
+        "UPDATE run SET path = x'ff'",
         "UPDATE campaign SET plan = '[]'",
         "UPDATE campaign SET plan = '{'",
         "UPDATE host SET more = '5'",
