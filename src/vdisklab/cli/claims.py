@@ -87,7 +87,7 @@ def claims(
         empty_file(junit)
     requested = replace(requested, baseline=NO_BASELINE)
     measured = MeasuredClaims((), interrupted=False)
-    url = database_url(requested.db)
+    url = database_url(requested.db, create=measure_missing_cells)
     try:
         with open_store(url, create=measure_missing_cells) as store:
             if measure_missing_cells:

@@ -79,10 +79,10 @@ def import_files(
                     "a file of whole campaigns keeps its own names",
                     hint="leave out --as, --into and --measurement",
                 )
-            for stored in import_campaigns(database_url(db), inputs):
+            for stored in import_campaigns(database_url(db, create=True), inputs):
                 print("\n".join(_stored_lines(stored)))
             return
-        url = database_url(db)
+        url = database_url(db, create=True)
         imported = import_results.import_files(url, inputs, name, into, measurement)
     more = len(imported.cells) - _NAMES_SHOWN
     shown = ", ".join(imported.cells[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

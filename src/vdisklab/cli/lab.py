@@ -125,7 +125,10 @@ def run(
     _require_possible(words)
     memory, disk = parse_size(lab_memory), parse_size(lab_disk_size)
     console = Console(stderr=True)
-    with open_store(database_url(db)) as store, open_lab(LocalHost(), directory) as lab:
+    with (
+        open_store(database_url(db, create=True)) as store,
+        open_lab(LocalHost(), directory) as lab,
+    ):
         accelerator = _accelerator(lab, lab_accelerator)
         config = LabConfig(accelerator, lab_cpus, memory, lab_disks, disk)
         try:

@@ -190,7 +190,7 @@ def powercut(
     choice = accelerator or AcceleratorChoice.AUTO
     place = PowerCutPlace(
         work=work,
-        database=database_url(db),
+        database=database_url(db, create=True),
         guest=GuestPlan(memory_bytes=_GUEST_MEMORY, accelerator=choice.accelerator),
         guest_cache=cache_directory(),
     )

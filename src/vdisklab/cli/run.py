@@ -61,7 +61,7 @@ def run(
     """
     campaigns, search = request.campaigns(), make_search(request)
     console = Console(stderr=True)
-    with open_store(database_url(request.db)) as store:
+    with open_store(database_url(request.db, create=True)) as store:
         with (
             nullcontext() if request.stream is None else stream_of_runs(request.stream) as publish,
             TerminalProgress(console, each=patience() > 1) as progress,

@@ -30,7 +30,6 @@ from sqlalchemy.exc import (
 )
 
 from vdisklab.errors import DatabaseBusyError, DatabaseError, NoDatabaseError
-from vdisklab.host.ledger import state_directory
 from vdisklab.results import migrations
 from vdisklab.results.address import Address
 
@@ -147,20 +146,12 @@ def _is_there(file: Path) -> bool:
 
 
 def _require_directory(directory: Path) -> None:
-    """Creates the default directory. Raises DatabaseError if any other one is missing."""
-    try:
-        if directory == state_directory():
-            directory.mkdir(parents=True, exist_ok=True)
-        elif not directory.is_dir():
-            raise DatabaseError(
-                f"there is no directory {directory} for the database",
-                hint=f"create it first: mkdir -p {directory}",
-            )
-    except OSError as error:
+    """Raises DatabaseError if the directory is missing."""
+    if not directory.is_dir():
         raise DatabaseError(
-            f"the directory {directory} cannot be created: {error.strerror}",
-            hint="give --db a file in a directory that can be written",
-        ) from error
+            f"there is no directory {directory} for the database",
+            hint=f"create it first: mkdir -p {directory}",
+        )
 
 
 def _require_no_other_file(file: Path) -> None:

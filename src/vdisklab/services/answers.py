@@ -39,13 +39,28 @@ from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
 
 
-def database_url(db: str | None) -> str:
-    """The value of `--db`, or the default database. Raises DatabaseError for an empty value."""
+def database_url(db: str | None, *, create: bool = False) -> str:
+    """The value of `--db`, or the default database; with `create`, its directory is made.
+
+    Raises DatabaseError for an empty value.
+    """
     if db is None:
+        if create:
+            _make_state_directory()
         return default_url(state_directory())
     if not db.strip():
         raise DatabaseError("--db is empty", hint="leave it out for the default database")
     return db
+
+
+def _make_state_directory() -> None:
+    try:
+        state_directory().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatabaseError(
+            f"the directory {state_directory()} cannot be created: {error.strerror}",
+            hint="set VDISKLAB_STATE to a directory that can be written",
+        ) from error
 
 
 @contextmanager

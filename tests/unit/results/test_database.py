@@ -109,15 +109,10 @@ def open_directory() -> Iterator[Path]:
 
 
 class TestSqlite:
-    def test_only_the_default_directory_is_made(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_no_directory_is_made(self, tmp_path: Path) -> None:
         file = tmp_path / "a" / "b" / "lab.sqlite"
         assert "there is no directory" in refusal(os.fspath(file)).message
         assert not (tmp_path / "a").exists()
-        monkeypatch.setenv("VDISKLAB_STATE", str(file.parent))
-        with open_store(os.fspath(file)):
-            assert file.exists()
 
     def test_at_rest_it_is_one_file_that_can_be_copied(self, tmp_path: Path) -> None:
         file = filled(tmp_path / "lab.sqlite", runs=2)
