@@ -11,7 +11,7 @@ FUZZ = Path(__file__).parents[2] / "bench" / "fuzz.py"
 
 
 def test_damaged_inputs_are_read_or_refused() -> None:
-    """10,000 of the ten million inputs of the benchmark; its last record is in bench/results."""
+    """10,000 inputs; bench/results/fuzz.json records a long run."""
     command = [sys.executable, str(FUZZ), "--inputs", "10000", "--limit", "5"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ended.stdout, ended.stderr
