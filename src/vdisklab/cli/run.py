@@ -79,7 +79,7 @@ def run(
         _print_end(console, measured)
         if search is not None:
             _print_search(console, store, measured[0], search)
-        _print_answer(console, store, measured, request.db, form, search)
+        _print_answer(console, store, measured, request, form, search)
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if any(campaign.failed for campaign in measured) else 0
@@ -111,7 +111,7 @@ def _print_answer(
     console: Console,
     store: Store,
     measured: Sequence[Measured],
-    db: str | None,
+    request: RunRequest,
     form: Format,
     search: BestSearch | None,
 ) -> None:
@@ -126,9 +126,9 @@ def _print_answer(
         metric = DEFAULT_METRIC if search is None else search.metric
         answer = print_overview(store, campaigns[0], form, console, metric, measured[0].failed)
         path = None
-        if isinstance(answer, RankingAnswer) and search is None:
+        if isinstance(answer, RankingAnswer) and search is None and not request.here:
             path = print_verdict(store, campaigns[0], form, console)
         if answer is not None and not measured[0].interrupted:
             newest = store.campaigns(with_runs=True)[0].id
             campaign = None if campaigns[0] == newest else campaigns[0]
-            console.print(Text(next_step(path, db, campaign)), soft_wrap=True)
+            console.print(Text(next_step(path, request.db, campaign)), soft_wrap=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 from rich.console import Console
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
+from vdisklab.cli.main import main
 from vdisklab.cli.options import Format
-from vdisklab.cli.output import print_overview
+from vdisklab.cli.output import print_overview, print_verdict
+from vdisklab.render.verdict import next_step
 from vdisklab.results.store import open_store
 from vdisklab.services.advice import DEFAULT_METRIC
 
@@ -36,3 +39,27 @@ def test_a_search_ends_with_the_ranking_by_its_own_metric(
         with open_store(database.url) as store:
             print_overview(store, CAMPAIGN.id, Format.TABLE, console, metric)
         assert f"Ranking by {name}: " in capsys.readouterr().out
+
+
+def test_a_campaign_ends_with_the_verdict_and_the_next_step(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    with open_store(database.url) as store:
+        path = print_verdict(store, CAMPAIGN.id, Format.TABLE, console)
+        printed = capsys.readouterr().out
+        assert print_verdict(store, CAMPAIGN.id, Format.JSON, console) == path
+        assert not capsys.readouterr().out
+    assert path is not None
+    assert main(["recommend", "--db", database.url, "--format", "json"]) == 0
+    sentences = json.loads(capsys.readouterr().out)["sentences"]
+    said = " ".join(printed.split())
+    lines = [sentence for sentence in sentences if " ".join(sentence.split()) in said]
+    assert lines == sentences[: len(lines)]
+    assert 2 <= len(lines) <= 5
+    assert next_step(path, None, None) == (
+        f"see it: vdisklab report; paste it: vdisklab export {path}"
+    )
+    assert next_step(None, "my db", "c0ffee") == (
+        "see it: vdisklab report --campaign c0ffee --db 'my db'"
+    )

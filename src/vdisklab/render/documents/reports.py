@@ -64,7 +64,7 @@ class RecommendDocument:
     considered: Annotated[int, "paths that were measured"]
     excluded: Annotated[Mapping[str, int], "need: paths that it rules out"]
     winner: Annotated[MeasuredCell | None, "null if several may be the best"]
-    ties: Annotated[tuple[MeasuredCell, ...], "all that may be the best, if there are several"]
+    ties: Annotated[tuple[MeasuredCell, ...], "the others that may be the best"]
     alternatives: Annotated[tuple[Alternative, ...], "best first"]
     prices: tuple[PriceEntry, ...]
     default: Annotated[MeasuredCell | None, "what QEMU does by default"]

@@ -133,7 +133,7 @@ def recommendation_document(answer: RecommendationAnswer) -> RecommendDocument:
         needs=tuple(map(str, recommendation.needs)),
         considered=recommendation.considered,
         excluded={str(need): count for need, count in recommendation.excluded.items()},
-        ties=recommendation.ties,
+        ties=tuple(cell for cell in recommendation.ties if cell != recommendation.cell),
         alternatives=tuple(_alternative(answer, cell, ranks.get(cell)) for cell in answer.order),
         prices=tuple(map(_price, recommendation.prices)),
         default=recommendation.default,
