@@ -20,8 +20,12 @@ def _made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def database(_made_up: Path, tmp_path_factory: pytest.TempPathFactory,
              monkeypatch: pytest.MonkeyPatch) -> Database:  # fmt: skip
-    """The made-up campaign in a file of the test's own, which VDISKLAB_DB names."""
+    """The made-up campaign in a file of the test's own, which VDISKLAB_DB names.
+
+    Tables are 120 characters wide, whatever the terminal of the worker.
+    """
     file = tmp_path_factory.mktemp("database") / "results.sqlite"
     shutil.copy(_made_up, file)
     monkeypatch.setenv("VDISKLAB_DB", str(file))
+    monkeypatch.setenv("COLUMNS", "120")
     return Database(file)
