@@ -20,6 +20,6 @@ def test_damaged_inputs_are_read_or_refused() -> None:
         name: {} for name in result["parsers"]
     }
     assert ended.returncode == 0
-    assert all(
-        parser["refused"] for name, parser in result["parsers"].items() if parser["inputs"] > 99
-    )
+    parsers = result["parsers"].values()
+    assert sum(parser["refused"] for parser in parsers) > 1000
+    assert sum(parser["read"] for parser in parsers) > 1000

@@ -203,7 +203,7 @@ LONG = "x" * 300
         (["rank", "--db", str(CAMPAIGN)], 7, "--db NEW.sqlite"),
         (["run", "raw/none", "--on", "/dev/absent"], 3, "/dev/absent cannot be used: No such file"),
         (["run", "raw/none", "--dir", f"/{LONG}"], 3, "File name too long"),
-        (["plan", "y" * 400_000], 2, "characters left out"),
+        (["rank", "--db", "y" * 400_000], 7, "characters left out"),
     ],
 )  # fmt: skip
 def test_a_name_that_cannot_be_used_says_so(
