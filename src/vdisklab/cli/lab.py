@@ -19,7 +19,7 @@ from vdisklab.errors import GuestError, HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import cache_directory
 from vdisklab.lab.lab_image import build_lab_image
-from vdisklab.lab.lab_machine import LabConfig
+from vdisklab.lab.lab_machine import LabConfig, usable_cpus
 from vdisklab.lab.payload import CARRIED
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
 from vdisklab.plan.run_request import RunRequest
@@ -130,7 +130,7 @@ def run(
         open_lab(LocalHost(), directory) as lab,
     ):
         accelerator = _accelerator(lab, lab_accelerator)
-        config = LabConfig(accelerator, lab_cpus, memory, lab_disks, disk)
+        config = LabConfig(accelerator, _cpus(accelerator, lab_cpus), memory, lab_disks, disk)
         try:
             imported = measure_in_lab(lab, config, words, store, _line_printer(console))
         except (KeyboardInterrupt, GuestError):
@@ -167,7 +167,7 @@ def job(
     memory, disk = parse_size(lab_memory), parse_size(lab_disk_size)
     with open_lab(LocalHost(), directory) as lab:
         accelerator = _accelerator(lab, lab_accelerator)
-        config = LabConfig(accelerator, lab_cpus, memory, lab_disks, disk)
+        config = LabConfig(accelerator, _cpus(accelerator, lab_cpus), memory, lab_disks, disk)
         return run_script(lab, config, text, partial(print, flush=True), files)
 
 
@@ -209,7 +209,7 @@ def shell(
     with open_lab(LocalHost(), directory) as lab:
         accelerator = _accelerator(lab, lab_accelerator)
         Console(stderr=True).print("booting the lab; under emulation this takes a minute or more")
-        open_shell(lab, LabConfig(accelerator, lab_cpus, memory, lab_disks))
+        open_shell(lab, LabConfig(accelerator, _cpus(accelerator, lab_cpus), memory, lab_disks))
 
 
 def _require_possible(words: list[str]) -> None:
@@ -222,6 +222,18 @@ def _accelerator(lab: Lab, choice: AcceleratorChoice) -> Accelerator:
     """The lab's accelerator. The live line of the trial must end before a shell begins."""
     with TerminalProgress(Console(stderr=True)) as progress:
         return choose_accelerator(lab, choice, progress)
+
+
+def _cpus(accelerator: Accelerator, cpus: int) -> int:
+    """The lab's CPUs; a note says if they are fewer than requested."""
+    usable = usable_cpus(LocalHost(), accelerator, cpus)
+    if usable < cpus:
+        Console(stderr=True).print(
+            f"note: the lab has one CPU instead of {cpus}: QEMU before 8.1 cannot emulate several "
+            "reliably",
+            soft_wrap=True,
+        )
+    return usable
 
 
 def _line_printer(console: Console) -> Callable[[str], None]:

@@ -16,7 +16,7 @@ from vdisklab.guest.qemu.qmp import Channel, open_channel
 from vdisklab.host.ledger import Kind, state_directory
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.waiting import PATIENCE, patience
-from vdisklab.lab.lab_machine import LabConfig, LabFiles, accelerator_argument, lab_argv
+from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv
 from vdisklab.plan.guest import Accelerator
 from vdisklab.storage.site import Site
 from vdisklab.units import MIB, format_bytes, format_duration
@@ -138,8 +138,7 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, output: JobOutput) -
         stack.enter_context(site.tracked(Kind.PROCESS, f"guest={name},"))
         stack.enter_context(_record_of_failure(files, name))
         ours, far = stack.enter_context(socket_pair())
-        accelerator = accelerator_argument(site.host, config.accelerator)
-        argv = lab_argv(config, files, name, accelerator, far.fileno())
+        argv = lab_argv(config, files, name, far.fileno())
         for file in (files.stream, files.runs, files.pulse):
             file.touch()
         lines, runs, pulse = (

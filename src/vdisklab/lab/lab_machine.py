@@ -86,28 +86,24 @@ class LabFiles:
         return self.directory / "resets"
 
 
-def accelerator_argument(host: Host, accelerator: Accelerator) -> str:
-    """The value of -accel for a machine of several CPUs.
+def usable_cpus(host: Host, accelerator: Accelerator, cpus: int) -> int:
+    """The number of the lab's CPUs: one if an old QEMU emulates them, else `cpus`.
 
     QEMU before 8.1 did not lock a page of code while it translated it (QEMU, commit deba78709ae8),
     so a CPU could keep an instruction that another CPU had just replaced. Each start of a KVM guest
     makes the lab's kernel replace instructions (static keys of its APIC), and now and then both
-    CPUs executed a removed breakpoint for ever. With one thread no CPU writes while another one is
-    translated.
+    CPUs executed a removed breakpoint for ever.
     """
     if accelerator is Accelerator.KVM:
-        return "kvm"
+        return cpus
     version = program_version(host, QEMU, r"version (\d+\.\d+)") or "0.0"
     major, minor = map(int, version.split("."))
-    return f"tcg,thread={'multi' if (major, minor) >= (8, 1) else 'single'}"
+    return cpus if (major, minor) >= (8, 1) else 1
 
 
-def lab_argv(
-    config: LabConfig, files: LabFiles, name: str, accelerator: str, monitor: int | None
-) -> tuple[str, ...]:
+def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None) -> tuple[str, ...]:
     """The QEMU command line. The machine has no network card, and none of the user's disks.
 
-    `accelerator` is the value of -accel.
     `monitor` is the file descriptor of a QMP socket; None is for a shell on this terminal, without
     a job. An NMI makes the lab's kernel panic, which prints what it was doing.
     """
@@ -117,7 +113,7 @@ def lab_argv(
     )
     return (
         QEMU, "-name", f"guest={name},debug-threads=on", "-nodefaults", "-display", "none",
-        "-machine", "q35", "-accel", accelerator, "-cpu", cpu, "-smp", str(config.cpus),
+        "-machine", f"q35,accel={config.accelerator}", "-cpu", cpu, "-smp", str(config.cpus),
         "-m", f"{config.memory_bytes // MIB}M", "-nic", "none", "-no-reboot",
         "-device", "virtio-rng-pci",
         "-kernel", str(files.image.kernel), "-initrd", str(files.image.initrd), "-append", append,
@@ -227,6 +223,5 @@ def run_shell(site: Site, config: LabConfig, files: LabFiles) -> None:
     """Boots the lab with its console on this terminal, and returns when its shell ends."""
     name = f"vdisklab-lab-{site.ledger.run_id}"
     with site.tracked(Kind.PROCESS, f"guest={name},"):
-        accelerator = accelerator_argument(site.host, config.accelerator)
-        argv = lab_argv(config, files, name, accelerator, None)
+        argv = lab_argv(config, files, name, None)
         subprocess.run(argv, env=environment(), check=False)

@@ -21,7 +21,7 @@ from vdisklab.lab.lab_image import (
     source_lines,
     suite_of,
 )
-from vdisklab.lab.lab_machine import LabConfig, LabFiles, accelerator_argument, lab_argv
+from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv, usable_cpus
 from vdisklab.lab.payload import carried_files, required_names
 from vdisklab.plan.guest import Accelerator
 from vdisklab.services.lab_runs import job_script
@@ -64,42 +64,40 @@ def files(tmp_path: Path) -> LabFiles:
 
 
 def test_the_machine_has_no_network_and_only_its_own_disks(files: LabFiles) -> None:
-    argv = lab_argv(LabConfig(Accelerator.TCG), files, "vdisklab-lab-1", "tcg,thread=single", 9)
+    argv = lab_argv(LabConfig(Accelerator.TCG), files, "vdisklab-lab-1", 9)
     words = " ".join(argv)
     assert "-nic none" in words
     assert "-nodefaults" in words
-    assert "-accel tcg,thread=single" in words
+    assert "accel=tcg" in words
     drives = [word for word in argv if word.startswith("file=") and "format=" in word]
     assert len(drives) == 3 + 4
     assert all(str(files.directory) in drive for drive in drives)
     assert "readonly=on" in next(drive for drive in drives if "code.ext4" in drive)
     assert "/dev/" not in words.replace("root=/dev/vda", "")
-    shell = lab_argv(LabConfig(Accelerator.KVM), files, "n", "kvm", None)
+    shell = lab_argv(LabConfig(Accelerator.KVM), files, "n", None)
     assert "mon:stdio" in shell
     assert "-cpu host" in " ".join(shell)
 
 
 @pytest.mark.parametrize(
-    ("version", "threads"),
-    [("7.2.22 (Debian 1:7.2)", "single"), ("8.0.5", "single"), ("8.1.0", "multi"),
-     ("10.0.2", "multi")],
-)  # fmt: skip
-def test_an_old_qemu_emulates_the_lab_with_one_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, threads: str
+    ("version", "cpus"), [("7.2.22 (Debian 1:7.2)", 1), ("8.0.5", 1), ("8.1.0", 4), ("10.0.2", 4)]
+)
+def test_an_old_qemu_emulates_only_one_cpu_of_the_lab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, cpus: int
 ) -> None:
     program = tmp_path / "qemu-system-x86_64"
     program.write_text(f"#!/bin/sh\necho 'QEMU emulator version {version}'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert accelerator_argument(LocalHost(), Accelerator.TCG) == f"tcg,thread={threads}"
-    assert accelerator_argument(LocalHost(), Accelerator.KVM) == "kvm"
+    assert usable_cpus(LocalHost(), Accelerator.TCG, 4) == cpus
+    assert usable_cpus(LocalHost(), Accelerator.KVM, 4) == 4
 
 
 def test_the_lab_can_be_paused_where_its_directory_is_short_enough(tmp_path: Path) -> None:
     image = LabImage(tmp_path / "image", "6.1", "3.11")
     for directory, has in ((Path("/var/cache"), True), (Path("/" + "x" * 120), False)):
         files = LabFiles(image, directory, directory / "code.ext4")
-        argv = lab_argv(LabConfig(Accelerator.TCG), files, "n", "tcg", 9)
+        argv = lab_argv(LabConfig(Accelerator.TCG), files, "n", 9)
         assert (f"unix:{directory}/qmp,server=on,wait=off" in argv) is has
 
 
