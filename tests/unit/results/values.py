@@ -111,7 +111,7 @@ def a_run(campaign: Campaign, /, **changes: Any) -> Run:  # noqa: ANN401 - field
 # A database keeps every text but NUL and lone surrogates; `test_unstorable_*` is about those.
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
 any_texts = st.text(st.characters(), max_size=200)
-numbers = st.floats(allow_nan=False, allow_infinity=False)
+numbers = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 bytes_counted = st.integers(0, 2**63 - 1)
 places = st.integers(1, 2**31 - 1)
 times = st.datetimes(
