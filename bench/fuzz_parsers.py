@@ -30,9 +30,9 @@ from vdisklab.guest.agent import Agent
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.guest.qemu.qmp_models import (
-    count_iothreads,
     device_statistics,
     inserted_node,
+    iothreads,
     running_version,
 )
 from vdisklab.guest.system.detect_os import detect_os
@@ -428,7 +428,7 @@ def _qmp(text: str) -> object:
     machine = cast("Machine", SimpleNamespace(query=answers.get, pid=1))
     for ask in (
         running_version,
-        count_iothreads,
+        iothreads,
         lambda m: inserted_node(m, "virtio0"),
         lambda m: device_statistics(m, "virtio0"),
     ):

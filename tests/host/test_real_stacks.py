@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.storage import undo
 from vdisklab.storage.direct import serves_direct_io
-from vdisklab.storage.image import image_file, random_source
+from vdisklab.storage.image import image_file, overlays, random_source
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.stack import build_stack
 from vdisklab.units import MIB
@@ -128,6 +129,52 @@ def test_a_thin_image_occupies_what_was_asked(site: Site, text: str, least: int,
         allocated = image.allocated()
         assert allocated is not None
         assert least <= allocated <= most
+
+
+@pytest.mark.parametrize(
+    ("text", "properties"),
+    [
+        ("qcow2:extended_l2=on:cluster_size=16k/none", {"extended_l2": "True"}),
+        ("qcow2:data_file=raw/none", {"data_file": "raw"}),
+        ("qcow2:snapshots=2:bitmaps=3/none", {"snapshots": "2", "bitmaps": "3"}),
+        ("qcow2:encrypt=luks/none", {"encrypt": "luks"}),
+        ("raw:encrypt=luks/none", {"encrypt": "luks"}),
+    ],
+)
+def test_what_belongs_to_an_image_is_read_back_and_removed(
+    site: Site, text: str, properties: Mapping[str, str]
+) -> None:
+    made = parse_path(text).image
+    with build_stack(site, (), 0, "s") as target, random_source(site, 16 * MIB) as source:
+        before = set(target.path.iterdir())
+        with image_file(site, target, made, size=16 * MIB, name="i", source=source) as image:
+            assert {f"image.{key}": value for key, value in properties.items()}.items() <= (
+                image.properties.items()
+            )
+            assert image.properties["image.mapped"] == str(16 * MIB)
+            if image.key_file is not None:
+                assert image.key_file.stat().st_mode & 0o777 == 0o600
+        assert set(target.path.iterdir()) == before
+
+
+def test_each_overlay_of_a_chain_holds_its_share(site: Site) -> None:
+    made = parse_path("qcow2:backing=3:overlay=25%:extended_l2=on/none").image
+    assert made is not None
+    with (
+        build_stack(site, (), 0, "s") as target,
+        random_source(site, 16 * MIB) as source,
+        image_file(site, target, made.base, size=16 * MIB, name="i", source=source) as base,
+    ):
+        with overlays(site, target, made, base, name="c") as chain:
+            assert chain.properties["image.backing"] == "3"
+            assert [file.name for file in chain.backing] == ["c-2.qcow2", "c-1.qcow2", "i.qcow2"]
+            for file in (chain.path, *chain.backing[:-1]):
+                command = ("qemu-img", "map", "--output=json", file)
+                extents = json.loads(site.host.run(*command).stdout)
+                own = sum(extent["length"] for extent in extents if extent["depth"] == 0)
+                assert own == 4 * MIB
+        assert not chain.path.exists()
+        assert base.path.exists()
 
 
 def test_what_a_block_writes_on_too_small_a_file_system_is_a_sentence(site: Site) -> None:

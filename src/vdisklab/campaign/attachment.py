@@ -15,7 +15,14 @@ from vdisklab.campaign.time_series import Watch
 from vdisklab.campaign.watches import DiskWatch, ProgramWatch, shows_waiting
 from vdisklab.errors import HostError
 from vdisklab.guest.hotplug import port_for
-from vdisklab.guest.qemu.block_nodes import Disk, attach_commands, spell_arguments, spell_commands
+from vdisklab.guest.qemu.block_nodes import (
+    Disk,
+    ImageParts,
+    attach_commands,
+    format_options,
+    spell_arguments,
+    spell_commands,
+)
 from vdisklab.guest.qemu.read_back import check_state
 from vdisklab.guest.system.guest_system import Family
 from vdisklab.path.cell import Cell
@@ -138,15 +145,28 @@ def disk_for(path: DiskPath, image: ImageFile | None, size: int, serial: str) ->
     """The disk that a guest gets for a path and its image."""
     if image is None:
         return Disk(serial, size, None, False, "null-co", path.cache, path.attachment)
+    parts = ImageParts(
+        tuple(map(str, image.backing)),
+        None if image.data_file is None else str(image.data_file),
+        None if image.key_file is None else str(image.key_file),
+        format_options(path.image),
+    )
     file, block = str(image.path), image.is_block
-    return Disk(serial, image.size, file, block, image.format, path.cache, path.attachment)
+    return Disk(serial, image.size, file, block, image.format, path.cache, path.attachment, parts)
+
+
+_READ_BACK = (
+    "cluster_size", "compat", "lazy_refcounts", "extended_l2", "data_file", "backing", "snapshots",
+    "bitmaps", "encrypt",
+)  # fmt: skip
+"""The options of an image that qemu-img reports."""
 
 
 def storage_checks(path: DiskPath, image: ImageFile) -> tuple[Check, ...]:
     """The properties read back from stack and image, with the requested values."""
     requested = {"image.virtual_size": str(image.size), "loop.direct_io": "on"}
     if path.image is not None:
-        for option in ("cluster_size", "compat", "lazy_refcounts"):
+        for option in _READ_BACK:
             value = path.image.option(option)
             if value is not None:
                 requested[f"image.{option}"] = str(value)

@@ -19,7 +19,7 @@ from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.progress import Progress, Step
-from vdisklab.storage.image import ImageFile, empty_source, image_file, random_source
+from vdisklab.storage.image import ImageFile, empty_source, image_file, overlays, random_source
 from vdisklab.storage.site import Site, Target
 from vdisklab.storage.stack import build_stack
 from vdisklab.units import MIB, format_bytes
@@ -77,9 +77,10 @@ def image_key(path: DiskPath, backing: BackingDevices) -> Image | None:
 
 
 def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
-    images = {image_key(path, plan.backing) for path in paths}
-    capacity = sum(_image_room(image, plan.size_bytes) for image in images if image is not None)
-    if None in images:
+    keys = {image_key(path, plan.backing) for path in paths}
+    images = {part for image in keys if image is not None for part in (image, image.base)}
+    capacity = sum(_image_room(image, plan.size_bytes) for image in images)
+    if None in keys:
         capacity = max(capacity, plan.size_bytes)
     if _works_on_files(plan) and any(path.on_host for path in paths):
         capacity += plan.size_bytes
@@ -96,7 +97,10 @@ def _image_room(image: Image, size: int) -> int:
     of 64 KiB, more for small ones; a quarter covers 512-byte clusters."""
     cluster = image.option("cluster_size")
     share = 4 if cluster is not None and int(cluster) < 4096 else 32
-    return size + size // share + 16 * MIB
+    # The disk itself (of a chain: the overlay that is written), and what lies below it.
+    overlays = image.backing * int(image.option("overlay") or 0) * size // 100
+    copies = 2 if image.snapshots else 1
+    return (size + size // share) * copies + overlays + (1 + image.backing) * 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +138,30 @@ class HostStacks:
             return
         image = image_key(path, self.plan.backing)
         active = self._activate(stack_of(self.plan, path))
-        if image is None or not image.is_thin:
+        name = f"thin-{path.fingerprint}"
+        if image is None or not image.is_made_anew:
             yield self._filled(active, image)
-            return
-        with self._image(active, image, f"thin-{path.fingerprint}", self.thin_source) as thin:
-            yield thin
+        elif image.backing:
+            with (
+                self._base(active, image.base, f"{name}-0") as base,
+                overlays(self.site, active.target, image, base, name=name) as chain,
+            ):
+                yield chain
+        else:
+            with self._image(active, image, name, self._content(image)) as made:
+                yield made
+
+    @contextmanager
+    def _base(self, active: ActiveStack, base: Image, name: str) -> Iterator[ImageFile]:
+        """The lowest image of a chain: the allocated one that other cells use too, or a new one."""
+        if base.is_made_anew:
+            with self._image(active, base, name, self._content(base)) as made:
+                yield made
+        else:
+            yield self._filled(active, base)
+
+    def _content(self, image: Image) -> Path | None:
+        return self.thin_source if image.is_thin else self.source
 
     def build_side_by_side(self) -> None:
         """Builds all stacks that do not take turns, and fills their allocated images."""
@@ -205,8 +228,9 @@ class HostStacks:
         """The images of a stack that are created once: all but thin ones."""
         stored = [cell.path for cell in self.plan.cells if cell.path.has_storage]
         paths = [path for path in stored if stack_of(self.plan, path) == stack]
-        images = dict.fromkeys(image_key(path, self.plan.backing) for path in paths)
-        return [image for image in images if image is None or not image.is_thin]
+        keys = [image_key(path, self.plan.backing) for path in paths]
+        images = dict.fromkeys(image and image.base for image in keys)
+        return [image for image in images if image is None or not image.is_made_anew]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, VdisklabError
-from vdisklab.guest.qemu.probe import QemuFeatures, image_formats, probe_qemu
+from vdisklab.guest.qemu.probe import IOTHREADS_SINCE, QemuFeatures, image_formats, probe_qemu
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.mounts import lies_in_memory
@@ -157,7 +157,20 @@ def _limits(features: QemuFeatures, qemu: str, mend: str) -> QemuLimits:
             for mode in Aio
             if features.aio and mode.value not in features.aio
         },
+        options={
+            (bus, option): Missing(
+                f"{qemu} ({features.number}) has no property {name}{_since(bus, option)}",
+                "install a newer QEMU, or name one: --qemu new=BIN and qemu=new in the path",
+            )
+            for bus in Bus
+            if features.lacking(bus) is None
+            for option, name in features.lacking_options(bus).items()
+        },
     )
+
+
+def _since(bus: Bus, option: str) -> str:
+    return f"; QEMU {IOTHREADS_SINCE[bus]} has it" if option == "iothreads" else ""
 
 
 def _limits_of_installed(host: Host) -> QemuLimits:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from vdisklab.errors import PlanError
 from vdisklab.path.backing import WORK_DIRECTORY
-from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.rules import impossible
-from vdisklab.path.segments import Bus, CacheMode, ImageFormat, WriteCache
-from vdisklab.storage.image import create_command
+from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, WriteCache
+from vdisklab.storage.image_commands import create_command, key_path
 from vdisklab.units import GIB
 
 
@@ -41,7 +41,7 @@ class ExportRequest:
     @property
     def driver(self) -> str:
         """QEMU's name of the image format."""
-        return "raw" if self.path.image is None else self.path.image.format.value
+        return "raw" if self.path.image is None else self.path.image.driver
 
     def place(self, directory: str) -> str:
         """The source, or a default: a file in the directory, or a block device in /dev."""
@@ -137,6 +137,33 @@ def cache_gaps(path: DiskPath) -> Iterator[Gap]:
         )
 
 
+_SAID_ELSEWHERE = frozenset({"aio", "write_cache", "discard", "iothread", "queues"})
+"""Options that each platform writes or names as a gap in its own words."""
+
+
+def other_gaps(path: DiskPath, written: Collection[str] = ()) -> Iterator[Gap]:
+    """A gap for each other option of the bus that the platform does not write."""
+    schema = BUS_OPTIONS[path.attachment.bus]
+    for option, value in path.attachment.options:
+        if option not in _SAID_ELSEWHERE and option not in written:
+            yield Gap(f"{option}={schema[option].format(value)}", "the guest gets QEMU's default")
+
+
+def _image_commands(image: Image, place: Path, size: int) -> Iterator[str]:
+    if image.encrypted:
+        yield f"{key_path(place)} holds the key: make it, readable by QEMU only"
+    yield shlex.join(create_command(image.base, place, size)).replace(" -q ", " ")
+    below = place
+    for number in range(1, image.backing + 1):
+        above = place.with_name(f"{place.stem}-{number}{place.suffix}")
+        yield shlex.join(create_command(image, above, size, below=below)).replace(" -q ", " ")
+        below = above
+    for number in range(1, image.snapshots + 1):
+        yield shlex.join(("qemu-img", "snapshot", "-c", f"s{number}", str(place)))
+    for number in range(1, image.bitmaps + 1):
+        yield shlex.join(("qemu-img", "bitmap", "--add", "-f", "qcow2", str(place), f"b{number}"))
+
+
 def preparation(request: ExportRequest, place: str) -> Iterator[str]:
     """Comment lines: the path, the host layers below, and how the image is created."""
     path = request.path
@@ -145,7 +172,7 @@ def preparation(request: ExportRequest, place: str) -> Iterator[str]:
         kind = "the block device" if request.is_block else "the file system"
         yield f"{place} is on {kind} {path.stack}"
     if path.image is not None:
-        yield shlex.join(create_command(path.image, Path(place), request.size)).replace(" -q ", " ")
+        yield from _image_commands(path.image, Path(place), request.size)
 
 
 def commented(lines: Iterable[str], gaps: Iterable[Gap | str] = ()) -> str:

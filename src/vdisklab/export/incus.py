@@ -15,6 +15,7 @@ from vdisklab.export.configuration import (
     Gap,
     cache_gaps,
     commented,
+    other_gaps,
     require_configurable,
     require_supported,
     to_yaml,
@@ -49,6 +50,7 @@ def _gaps(path: DiskPath) -> Iterator[Gap]:
     attachment = path.attachment
     yield Gap(f"aio={attachment.aio}", "Incus chooses it by cache mode and kernel")
     yield from cache_gaps(path)
+    yield from other_gaps(path)
     if attachment.option("discard") == "ignore":
         yield Gap("discard=ignore", "Incus passes discards on")
     if attachment.iothread:

@@ -18,6 +18,7 @@ from vdisklab.export.configuration import (
     Node,
     cache_gaps,
     commented,
+    other_gaps,
     require_configurable,
     require_supported,
     to_yaml,
@@ -88,6 +89,7 @@ def _name(text: str, owner: str) -> str:
 def _gaps(path: DiskPath) -> Iterator[Gap]:
     attachment = path.attachment
     yield from cache_gaps(path)
+    yield from other_gaps(path)
     if attachment.aio is Aio.IO_URING:
         yield Gap("aio=io_uring", "KubeVirt chooses native or threads")
     if attachment.option("discard") == "ignore":

@@ -22,6 +22,7 @@ from vdisklab.export.configuration import (
     require_configurable,
 )
 from vdisklab.export.qemu import DIRECTORY, SERIAL, arguments
+from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, WriteCache
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
@@ -33,11 +34,19 @@ TARGETS = {
 }  # fmt: skip
 """The target's name by bus."""
 
+THROTTLES = {"throttle_bps": "total_bytes_sec", "throttle_iops": "total_iops_sec"}
+"""The elements of <iotune> by option of the path."""
+
 NVME_SINCE = (11, 5)
 """libvirt's NEWS of 11.5.0 (July 2025): "qemu: Add support for NVMe disks"."""
 
 _OLDEST = (9, 0)
 _UNKNOWN_FORMATS = (ImageFormat.VHDX,)
+_THREAD_OPTIONS = ("iothreads", "poll", "aio_max_batch")
+_FOREIGN_OPTIONS = {
+    Bus.SCSI: (*_THREAD_OPTIONS, "queue_size"), Bus.NVME: ("block_size",),
+}  # fmt: skip
+"""The options that need a libvirt newer than 9.0, or that no libvirt has, by bus."""
 
 
 def export(request: ExportRequest) -> Configuration:
@@ -82,6 +91,14 @@ def foreign_reason(request: ExportRequest) -> str | None:
     image, version = request.path.image, request.libvirt or _OLDEST
     if image is not None and image.format in _UNKNOWN_FORMATS:
         return f"libvirt has no format {image.format}"
+    if image is not None and (image.encrypted or image.has_data_file):
+        return f"{image} needs a file beside the image, which is described for QEMU only"
+    if request.path.cache is CacheMode.DIRECTUNSAFE:
+        return f"libvirt has no cache mode {request.path.cache}"
+    foreign = _FOREIGN_OPTIONS.get(request.path.attachment.bus, _THREAD_OPTIONS)
+    for option, _ in request.path.attachment.options:
+        if option in foreign:
+            return f"libvirt {_dotted(_OLDEST)} has no {option} on {request.path.attachment.bus}"
     if request.path.attachment.bus is Bus.NVME and version < NVME_SINCE:
         return (
             f"libvirt {_dotted(version)} has no NVMe disks ({_dotted(NVME_SINCE)} and later have)"
@@ -144,18 +161,41 @@ def add_disk(devices: ET.Element, request: ExportRequest, place: str, target: st
     if request.path.cache is not CacheMode.DEFAULT:
         driver["cache"] = request.path.cache.value
     driver |= {"io": attachment.aio.value, "discard": str(attachment.option("discard"))}
+    if attachment.detect_zeroes != "off":
+        driver["detect_zeroes"] = attachment.detect_zeroes
     if attachment.bus is Bus.VIRTIO:
         driver |= _threading(request)
     ET.SubElement(disk, "driver", driver)
     ET.SubElement(disk, "source", {"dev" if request.is_block else "file": place})
     ET.SubElement(disk, "target", {"dev": target, "bus": attachment.bus.value})
+    if attachment.block_size is not None:
+        size = str(attachment.block_size)
+        ET.SubElement(disk, "blockio", {"logical_block_size": size, "physical_block_size": size})
+    _add_throttle(disk, attachment)
     return disk
+
+
+def _add_throttle(disk: ET.Element, attachment: Attachment) -> None:
+    limits = {
+        element: value
+        for option, element in THROTTLES.items()
+        if (value := attachment.option(option)) is not None
+    }
+    if limits:
+        tune = ET.SubElement(disk, "iotune")
+        for element, value in limits.items():
+            ET.SubElement(tune, element).text = str(value)
 
 
 def _threading(request: ExportRequest) -> dict[str, str]:
     attachment = request.path.attachment
     queues = {} if attachment.queues is None else {"queues": str(attachment.queues)}
-    return queues | ({"iothread": "1"} if attachment.iothread else {})
+    threading = queues | ({"iothread": "1"} if attachment.iothread else {})
+    if attachment.option("queue_size") is not None:
+        threading["queue_size"] = str(attachment.option("queue_size"))
+    if attachment.option("packed"):
+        threading["packed"] = "on"
+    return threading
 
 
 def _add_controller(devices: ET.Element, request: ExportRequest) -> None:

@@ -19,14 +19,16 @@ from vdisklab.export.configuration import (
     Gap,
     cache_gaps,
     commented,
+    other_gaps,
     require_configurable,
     require_supported,
 )
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import Bus, ImageFormat
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat
 from vdisklab.units import GIB
 
 _FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2, ImageFormat.VMDK, ImageFormat.QED)
+_CACHES = tuple(mode for mode in CacheMode if mode is not CacheMode.DIRECTUNSAFE)
 _VMID = "100"
 _OWNER = re.compile(r"\b(?:vm|base)-(\d+)-")
 _SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "sata0"}
@@ -36,7 +38,7 @@ def export(request: ExportRequest) -> Configuration:
     """The line of the drive, after the line of its controller if it has one."""
     path, attachment = request.path, request.path.attachment
     require_configurable(path)
-    require_supported("Proxmox VE", path, buses=_SLOTS, formats=_FORMATS)
+    require_supported("Proxmox VE", path, caches=_CACHES, buses=_SLOTS, formats=_FORMATS)
     volume = _volume(request)
     options = [f"cache={path.cache.spelled_out}", f"aio={attachment.aio}"]
     if path.image is not None:
@@ -46,6 +48,10 @@ def export(request: ExportRequest) -> Configuration:
         options.append("iothread=1")
     if attachment.bus is Bus.SCSI and attachment.queues is not None:
         options.append(f"queues={attachment.queues}")
+    if attachment.detect_zeroes != "off":
+        options.append("detect_zeroes=1")
+    if attachment.option("throttle_iops") is not None:
+        options.append(f"iops={attachment.option('throttle_iops')}")
     # Only this controller gives each disk its own thread.
     model = "virtio-scsi-single" if attachment.iothread else "virtio-scsi-pci"
     controllers = {"scsihw": model} if attachment.bus is Bus.SCSI else {}
@@ -103,3 +109,4 @@ def _gaps(path: DiskPath) -> Iterator[Gap]:
     yield from cache_gaps(path)
     if path.attachment.bus is Bus.VIRTIO and path.attachment.queues is not None:
         yield Gap(f"queues={path.attachment.queues}", "QEMU gives one queue for each CPU")
+    yield from other_gaps(path, ("detect_zeroes", "throttle_iops"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 from vdisklab.export.configuration import (
     Configuration,
@@ -11,15 +12,22 @@ from vdisklab.export.configuration import (
     preparation,
     require_configurable,
 )
-from vdisklab.guest.qemu.block_nodes import Disk, cold_arguments
+from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, cold_arguments, format_options
 from vdisklab.path.segments import Bus
+from vdisklab.storage.image_commands import data_path, key_path
 
 SERIAL = "disk0"
 DIRECTORY = "/var/lib/libvirt/images"
 
 
 def disk_of(request: ExportRequest, place: str) -> Disk:
-    """The disk in the form that `guest.qemu` uses."""
+    """The disk in the form that `guest.qemu` uses. QEMU finds the images of a chain by itself."""
+    image, file = request.path.image, Path(place)
+    parts = ImageParts(
+        data_file=str(data_path(file)) if image and image.has_data_file else None,
+        key_file=str(key_path(file)) if image and image.encrypted else None,
+        format_options=format_options(image),
+    )
     return Disk(
         SERIAL,
         request.size,
@@ -28,6 +36,7 @@ def disk_of(request: ExportRequest, place: str) -> Disk:
         request.driver,
         request.path.cache,
         request.path.attachment,
+        parts,
     )
 
 

@@ -84,11 +84,55 @@ class Image:
 
     @property
     def is_thin(self) -> bool:
-        """True when a measurement allocates space in the image, so each run needs a new one.
+        """True when not every byte of a new image (of a chain: of its base) is allocated.
 
         qemu-img creates formats without a preallocation option as thin images.
         """
         return self.format.is_file and self.option("preallocation") != "full"
+
+    @property
+    def backing(self) -> int:
+        """The number of overlays above the base image; 0 without a chain."""
+        return self._number("backing")
+
+    @property
+    def snapshots(self) -> int:
+        """The number of internal snapshots."""
+        return self._number("snapshots")
+
+    @property
+    def bitmaps(self) -> int:
+        """The number of persistent dirty bitmaps."""
+        return self._number("bitmaps")
+
+    @property
+    def has_data_file(self) -> bool:
+        """True for a qcow2 image whose file has only tables; its data is in a file beside it."""
+        return self.option("data_file") not in (None, "off")
+
+    @property
+    def encrypted(self) -> bool:
+        """True for an image that QEMU encrypts with LUKS."""
+        return self.option("encrypt") == "luks"
+
+    @property
+    def driver(self) -> str:
+        """QEMU's block driver: `luks` for an encrypted raw image, else the format's own."""
+        return "luks" if self.encrypted and self.format is ImageFormat.RAW else self.format.value
+
+    @property
+    def base(self) -> Image:
+        """The lowest image of the chain: the same without overlays."""
+        options = tuple(item for item in self.options if item[0] not in ("backing", "overlay"))
+        return Image(self.format, options)
+
+    @property
+    def is_made_anew(self) -> bool:
+        """True when a measurement changes what is allocated, so each run needs a new image."""
+        return self.is_thin or self.backing > 0 or self.snapshots > 0
+
+    def _number(self, name: str) -> int:
+        return int(self.option(name) or 0)
 
     def __str__(self) -> str:
         return _spell(self.format, self.options, FORMAT_OPTIONS[self.format])
@@ -134,6 +178,23 @@ class Attachment:
         """The number of request queues, or None for QEMU's own choice."""
         value = self.option("queues")
         return None if value is None else int(value)
+
+    @property
+    def iothreads(self) -> int | None:
+        """The number of threads that share the queues, or None without such a mapping."""
+        value = self.option("iothreads")
+        return None if value is None else int(value)
+
+    @property
+    def block_size(self) -> int | None:
+        """Bytes of a logical and physical block, or None for QEMU's own choice."""
+        value = self.option("block_size")
+        return None if value is None else int(value)
+
+    @property
+    def detect_zeroes(self) -> str:
+        """How QEMU writes blocks of zeros: `off`, `on` or `unmap`."""
+        return str(self.option("detect_zeroes"))
 
     def announces_write_cache(self, mode: CacheMode) -> bool:
         """True when the guest's kernel sees a volatile write cache.

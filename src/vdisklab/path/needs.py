@@ -232,14 +232,18 @@ def _variations(path: DiskPath, needs: Sequence[Need]) -> Iterator[DiskPath]:
     extras: list[Options] = [(), _NO_WRITE_CACHE]
     if NeedKind.DISCARD in named:
         extras += [(*extra, *_DISCARDING) for extra in extras]
-    for stack, image, mode, bus, extra in itertools.product(layers, images, modes, buses, extras):
-        options = dict(path.attachment.options if bus is path.attachment.bus else ()) | dict(extra)
-        yield DiskPath(stack, image, mode, Attachment(bus, tuple(options.items())))
+    # Without the path's own options too: some cannot exist beside what the needs require.
+    attachments = [path.attachment, *(Attachment(bus) for bus in buses)]
+    for stack, image, mode, attachment, extra in itertools.product(
+        layers, images, modes, attachments, extras
+    ):
+        options = dict(attachment.options) | dict(extra)
+        yield DiskPath(stack, image, mode, Attachment(attachment.bus, tuple(options.items())))
 
 
 _CACHE_PREFERENCE = (
     CacheMode.NONE, CacheMode.DIRECTSYNC, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH,
-    CacheMode.DEFAULT, CacheMode.UNSAFE,
+    CacheMode.DEFAULT, CacheMode.UNSAFE, CacheMode.DIRECTUNSAFE,
 )  # fmt: skip
 _NO_WRITE_CACHE: Options = (("write_cache", "off"),)
 _DISCARDING: Options = (("discard", "unmap"),)

@@ -86,11 +86,71 @@ def _native_needs_direct(path: DiskPath, _backing: BackingDevices) -> Impossible
 
 
 def _qcow2_features(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
+    """qemu-img's own rules (block/qcow2.c, qcow2_co_create)."""
     image = path.image
     if image is None or image.format is not ImageFormat.QCOW2:
         return None
-    if image.option("lazy_refcounts") and image.option("compat") == "0.10":
-        return Impossible("lazy_refcounts needs qcow2 compat=1.1", "leave out compat=0.10")
+    modern = [
+        name
+        for name, wanted in (
+            ("lazy_refcounts", image.option("lazy_refcounts")),
+            ("extended_l2", image.option("extended_l2")),
+            ("data_file", image.has_data_file),
+            ("bitmaps", image.bitmaps),
+        )
+        if wanted
+    ]
+    if modern and image.option("compat") == "0.10":
+        return Impossible(f"{modern[0]} needs qcow2 compat=1.1", "leave out compat=0.10")
+    if image.option("extended_l2") and int(image.option("cluster_size") or 0) < _LEAST_SUBCLUSTERED:
+        return Impossible(
+            "extended_l2 needs clusters of at least 16k", "write cluster_size=16k or more"
+        )
+    return None
+
+
+_LEAST_SUBCLUSTERED = 16 << 10
+"""MIN_CLUSTER_BITS + 5 bits: 32 subclusters of 512 bytes (block/qcow2.h)."""
+
+
+def _image_files(path: DiskPath, backing: BackingDevices) -> Impossible | None:
+    """What needs files beside the image's own: a chain, a data file, a key."""
+    image = path.image
+    if image is None or not backing.is_block(path.layers):
+        return None
+    for option, wanted in (
+        ("backing", image.backing),
+        ("data_file", image.has_data_file),
+        ("encrypt", image.encrypted),
+    ):
+        if wanted:
+            return Impossible(
+                f"{option} is built beside the image's file, and this image is on a block device",
+                f"put a file system below, or leave out {option}",
+            )
+    return None
+
+
+def _what_a_chain_excludes(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
+    image = path.image
+    if image is None:
+        return None
+    if not image.backing and image.option("overlay") not in (None, 10):
+        return Impossible("overlay describes the images of a chain", "add backing=1 or more")
+    for option, wanted in (
+        ("data_file", image.has_data_file),
+        ("snapshots", image.snapshots),
+        ("bitmaps", image.bitmaps),
+        ("encrypt", image.encrypted),
+    ):
+        if image.backing and wanted:
+            return Impossible(
+                f"a chain of images with {option} is not built", f"leave out backing or {option}"
+            )
+    if image.has_data_file and image.snapshots:
+        return Impossible(
+            "qcow2 with a data file has no internal snapshots", "leave one of them out"
+        )
     return None
 
 
@@ -144,6 +204,31 @@ def _usb_keeps_its_write_cache(path: DiskPath, _backing: BackingDevices) -> Impo
     return None
 
 
+def _threads_to_set(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
+    """Polling and batching are properties of an iothread; the main loop has other defaults."""
+    attachment = path.attachment
+    if attachment.iothread and attachment.iothreads is not None:
+        return Impossible(
+            "iothread=on is one thread, and iothreads names a number of them",
+            "leave one of them out",
+        )
+    if attachment.iothread or attachment.iothreads is not None:
+        return None
+    for option in ("poll", "aio_max_batch"):
+        if attachment.option(option) is not None:
+            return Impossible(f"{option} is a setting of an iothread", "add iothread=on")
+    return None
+
+
+def _zeroes_to_unmap(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
+    """QEMU: "setting detect-zeroes to unmap is not allowed without setting discard operation to
+    unmap" (block.c, bdrv_parse_detect_zeroes)."""
+    attachment = path.attachment
+    if attachment.detect_zeroes == "unmap" and attachment.option("discard") != "unmap":
+        return Impossible("detect_zeroes=unmap needs discard=unmap", "add discard=unmap")
+    return None
+
+
 def too_many_queues(path: DiskPath, cpus: int) -> Impossible | None:
     """Why a guest with `cpus` CPUs cannot use all queues of the path; None if it can.
 
@@ -161,6 +246,7 @@ def too_many_queues(path: DiskPath, cpus: int) -> Impossible | None:
 _RULES: tuple[Callable[[DiskPath, BackingDevices], Impossible | None], ...] = (
     _stacking, _enough_disks, _something_to_give, _raw_on_block, _null_stands_alone,
     _native_needs_direct, _qcow2_features, _reserved_in_files, _usb_keeps_its_write_cache,
+    _image_files, _what_a_chain_excludes, _threads_to_set, _zeroes_to_unmap,
 )  # fmt: skip
 
 

@@ -58,7 +58,8 @@ class CacheMode(StrEnum):
     """QEMU's cache modes, and `default`, which passes none, so QEMU chooses.
 
     According to qemu(1), `-drive cache=`, each mode sets cache.writeback, cache.direct and
-    cache.no-flush. With -blockdev, cache.writeback is the device's `write-cache`.
+    cache.no-flush. With -blockdev, cache.writeback is the device's `write-cache`. `directunsafe`
+    has no word in QEMU: it is `unsafe` with O_DIRECT, so it does not fill the host's page cache.
     """
 
     DEFAULT = "default"
@@ -67,16 +68,17 @@ class CacheMode(StrEnum):
     WRITETHROUGH = "writethrough"
     DIRECTSYNC = "directsync"
     UNSAFE = "unsafe"
+    DIRECTUNSAFE = "directunsafe"
 
     @property
     def direct(self) -> bool:
         """cache.direct: the image is opened with O_DIRECT."""
-        return self in (CacheMode.NONE, CacheMode.DIRECTSYNC)
+        return self in (CacheMode.NONE, CacheMode.DIRECTSYNC, CacheMode.DIRECTUNSAFE)
 
     @property
     def no_flush(self) -> bool:
         """cache.no-flush: QEMU ignores the guest's flushes."""
-        return self is CacheMode.UNSAFE
+        return self in (CacheMode.UNSAFE, CacheMode.DIRECTUNSAFE)
 
     @property
     def write_cache(self) -> bool:
@@ -219,33 +221,40 @@ class Switch(OptionType):
 
 @dataclass(frozen=True, slots=True)
 class Number(OptionType):
-    """A whole number within bounds."""
+    """A whole number within bounds, and a power of two if `power_of_two`."""
 
     low: int
     high: int
+    power_of_two: bool = field(default=False, kw_only=True)
 
     @property
     def expected(self) -> str:
         """The bounds."""
-        return f"a whole number from {self.low} to {self.high}"
+        kind = "power of two" if self.power_of_two else "whole number"
+        return f"a {kind} from {self.low} to {self.high}"
 
     def _read(self, text: str) -> OptionValue | None:
         if not re.fullmatch(r"[0-9]{1,9}", text):
             return None
-        return int(text) if self.low <= int(text) <= self.high else None
+        number = int(text)
+        if not self.low <= number <= self.high or (self.power_of_two and number & (number - 1)):
+            return None
+        return number
 
 
 @dataclass(frozen=True, slots=True)
 class Size(OptionType):
-    """A number of bytes within bounds, a power of two."""
+    """A number of bytes within bounds, and a power of two unless `power_of_two` is False."""
 
     low: int
     high: int
+    power_of_two: bool = field(default=True, kw_only=True)
 
     @property
     def expected(self) -> str:
         """The bounds."""
-        return f"a power of two from {format_size(self.low)} to {format_size(self.high)}"
+        kind = "power of two" if self.power_of_two else "size"
+        return f"a {kind} from {format_size(self.low)} to {format_size(self.high)}"
 
     def _read(self, text: str) -> OptionValue | None:
         if any(character.isspace() for character in text):
@@ -254,11 +263,28 @@ class Size(OptionType):
             size = parse_size(text)
         except PlanError:
             return None
-        return size if self.low <= size <= self.high and not size & (size - 1) else None
+        if not self.low <= size <= self.high or (self.power_of_two and size & (size - 1)):
+            return None
+        return size
 
     def format(self, value: OptionValue) -> str:
         """The shortest exact spelling."""
         return format_size(int(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Percent(OptionType):
+    """A whole number of percent, from 1 to 100, stored without its sign."""
+
+    expected = "a share from 1% to 100%"
+
+    def _read(self, text: str) -> OptionValue | None:
+        match = re.fullmatch(r"([0-9]{1,3})%?", text)
+        return int(match[1]) if match and 1 <= int(match[1]) <= 100 else None
+
+    def format(self, value: OptionValue) -> str:
+        """With the sign: `10%`."""
+        return f"{value}%"
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,39}")
@@ -307,13 +333,27 @@ LAYER_OPTIONS: Mapping[LayerKind, Schema] = {
     LayerKind.ZVOL: {"volblocksize": Size(512, 128 << 10), **_ZFS},
 }
 
+_ENCRYPT: Schema = {"encrypt": Choice(("off", "luks"), default="off")}
+
 FORMAT_OPTIONS: Mapping[ImageFormat, Schema] = {
-    ImageFormat.RAW: {"preallocation": Choice(("off", "falloc", "full"), default="full")},
+    ImageFormat.RAW: {
+        "preallocation": Choice(("off", "falloc", "full"), default="full"),
+        **_ENCRYPT,
+    },
     ImageFormat.QCOW2: {
         "preallocation": Choice(("off", "metadata", "falloc", "full"), default="full"),
         "cluster_size": Size(512, 2 << 20, default=64 << 10),
         "lazy_refcounts": Switch(),
         "compat": Choice(("0.10", "1.1"), default="1.1"),
+        "extended_l2": Switch(),
+        "data_file": Choice(("off", "on", "raw"), default="off"),
+        "backing": Number(0, 200, default=0),
+        "overlay": Percent(default=10),
+        "snapshots": Number(0, 100, default=0),
+        "bitmaps": Number(0, 100, default=0),
+        "l2_cache": Size(512, 1 << 40, power_of_two=False),
+        "refcount_cache": Size(512, 1 << 40, power_of_two=False),
+        **_ENCRYPT,
     },
     ImageFormat.VMDK: _NONE,
     ImageFormat.VDI: _NONE,
@@ -326,14 +366,27 @@ _ANY_BUS: Schema = {
     "aio": Choice(tuple(Aio), default=Aio.THREADS.value),
     "write_cache": Choice(tuple(WriteCache), default=WriteCache.MODE.value),
     "discard": Choice(("ignore", "unmap"), default="ignore"),
+    "detect_zeroes": Choice(("off", "on", "unmap"), default="off"),
+    "throttle_iops": Number(1, 999_999_999),
+    "throttle_bps": Size(1, 1 << 50, power_of_two=False),
     "qemu": Name(),
 }
-_THREADED: Schema = {"iothread": Switch(), "queues": Number(1, 64)}
+_BLOCK_SIZES: Schema = {"block_size": Choice(("512", "4096"))}
+_VIRTIO: Schema = {
+    "iothread": Switch(),
+    "iothreads": Number(1, 64),
+    "poll": Number(0, 999_999_999),
+    "aio_max_batch": Number(1, 1024),
+    "queues": Number(1, 64),
+    "queue_size": Number(2, 1024, power_of_two=True),
+    "packed": Switch(),
+    **_BLOCK_SIZES,
+}
 
 BUS_OPTIONS: Mapping[Bus, Schema] = {
-    Bus.VIRTIO: {**_ANY_BUS, **_THREADED},
-    Bus.SCSI: {**_ANY_BUS, **_THREADED},
-    Bus.NVME: {**_ANY_BUS, "queues": Number(1, 64)},
+    Bus.VIRTIO: {**_ANY_BUS, **_VIRTIO},
+    Bus.SCSI: {**_ANY_BUS, **_VIRTIO},
+    Bus.NVME: {**_ANY_BUS, "queues": Number(1, 64), **_BLOCK_SIZES},
     Bus.IDE: _ANY_BUS,
     Bus.SATA: _ANY_BUS,
     Bus.USB: _ANY_BUS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import Aio, Bus, ImageFormat
 
@@ -20,11 +20,15 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class QemuLimits:
-    """What one QEMU cannot do; `guest` is set if it cannot run a guest at all."""
+    """What one QEMU cannot do; `guest` is set if it cannot run a guest at all.
+
+    `options` are options of a bus in the path, such as `iothreads`.
+    """
 
     buses: Mapping[Bus, Missing] = field(default_factory=dict)
     aio: Mapping[Aio, Missing] = field(default_factory=dict)
     guest: Missing | None = None
+    options: Mapping[tuple[Bus, str], Missing] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +78,18 @@ def _infeasible_for_guest(path: DiskPath, capabilities: Capabilities) -> Impossi
     if path.image is not None and path.image.format in capabilities.formats:
         form = path.image.format
         return _lacking(f"image format {form}", capabilities.formats[form])
-    bus, aio = path.attachment.bus, path.attachment.aio
+    return _infeasible_attachment(path.attachment, able)
+
+
+def _infeasible_attachment(attachment: Attachment, able: QemuLimits) -> Impossible | None:
+    bus, aio = attachment.bus, attachment.aio
     if bus in able.buses:
         return _lacking(f"bus {bus}", able.buses[bus])
     if aio in able.aio:
         return _lacking(f"aio={aio}", able.aio[aio])
+    for option, _ in attachment.options:
+        if (bus, option) in able.options:
+            return _lacking(f"option {option} of bus {bus}", able.options[bus, option])
     return None
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,17 @@ from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
 from vdisklab.host.programs import not_installed
 from vdisklab.path.disk_path import Image
-from vdisklab.path.segments import FORMAT_OPTIONS, ImageFormat
+from vdisklab.path.segments import ImageFormat
+from vdisklab.storage.image_commands import (
+    QEMU_IO,
+    create_command,
+    data_path,
+    fill_command,
+    key_path,
+    opened,
+    rewrites_of,
+    snapshot_command,
+)
 from vdisklab.storage.site import NO_PROPERTIES, Site, Target
 
 _CREATE_TIMEOUT = 3600.0
@@ -29,7 +39,9 @@ class ImageFile:
     `format` is QEMU's driver name. `properties` were read back: `image.virtual_size`,
     `image.mapped` (bytes that the format maps to data), `image.placed` (bytes that have their place
     in the file, written or not; not of raw, where all have), `image.cluster_size` and so on.
-    `caches` are the files whose pages in the host's page cache hold its data.
+    `caches` are the files whose pages in the host's page cache hold its data. `backing` are the
+    images below, nearest first; `data_file` holds the data of a qcow2 image that has only its
+    tables; `key_file` holds the key of an encrypted image.
     """
 
     path: Path
@@ -38,45 +50,13 @@ class ImageFile:
     size: int
     properties: Mapping[str, str]
     caches: tuple[Path, ...]
+    backing: tuple[Path, ...] = ()
+    data_file: Path | None = None
+    key_file: Path | None = None
 
     def allocated(self) -> int | None:
         """Bytes that the image now occupies on its file system; None for a device."""
         return None if self.is_block else os.stat(self.path).st_blocks * 512  # noqa: PTH116
-
-
-def create_command(
-    image: Image, path: Path, size: int, *, on_device: bool = False
-) -> tuple[str, ...]:
-    """The qemu-img command that creates an image, with every option of the path.
-
-    On a block device all blocks exist already, so `full` only means that the format maps them:
-    qemu-img accepts `full` only for regular files, so `metadata` is used.
-    """
-    names = FORMAT_OPTIONS[image.format]
-    settings = {
-        name: names[name].format(value)
-        for name in names
-        if (value := image.option(name)) is not None
-    }
-    if on_device and settings.get("preallocation") == "full":
-        settings["preallocation"] = "metadata"
-    options = ",".join(f"{name}={value}" for name, value in sorted(settings.items()))
-    flags = ("-o", options) if options else ()
-    return ("qemu-img", "create", "-q", "-f", image.format.value, *flags, str(path), str(size))
-
-
-def fill_command(
-    image_format: str, source: Path, path: Path, *, thin: bool = False
-) -> tuple[str, ...]:
-    """The command that writes the bytes of `source` through the format into an existing image.
-
-    Each block is written, zeroes too; of a thin image only those that are not zero.
-    """
-    zeroes = ("--target-is-zero",) if thin else ("-S", "0")
-    return (
-        "qemu-img", "convert", "-q", "-n", "-W", "-m", "8", *zeroes,
-        "-f", "raw", "-O", image_format, str(source), str(path),
-    )  # fmt: skip
 
 
 @contextmanager
@@ -125,9 +105,48 @@ def image_file(
             f"{target.path} holds files, and no image format was given",
             hint="name a format: `ext4/raw/none`, not `ext4/none`",
         )
-    file = target.path / f"{name}.{image.format}"
-    with site.tracked(Kind.FILE, file):
+    with ExitStack() as files:
+        file = target.path / f"{name}.{image.format}"
+        files.enter_context(site.tracked(Kind.FILE, file))
+        if image.has_data_file:
+            files.enter_context(site.tracked(Kind.FILE, data_path(file)))
+        if image.encrypted:
+            files.enter_context(site.secret(key_path(file)))
         yield _make(site, target, image, file, size=size, source=source)
+
+
+@contextmanager
+def overlays(
+    site: Site, target: Target, image: Image, base: ImageFile, *, name: str
+) -> Iterator[ImageFile]:
+    """A chain of `image.backing` overlays above a base image, of which the last is the disk.
+
+    Each overlay gets the path's share of the disk's clusters, spread evenly, others in each; the
+    rest is read from the images below. Raises HostError if qemu-img reports another chain.
+    """
+    with ExitStack() as files:
+        chain = [base.path]
+        for number in range(1, image.backing + 1):
+            file = target.path / f"{name}-{number}.{image.format}"
+            files.enter_context(site.tracked(Kind.FILE, file))
+            site.run(*create_command(image, file, base.size, below=chain[0]))
+            rewrites = rewrites_of(image, base.size, number)
+            site.run_marked(*QEMU_IO, file, timeout=_CREATE_TIMEOUT, stdin=rewrites)
+            chain.insert(0, file)
+
+        def read_back() -> Mapping[str, str]:
+            for file in chain:
+                evict(file)
+            return read_properties(site.host, chain[0], image)
+
+        properties = site.observe(read_back, planned=NO_PROPERTIES)
+        yield replace(
+            base,
+            path=chain[0],
+            properties={**base.properties, **properties},
+            caches=(*chain[:-1], *base.caches),
+            backing=tuple(chain[1:]),
+        )
 
 
 def _on_device(
@@ -158,15 +177,23 @@ def _make(
         return _copy_plain(site, target, path, size=size, source=source)
     command = create_command(image, path, size, on_device=target.is_block)
     site.run_marked(*command, timeout=_CREATE_TIMEOUT)
+    key = key_path(path) if image.encrypted else None
     if source is not None:
-        fill = fill_command(image.format.value, source, path, thin=image.is_thin)
+        fill = fill_command(image.driver, source, path, thin=image.is_thin, key=key)
         site.run_marked(*fill, timeout=_CREATE_TIMEOUT)
     elif not image.is_thin:
         raise HostError(f"{path} must be filled, but there is no source to fill it with")
+    for number in range(1, image.snapshots + 1):
+        site.run(*snapshot_command(image, path, f"s{number}", key))
+    for number in range(1, image.bitmaps + 1):
+        site.run("qemu-img", "bitmap", "--add", "--enable", "-f", "qcow2", path, f"b{number}")
+    data = data_path(path) if image.has_data_file else None
+    held_in = (path,) if data is None else (path, data)
 
     def read_back() -> Mapping[str, str]:
-        evict(path)
-        properties = read_properties(site.host, path, image.format)
+        for file in held_in:
+            evict(file)
+        properties = read_properties(site.host, path, image)
         _require(properties, "image.virtual_size", size, path)
         _require_preallocated(
             image, properties, path, size, is_block=target.is_block, empty=source is None
@@ -175,8 +202,8 @@ def _make(
 
     read_values = site.observe(read_back, planned=NO_PROPERTIES)
     return ImageFile(
-        path, target.is_block, image.format.value, size, {**target.properties, **read_values},
-        (path, *target.cached_below),
+        path, target.is_block, image.driver, size, {**target.properties, **read_values},
+        (*held_in, *target.cached_below), data_file=data, key_file=key,
     )  # fmt: skip
 
 
@@ -210,11 +237,13 @@ def _copy_plain(
 
 def mapped_bytes(host: Host, image: ImageFile) -> int:
     """Bytes that the format maps to data now; the image may be in use by QEMU."""
-    return _mapped(_extents(host, image.path, image.format, "-U"))
+    return _mapped(_extents(host, image.path, image.format, image.key_file, "-U"))
 
 
-def _extents(host: Host, path: Path, form: str, *flags: str) -> list[dict[str, Any]]:
-    command = ("qemu-img", "map", *flags, "-f", form, "--output=json", str(path))
+def _extents(
+    host: Host, path: Path, driver: str, key: Path | None, *flags: str
+) -> list[dict[str, Any]]:
+    command = ("qemu-img", "map", *flags, "--output=json", *opened(driver, path, key))
     extents: list[dict[str, Any]] = json.loads(host.run(*command, timeout=600).stdout)
     return extents
 
@@ -229,26 +258,44 @@ def _placed(extents: Iterable[Mapping[str, Any]]) -> int:
     return sum(extent["length"] for extent in extents if "offset" in extent)
 
 
-def read_properties(host: Host, path: Path, image_format: ImageFormat) -> dict[str, str]:
+def read_properties(host: Host, path: Path, image: Image) -> dict[str, str]:
     """An image's sizes, mapped bytes and format settings, as qemu-img reports them."""
-    form = image_format.value
-    info = json.loads(host.run("qemu-img", "info", "-f", form, "--output=json", path).stdout)
-    extents = _extents(host, path, form)
+    chained = ("--backing-chain",) if image.backing else ()
+    command = ("qemu-img", "info", *chained, "-f", image.driver, "--output=json")
+    answer = json.loads(host.run(*command, path).stdout)
+    chain = answer if image.backing else [answer]
+    info = chain[0]
+    extents = _extents(host, path, image.driver, key_path(path) if image.encrypted else None)
     properties = {
         "image.virtual_size": str(info["virtual-size"]),
         "image.mapped": str(_mapped(extents)),
     }
-    if image_format is not ImageFormat.RAW:
+    if image.format is not ImageFormat.RAW:
         properties["image.placed"] = str(_placed(extents))
     if "cluster-size" in info:
         properties["image.cluster_size"] = str(info["cluster-size"])
-    return properties | _format_specific(info)
+    if image.backing:
+        properties["image.backing"] = str(len(chain) - 1)
+    if image.snapshots:
+        properties["image.snapshots"] = str(len(info.get("snapshots", ())))
+    return properties | _format_specific(info, image)
 
 
-def _format_specific(info: Mapping[str, Any]) -> dict[str, str]:
+def _format_specific(info: Mapping[str, Any], image: Image) -> dict[str, str]:
+    """The format's settings; those that few paths have only where the path has them."""
     data = info.get("format-specific", {}).get("data", {})
     names = {"compat": "image.compat", "lazy-refcounts": "image.lazy_refcounts"}
-    return {names[key]: str(value) for key, value in data.items() if key in names}
+    properties = {names[key]: str(value) for key, value in data.items() if key in names}
+    if image.option("extended_l2"):
+        properties["image.extended_l2"] = str(data.get("extended-l2"))
+    if image.has_data_file:
+        kind = "raw" if data.get("data-file-raw") else "on"
+        properties["image.data_file"] = kind if data.get("data-file") else "off"
+    if image.bitmaps:
+        properties["image.bitmaps"] = str(len(data.get("bitmaps", ())))
+    if image.encrypted:
+        properties["image.encrypt"] = "luks" if info.get("encrypted") else "off"
+    return properties
 
 
 def _require_preallocated(

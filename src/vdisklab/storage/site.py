@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -99,6 +100,19 @@ class Site:
             raise
         self._undo(entry)
 
+    @contextmanager
+    def secret(self, file: Path) -> Iterator[None]:
+        """A file with a new random key, readable by its owner only, while the context is open."""
+        with self.tracked(Kind.FILE, file):
+            self.write_key(file)
+            yield
+
+    def write_key(self, file: Path) -> None:
+        """Writes 256 random bits in hexadecimal: QEMU's LUKS wants text."""
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as opened:
+            opened.write(secrets.token_hex(32))
+
     def run(self, *argv: PathArg, timeout: float = 60.0) -> Completed:
         """Runs a program that changes this host; see `Host.run`."""
         return self.host.run(*argv, timeout=timeout)
@@ -181,6 +195,9 @@ class PlannedSite(Site):
     def tracked(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
         """Returns an entry without recording it."""
         yield Entry(0, kind, os.fspath(name), detail)
+
+    def write_key(self, file: Path) -> None:
+        """Writes nothing: no image is encrypted."""
 
     def observe(self, look: Callable[[], _Seen], *, planned: _Seen) -> _Seen:  # noqa: ARG002
         """Returns `planned`, because nothing was built."""

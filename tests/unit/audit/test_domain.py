@@ -20,7 +20,8 @@ from vdisklab.audit.configured_disk import (
     disk_path,
     risks,
 )
-from vdisklab.audit.domain import disks_of_arguments, read_domain
+from vdisklab.audit.domain import read_domain
+from vdisklab.audit.qemu_arguments import disks_of_arguments
 from vdisklab.errors import PlanError
 from vdisklab.export.configuration import ExportRequest
 from vdisklab.export.libvirt import QEMU_NAMESPACE

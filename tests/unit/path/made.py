@@ -22,6 +22,7 @@ from vdisklab.path.segments import (
     Number,
     OptionType,
     OptionValue,
+    Percent,
     Schema,
     Size,
     Switch,
@@ -35,9 +36,11 @@ def values_of(option: OptionType) -> st.SearchStrategy[OptionValue]:
             return st.sampled_from(option.choices)
         case Switch():
             return st.booleans()
-        case Number():
+        case Number(power_of_two=False) | Size(power_of_two=False):
             return st.integers(option.low, option.high)
-        case Size():
+        case Percent():
+            return st.integers(1, 100)
+        case Number() | Size():
             exponents = st.integers(option.low.bit_length() - 1, option.high.bit_length() - 1)
             return exponents.map(lambda exponent: 1 << exponent)
         case Name():

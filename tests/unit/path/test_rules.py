@@ -25,6 +25,16 @@ from vdisklab.path.rules import impossible
         ("raw/virtio:aio=native", "cache mode default", "choose none"),
         ("lvm/qcow2:preallocation=falloc", "is on a block device", "preallocation=metadata"),
         ("qcow2:compat=0.10:lazy_refcounts=on", "lazy_refcounts needs", "leave out compat=0.10"),
+        ("qcow2:compat=0.10:bitmaps=1", "bitmaps needs", "leave out compat=0.10"),
+        ("qcow2:extended_l2=on:cluster_size=8k", "at least 16k", "cluster_size=16k"),
+        ("lvm/qcow2:backing=2/none", "backing is built beside", "put a file system below"),
+        ("lvm/qcow2:encrypt=luks/none", "encrypt is built beside", "leave out encrypt"),
+        ("qcow2:overlay=20%", "images of a chain", "add backing=1"),
+        ("qcow2:backing=1:encrypt=luks", "with encrypt is not built", "leave out backing"),
+        ("qcow2:data_file=raw:snapshots=1", "no internal snapshots", "leave one of them out"),
+        ("raw/none/virtio:iothread=on:iothreads=2", "is one thread", "leave one of them out"),
+        ("raw/none/virtio:poll=0", "poll is a setting of an iothread", "add iothread=on"),
+        ("raw/none/scsi:detect_zeroes=unmap", "needs discard=unmap", "add discard=unmap"),
     ],
 )
 def test_impossible(text: str, reason: str, instead: str) -> None:
@@ -41,6 +51,8 @@ def test_impossible(text: str, reason: str, instead: str) -> None:
         "md/lvm/xfs/raw", "lvm/qcow2/none", "tmpfs/qcow2/unsafe", "host", "ext4/host", "lvm/host",
         "null", "null/default/nvme", "raw/directsync/virtio:aio=native",
         "raw/writeback/virtio:aio=io_uring", "qcow2:lazy_refcounts=on", "zfs/raw/none",
+        "qcow2:backing=8:extended_l2=on:cluster_size=16k/none", "raw:encrypt=luks/directunsafe",
+        "qcow2:backing=1:overlay=50%", "null/virtio:throttle_iops=1",
         "lvm/qcow2:preallocation=metadata", "lvm/ext4/qcow2:preallocation=falloc",
     ],
 )  # fmt: skip

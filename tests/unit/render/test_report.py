@@ -66,7 +66,7 @@ def test_every_figure_of_the_articles_is_there_or_says_what_to_do(contents: Cont
     found = {figure.key: figure for figure in figures(contents, CSS)}
     assert list(found) == [
         "baseline", "cache-methods", "storage-methods", "ide", "top-read", "top-write",
-        "top-overall", "guest-host", "thin", "safety", "over-time", "latency", "published",
+        "top-overall", "guest-host", "thin", "safety", "trade-offs", "over-time", "latency", "published",
     ]  # fmt: skip
     for figure in found.values():
         assert (figure.spec is None) == (figure.missing is not None), figure.key

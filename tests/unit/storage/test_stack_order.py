@@ -10,9 +10,9 @@ from vdisklab.errors import CommandError, DirtyHostError, HostError
 from vdisklab.host.ledger import Kind, open_ledger, pending
 from vdisklab.host.mounts import Mount
 from vdisklab.path.disk_path import Layer, parse_path
-from vdisklab.storage import filesystem, image, room
+from vdisklab.storage import filesystem, room
 from vdisklab.storage.filesystem import mkfs_command, mount_command
-from vdisklab.storage.image import create_command, fill_command
+from vdisklab.storage.image_commands import create_command, fill_command
 from vdisklab.storage.room import size_for
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
@@ -198,4 +198,4 @@ def test_an_image_is_filled_through_its_format() -> None:
     assert words[:3] == ("qemu-img", "convert", "-q")
     assert "-n" in words
     assert words[-4:] == ("-O", "qcow2", "/source", "/i")
-    assert image.fill_command("raw", Path("/s"), Path("/i"))[-3] == "raw"
+    assert fill_command("raw", Path("/s"), Path("/i"))[-3] == "raw"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vdisklab.path.disk_path import Attachment
+from vdisklab.path.disk_path import Attachment, Image
 from vdisklab.path.segments import Bus, CacheMode
 
 Arguments = Mapping[str, Any]
@@ -26,6 +26,36 @@ class QmpCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageParts:
+    """What a disk's image has beside its file.
+
+    `backing` are the qcow2 files below, nearest first. `data_file` holds a qcow2 image's data, and
+    `key_file` the key of an encrypted one. `format_options` are further members of the format's
+    node, by QEMU's names.
+    """
+
+    backing: tuple[str, ...] = ()
+    data_file: str | None = None
+    key_file: str | None = None
+    format_options: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files besides the image's own that QEMU opens as disks."""
+        return (*self.backing, *(() if self.data_file is None else (self.data_file,)))
+
+
+def format_options(image: Image | None) -> tuple[tuple[str, int], ...]:
+    """The members of a format's node that the options of the path set."""
+    options = {"l2_cache": "l2-cache-size", "refcount_cache": "refcount-cache-size"}
+    return tuple(
+        (member, int(value))
+        for option, member in options.items()
+        if image is not None and (value := image.option(option)) is not None
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Disk:
     """A disk of a guest, which finds it by `serial`. `filename` is None for the null device."""
 
@@ -36,6 +66,7 @@ class Disk:
     driver: str
     cache: CacheMode
     attachment: Attachment
+    parts: ImageParts = ImageParts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +96,32 @@ class AttachedNames:
         return f"{self.serial}-hba"
 
     @property
+    def key(self) -> str:
+        """The secret object with the image's key."""
+        return f"{self.serial}-key"
+
+    @property
+    def data_node(self) -> str:
+        """The file with the data of a qcow2 image that has only its tables."""
+        return f"{self.serial}-data"
+
+    def backing_node(self, number: int) -> str:
+        """An image of the chain below; 0 is the nearest."""
+        return f"{self.serial}-backing{number}"
+
+    @property
+    def throttle(self) -> str:
+        """The filter node above the format, and its throttle group, of a throttled disk."""
+        return f"{self.serial}-throttle"
+
+    @property
     def iothread(self) -> str:
         """The thread that handles the device's requests."""
         return f"{self.serial}-io"
+
+    def numbered_iothread(self, number: int) -> str:
+        """One of several threads, which share the device's queues."""
+        return f"{self.iothread}{number}"
 
 
 def cache_options(mode: CacheMode) -> dict[str, bool] | None:
@@ -78,17 +132,12 @@ def cache_options(mode: CacheMode) -> dict[str, bool] | None:
 
 
 def block_nodes(disk: Disk) -> tuple[Arguments, ...]:
-    """The -blockdev nodes of a disk, lowest first.
+    """The -blockdev nodes of a disk, lowest first; the device uses the last.
 
-    Both nodes get the cache mode: only inline children inherit options, not named nodes (QEMU,
+    Every node gets the cache mode: only inline children inherit options, not named nodes (QEMU,
     block.c, bdrv_inherited_options).
     """
     names = AttachedNames(disk.serial)
-    common: dict[str, Any] = {}
-    cache = cache_options(disk.cache)
-    if cache is not None:
-        common["cache"] = cache
-    common["discard"] = str(disk.attachment.option("discard"))
     if disk.filename is None:
         null = {
             "driver": "null-co",
@@ -96,7 +145,12 @@ def block_nodes(disk: Disk) -> tuple[Arguments, ...]:
             "size": disk.size,
             "read-zeroes": True,
         }
-        return (null,)
+        return (null, *_throttle_node(disk, {}))
+    common: dict[str, Any] = {}
+    cache = cache_options(disk.cache)
+    if cache is not None:
+        common["cache"] = cache
+    common["discard"] = str(disk.attachment.option("discard"))
     protocol = {
         "driver": "host_device" if disk.is_block else "file",
         "node-name": names.file_node,
@@ -105,34 +159,109 @@ def block_nodes(disk: Disk) -> tuple[Arguments, ...]:
         **common,
     }
     top = {"driver": disk.driver, "node-name": names.node, "file": names.file_node, **common}
-    return (protocol, top)
+    if disk.attachment.detect_zeroes != "off":
+        top["detect-zeroes"] = disk.attachment.detect_zeroes
+    top |= disk.parts.format_options
+    if disk.parts.key_file is not None:
+        luks = {"key-secret": names.key}
+        top |= luks if disk.driver == "luks" else {"encrypt": {"format": "luks", **luks}}
+    beside: list[Arguments] = []
+    if disk.parts.data_file is not None:
+        top["data-file"] = names.data_node
+        data = {"node-name": names.data_node, "filename": disk.parts.data_file}
+        beside.append({**protocol, **data})
+    if disk.parts.backing:
+        top["backing"] = names.backing_node(0)
+        beside += _backing_nodes(disk, protocol, common)
+    return (*beside, protocol, top, *_throttle_node(disk, common))
+
+
+def _backing_nodes(disk: Disk, protocol: Arguments, common: Arguments) -> Iterator[Arguments]:
+    """The nodes of the chain below the image, lowest first, which QEMU only reads."""
+    names = AttachedNames(disk.serial)
+    for number in reversed(range(len(disk.parts.backing))):
+        node = names.backing_node(number)
+        file = {"node-name": f"{node}-file", "filename": disk.parts.backing[number]}
+        yield {**protocol, **file, "read-only": True}
+        lowest = number == len(disk.parts.backing) - 1
+        below = {} if lowest else {"backing": names.backing_node(number + 1)}
+        yield {
+            "driver": disk.driver, "node-name": node, "file": f"{node}-file", **below, **common,
+            "read-only": True,
+        }  # fmt: skip
+
+
+def _throttle_node(disk: Disk, common: Arguments) -> tuple[Arguments, ...]:
+    names = AttachedNames(disk.serial)
+    if not throttle_limits(disk.attachment):
+        return ()
+    node = {"driver": "throttle", "node-name": names.throttle, "throttle-group": names.throttle}
+    return ({**node, "file": names.node, **common},)
+
+
+def drive_node(disk: Disk) -> str:
+    """The name of the node that the device uses."""
+    return str(block_nodes(disk)[-1]["node-name"])
+
+
+def throttle_limits(attachment: Attachment) -> dict[str, int]:
+    """The members of QEMU's ThrottleLimits that the path sets; empty without throttling."""
+    options = {"throttle_iops": "iops-total", "throttle_bps": "bps-total"}
+    return {
+        member: int(value)
+        for option, member in options.items()
+        if (value := attachment.option(option)) is not None
+    }
+
+
+CONTROLLER_PROPERTIES: Mapping[Bus, Mapping[str, str]] = {
+    Bus.VIRTIO: {"queues": "num-queues", "queue_size": "queue-size", "packed": "packed"},
+    Bus.SCSI: {"queues": "num_queues", "queue_size": "virtqueue_size", "packed": "packed"},
+    Bus.NVME: {"queues": "max_ioqpairs"},
+}
+"""The property of the disk's controller (of the disk itself on virtio and NVMe) by option."""
+
+
+def _controller_properties(disk: Disk) -> dict[str, Any]:
+    attachment, names = disk.attachment, AttachedNames(disk.serial)
+    properties: dict[str, Any] = {
+        name: value
+        for option, name in CONTROLLER_PROPERTIES.get(attachment.bus, {}).items()
+        if (value := attachment.option(option)) not in (None, False)
+    }
+    if attachment.iothread:
+        properties["iothread"] = names.iothread
+    if attachment.iothreads is not None:
+        properties["iothread-vq-mapping"] = [
+            {"iothread": names.numbered_iothread(number)} for number in range(attachment.iothreads)
+        ]
+    return properties
 
 
 def devices(disk: Disk, port: str | None) -> tuple[Arguments, ...]:
     """The -device arguments of a disk, controller first; `port` is the PCI bus for hot-plug."""
     names = AttachedNames(disk.serial)
-    place = {} if port is None else {"bus": port}
-    shared: dict[str, Any] = {"id": names.device, "drive": names.node, "serial": disk.serial}
-    write_cache = disk.attachment.write_cache.qemu_property(disk.cache)
+    attachment = disk.attachment
+    controlling = {**({} if port is None else {"bus": port}), **_controller_properties(disk)}
+    shared: dict[str, Any] = {
+        "id": names.device, "drive": drive_node(disk), "serial": disk.serial,
+    }  # fmt: skip
+    write_cache = attachment.write_cache.qemu_property(disk.cache)
     if write_cache is not None:
         shared["write-cache"] = write_cache.value
-    attachment = disk.attachment
+    if attachment.block_size is not None:
+        shared["logical_block_size"] = shared["physical_block_size"] = attachment.block_size
     match attachment.bus:
         case Bus.VIRTIO:
-            queues = {} if attachment.queues is None else {"num-queues": attachment.queues}
-            threads = {"iothread": names.iothread} if attachment.iothread else {}
-            return ({"driver": "virtio-blk-pci", **shared, **place, **queues, **threads},)
+            return ({"driver": "virtio-blk-pci", **shared, **controlling},)
         case Bus.SCSI:
-            queues = {} if attachment.queues is None else {"num_queues": attachment.queues}
-            threads = {"iothread": names.iothread} if attachment.iothread else {}
             controller = {"driver": "virtio-scsi-pci", "id": names.controller}
             return (
-                {**controller, **place, **queues, **threads},
+                {**controller, **controlling},
                 {"driver": "scsi-hd", **shared, "bus": f"{names.controller}.0"},
             )
         case Bus.NVME:
-            queues = {} if attachment.queues is None else {"max_ioqpairs": attachment.queues}
-            return ({"driver": "nvme", **shared, **place, **queues},)
+            return ({"driver": "nvme", **shared, **controlling},)
         case Bus.USB:
             return ({"driver": "usb-storage", **shared, "bus": "xhci.0"},)
         case Bus.IDE:
@@ -141,17 +270,44 @@ def devices(disk: Disk, port: str | None) -> tuple[Arguments, ...]:
             return ({"driver": "ide-hd", **shared, "bus": "ide.0"},)
 
 
-def iothreads(disk: Disk) -> tuple[Arguments, ...]:
-    """The -object arguments of a disk."""
-    if not disk.attachment.iothread:
-        return ()
-    return ({"qom-type": "iothread", "id": AttachedNames(disk.serial).iothread},)
+def node_objects(disk: Disk) -> tuple[Arguments, ...]:
+    """The objects that a disk's nodes name: the key's secret and the throttle group."""
+    names, limits = AttachedNames(disk.serial), throttle_limits(disk.attachment)
+    objects: list[Arguments] = []
+    if disk.parts.key_file is not None:
+        objects.append({"qom-type": "secret", "id": names.key, "file": disk.parts.key_file})
+    if limits:
+        objects.append({"qom-type": "throttle-group", "id": names.throttle, "limits": limits})
+    return tuple(objects)
+
+
+def objects(disk: Disk) -> tuple[Arguments, ...]:
+    """The -object arguments of a disk: those of its nodes, and its threads."""
+    return (*_iothreads(disk), *node_objects(disk))
+
+
+def _iothreads(disk: Disk) -> tuple[Arguments, ...]:
+    attachment, names = disk.attachment, AttachedNames(disk.serial)
+    threads = [names.iothread] if attachment.iothread else []
+    threads += [names.numbered_iothread(number) for number in range(attachment.iothreads or 0)]
+    settings = iothread_settings(attachment)
+    return tuple({"qom-type": "iothread", "id": thread, **settings} for thread in threads)
+
+
+def iothread_settings(attachment: Attachment) -> dict[str, int]:
+    """The properties of each thread that the path sets, by QEMU's names."""
+    options = {"poll": "poll-max-ns", "aio_max_batch": "aio-max-batch"}
+    return {
+        name: int(value)
+        for option, name in options.items()
+        if (value := attachment.option(option)) is not None
+    }
 
 
 def attach_commands(disk: Disk, port: str | None) -> tuple[QmpCommand, ...]:
     """The QMP commands that plug a disk into a running guest, in order."""
     return (
-        *(QmpCommand("object-add", arguments) for arguments in iothreads(disk)),
+        *(QmpCommand("object-add", arguments) for arguments in objects(disk)),
         *(QmpCommand("blockdev-add", arguments) for arguments in block_nodes(disk)),
         *(QmpCommand("device_add", arguments) for arguments in devices(disk, port)),
     )
@@ -171,7 +327,7 @@ def detach_commands(disk: Disk, port: str | None) -> tuple[QmpCommand, ...]:
             QmpCommand("blockdev-del", {"node-name": arguments["node-name"]})
             for arguments in reversed(block_nodes(disk))
         ),
-        *(QmpCommand("object-del", {"id": arguments["id"]}) for arguments in iothreads(disk)),
+        *(QmpCommand("object-del", {"id": arguments["id"]}) for arguments in objects(disk)),
     )
 
 
@@ -179,7 +335,7 @@ def cold_arguments(disk: Disk) -> tuple[str, ...]:
     """The arguments of QEMU's command line for a disk that is present at boot."""
     arguments: list[str] = []
     for flag, values in (
-        ("-object", iothreads(disk)),
+        ("-object", objects(disk)),
         ("-blockdev", block_nodes(disk)),
         ("-device", devices(disk, None)),
     ):

@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from vdisklab.errors import CommandError, HostError
+from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES
 from vdisklab.host.command import Host
 from vdisklab.host.programs import QEMU
 from vdisklab.path.segments import Bus
@@ -31,6 +32,9 @@ BUS_DEVICES: Mapping[Bus, tuple[str, ...]] = {
     Bus.USB: ("qemu-xhci", "usb-storage"),
 }
 """The devices of QEMU that each bus needs."""
+
+IOTHREADS_SINCE: Mapping[Bus, str] = {Bus.VIRTIO: "9.0", Bus.SCSI: "10.0"}
+"""The first QEMU that shares the queues of a bus's controller among several iothreads."""
 
 AGENT_CHANNEL = "virtio-serial-pci"
 """The device that connects the guest agent."""
@@ -50,17 +54,33 @@ _NO_MACHINE = (
 
 @dataclass(frozen=True, slots=True)
 class QemuFeatures:
-    """The features of a QEMU. `number` is its short version, `version` includes the package."""
+    """The features of a QEMU. `number` is its short version, `version` includes the package.
+
+    `devices` holds the properties of each device that it has.
+    """
 
     number: str
     version: str
     machines: frozenset[str]
-    devices: frozenset[str]
+    devices: Mapping[str, frozenset[str]]
     aio: frozenset[str]
 
     def lacking(self, bus: Bus) -> str | None:
         """The first device of a bus that this QEMU lacks, or None."""
         return next((name for name in BUS_DEVICES[bus] if name not in self.devices), None)
+
+    def lacking_options(self, bus: Bus) -> dict[str, str]:
+        """The properties of a bus's controller that this QEMU lacks, by option of the path.
+
+        None if this QEMU did not list the controller's properties.
+        """
+        properties = dict(CONTROLLER_PROPERTIES.get(bus, {}))
+        if bus in IOTHREADS_SINCE:
+            properties["iothreads"] = "iothread-vq-mapping"
+        available = self.devices.get(BUS_DEVICES[bus][0], frozenset())
+        if not available:
+            return {}
+        return {option: name for option, name in properties.items() if name not in available}
 
 
 class _Number(BaseModel):
@@ -117,7 +137,11 @@ def probe_qemu(
             number=version.number,
             version=str(version),
             machines=_machine_names(answers.get("query-machines", ())),
-            devices=frozenset(name for name in devices if f"device {name}" in answers),
+            devices={
+                name: frozenset(str(entry["name"]) for entry in answers[f"device {name}"])
+                for name in devices
+                if f"device {name}" in answers
+            },
             aio=_aio_modes(answers["query-qmp-schema"]),
         )
     except (KeyError, TypeError, ValidationError) as error:

@@ -28,6 +28,14 @@ class Inserted(BaseModel):
     cache: CacheModes
 
 
+class NamedNode(BaseModel):
+    """An element of query-named-block-nodes: `drv` is the node's driver."""
+
+    node_name: str = Field("", alias="node-name")
+    drv: str
+    detect_zeroes: str
+
+
 class Statistics(BaseModel):
     """BlockDeviceStats: a device's counters since it was plugged."""
 
@@ -54,10 +62,17 @@ class _BlockStats(_Device):
     stats: Statistics
 
 
-class _IoThread(BaseModel):
-    """IOThreadInfo, an element of query-iothreads."""
+class IoThread(BaseModel):
+    """IOThreadInfo, an element of query-iothreads; `settings` by QEMU's names."""
 
     id: str
+    poll_max_ns: int = Field(0, alias="poll-max-ns")
+    aio_max_batch: int = Field(0, alias="aio-max-batch")
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """The properties that a path may set."""
+        return {"poll-max-ns": self.poll_max_ns, "aio-max-batch": self.aio_max_batch}
 
 
 _Of = TypeVar("_Of", bound=_Device)
@@ -87,9 +102,18 @@ def running_version(machine: Machine) -> str:
         raise GuestError(f"QEMU's answer to query-version is not as expected: {answer}") from error
 
 
-def count_iothreads(machine: Machine) -> int:
-    """The number of QEMU's event loops, not counting the main loop."""
-    return len(_query(machine, "query-iothreads", _IoThread))
+def named_node(machine: Machine, name: str) -> NamedNode:
+    """A block node. Raises GuestError when QEMU does not list it."""
+    nodes = _query(machine, "query-named-block-nodes", NamedNode)
+    node = next((node for node in nodes if node.node_name == name), None)
+    if node is None:
+        raise GuestError(f"QEMU does not list the block node {name}")
+    return node
+
+
+def iothreads(machine: Machine) -> list[IoThread]:
+    """QEMU's event loops besides the main loop."""
+    return _query(machine, "query-iothreads", IoThread)
 
 
 def _of_device(answers: Sequence[_Of], device: str) -> _Of | None:

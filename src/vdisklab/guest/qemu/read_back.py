@@ -5,13 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
-from vdisklab.guest.qemu.qmp_models import count_iothreads, inserted_node, running_version
+from vdisklab.guest.qemu.block_nodes import (
+    CONTROLLER_PROPERTIES,
+    AttachedNames,
+    Disk,
+    iothread_settings,
+    throttle_limits,
+)
+from vdisklab.guest.qemu.qmp_models import (
+    inserted_node,
+    iothreads,
+    named_node,
+    running_version,
+)
 from vdisklab.guest.system.guest_system import GuestDisk
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.results.model import Check
@@ -27,7 +40,7 @@ class QemuTraces:
 
 def read_process(machine: Machine) -> QemuTraces:
     """Counts io_uring descriptors and event loops (the main loop and each iothread)."""
-    return QemuTraces(_count_rings(machine.pid), 1 + count_iothreads(machine))
+    return QemuTraces(_count_rings(machine.pid), 1 + len(iothreads(machine)))
 
 
 def check_state(
@@ -48,11 +61,18 @@ def check_state(
     if disk.filename is not None:
         checks.append(_check_direct(machine.pid, disk))
         checks.append(Check("qemu.aio", disk.attachment.aio, _seen_aio(machine, at_start)))
-    if disk.attachment.iothread:
-        checks.append(_check_iothread(machine, disk))
-    if disk.attachment.queues is not None:
-        queues = str(disk.attachment.queues)
+    attachment = disk.attachment
+    if attachment.iothread or attachment.iothreads is not None:
+        checks += _check_threads(machine, disk)
+    if attachment.queues is not None:
+        queues = str(attachment.queues)
         checks += _check_fact(guest_disk, "guest.queues", "nr_hw_queues", queues)
+    if attachment.block_size is not None:
+        for fact in ("logical_block_size", "physical_block_size"):
+            checks += _check_fact(guest_disk, f"guest.{fact}", fact, str(attachment.block_size))
+    checks += _check_ring(machine, disk, guest_disk)
+    if throttle_limits(attachment):
+        checks.append(_check_throttle(machine, disk))
     return tuple(checks)
 
 
@@ -75,7 +95,7 @@ def _check_block(machine: Machine, disk: Disk) -> tuple[Check, ...]:
     inserted = inserted_node(machine, names.device)
     cache = inserted.cache
     return (
-        Check("qemu.format", disk.driver, inserted.drv),
+        *_check_node(machine, disk, inserted.drv),
         Check("qemu.cache.direct", _word(disk.cache.direct), _word(cache.direct)),
         Check("qemu.cache.no-flush", _word(disk.cache.no_flush), _word(cache.no_flush)),
         Check(
@@ -86,13 +106,40 @@ def _check_block(machine: Machine, disk: Disk) -> tuple[Check, ...]:
     )
 
 
+def _check_node(machine: Machine, disk: Disk, device_driver: str) -> tuple[Check, ...]:
+    """The format's driver, and the detection of zeros where the path has it.
+
+    The device of a throttled disk uses the filter, so QEMU must list the node below by its name.
+    """
+    attachment = disk.attachment
+    if not throttle_limits(attachment) and attachment.detect_zeroes == "off":
+        return (Check("qemu.format", disk.driver, device_driver),)
+    node = named_node(machine, AttachedNames(disk.serial).node)
+    detecting = Check("qemu.detect_zeroes", attachment.detect_zeroes, node.detect_zeroes)
+    return (Check("qemu.format", disk.driver, node.drv), detecting)
+
+
+def _check_throttle(machine: Machine, disk: Disk) -> Check:
+    """The limits of the throttle group; QEMU lists many, and 0 is no limit."""
+    group = AttachedNames(disk.serial).throttle
+    limits = machine.monitor.execute("qom-get", {"path": f"/objects/{group}", "property": "limits"})
+    seen = {name: number for name, number in limits.items() if name.endswith("-total") and number}
+    requested = throttle_limits(disk.attachment)
+    return Check("qemu.throttle", _spell(requested), _spell(seen))
+
+
+def _spell(settings: Mapping[str, object]) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(settings.items()))
+
+
 def _word(value: bool) -> str:
     return "on" if value else "off"
 
 
 def _check_direct(pid: int, disk: Disk) -> Check:
-    """O_DIRECT in the flags of QEMU's open file (proc(5), fdinfo)."""
-    words = {_word(bool(flags & os.O_DIRECT)) for flags in _open_flags(pid, disk.filename or "")}
+    """O_DIRECT in the flags of all files of the image that QEMU holds open (proc(5), fdinfo)."""
+    files = (disk.filename or "", *disk.parts.files)
+    words = {_word(bool(flags & os.O_DIRECT)) for file in files for flags in _open_flags(pid, file)}
     return Check("kernel.o_direct", _word(disk.cache.direct), "/".join(sorted(words)) or "not open")
 
 
@@ -173,10 +220,56 @@ def _gone(pid: int, error: OSError) -> GuestError:
     )
 
 
-def _check_iothread(machine: Machine, disk: Disk) -> Check:
+def _check_threads(machine: Machine, disk: Disk) -> tuple[Check, ...]:
+    """The device's thread, or the threads of its queues, and the settings of each."""
+    names, attachment = AttachedNames(disk.serial), disk.attachment
+    own = [thread for thread in iothreads(machine) if thread.id.startswith(names.iothread)]
+    checks = []
+    if attachment.iothread:
+        seen = _property(machine, _controller(disk), "iothread")
+        checks.append(Check("qemu.iothread", f"/objects/{names.iothread}", str(seen)))
+    else:
+        mapping = _property(machine, _controller(disk), "iothread-vq-mapping")
+        used = {str(entry.get("iothread", "")).rpartition("/")[2] for entry in mapping or ()}
+        threads = sorted(thread.id for thread in own if thread.id in used)
+        checks.append(Check("qemu.iothreads", str(attachment.iothreads), str(len(threads))))
+    settings = iothread_settings(attachment)
+    if settings:
+        seen_settings = {
+            _spell({name: thread.settings[name] for name in settings}) for thread in own
+        }
+        checks.append(
+            Check("qemu.iothread_settings", _spell(settings), " / ".join(sorted(seen_settings)))
+        )
+    return tuple(checks)
+
+
+_RING_PACKED = 34
+"""VIRTIO_F_RING_PACKED, a bit of virtio's features (virtio 1.1, section 6)."""
+
+
+def _check_ring(machine: Machine, disk: Disk, guest_disk: GuestDisk) -> tuple[Check, ...]:
+    """The virtqueues: their size in QEMU, and packed rings as the guest's driver accepted them."""
+    attachment = disk.attachment
+    properties = CONTROLLER_PROPERTIES.get(attachment.bus, {})
+    checks: list[Check] = []
+    size = attachment.option("queue_size")
+    if size is not None:
+        seen = _property(machine, _controller(disk), properties["queue_size"])
+        checks.append(Check("qemu.queue_size", str(size), str(seen)))
+    if attachment.option("packed"):
+        features = guest_disk.facts.get("virtio_features", "")
+        accepted = features[_RING_PACKED : _RING_PACKED + 1]
+        checks.append(Check("guest.packed_ring", "1", accepted or "unknown"))
+    return tuple(checks)
+
+
+def _controller(disk: Disk) -> str:
     names = AttachedNames(disk.serial)
-    owner = names.controller if disk.attachment.bus is Bus.SCSI else names.device
-    iothread = machine.monitor.execute(
-        "qom-get", {"path": f"/machine/peripheral/{owner}", "property": "iothread"}
+    return names.controller if disk.attachment.bus is Bus.SCSI else names.device
+
+
+def _property(machine: Machine, device: str, name: str) -> Any:  # noqa: ANN401 - any JSON value
+    return machine.monitor.execute(
+        "qom-get", {"path": f"/machine/peripheral/{device}", "property": name}
     )
-    return Check("qemu.iothread", f"/objects/{names.iothread}", str(iothread))

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import GuestError
-from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk, block_nodes
+from vdisklab.guest.qemu.block_nodes import (
+    AttachedNames,
+    Disk,
+    block_nodes,
+    drive_node,
+    node_objects,
+)
 from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
 from vdisklab.guest.qemu.qmp import Channel, open_channel
 from vdisklab.host.ledger import Kind, Ledger
@@ -51,6 +57,9 @@ class StorageDaemon:
         names = AttachedNames(disk.serial)
         nodes = block_nodes(disk)
         with ExitStack() as opened:
+            for made in node_objects(disk):
+                self.monitor.execute("object-add", made)
+                opened.callback(self.monitor.execute, "object-del", {"id": made["id"]})
             for node in nodes:
                 self.monitor.execute("blockdev-add", node)
                 opened.callback(
@@ -90,7 +99,7 @@ def export_arguments(disk: Disk) -> dict[str, object]:
     return {
         "type": "nbd",
         "id": names.device,
-        "node-name": names.node,
+        "node-name": drive_node(disk),
         "name": disk.serial,
         "writable": True,
         "writethrough": not disk.attachment.write_cache.is_offered(disk.cache),

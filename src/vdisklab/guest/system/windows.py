@@ -57,7 +57,7 @@ if ($disk.IsBoot -or $disk.IsSystem -or $disk.NumberOfPartitions -ne 0) {
 "bus=$($disk.BusType)"
 """
 
-_HIDDEN = frozenset({"write_cache", "nr_hw_queues"})
+_HIDDEN = frozenset({"write_cache", "nr_hw_queues", "logical_block_size", "physical_block_size"})
 """Facts that Get-Disk does not show, so they are not read back."""
 
 

@@ -218,7 +218,17 @@ def require_judgeable(path: DiskPath) -> tuple[Layer, Image]:
             f"{path} has no image on its host layer, so no data survives",
             hint=f"name a format: {path.stack}/raw/{path.cache}",
         )
+    for option in _NOT_JUDGED:
+        if path.image.option(option) not in (None, False, 0, "off"):
+            raise PlanError(
+                f"{path} cannot be judged: the judge does not read images with {option}",
+                hint=f"leave out {option}",
+            )
     return layer, path.image
+
+
+_NOT_JUDGED = ("extended_l2", "backing", "data_file", "encrypt", "snapshots", "bitmaps")
+"""Options of an image whose tables or files the judge's reader does not know."""
 
 
 @contextmanager

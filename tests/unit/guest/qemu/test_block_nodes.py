@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,14 @@ from vdisklab.guest.qemu.block_nodes import (
     Arguments,
     AttachedNames,
     Disk,
+    ImageParts,
     attach_commands,
     block_nodes,
     cache_options,
     cold_arguments,
     detach_commands,
     devices,
-    iothreads,
+    objects,
 )
 from vdisklab.guest.qemu.command_line import HOTPLUG_PORTS
 from vdisklab.path.disk_path import parse_path
@@ -112,7 +114,7 @@ def cells(arguments: Arguments) -> str:
 def row(text: str) -> str:
     """Path, file node and devices; the format node has the file node's options."""
     made = disk(text)
-    parts = (*iothreads(made), *devices(made, port_for(made)))
+    parts = (*objects(made), *devices(made, port_for(made)))
     return f"{text:79} | {cells(block_nodes(made)[0]):60} | {' + '.join(map(cells, parts))}"
 
 
@@ -162,7 +164,7 @@ def test_the_parts_of_a_disk_refer_to_each_other(text: str) -> None:
     (*controllers, device) = devices(made, port_for(made))
     assert (device["id"], device["drive"], device["serial"]) == (names.device, names.node, "vdl1")
     assert [controller["id"] for controller in controllers] == [names.controller] * len(controllers)
-    for thread in iothreads(made):
+    for thread in objects(made):
         assert thread["id"] == names.iothread
         assert names.iothread in [part.get("iothread") for part in (*controllers, device)]
 
@@ -176,6 +178,7 @@ def test_the_cache_modes_are_those_of_the_manual() -> None:
         CacheMode.NONE: ("on", {"direct": True, "no-flush": False}),
         CacheMode.WRITETHROUGH: ("off", {"direct": False, "no-flush": False}),
         CacheMode.DIRECTSYNC: ("off", {"direct": True, "no-flush": False}),
+        CacheMode.DIRECTUNSAFE: ("on", {"direct": True, "no-flush": True}),
         CacheMode.UNSAFE: ("on", {"direct": False, "no-flush": True}),
     }
 
@@ -227,6 +230,63 @@ def test_cold_disks_are_json_that_qemu_reads() -> None:
     arguments = cold_arguments(disk("qcow2/none/ide"))
     assert arguments[::2] == ("-blockdev", "-blockdev", "-device")
     assert [json.loads(value)["driver"] for value in arguments[1::2]] == ["file", "qcow2", "ide-hd"]
+
+
+def test_threads_share_the_queues_and_have_the_paths_settings() -> None:
+    made = disk("qcow2/none/virtio:iothreads=2:poll=0:aio_max_batch=8:queue_size=128:packed=on")
+    settings = {"poll-max-ns": 0, "aio-max-batch": 8}
+    assert objects(made) == (
+        {"qom-type": "iothread", "id": "vdl1-io0", **settings},
+        {"qom-type": "iothread", "id": "vdl1-io1", **settings},
+    )
+    (device,) = devices(made, "hp0")
+    assert device["iothread-vq-mapping"] == [{"iothread": "vdl1-io0"}, {"iothread": "vdl1-io1"}]
+    assert (device["queue-size"], device["packed"]) == (128, True)
+    assert "iothread" not in device
+
+
+def test_a_throttled_disk_is_a_filter_above_its_format() -> None:
+    made = disk("qcow2/none/usb:throttle_iops=500:throttle_bps=10M:detect_zeroes=on")
+    (_, top, filter_node) = block_nodes(made)
+    assert top["detect-zeroes"] == "on"
+    assert (filter_node["driver"], filter_node["file"]) == ("throttle", "vdl1-node")
+    assert devices(made, None)[0]["drive"] == filter_node["node-name"] == "vdl1-throttle"
+    assert objects(made) == (
+        {"qom-type": "throttle-group", "id": "vdl1-throttle",
+         "limits": {"iops-total": 500, "bps-total": 10 << 20}},
+    )  # fmt: skip
+    removed = [dict(command.arguments) for command in detach_commands(made, None)]
+    assert removed[1:] == [
+        {"node-name": "vdl1-throttle"}, {"node-name": "vdl1-node"}, {"node-name": "vdl1-file"},
+        {"id": "vdl1-throttle"},
+    ]  # fmt: skip
+
+
+def test_every_image_of_a_chain_is_a_node_that_names_the_next() -> None:
+    parts = ImageParts(backing=("/w/i-1", "/w/i-0"))
+    nodes = block_nodes(replace(disk("qcow2/none/virtio:aio=native"), parts=parts))
+    names = [node["node-name"] for node in nodes]
+    assert names == [
+        "vdl1-backing1-file", "vdl1-backing1", "vdl1-backing0-file", "vdl1-backing0",
+        "vdl1-file", "vdl1-node",
+    ]  # fmt: skip
+    assert [node.get("filename") for node in nodes[::2]] == ["/w/i-0", "/w/i-1", "/w/i"]
+    assert [node.get("backing") for node in nodes[1::2]] == [None, "vdl1-backing1", "vdl1-backing0"]
+    assert [node.get("read-only", False) for node in nodes] == [True] * 4 + [False] * 2
+    assert all(node["cache"]["direct"] for node in nodes)
+    assert {node["aio"] for node in nodes[::2]} == {"native"}
+
+
+def test_keys_data_files_and_caches_belong_to_the_format() -> None:
+    parts = ImageParts((), "/w/i.data", "/w/i.key", (("l2-cache-size", 1 << 20),))
+    made = replace(disk("qcow2/none"), parts=parts)
+    data, _, top = block_nodes(made)
+    assert (data["filename"], top["data-file"]) == ("/w/i.data", data["node-name"])
+    assert top["encrypt"] == {"format": "luks", "key-secret": "vdl1-key"}
+    assert top["l2-cache-size"] == 1 << 20
+    assert objects(made) == ({"qom-type": "secret", "id": "vdl1-key", "file": "/w/i.key"},)
+    raw = replace(disk("raw/none", driver="luks"), parts=ImageParts(key_file="/w/i.key"))
+    assert block_nodes(raw)[1]["key-secret"] == "vdl1-key"
 
 
 if __name__ == "__main__":

@@ -71,6 +71,15 @@ show_driver() {
     echo "driver=$driver"
 }
 
+# The feature bits that driver and device agreed on, the lowest first; no line for other disks.
+show_virtio_features() {
+    cd -P "$disk/device" 2>/dev/null || return 0
+    while [ "$PWD" != / ] && [ ! -f features ]; do
+        cd ..
+    done
+    [ ! -f features ] || { read -r bits <features && echo "virtio_features=$bits"; }
+}
+
 now
 deadline=$((centiseconds + $2 * 100))
 until find_disk; do
@@ -108,3 +117,4 @@ set -- "$disk"/mq/*
 [ -e "$1" ] || shift
 echo "nr_hw_queues=$#"
 show_driver
+show_virtio_features

@@ -1,0 +1,216 @@
+"""Reads QEMU's JSON arguments: each disk as a disk path. The opposite of `export.qemu`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES
+from vdisklab.path.disk_path import Attachment, DiskPath, Image
+from vdisklab.path.segments import (
+    BUS_OPTIONS,
+    Aio,
+    Bus,
+    CacheMode,
+    ImageFormat,
+    OptionValue,
+    WriteCache,
+)
+
+Settings = Mapping[str, Any]
+"""One argument in JSON, or a member of it."""
+
+
+def image_of(form: ImageFormat, *, is_block: bool) -> Image | None:
+    """The image of a disk; None for raw on a block device, which is the device itself."""
+    return None if is_block and form is ImageFormat.RAW else Image(form)
+
+
+def queues_of(text: str, admin: int = 0) -> OptionValue:
+    """The number of queues for data; `admin` of them are for other commands."""
+    number = str(int(text) - admin) if text.isdecimal() and len(text) < 9 else text
+    try:
+        return BUS_OPTIONS[Bus.VIRTIO]["queues"].parse(number)
+    except ValueError as error:
+        raise ValueError(f"its number of queues is {text!r}, but must be {error}") from None
+
+
+def parsed_options(bus: Bus, words: Mapping[str, object]) -> dict[str, OptionValue]:
+    """The values of options that the bus has; None and an empty or zero limit are not set.
+
+    Raises ValueError for a value that no path can have.
+    """
+    schema, options = BUS_OPTIONS[bus], dict[str, OptionValue]()
+    for option, word in words.items():
+        if option not in schema or word in (None, "", "0", 0):
+            continue
+        try:
+            options[option] = schema[option].parse(str(word).strip())
+        except ValueError as error:
+            raise ValueError(f"its {option} is {word!r}, but must be {error}") from None
+    return options
+
+
+def attachment_of(bus: Bus, options: Mapping[str, OptionValue]) -> Attachment:
+    """The attachment, limited to options that the bus has."""
+    schema = BUS_OPTIONS[bus]
+    return Attachment(bus, tuple((key, options[key]) for key in options if key in schema))
+
+
+def one_of(word: str, words: tuple[str, ...], what: str) -> str:
+    """The word. Raises ValueError if it is not one of `words`."""
+    if word not in words:
+        raise ValueError(f"vdisklab does not measure its {what} {word!r}")
+    return word
+
+
+_QUEUES = {"virtio-blk-pci": "num-queues", "virtio-scsi-pci": "num_queues", "nvme": "max_ioqpairs"}
+_BUSES = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI, "nvme": Bus.NVME,
+          "usb-storage": Bus.USB}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DiskArguments:
+    """A disk that QEMU's arguments describe: its device id, file name and path."""
+
+    device: str
+    filename: str
+    path: DiskPath
+    read_only: bool
+
+
+def disks_of_arguments(words: Sequence[str]) -> Iterator[DiskArguments]:
+    """Each disk whose QEMU arguments are JSON; skips others, also those that no path can express.
+
+    The file may be a node of its own or stand in the format's node.
+    """
+    nodes = {str(node.get("node-name")): node for node in _json_after(words, "-blockdev")}
+    objects = {str(made.get("id")): made for made in _json_after(words, "-object")}
+    devices = list(_json_after(words, "-device"))
+    for device in devices:
+        top = nodes.get(str(device.get("drive")))
+        limits: Settings = {}
+        if top is not None and top.get("driver") == "throttle":
+            group = objects.get(str(top.get("throttle-group")), {})
+            limits = _settings(group.get("limits"))
+            top = nodes.get(str(top.get("file")))
+        below = None if top is None else _file_node(top, nodes)
+        if top is None or below is None or "filename" not in below:
+            continue
+        try:
+            path = _path_of_arguments(device, top, below, devices, objects)
+            path = _throttled(path, limits)
+        except ValueError:
+            continue
+        read_only = top.get("read-only") is True
+        yield DiskArguments(str(device.get("id", "?")), str(below["filename"]), path, read_only)
+
+
+def _file_node(top: Settings, nodes: Mapping[str, Settings]) -> Settings | None:
+    below = top.get("file")
+    return below if isinstance(below, dict) else nodes.get(str(below))
+
+
+def _json_after(words: Sequence[str], flag: str) -> Iterator[Settings]:
+    for word, following in pairwise(words):
+        if word == flag and following.startswith("{"):
+            try:
+                value = json.loads(following)
+            except (ValueError, RecursionError):  # RecursionError: nested without end
+                continue
+            if isinstance(value, dict):
+                yield value
+
+
+def _path_of_arguments(
+    device: Settings,
+    top: Settings,
+    below: Settings,
+    devices: Sequence[Settings],
+    objects: Mapping[str, Settings],
+) -> DiskPath:
+    is_block = below.get("driver") == "host_device"
+    driver = str(top.get("driver"))
+    form = ImageFormat.RAW if driver == "luks" else ImageFormat(driver)
+    image = image_of(form, is_block=is_block)
+    cache, write_cache = _cache_of_arguments(top.get("cache"), device.get("write-cache"))
+    bus = _bus_of_device(device)
+    owner = _controller_of(device, devices) if bus is Bus.SCSI else device
+    options: dict[str, OptionValue] = {
+        "aio": Aio(str(below.get("aio", "threads"))).value,
+        "discard": one_of(str(top.get("discard", "ignore")), ("ignore", "unmap"), "discard"),
+        "write_cache": write_cache.value,
+    }
+    if "iothread" in owner:
+        options["iothread"] = True
+    queues = owner.get(_QUEUES.get(str(owner.get("driver")), ""))
+    if queues is not None:
+        options["queues"] = queues_of(str(queues))
+    mapping = owner.get("iothread-vq-mapping")
+    entries = mapping if isinstance(mapping, list) else []
+    threads = [_settings(entry).get("iothread") for entry in entries]
+    thread = objects.get(str(threads[0] if threads else owner.get("iothread")), {})
+    size = CONTROLLER_PROPERTIES.get(bus, {}).get("queue_size", "")
+    words = {
+        "detect_zeroes": top.get("detect-zeroes"),
+        "queue_size": owner.get(size),
+        "packed": "on" if owner.get("packed") in (True, "on") else None,
+        "block_size": device.get("logical_block_size"),
+        "iothreads": len(threads) or None,
+        "aio_max_batch": thread.get("aio-max-batch"),
+    }
+    options |= parsed_options(bus, words)
+    if "poll-max-ns" in thread:
+        options["poll"] = BUS_OPTIONS[Bus.VIRTIO]["poll"].parse(str(thread["poll-max-ns"]))
+    return DiskPath((), image, cache, attachment_of(bus, options))
+
+
+def _settings(value: object) -> Settings:
+    return value if isinstance(value, dict) else {}
+
+
+def _throttled(path: DiskPath, limits: Settings) -> DiskPath:
+    names = {"throttle_iops": "iops-total", "throttle_bps": "bps-total"}
+    attachment = path.attachment
+    words = {option: limits.get(name) for option, name in names.items()}
+    options = (*attachment.options, *parsed_options(attachment.bus, words).items())
+    return replace(path, attachment=Attachment(attachment.bus, options))
+
+
+def _bus_of_device(device: Settings) -> Bus:
+    driver = str(device.get("driver"))
+    if driver == "ide-hd":
+        # A PIIX disk has a unit; each port of an AHCI controller has one disk.
+        return Bus.IDE if "unit" in device else Bus.SATA
+    if driver not in _BUSES:
+        raise ValueError(driver)
+    return _BUSES[driver]
+
+
+def _controller_of(device: Settings, devices: Sequence[Settings]) -> Settings:
+    name = str(device.get("bus", "")).partition(".")[0]
+    return next((item for item in devices if item.get("id") == name), {})
+
+
+def _cache_of_arguments(cache: object, property_value: object) -> tuple[CacheMode, WriteCache]:
+    """The cache mode and write_cache option that give these settings. Raises ValueError."""
+    if not isinstance(cache, dict):
+        write_cache = WriteCache.MODE if property_value is None else WriteCache(str(property_value))
+        return CacheMode.DEFAULT, write_cache
+    flags = bool(cache.get("direct")), bool(cache.get("no-flush"))
+    modes = [
+        mode
+        for mode in CacheMode
+        if mode is not CacheMode.DEFAULT and (mode.direct, mode.no_flush) == flags
+    ]
+    write_cache = WriteCache.AUTO if property_value is None else WriteCache(str(property_value))
+    for mode in modes:
+        if WriteCache.MODE.qemu_property(mode) is write_cache:
+            return mode, WriteCache.MODE
+    for mode in modes:
+        if mode.write_cache:
+            return mode, write_cache
+    raise ValueError("no cache mode has O_DIRECT and drops flushes")
