@@ -382,7 +382,7 @@ def _log_ratios(
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Log ratios within blocks; empty when one of the two was not measured."""
     names = (cell.measured, base.measured)
-    if number.measure is None or any(name not in observations.cells for name in names):
+    if number.measure is None or any(name not in observations.place for name in names):
         return np.array([], dtype=np.float64)
     logs = observations.logs(number.measure)
     difference = logs[observations.place[names[0]]] - logs[observations.place[names[1]]]

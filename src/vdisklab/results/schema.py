@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -67,10 +67,10 @@ class Words(TypeDecorator[str]):
     impl = sa.Text
     cache_ok = True
 
-    def process_result_value(self, value: object, dialect: Dialect) -> str | None:
-        """The stored text; raises ValueError for what a damaged SQLite file has in its place."""
-        del dialect
-        return _stored(value, str)
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[object], str | None]:
+        """Returns the stored text; raises ValueError for what a damaged file has in its place."""
+        del dialect, coltype
+        return lambda value: _stored(value, str)  # a report reads 700,000: this is the short way
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """The text to store."""
@@ -113,10 +113,10 @@ class Whole(TypeDecorator[int]):
         super().__init__()
         self.bits = bits
 
-    def process_result_value(self, value: object, dialect: Dialect) -> int | None:
-        """The stored integer; raises ValueError for anything else."""
-        del dialect
-        return _stored(value, int)
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[object], int | None]:
+        """Returns the stored integer; raises ValueError for anything else."""
+        del dialect, coltype
+        return lambda value: _stored(value, int)
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """What the column is called in every database."""

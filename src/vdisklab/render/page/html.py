@@ -193,7 +193,7 @@ def _segments(cell: MeasuredCell) -> list[str]:
 def _core(contents: Contents) -> dict[str, Any]:
     """The data of the table at first sight: cells, ranks, and the ranked values."""
     ranked = {row.cell: row for row in contents.ranking.rows}
-    order, measured = contents.order, contents.measured
+    order, measured, rows = contents.order, contents.measured, _rows(contents)
     words: dict[str, int] = {}
     return {
         "measures": [_measure(key) for key in contents.summaries],
@@ -213,7 +213,7 @@ def _core(contents: Contents) -> dict[str, Any]:
         ],
         "words": list(words),
         "values": [
-            _shortened(segment) for segment in _columns(contents.summaries[contents.measure], order)
+            _shortened(column[rows]) for column in _columns(contents.summaries[contents.measure])
         ],
     }
 
@@ -225,12 +225,15 @@ def _ratio(contents: Contents, cell: MeasuredCell) -> float | None:
     return None if ratio is None or ratio.ratio is None else float(f"{ratio.ratio:.5g}")
 
 
-def _columns(
-    summaries: Summaries, order: tuple[MeasuredCell, ...]
-) -> tuple[Floats, Floats, Floats]:
-    """Median, low and high of each cell, in the order of the cells; NaN where there is none."""
-    at = [summaries.place[cell] for cell in order]
-    return summaries.median[at], summaries.low[at], summaries.high[at]
+def _columns(summaries: Summaries) -> tuple[Floats, Floats, Floats]:
+    """Median, low and high of each cell; NaN where there is none."""
+    return summaries.median, summaries.low, summaries.high
+
+
+def _rows(contents: Contents) -> list[int]:
+    """The index of each cell of the table in the arrays of the summaries, which are alike."""
+    place = contents.summaries[contents.measure].place
+    return [place[cell] for cell in contents.order]
 
 
 def _shortened(values: Floats) -> list[float | None]:
@@ -245,12 +248,12 @@ def _more(contents: Contents) -> bytes:
 
     Only 17 of the 24 significant bits are kept, about five digits: zeros compress well.
     """
-    order = contents.order
+    rows = _rows(contents)
     columns = [
-        column
+        column[rows]
         for key, summaries in contents.summaries.items()
         if key != contents.measure
-        for column in _columns(summaries, order)
+        for column in _columns(summaries)
     ]
     bits = np.concatenate(columns or [np.empty(0)]).astype("<f4").view("<u4")
     return ((bits + 0x40) & 0xFFFF_FF80).astype("<u4").tobytes()
