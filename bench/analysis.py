@@ -1,4 +1,4 @@
-"""How long the analysis takes: 10,000 cells × 10 blocks × 12 measures, at three sizes.
+"""Measures how long the analysis takes: 10,000 cells × 10 blocks × 12 measures, at three sizes.
 
     bench/analysis.py [--cells 2500 5000 10000] [--json FILE]
 

@@ -115,7 +115,7 @@ class Virtme:
 
 
 def _stamping_qemu(directory: Path) -> tuple[Path, Path]:
-    """A script that replaces QEMU and writes down when it executes it (CLOCK_MONOTONIC)."""
+    """A script in place of QEMU that records the time (CLOCK_MONOTONIC) and then executes QEMU."""
     stamp = directory / "stamp"
     script = directory / QEMU
     # virtme-ng first asks for the version; only the run that has a kernel counts.
@@ -131,7 +131,7 @@ def _stamping_qemu(directory: Path) -> tuple[Path, Path]:
 
 
 def _await_words(stream: IO[bytes], words: Sequence[bytes], timeout: float) -> list[float]:
-    """When each of the words came, in this order; fewer when the stream or the time ended."""
+    """The time at which each word was read, in this order; fewer after the end or the timeout."""
     times: list[float] = []
     output = b""
     deadline = time.monotonic() + timeout
@@ -197,7 +197,7 @@ def interleave(
 
 
 def summary(samples: Sequence[Sample]) -> dict[str, Any]:
-    """All values in seconds, their median and least."""
+    """All values in seconds, their median and minimum."""
 
     def column(values: Iterable[float | None]) -> dict[str, Any]:
         known = [round(value, 3) for value in values if value is not None]

@@ -44,7 +44,7 @@ WRITES = 40
 
 
 class Whereabouts(StrEnum):
-    """Where a sector is on its way to the medium."""
+    """The place of a sector on its way to the medium."""
 
     HOST_MEMORY = "the host's memory"
     DISK_CACHE = "the disk's write cache"

@@ -56,7 +56,7 @@ QEMU_FIRST_SHARE = 0.6
 
 
 class Kind(StrEnum):
-    """What is killed."""
+    """The process that is killed."""
 
     HOST = "campaign on the host"
     GUEST = "campaign with guests"
@@ -72,7 +72,7 @@ PATHS[Kind.QEMU_FIRST] = PATHS[Kind.GUEST]
 
 @dataclass
 class Totals:
-    """What the kills showed. `faults` has one line for each thing lost, damaged or left."""
+    """The results of the kills. `faults` has one line for each thing lost, damaged or left."""
 
     kills: int = 0
     by_kind: dict[str, int] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Totals:
     faults: list[str] = field(default_factory=list)
 
     def add(self, other: Totals) -> None:
-        """Adds another portion's kills to these."""
+        """Adds the results of other kills."""
         for name, value in asdict(other).items():
             if isinstance(value, dict):
                 for kind, count in value.items():
@@ -184,7 +184,7 @@ class Killer:
         self.totals.seconds += time.monotonic() - begin
 
     def _lost(self, stored: Mapping[str, Run], earlier: Mapping[str, Run]) -> list[str]:
-        """Runs that are gone or changed, and what SQLite says of a damaged file."""
+        """Runs that are missing or changed, and SQLite's message about a damaged file."""
         now = self.runs()
         faults = [f"run {name} is lost" for name in stored if name not in now]
         faults += [f"run {name} has changed" for name in stored if stored[name] != now.get(name)]
@@ -199,7 +199,7 @@ class Killer:
         return faults
 
     def _uncleaned(self) -> list[str]:
-        """What is left after `clean`."""
+        """The things that are left after `clean`."""
         self.totals.kills_that_left_something_to_clean += bool(self._leftovers())
         output = io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):

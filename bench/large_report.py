@@ -1,4 +1,4 @@
-"""How long a report on many cells takes, from a database on disk to the first table in a browser.
+"""Measures how long a report on many cells takes, from a database on disk to a table in a browser.
 
     bench/large_report.py [--cells 10000] [--blocks 3] > bench/results/large-report.json
 
@@ -73,7 +73,7 @@ CAMPAIGN = Campaign(
 
 
 def paths(count: int) -> list[str]:
-    """So many distinct paths, the host first."""
+    """`count` distinct paths, the host first."""
     kinds = itertools.product(
         ("", "ext4/", "xfs/", "btrfs/"),
         ("raw", "qcow2", "qcow2:preallocation=off", "qcow2:cluster_size=128k"),
@@ -140,7 +140,7 @@ def counted(database: Path) -> int:
 
 
 def fill(file: Path, cells: int, blocks: int) -> None:
-    """Makes the database."""
+    """Creates the database."""
     with open_store(str(file)) as store:
         store.add_campaign(CAMPAIGN)
     tables = (schema.run, schema.state_check, schema.measurement, schema.counted, schema.sample,
@@ -169,7 +169,7 @@ def fill(file: Path, cells: int, blocks: int) -> None:
 
 
 def flush(connection: sa.Connection, waiting: dict[sa.Table, list[dict[str, Any]]]) -> None:
-    """Inserts what has been gathered, parents first."""
+    """Inserts the collected rows, parents first."""
     for table, found in waiting.items():
         if found:
             connection.execute(sa.insert(table), found)
@@ -193,7 +193,7 @@ def build(database: Path, page: Path) -> dict[str, float]:
 
 
 def show(page: Path, chromium: str | None, times: int) -> list[float]:
-    """Seconds from the beginning of the navigation until the first page of the table stood."""
+    """Seconds from the start of the navigation until the first page of the table is shown."""
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     script = "performance.getEntriesByName('vdisklab-table')[0].startTime / 1000"
     with sync_playwright() as playwright:

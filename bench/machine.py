@@ -16,7 +16,7 @@ from vdisklab.host.facts import collect_facts
 
 
 def machine_facts(directory: Path) -> dict[str, Any]:
-    """The host's facts, the medium below a directory, and when this was."""
+    """The host's facts, the medium below a directory, and the current time."""
     facts = asdict(collect_facts(LocalHost()))
     facts.pop("machine_id")
     return {

@@ -60,7 +60,7 @@ def measured(runs: Iterable[Run]) -> float:
 
 
 def span(runs: Sequence[Run]) -> float:
-    """Seconds from the first run's begin to the last one's end: the blocks with their boots."""
+    """Seconds from the start of the first run to the end of the last, boots included."""
     first = min(run.started for run in runs)
     last = max(runs, key=lambda run: run.started)
     return (last.started - first).total_seconds() + (last.wall_seconds or 0.0)
@@ -77,7 +77,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def report(directory: Path, paths: str) -> dict[str, Any]:
-    """Everything that is claimed of the overhead, with the facts of the machine."""
+    """All figures about the overhead, with the facts of the machine."""
     facts = machine_facts(directory)
     short, _ = campaign(directory, paths, runtime=0.5, blocks=3)
     long, wall = campaign(directory, LONG_PATHS, runtime=5, blocks=1)

@@ -117,7 +117,7 @@ def measure(session: PowerCutSession, path: str, states: int) -> dict[str, Any]:
 
 
 def prototype_speed(site: Site, recording: Path, cuts: Sequence[Cut]) -> float:
-    """States per minute of as many processes as there are processors (one for btrfs)."""
+    """States per minute of the prototype, with one process per CPU (one in all for btrfs)."""
     on_btrfs = open_recording(recording).trace.filesystem == "btrfs"
     count = 1 if on_btrfs else os.cpu_count() or 1
     parts = [(site.directory, recording, cuts[number::count]) for number in range(count)]
@@ -188,7 +188,7 @@ class Clones:
             os.close(state)
 
     def apply(self, target: int, entry: LogEntry) -> None:
-        """One entry of the log."""
+        """Applies one entry of the log."""
         if entry.zeroes or Flag.DISCARD in entry.flags:
             punch_hole(target, entry.offset, entry.length)
         elif entry.changes_disk:

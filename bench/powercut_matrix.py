@@ -107,7 +107,7 @@ def _machine(record: Record) -> tuple[str, ...]:
 
 
 def _shared(settings: Sequence[Record]) -> Record:
-    """The settings that all verdicts share, except the driver's, which stands at each verdict."""
+    """The settings that all verdicts share; the driver's setting is kept in each verdict."""
     return {
         name: value
         for name, value in settings[0].items()
@@ -131,7 +131,7 @@ def _added(earlier: Sequence[Record], later: Sequence[Record]) -> list[Record]:
 def _by_row(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Verdicts grouped by stack and bus in order of first appearance, then in order of declaration.
 
-    Verdicts that were added later therefore stand with those of the same bus.
+    So verdicts that were added later come next to those of the same bus.
     """
 
     def first_seen(axis: str) -> dict[str, int]:

@@ -103,7 +103,7 @@ class GuestError(VdisklabError):
 
 
 class GuestTimeoutError(GuestError, TimeoutError):
-    """A program in the guest did not end in its time, and was ended."""
+    """A program in the guest did not end before its deadline, and was killed."""
 
 
 class RefusedError(GuestError):

@@ -110,7 +110,7 @@ class Observations:
         return grid
 
     def logs(self, measure: MeasureKey) -> Floats:
-        """The logarithms of `grid`, as this measure is compared."""
+        """The logarithms of `grid` that comparisons of this measure use."""
         return logarithms(self.grid(measure), measure.quantity)
 
     def ranked_logs(self, measure: MeasureKey) -> Floats:

@@ -101,21 +101,21 @@ def run_controls(
 def _run(session: PowerCutSession, control: Control) -> ControlResult:
     if not control.drops_syncs:
         return _examine(session, control)
-    with forgetful_syncs(_DROPPED_OF) as lie:
+    with forgetful_syncs(_DROPPED_OF) as dropped:
 
         @contextmanager
         def access(disk: Disk) -> Iterator[NbdDisk]:
             with (
                 start_storage_daemon(
                     session.site.ledger, session.site.directory,
-                    f"{session.daemon.address}-forgetful", before=lie.before,
+                    f"{session.daemon.address}-forgetful", before=dropped.before,
                 ) as daemon,
                 nbd_disk(daemon, disk) as opened,
             ):  # fmt: skip
                 yield opened
 
         result = _examine(session, control, access)
-    note = f"{lie.dropped} of {lie.calls} syncs were dropped"
+    note = f"{dropped.dropped} of {dropped.calls} syncs were dropped"
     return ControlResult(result.name, result.must_lose, result.states, result.losses, note)
 
 

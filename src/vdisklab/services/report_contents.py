@@ -191,7 +191,7 @@ def gather(results: Store, names: list[str] | None) -> Contents:
 def from_page_cache(
     tallies: Iterable[CellTally], cells: Mapping[str, MeasuredCell]
 ) -> dict[MeasuredCell, tuple[str, ...]]:
-    """By cell, the measurements of which most bytes, over all blocks, missed the device."""
+    """For each cell, the measurements whose bytes mostly did not reach the device."""
     cached: dict[MeasuredCell, list[str]] = {}
     for tally in tallies:
         requested, reached = tally.asked_bytes, tally.device_bytes

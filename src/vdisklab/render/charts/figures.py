@@ -149,7 +149,7 @@ class PublishedRatio:
 
 
 def ratio_chart(rows: Sequence[PublishedRatio], palette: Palette, *, caution: str | None) -> Spec:
-    """Our ratios as dots with intervals, published ones as diamonds, on a logarithmic axis."""
+    """Measured ratios as dots with intervals, published ones as diamonds, on a logarithmic axis."""
     measured_name, published_name = "measured here", "published (other hardware)"
     values = [
         {
@@ -191,7 +191,7 @@ MOST_ROWS = 12
 
 
 def published_figure(contents: Contents, palette: Palette) -> Figure:
-    """Published ratios as diamonds, ours as dots with intervals; a panel for each series."""
+    """Published ratios as diamonds, measured ones as dots with intervals; a panel per series."""
     title = "Published numbers and yours"
     rows = [row for answer in contents.published for row in _rows(answer)]
     if not rows:

@@ -51,7 +51,7 @@ class _Helper:
             charts = [json.loads(line) for line in answer.result()[0].splitlines()]
             if self.process.returncode or len(charts) != len(specs):
                 raise HostError(
-                    f"drawing the charts ended with {self.process.returncode}",
+                    f"the process that draws the charts ended with {self.process.returncode}",
                     hint="run `vdisklab report` again, or --format csv, which draws nothing",
                 )
             return charts
