@@ -66,7 +66,8 @@ def test_every_figure_of_the_articles_is_there_or_says_what_to_do(contents: Cont
     found = {figure.key: figure for figure in figures(contents, CSS)}
     assert list(found) == [
         "baseline", "cache-methods", "storage-methods", "ide", "top-read", "top-write",
-        "top-overall", "guest-host", "thin", "safety", "trade-offs", "over-time", "latency", "published",
+        "top-overall", "guest-host", "thin", "safety", "trade-offs", "over-time", "latency",
+        "published",
     ]  # fmt: skip
     for figure in found.values():
         assert (figure.spec is None) == (figure.missing is not None), figure.key
@@ -214,7 +215,8 @@ def test_json_and_parquet_hold_every_median(contents: Contents) -> None:
     assert table.num_rows == len(found["values"]) == count
     first = table.slice(0, 1).to_pylist()[0]
     assert first == {key: found["values"][0][key] for key in first}
-    assert found["recommendation"]["path"] == found["headline"]
+    headline = found["headline"]
+    assert headline.startswith("No winner") or headline == found["recommendation"]["path"]
 
 
 def test_pictures_are_made_for_what_was_measured(contents: Contents) -> None:
