@@ -4,12 +4,12 @@
     ├── PlanError            2   the request is impossible or malformed
     ├── HostError            3   this machine cannot do it
     │   ├── CommandError         a program ended with an unexpected status
-    │   └── CommandTimeoutError  a program did not end in its time
+    │   └── CommandTimeoutError  a program did not end in time
     ├── DirtyHostError       4   something that vdisklab created is still there
     ├── GuestError           5   the virtual machine or its agent failed
-    │   └── GuestTimeoutError    a program in the guest did not end in its time
+    │   └── GuestTimeoutError    a program in the guest did not end in time
     ├── WorkloadError        6   the measuring program failed, or its output is not as expected
-    │   └── TooSlowError         it did not end in its time
+    │   └── TooSlowError         it did not end in time
     ├── DatabaseError        7   the results cannot be read or written
     │   ├── NoDatabaseError      there is none yet
     │   └── DatabaseBusyError    not at the moment: locked, disk full, unreachable
@@ -82,7 +82,7 @@ class CommandError(HostError):
 
 
 class CommandTimeoutError(HostError, TimeoutError):
-    """A program on the host did not end in its time, and was ended."""
+    """A program on the host did not end in time and was ended."""
 
 
 class DirtyHostError(VdisklabError):
@@ -117,7 +117,7 @@ class WorkloadError(VdisklabError):
 
 
 class TooSlowError(WorkloadError):
-    """A measurement did not end in its time: all that is known is that it is slower than that."""
+    """A measurement did not end in time: how slow it is remains unknown."""
 
 
 class DatabaseError(VdisklabError):

@@ -59,7 +59,7 @@ def test_every_control_passes(session: PowerCutSession) -> None:
 
 def test_a_control_that_goes_wrong_stops_everything(session: PowerCutSession) -> None:
     honest = replace(CONTROLS[-1], name="an honest disk, said to lie", must_lose=True)
-    with pytest.raises(ControlError, match="should have lost data and did not"):
+    with pytest.raises(ControlError, match="should have lost data but did not"):
         list(run_controls(session, silent, [honest]))
 
 

@@ -25,31 +25,32 @@ from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 
 PLANNED_POWER = 0.93
-"""The power at one common noise. In simulations 72 to 87 % of such leads are shown, because some
-cell looks noisier than the others, or cells look as if they shared block effects
+"""Power when all cells have the same noise. In simulations, 72 to 87 % of such leads were shown: by
+chance, a cell can look noisier, or cells can look as if they shared block effects
 (`bench/simulations.py`).
 """
 
 MOST_BLOCKS = 1000
 
 KEPT_BACK = 0.2
-"""Share of the error that is not spent on the test itself."""
+"""Share of the allowed error that is not spent on the test itself."""
 
 CHALLENGERS = 24
-"""The number of leading cells that others are compared with."""
+"""Number of leading cells with which the others are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class BestSet:
-    """The answer to "which is the best": with confidence 1 - `alpha`, one of `cells`.
+    """The cells of which one is the best, with confidence 1 - `alpha`.
 
-    `cells` are the competitors that are not shown to be worse than another, by value, best first;
-    the first leads. `beaten` is the number of the other competitors. `runner_up` is the competitor
-    next by value, inside the set or not; `p` is the one-sided p-value of the leader's lead over it,
-    adjusted for the number of competitors.
-    `noise` is the standard deviation of a competitor's run within its block, as a logarithm, and
-    `blocks` their median number of blocks. `shared` is the share of the noise that competitors have
-    in common, being fast and slow in the same blocks (0 if that may be chance).
+    `cells` are the competitors that are not shown to be worse than another. They are sorted by
+    mean, best first; the first is the leader. `beaten` is the number of the other competitors.
+    `runner_up` is the competitor with the second-best mean, inside the set or not; `p` is the
+    one-sided p-value of the leader's lead over it, adjusted for the number of competitors.
+
+    `noise` is the standard deviation of the logarithm of a competitor's run within its block;
+    `blocks` is the median number of blocks of a competitor. `shared` is the share of the noise that
+    comes from competitors being fast and slow in the same blocks (0 if that may be chance).
     """
 
     measure: MeasureKey
@@ -79,11 +80,12 @@ class BestSet:
 
     @property
     def shows(self) -> float | None:
-        """The lead (0.25: 25 %) that these blocks show with about 80 % power at this noise."""
+        """The smallest lead (0.25: 25 %) that these blocks show with about 80 % power at this
+        noise."""
         return math.expm1(self._least_lead(self.blocks)) if self.competitors > 1 else None
 
     def blocks_for(self, lead: float) -> int | None:
-        """The number of blocks that show such a lead with about 80 % power; None above 1000."""
+        """The number of blocks that show this lead with about 80 % power; None above 1000."""
         if self.competitors < 2 or self._least_lead(MOST_BLOCKS) > math.log1p(lead):
             return None
         low, high = MIN_BLOCKS, MOST_BLOCKS
@@ -96,7 +98,8 @@ class BestSet:
         return low
 
     def _least_lead(self, blocks: int) -> float:
-        """The difference of logarithms shown in so many blocks (the sample size of a t-test)."""
+        """The smallest difference of logarithms that this many blocks show (sample size of a
+        t-test)."""
         freedom = common_freedom(self.competitors, blocks)
         limit = critical(self.alpha, self.competitors - 1, freedom)
         return (
@@ -105,10 +108,11 @@ class BestSet:
 
 
 def competitors(cells: Sequence[MeasuredCell]) -> npt.NDArray[np.intp]:
-    """The places of the cells that a user could choose; of all cells if there is none.
+    """The indices of the cells that a user could choose; all indices if there is no such cell.
 
-    Neither the host's own numbers nor the null device compete, and of a path measured cold and warm
-    only the cold one: warm shows the host's memory. Cells not named by a disk path compete.
+    The host's own numbers and the null device do not compete. Of a path measured cold and warm,
+    only the cold cell competes, because the warm one shows the host's memory. Cells that are not
+    named by a disk path compete.
     """
     chosen: dict[str, int] = {}
     for place, cell in enumerate(cells):
@@ -125,7 +129,8 @@ def best_set(
     fitted: Sequence[MeasuredCell],
     alpha: float = 0.05,
 ) -> BestSet | None:
-    """The set of the competitors among the `fitted` cells, the model's rows; None without any."""
+    """The cells that may be the best of the `fitted` ones, which are the rows of `model`; None
+    without competitors."""
     places = competitors(fitted)
     if not len(places):
         return None
@@ -179,12 +184,12 @@ def _p_of_the_lead(goodness: Floats, noise: PairNoise, first: Sequence[int]) -> 
 
 
 def p_of_lead(lead: float, others: int, freedom: int) -> float:
-    """The adjusted p-value of a lead of that many standard errors over one of `others` cells.
+    """The adjusted p-value of a lead of `lead` standard errors over one of `others` cells.
 
-    The larger of two: of Dunnett's test (Journal of the American Statistical Association 50, 1955)
-    that any of the others is so far behind by chance, and of a two-sided t-test, which is needed
-    where two cells tie (Gutmann & Maymin, Annals of Statistics 15, 1987). KEPT_BACK of the error is
-    kept for noise that `pair_noise` cannot see.
+    It is the larger of two p-values. Dunnett's test (Journal of the American Statistical
+    Association 50, 1955) tells how probable it is that any of the others falls so far behind by
+    chance. A two-sided t-test is needed where two cells tie (Gutmann & Maymin, Annals of Statistics
+    15, 1987). KEPT_BACK of the allowed error is reserved for noise that `pair_noise` cannot detect.
     """
     p = max(_dunnett(lead, others, freedom), 2 * float(t_sf(lead, freedom)))
     return min(1.0, p / (1 - KEPT_BACK))
@@ -208,10 +213,10 @@ _CHANCE = (np.arange(300) + 0.5) / 300
 
 
 def _dunnett(lead: float, others: int, freedom: int) -> float:
-    """The probability that one cell of several equal ones is so far behind any of `others`.
+    """The probability that, among equal cells, one leads any of `others` by this much.
 
-    The comparisons share one cell, so they correlate with 1/2: given that cell's noise (normal) and
-    the common standard deviation (chi), they are independent.
+    All comparisons share one cell, so their correlation is 1/2. Given that cell's noise (normal)
+    and the common standard deviation (chi), they are independent.
     """
     deviation = np.sqrt(special.chdtri(freedom, _CHANCE) / freedom)
     below = special.ndtr(math.sqrt(2) * lead * deviation[:, None] + _NORMAL) ** others

@@ -72,7 +72,7 @@ class Observations:
     """Columns of equal length; the codes index the vocabularies. A missing value has no row.
 
     The `blocks` of each campaign are in the order of measurement. Values are in the metric's SI
-    unit. `too_slow` has the cells whose measurement did not end in its time in a block: their
+    unit. `too_slow` has the cells whose measurement did not end in time in a block: their
     values are unknown, but worse than those of the cells that ended.
     """
 

@@ -1,10 +1,10 @@
-"""How noisy the difference of two cells is, when it must not be taken for quieter than it is.
+"""Estimates the noise of the difference of two cells, and avoids estimates that are too low.
 
 Three blocks say little about one cell's noise, so all cells share one estimate, unless the data
-speak against it in one of two ways: a cell is noisier than the others, or cells share what happens
-to them in a block (the paths on one pool, or with one bus). The limits were chosen by simulation
-(`bench/best.py`): equal noise keeps its power, and neither way makes more than 5 % of wrong
-answers.
+contradict that in one of two ways: a cell is noisier than the others, or cells are fast and slow in
+the same blocks (the paths on one pool, or with one bus). The limits were chosen by simulation
+(`bench/best.py`): with equal noise the test keeps its power, and in both other cases at most about
+5 % of the answers are wrong.
 """
 
 from __future__ import annotations
@@ -19,28 +19,31 @@ from vdisklab.analysis.additive import PRECISION, Fit
 from vdisklab.analysis.observations import Floats
 
 NOISIER = 0.1
-"""A cell whose variance has a smaller probability under the common noise has its own variance,"""
+"""If the common noise makes a cell's variance less probable than this, the cell has its own
+variance."""
 MUCH_NOISIER = 0.01
-"""and below this probability its own degrees of freedom, too."""
+"""Below this probability, the cell also has its own degrees of freedom."""
 
 SHARED = 0.2
-"""Residuals that point the same way with a smaller probability are taken to share block effects.
-Tests at 5 % overlook such effects in three blocks, and 20 % cost little."""
+"""If residuals point the same way by chance with less than this probability, cells are taken to
+share block effects. In three blocks a test at 5 % overlooks such effects, and 20 % costs little
+power."""
 
 CLEARLY = 0.01
-"""Below this probability the user is told."""
+"""Below this probability, the user is told that cells share block effects."""
 
 SHARED_PART = 0.2
-"""From this part of the variance on, a shared effect decides the degrees of freedom."""
+"""A shared effect decides the degrees of freedom if it is more than this part of the variance."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairNoise:
-    """By cell: its variance, the degrees of freedom of that, its blocks, and its `load`.
+    """For each cell: its variance, that variance's degrees of freedom, its number of blocks, and
+    its `load`.
 
-    The load is what a cell gets of the shared block effect (a standard deviation of logarithms, 0
-    without one), `rest` the variance of a value beside it. `shared` is the share of the variance
-    that is shared, 0 if that may be chance.
+    The load is the cell's part in the shared block effect (a standard deviation of logarithms, 0
+    without such an effect); `rest` is the variance that the effect leaves. `shared` is the share of
+    the variance that is shared, 0 if that may be chance.
     """
 
     variance: Floats
@@ -68,7 +71,7 @@ class PairNoise:
 
 
 def pair_noise(model: Fit, places: npt.NDArray[np.intp]) -> PairNoise:
-    """The noise of the cells at these places of the model."""
+    """The noise of the cells in these rows of the model."""
     residual = model.residual[places]
     seen = np.isfinite(residual)
     count = seen.sum(axis=1).astype(np.float64)
@@ -96,7 +99,8 @@ def common_freedom(cells: int, blocks: int) -> int:
 
 def _limit(chance: float, freedom: Floats) -> Floats:
     """The ratio of estimated to true variance that normal noise exceeds with this probability."""
-    unique, place = np.unique(freedom, return_inverse=True)  # few: it is slow
+    # chdtri is slow, and there are few distinct values.
+    unique, place = np.unique(freedom, return_inverse=True)
     answer: Floats = (special.chdtri(unique, chance) / unique)[place]
     return answer
 
@@ -117,14 +121,14 @@ def _common(own: Floats, freedom: Floats) -> tuple[float, npt.NDArray[np.bool_]]
 
 
 def _shared(residual: Floats) -> tuple[Floats, float, float]:
-    """Each cell's load of a shared block effect, the variance beside it, and the test's p-value.
+    """Each cell's load of a shared block effect, the variance that is left, and the test's p-value.
 
     The loads are 0 without an effect.
 
-    Independent residuals point in all directions of the blocks alike, however noisy a cell is.
-    Bingham's test of that (Annals of Statistics 2, 1974) needs directions only; the effect is the
-    first singular vector (an additive main effect and one multiplicative interaction: Gollob,
-    Psychometrika 33, 1968). Cells that miss a block do not take part in both.
+    Independent residuals point in all directions equally often, however noisy a cell is. Bingham's
+    test of that (Annals of Statistics 2, 1974) needs only directions. The effect is the first
+    singular vector (an additive main effect and one multiplicative interaction: Gollob,
+    Psychometrika 33, 1968). Cells that miss a block are used for neither, but get a load.
     """
     nothing = np.zeros(len(residual))
     whole = np.isfinite(residual).all(axis=1)

@@ -50,7 +50,7 @@ class Verdict(StrEnum):
 
     A_BETTER = "a-better"
     B_BETTER = "b-better"
-    A_LIKELY = "a-likely-better"  # the interval excludes 1, but not the p-value of all measures
+    A_LIKELY = "a-likely-better"  # the interval excludes 1, but the corrected p-value is too large
     B_LIKELY = "b-likely-better"
     NONE_SHOWN = "no-difference-shown"
     TOO_FEW = "too-few-blocks"

@@ -29,14 +29,14 @@ class Standing(StrEnum):
     """Where a cell stands among the others."""
 
     FRONT = "front"  # by its means, no other beats it in all measures
-    MAY_BE = "may-be"  # another does by means, but that is not shown in all measures
+    MAY_BE = "may-be"  # by its means another does, but the tests do not show it in all
     BEATEN = "beaten"  # another is shown to beat it in all measures
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One cell. `by` beats it in all measures; `shares` is how good it is in each measure, 1 being
-    the best cell's mean."""
+    """One cell and its standing. `by` is a cell that beats it; `shares` has, for each measure, its
+    mean as a share of the best cell's."""
 
     cell: MeasuredCell
     standing: Standing

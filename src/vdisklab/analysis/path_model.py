@@ -39,12 +39,12 @@ SHARES: Floats = np.array(
 """Variances of factors, pairs and cells, which add up to 1, and of the noise relative to them."""
 
 BLOCK_VARIANCE = 300.0
-"""Large: a block's level is estimated from its runs alone, as drift has no limit."""
+"""Large, so that a block's level is estimated from its own runs alone: drift has no limit."""
 
 FIRST_RUNS = 60
 IMPROBABLE = 1e-3
 MOST_NUMBERS = 10_000_000
-"""Of the covariances that are factorised together."""
+"""Maximum number of covariances that are factorised at once."""
 
 LARGE = 1e12
 
@@ -113,7 +113,8 @@ class PathModel:
         return answer
 
     def _kernels(self, rows: Indices, columns: Indices) -> Floats:
-        """How much rows and columns share: of the factors, of the pairs, and the cell itself."""
+        """The similarity of rows and columns: by factors, by pairs of factors, and as the same
+        cell."""
         shares = []
         for codes in (self._factors, self._pairs):
             equal = np.zeros((len(rows), len(columns)))
@@ -130,7 +131,7 @@ class PathModel:
 
 
 def _pair(one: Indices, other: Indices) -> Indices:
-    """The levels of two factors together, numbered in the order of first occurrence."""
+    """The combined levels of two factors, numbered in the order of first occurrence."""
     both = one * (other.max() + 1) + other
     _, first, inverse = np.unique(both, return_index=True, return_inverse=True)
     number: Indices = np.argsort(np.argsort(first))
@@ -146,9 +147,9 @@ def _covariances(kernels: Floats, same_block: Floats, shares: Floats) -> Floats:
 
 
 def _weights(kernels: Floats, same_block: Floats, target: Floats) -> tuple[Floats, Floats]:
-    """The weight of each share, which add up to 1, and the data's misfit (sum of squares).
+    """The weights of the shares, whose sum is 1, and the data's misfit (sum of squares).
 
-    Shares that the first runs have made improbable are not tried with all of them.
+    Shares that are improbable after the first runs are not tried with all runs.
     """
     weight, misfit = np.ones(len(SHARES)), np.ones(len(SHARES))
     for count in sorted({min(FIRST_RUNS, len(target)), len(target)}):
@@ -176,6 +177,6 @@ def _weights(kernels: Floats, same_block: Floats, target: Floats) -> tuple[Float
 
 
 def _degrees(same_block: Floats) -> float:
-    """Degrees of freedom of the scale: the runs, without one for each block, and the prior."""
+    """Degrees of freedom of the scale: the runs, minus one per block, plus those of the prior."""
     blocks = int((same_block.argmax(axis=1) == np.arange(len(same_block))).sum())
     return PRIOR_RUNS + len(same_block) - blocks

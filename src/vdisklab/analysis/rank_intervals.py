@@ -66,7 +66,7 @@ class Ranking:
     best: BestSet | None = None
     """Which cells may be the best; None without ranked competitors."""
     too_slow: tuple[tuple[MeasuredCell, Block], ...] = ()
-    """The cells that got their block's worst value, because they did not end in their time."""
+    """The cells that got their block's worst value, because they did not end in time."""
 
     @property
     def inconclusive(self) -> bool:

@@ -32,7 +32,7 @@ from vdisklab.path.factors import Levels
 from vdisklab.results.model import Better
 
 DRAWS = 400
-"""Draws of the model: a probability of 95 % has a standard error of 1 %."""
+"""Number of draws from the model; with it a probability of 95 % has a standard error of 1 %."""
 
 RIVALS = 3
 """Maximum number of cells that are compared with the leader at the end."""
@@ -48,16 +48,16 @@ GROWTH = 6
 """A block after the first has SMALLEST_BLOCK cells, or 1/GROWTH of the runs so far if more."""
 
 HOPELESS = 100.0
-"""Values that are so many times as bad as the best are not told apart."""
+"""Values that are worse than the best by this factor or more count as equally bad."""
 
 ATTEMPTS = 3
-"""Cells of a level that must fail before the others are not tried."""
+"""Number of failed cells of a level after which its other cells are not tried."""
 
 
 class Ended(StrEnum):
     """Why a search is over."""
 
-    FOUND = "found"  # probably no other is better, and a comparison in three blocks agrees
+    FOUND = "found"  # probably the best, and no rival is shown to be better in three blocks
     OUT_OF_BUDGET = "out-of-budget"
     OUT_OF_BLOCKS = "out-of-blocks"
 
@@ -122,10 +122,10 @@ class SearchState:
 class Outcome:
     """The result of a search.
 
-    With `probability` no path is better than `best` by more than `margin`. Compared with `rivals`
-    others without the model (none if there were too few blocks), those in `as_good` cannot be
-    better by more than that, and those in `undecided` may be, by up to `gap`. Of the `cells` that
-    compete, `measured` have numbers; `failed` were given up.
+    With `probability` no path is better than `best` by more than `margin`. `best` was then compared
+    with `rivals` other cells without the model (0 if there were too few blocks): those in `as_good`
+    are better by at most `margin`, those in `undecided` may be better by up to `gap`. Of the
+    `cells` that compete, `measured` have numbers and `failed` were given up.
     """
 
     best: MeasuredCell
@@ -252,7 +252,7 @@ def next_cells(state: SearchState, runs: int, affordable: float) -> tuple[int, .
 def given_up(levels: Levels, tried: Collection[int], failed: Collection[int]) -> frozenset[int]:
     """The `failed` cells, and those with a level of which all cells failed that were tried.
 
-    A level is given up after ATTEMPTS cells. `failed` are some of the `tried` cells.
+    A level is given up after ATTEMPTS cells. `failed` is a subset of `tried`.
     """
     out = set(failed)
     worked = sorted(set(tried) - out)

@@ -145,7 +145,7 @@ def _missing_formats(host: Host, paths: tuple[DiskPath, ...]) -> dict[ImageForma
 
 
 def _limits(features: QemuFeatures, qemu: str, mend: str) -> QemuLimits:
-    """The buses and aio modes that a QEMU lacks; none of the latter if its schema lists none."""
+    """The buses and aio modes that a QEMU lacks; no aio modes if its schema does not list any."""
     return QemuLimits(
         buses={
             bus: Missing(f"{qemu} has no device {device}", mend)

@@ -45,8 +45,9 @@ def rank(
         typer.Option(
             metavar="MEASURE/MEASURE…",
             help="Show which paths no other beats in all of these: overall, read, write, cpu (the "
-            "host's, per operation), a metric such as latency_p99 (over all measurements), or, "
-            "separated by commas, measures.",
+            "host's CPU time per operation), a metric such as latency_p99 (over all "
+            "measurements), or single measures. Separate them by /, or by commas if one is a "
+            "measure.",
         ),
     ] = None,
     bars: Annotated[bool, typer.Option("--bars", help="Draw the ranked numbers as bars.")] = False,

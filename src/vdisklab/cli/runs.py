@@ -66,7 +66,7 @@ def runs(
     """
     if sum(value is not None for value in (campaign, delete, rename)) > 1:
         raise PlanError(
-            "CAMPAIGN, --delete and --rename exclude one another", hint="give one at a time"
+            "CAMPAIGN, --delete and --rename cannot be combined", hint="give one at a time"
         )
     if yes and delete is None:
         raise PlanError("--yes has no effect without --delete", hint="leave it out")
@@ -91,7 +91,10 @@ def _delete(results: Store, name: str, *, yes: bool) -> None:
     stored = find_stored(results, name)
     if not yes:
         if not sys.stdin.isatty():
-            raise PlanError(f"nobody can be asked whether to delete {stored}", hint="add --yes")
+            raise PlanError(
+                f"cannot ask whether to delete {stored}: standard input is not a terminal",
+                hint="add --yes",
+            )
         if not typer.confirm(f"Delete {sanitise(str(stored))}?", err=True):
             print("nothing was deleted")
             return

@@ -26,7 +26,7 @@ _ANSWER_SECONDS = 30.0
 # qga/commands-posix.c): with 8 MiB an emulated guest takes 68 ms for 50 bytes, with this 10 ms.
 _READ_AT_ONCE = 64 << 10
 _LARGEST_FILE = 64 << 20
-_LEAST_PIECE = 4 << 10  # smaller ones count as so much: a hostile agent could send single bytes
+_LEAST_PIECE = 4 << 10  # smaller ones count as this: a hostile agent could send single bytes
 
 
 class _Started(BaseModel):

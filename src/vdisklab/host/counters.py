@@ -196,7 +196,7 @@ def _children(process: Path) -> list[int]:
 
 
 def _parents(processes: Path) -> dict[int, int]:
-    """The parent of each process, for kernels without that list."""
+    """The parent of each process, for kernels without the list of children."""
     parents = {}
     for process in processes.glob("[0-9]*"):
         with suppress(OSError):

@@ -156,7 +156,7 @@ def pending(path: Path) -> list[Entry]:
             line = json.loads(text)
         except json.JSONDecodeError:
             continue
-        except (RecursionError, ValueError) as error:  # a number of thousands of digits
+        except (RecursionError, ValueError) as error:  # too many digits for int()
             raise _damaged(path, text) from error
         match line:
             case {"add": int(at), "kind": str(kind), "name": str(name), "detail": dict(detail)}:
@@ -170,7 +170,7 @@ def pending(path: Path) -> list[Entry]:
 
 def _damaged(path: Path, line: str) -> HostError:
     return HostError(
-        f"the ledger {path} is damaged: {line[:60]!r} is no entry",
+        f"the ledger {path} is damaged: {line[:60]!r} is not an entry",
         hint="remove what its other lines name by hand, then the file",
     )
 

@@ -34,7 +34,7 @@ _PATIENCE_HINT = f"on a slow or busy machine, {PATIENCE}=4 makes all deadlines f
 
 @dataclass(frozen=True, slots=True)
 class JobOutput:
-    """What is called with each line that a job prints, and with each run that it measured."""
+    """Callbacks: one for each line that a job prints, one for each run that it measured."""
 
     print_line: Callable[[str], None]
     take_run: Callable[[str], None] = lambda _run: None
@@ -42,7 +42,8 @@ class JobOutput:
 
 @dataclass(frozen=True, slots=True)
 class LabEnd:
-    """How a job ended. Wall seconds are by our clock, others by the lab's since its boot."""
+    """How a job ended. `wall_seconds` is by the host's clock, the others by the lab's since its
+    boot."""
 
     status: int
     up_seconds: float
@@ -78,7 +79,7 @@ class _NewLines:
 
 
 class _Deadlines:
-    """Raises when the lab has stood still, is silent or has filled the disk."""
+    """Raises an error when the lab hangs, prints nothing for too long, or has filled the disk."""
 
     def __init__(self, files: LabFiles, monitor: Channel, accelerator: Accelerator) -> None:
         self._files = files
@@ -87,8 +88,8 @@ class _Deadlines:
         self._boot_seconds = _BOOT_SECONDS[accelerator] * patience()
 
     def check(self, job: _NewLines, pulse: _NewLines, *, up: bool) -> None:
-        """Raises GuestError for a lab that does not come up or stands still, HostError for a full
-        disk, because QEMU would stop the lab at its next write."""
+        """Raises GuestError for a lab that does not boot, hangs or is silent; HostError for a full
+        disk, because QEMU would pause the lab at its next write."""
         if not up and time.monotonic() - self._started > self._boot_seconds:
             boot = format_duration(self._boot_seconds)
             self._stop(f"the lab did not come up within {boot}")
@@ -97,7 +98,7 @@ class _Deadlines:
                 job.last = pulse.last = time.monotonic()
             else:
                 still = format_duration(pulse.seconds_silent)
-                self._stop(f"the lab's machine has stood still for {still}")
+                self._stop(f"the lab's machine has been stuck for {still}")
         if up and job.seconds_silent > _SILENCE_SECONDS * patience():
             self._stop(f"the lab has printed nothing for {format_duration(job.seconds_silent)}")
         free = free_bytes(self._files.directory)
@@ -113,7 +114,8 @@ class _Deadlines:
         return bool(status["status"] == "paused")
 
     def _stop(self, problem: str) -> None:
-        """Lets QEMU and the lab's kernel write down what their CPUs do, and raises GuestError."""
+        """Records what the CPUs are doing, as QEMU and the lab's kernel see it, and raises
+        GuestError."""
         try:
             line = {"command-line": "info registers -a"}
             registers = self._monitor.execute("human-monitor-command", line)
@@ -231,7 +233,7 @@ def _record_of_failure(files: LabFiles, name: str) -> Iterator[None]:
             if texts[title].strip():
                 last = texts[title].rstrip().splitlines()[-_CONSOLE_LINES:]
                 error.add_note("\n".join([f"{title}:", *last]))
-        error.add_note(f"everything that it left: {record}")
+        error.add_note(f"the full record: {record}")
         for old in sorted(record.parent.iterdir(), key=_changed)[:-_KEPT_RECORDS]:
             old.unlink()
         raise

@@ -14,7 +14,7 @@ from vdisklab.errors import PlanError
 MAX_WORDS = 100_000
 MAX_DEPTH = 40
 MAX_LENGTH = 4096
-MAX_BRACES = 400  # the end of each is searched anew: a square of the time
+MAX_BRACES = 400  # each searches for its end again: time grows with the square
 
 _SEQUENCE = re.compile(
     r"(?P<first>[+-]?[0-9]+)\.\.(?P<last>[+-]?[0-9]+)(?:\.\.(?P<step>[+-]?[0-9]+))?"

@@ -1,4 +1,4 @@
-"""The factors of paths: what two cells may have in common, for models of their speed."""
+"""The factors of paths: what cells may have in common, as input to models of their speed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def factor_levels(cells: Sequence[MeasuredCell]) -> Levels:
 
     Factors are the kinds of the host layers, the image format, the cache mode, the bus, each option
     of these, and the state of the page cache. An omitted option has the level of its default. A
-    name that is no disk path is a level of its own. Of factors that divide the cells in the same
-    way, one is kept.
+    name that is not a disk path is a level of its own. If several factors divide the cells in the
+    same way, only one of them is kept.
     """
     rows = [dict(_factors(cell)) for cell in cells]
     names = dict.fromkeys(name for row in rows for name in row)

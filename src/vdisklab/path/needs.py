@@ -53,12 +53,12 @@ class Need:
 
     @property
     def way_out(self) -> str:
-        """How to have paths that do not meet it."""
+        """The hint for a user who also wants paths that do not meet this need."""
         return "add --unsafe" if self == DURABLE else "leave out this need"
 
 
 DURABLE = Need(NeedKind.DURABLE)
-"""What every path must be that is recommended, unless the user says `--unsafe`."""
+"""The need that every recommended path must meet, unless the user says `--unsafe`."""
 
 UNSAFE_HELP = "Paths that lose flushed data in a power cut qualify, too."
 
@@ -232,7 +232,7 @@ def _variations(path: DiskPath, needs: Sequence[Need]) -> Iterator[DiskPath]:
     extras: list[Options] = [(), _NO_WRITE_CACHE]
     if NeedKind.DISCARD in named:
         extras += [(*extra, *_DISCARDING) for extra in extras]
-    # Without the path's own options too: some cannot exist beside what the needs require.
+    # Also without the path's own options, because some of them contradict the needs.
     attachments = [path.attachment, *(Attachment(bus) for bus in buses)]
     for stack, image, mode, attachment, extra in itertools.product(
         layers, images, modes, attachments, extras

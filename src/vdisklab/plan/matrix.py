@@ -117,7 +117,7 @@ def _no_path_meets(
     instead = nearest(path, needs, verdicts)
     return PlanError(
         f"{message}: {path}: {reason}",
-        hint="these needs exclude one another: leave one out"
+        hint="these needs contradict each other: leave one out"
         if instead is None
         else f"the nearest path that meets all needs: {instead}",
     )

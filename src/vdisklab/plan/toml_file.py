@@ -72,8 +72,8 @@ _WANTED: Mapping[str, str] = {
     "string_type": "should be a text in quotes",
     "list_type": "should be a list",
     "model_type": "should be a table",
-    "string_too_short": "should be a text that is not empty",
-    "too_short": "should be a list that is not empty",
+    "string_too_short": "should not be empty",
+    "too_short": "should not be an empty list",
     "greater_than_equal": "should be larger",
     "string_pattern_mismatch": "should have only lower-case letters, digits, dots, dashes and "
     "underscores",

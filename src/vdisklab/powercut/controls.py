@@ -87,9 +87,9 @@ def run_controls(
         yield result
         if not result.passed:
             failure = (
-                "should have lost data and did not"
+                "should have lost data but did not"
                 if control.must_lose
-                else "should not have lost data and did"
+                else "should not have lost data but did"
             )
             raise ControlError(
                 f"the control `{control.name}` {failure} "

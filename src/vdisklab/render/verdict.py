@@ -114,11 +114,11 @@ def _to_settle(best: BestSet | None) -> Iterator[str]:
     if best is None or best.alone or best.shows is None:
         return
     blocks = best.blocks_for(WANTED_LEAD)
-    more = f"; for {WANTED_LEAD:.0%}, {blocks} blocks" if blocks else ""
+    more = f"; {WANTED_LEAD:.0%} needs {blocks} blocks" if blocks else ""
     if best.shows > WANTED_LEAD:
         yield (
             f"At the noise seen here ({best.noise:.0%}), {counted(best.blocks, 'block')} show a "
-            f"lead of {best.shows:.0%} and more{more}."
+            f"lead of {best.shows:.0%} or more{more}."
         )
 
 

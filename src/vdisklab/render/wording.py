@@ -50,9 +50,9 @@ from vdisklab.units import counted, format_bytes
 EMULATION = (
     "under emulation (TCG): good for comparing host-side choices, not for the speed of a KVM guest"
 )
-IN_LAB = "in the lab, a host in a virtual machine: proof that a stack works, worthless as a speed"
+IN_LAB = "in the lab, a host in a virtual machine: proof that a stack works, not a measure of speed"
 IN_EMULATED_HOST = (
-    "under KVM in an emulated host: proof that code works under KVM, worthless as a speed"
+    "under KVM in an emulated host: proof that code works under KVM, not a measure of speed"
 )
 
 SHOWN_NAMES = 3
@@ -64,7 +64,7 @@ SHOWN_OF_A_KIND = 6
 
 
 def caution(caveats: Caveats) -> str | None:
-    """The warning to show with every number; None if nothing limits them."""
+    """The warning to show with every number; None if no caveat applies."""
     if caveats.emulated_host:
         return IN_EMULATED_HOST
     if caveats.lab:
@@ -237,7 +237,7 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
 
 
 def verdict(outcome: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B")) -> str:
-    """A comparison's outcome: `A faster`, `no difference shown (12 blocks may tell)`."""
+    """A comparison's outcome: `A faster`, `no difference shown (about 12 blocks may show one)`."""
     match outcome:
         case Verdict.A_BETTER | Verdict.B_BETTER:
             return f"{names[outcome is Verdict.B_BETTER]} faster"
@@ -248,7 +248,7 @@ def verdict(outcome: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B"))
         case Verdict.NONE_SHOWN:
             needed = ratio.blocks_needed
             if needed is not None and needed > ratio.pairs:
-                return f"no difference shown (about {needed} blocks may)"
+                return f"no difference shown (about {needed} blocks may show one)"
             return "no difference shown"
         case _:
             assert_never(outcome)
@@ -307,13 +307,13 @@ def reach_sentence(best: BestSet) -> str | None:
     if best.shows is None:
         return None
     more = [
-        f"for {lead:.0%}, {needed} blocks"
+        f"{lead:.0%} needs {needed} blocks"
         for lead in (0.25, 0.10)
         if best.shows > lead and (needed := best.blocks_for(lead)) is not None
     ]
     return (
         f"At the noise seen here ({math.expm1(best.noise):.0%}), {counted(best.blocks, 'block')} "
-        f"show leads of {best.shows:.0%} and more{''.join(f'; {text}' for text in more)}."
+        f"show leads of {best.shows:.0%} or more{''.join(f'; {text}' for text in more)}."
     )
 
 
@@ -334,9 +334,15 @@ def search_sentences(outcome: Outcome) -> Iterator[str]:
     )
     match outcome.ended:
         case Ended.OUT_OF_BUDGET:
-            yield "The budget was used up first: with more time the answer may change."
+            yield (
+                "The budget ran out before the search was done: with more time the answer may "
+                "change."
+            )
         case Ended.OUT_OF_BLOCKS:
-            yield "The limit of blocks was reached first: with more --blocks the answer may change."
+            yield (
+                "The limit of blocks was reached before the search was done: with more --blocks "
+                "the answer may change."
+            )
         case Ended.FOUND:
             pass
         case _:

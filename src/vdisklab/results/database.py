@@ -155,7 +155,7 @@ def _require_directory(directory: Path) -> None:
 
 
 def _require_no_other_file(file: Path) -> None:
-    """Refuses a file that is no database, also one shorter than SQLite's header: SQLite would
+    """Refuses a file that is not a database, also one shorter than SQLite's header: SQLite would
     overwrite it."""
     try:
         with file.open("rb") as opened:
@@ -164,7 +164,7 @@ def _require_no_other_file(file: Path) -> None:
         return  # SQLite reports what is wrong with it
     if begin.startswith(_EXPORTS):
         raise DatabaseError(
-            f"{file} is no database but looks like a file of `vdisklab export-data`",
+            f"{file} is not a database but looks like a file of `vdisklab export-data`",
             hint=f"make a database of it: vdisklab import {file} --db NEW.sqlite",
         )
     if begin and begin != _SQLITE:

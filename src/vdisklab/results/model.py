@@ -225,7 +225,7 @@ class FailureKind(StrEnum):
     STORAGE = "storage"
     GUEST = "guest"
     WORKLOAD = "workload"
-    TOO_SLOW = "too-slow"  # a measurement did not end in its time
+    TOO_SLOW = "too-slow"  # a measurement did not end in time
     INTERNAL = "internal"  # a bug in vdisklab
 
 

@@ -77,7 +77,7 @@ def host_facts(row: Row) -> HostFacts:
 
 
 def metric_row(metric: Metric) -> dict[str, Any]:
-    """What is stored of a metric; how its values are compared is the analysis's affair."""
+    """The stored columns of a metric; how its values are compared is up to the analysis."""
     return {"name": metric.name, "unit": metric.unit, "better": metric.better.value}
 
 

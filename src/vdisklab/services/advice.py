@@ -374,7 +374,9 @@ def _nothing_to_recommend(
     paths = candidates(observations.cells)
     if not paths:
         names = dict.fromkeys(cell.name for cell in observations.cells if cell.path is None)
-        free = f"{next(iter(names))!r} is no disk path: `vdisklab rank` has it; " if names else ""
+        free = (
+            f"{next(iter(names))!r} is not a disk path: `vdisklab rank` has it; " if names else ""
+        )
         return PlanError(
             "no path that a guest could use was measured",
             hint=f"{free}measure some, such as "
@@ -403,7 +405,7 @@ def _nothing_to_recommend(
     return PlanError(
         f"none of the {len(paths)} measured paths can be ranked and meets: "
         f"{', '.join(map(str, needs))}",
-        hint="these needs exclude one another: leave one out"
+        hint="these needs contradict each other: leave one out"
         if example is None
         else f"{needs[0].way_out}, or measure a path that qualifies: `vdisklab run {example} host`",
     )

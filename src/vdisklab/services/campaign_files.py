@@ -124,7 +124,7 @@ def exported_files(files: Sequence[Path]) -> bool:
     exported = [file.is_file() and is_export(_ends(file)) for file in files]
     if any(exported) and not all(exported):
         raise PlanError(
-            f"{files[exported.index(True)]} holds whole campaigns, "
+            f"{files[exported.index(True)]} holds whole campaigns, but "
             f"{files[exported.index(False)]} does not",
             hint="import them one after the other",
         )

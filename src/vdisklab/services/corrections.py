@@ -1,4 +1,4 @@
-"""Deletes and renames stored results: the way back from an import or a run that went wrong."""
+"""Deletes and renames stored results, to undo an import or a run that went wrong."""
 
 from __future__ import annotations
 

@@ -99,7 +99,9 @@ def _sampling(request: PowerCutRequest) -> Sampling:
     if request.states is not None and request.exhaustive:
         raise PlanError("--states and --exhaustive exclude each other", hint="give one of them")
     if request.tear % 512 or request.tear < 0:
-        raise PlanError(f"--tear {request.tear} is no multiple of 512", hint="write 4096, 512 or 0")
+        raise PlanError(
+            f"--tear {request.tear} is not a multiple of 512", hint="write 4096, 512 or 0"
+        )
     if request.exhaustive:
         return Sampling(None, EXHAUSTIVE_CHANGES, request.tear, request.seed)
     return Sampling(request.states or DEFAULT_STATES, tear=request.tear, seed=request.seed)

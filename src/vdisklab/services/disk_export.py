@@ -29,7 +29,7 @@ class ExportAnswer:
 def libvirt_version(text: str | None, host: Host | None = None) -> tuple[int, ...] | None:
     """A version such as 11.5 or 9.0.0; without a text that of the installed libvirt, if any.
 
-    Raises PlanError for a text that is no version.
+    Raises PlanError for a text that is not a version.
     """
     if text is None:
         try:
@@ -64,7 +64,7 @@ def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: Verdicts) 
     instead = nearest(path, needs, verdicts)
     raise PlanError(
         f"{path} does not meet --need {need}: {reason}",
-        hint="these needs exclude one another: leave one out"
+        hint="these needs contradict each other: leave one out"
         if instead is None
         else f"the nearest path that meets all needs: {instead}",
     )

@@ -19,7 +19,7 @@ _AT_ONCE = 1 << 20
 def input_files(names: Sequence[str]) -> Iterator[tuple[Path, ...]]:
     """The files of these names; `-` is standard input, kept in a temporary file meanwhile.
 
-    Raises PlanError for a name that is no readable file.
+    Raises PlanError for a name that is not a readable file.
     """
     with tempfile.TemporaryDirectory(prefix="vdisklab-import-") as directory:
         yield tuple(

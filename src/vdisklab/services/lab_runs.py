@@ -122,7 +122,7 @@ def _is_continued(campaign: Campaign, facts: Mapping[str, str]) -> bool:
 
 
 class LabResults:
-    """Stores the runs of a lab, marked."""
+    """Stores the runs of a lab, marked `lab`."""
 
     def __init__(
         self, store: Store, facts: Mapping[str, str], known: set[str], say: Callable[[str], None]

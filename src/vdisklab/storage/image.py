@@ -37,8 +37,9 @@ class ImageFile:
     """The file or block device that QEMU opens, and its image format.
 
     `format` is QEMU's driver name. `properties` were read back: `image.virtual_size`,
-    `image.mapped` (bytes that the format maps to data), `image.placed` (bytes that have their place
-    in the file, written or not; not of raw, where all have), `image.cluster_size` and so on.
+    `image.mapped` (bytes that the format maps to data), `image.placed` (bytes that have a place in
+    the file, written or not; absent for raw, where every byte has one), `image.cluster_size` and so
+    on.
     `caches` are the files whose pages in the host's page cache hold its data. `backing` are the
     images below, nearest first; `data_file` holds the data of a qcow2 image that has only its
     tables; `key_file` holds the key of an encrypted image.
@@ -282,7 +283,7 @@ def read_properties(host: Host, path: Path, image: Image) -> dict[str, str]:
 
 
 def _format_specific(info: Mapping[str, Any], image: Image) -> dict[str, str]:
-    """The format's settings; those that few paths have only where the path has them."""
+    """The format's settings; the rarer ones only if the path sets them."""
     data = info.get("format-specific", {}).get("data", {})
     names = {"compat": "image.compat", "lazy-refcounts": "image.lazy_refcounts"}
     properties = {names[key]: str(value) for key, value in data.items() if key in names}

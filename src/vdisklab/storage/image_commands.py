@@ -87,7 +87,7 @@ def fill_command(
 ) -> tuple[str, ...]:
     """The command that writes the bytes of `source` through the format into an existing image.
 
-    Each block is written, zeroes too; of a thin image only those that are not zero.
+    Every block is written, including zeroes; on a thin image only blocks that are not zero.
     """
     zeroes = ("--target-is-zero",) if thin else ("-S", "0")
     start = ("qemu-img", "convert", "-q", "-n", "-W", "-m", "8", *zeroes, "-f", "raw")

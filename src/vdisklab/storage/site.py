@@ -129,9 +129,9 @@ class Site:
         stdin: str | None = None,
         watch: Callable[[int], None] | None = None,
     ) -> Completed:
-        """Runs a program that takes long and leaves no daemon; see `Host.run`.
+        """Runs a long-running program that leaves no daemon; see `Host.run`.
 
-        Killed by SIGKILL, vdisklab leaves it running, fio with a process for each job. `clean`
+        A SIGKILL of vdisklab does not end such a program, nor the processes of fio's jobs. `clean`
         finds them all by their environment.
         """
         require_programs(self.host, os.fspath(argv[0]))

@@ -333,7 +333,7 @@ def test_bars_are_as_long_as_their_share(
         (["format=vdi"], "vdisklab run ext4/vdi/none host"),
         (["discard", "format=raw", "no-flush-safe"], "ext4/raw/directsync/virtio:discard=unmap"),
         (["snapshots", "format=vhdx"], "vdisklab run btrfs/vhdx/none host"),
-        (["format=raw", "format=vmdk"], "exclude one another"),
+        (["format=raw", "format=vmdk"], "contradict each other"),
     ],
 )
 def test_an_unmet_need_names_a_path_that_meets_it(

@@ -246,7 +246,7 @@ def test_only_the_best_are_ranked_for_those_who_say_so(database: Database) -> No
     whole = document(call("rank", "--format", "json"), "rank")["cells"]
     assert document(call("rank", "--top", "2", "--format", "json"), "rank")["cells"] == whole[:2]
     text = call("rank", "--top", "2")
-    assert f"* {len(whole) - 2} more cells: without --top." in text
+    assert f"* {len(whole) - 2} more cells without --top." in text
     bars = call("rank", "--top", "1", "--bars")
     assert sum("█" in line for line in bars.splitlines()) == 1
     assert "more cell" not in call("rank", "--top", "99")

@@ -1,4 +1,4 @@
-"""Every verb that prints numbers says of the lab's that they are worthless as a speed."""
+"""Every verb that prints numbers says of the lab's that they do not measure speed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_in_words(
     monkeypatch.setenv("COLUMNS", "400")
     text = " ".join(said(capsys, *words).split())
     assert IN_LAB in text
-    assert EMULATION not in text, "what is worthless as a speed compares nothing either"
+    assert EMULATION not in text, "what does not measure speed compares nothing either"
 
 
 @pytest.mark.parametrize("words", ANSWERS, ids=" ".join)

@@ -89,8 +89,8 @@ def test_a_block_device_in_arguments_needs_qemus_own_dev_off() -> None:
         ("qcow2/none", "vdb", "--live --config"),
         ("raw/none/virtio:iothread=on", "vdb", "virsh iothreadadd GUEST 1"),
         ("raw/none/scsi:iothread=on:queues=2", "sdb", '<driver queues="2" iothread="1"/>'),
-        ("raw/none/sata", "sdb", "from its next start"),
-        ("raw/none/ide", "hdb", "from its next start"),
+        ("raw/none/sata", "sdb", "after its next start"),
+        ("raw/none/ide", "hdb", "after its next start"),
     ],
 )
 def test_a_bare_disk_says_what_its_guest_needs(path: str, target: str, said: str) -> None:

@@ -96,7 +96,7 @@ def test_nothing_said_is_nothing_asked() -> None:
         ("runtime = 2020-01-01", "should be a number, not 2020-01-01", "seconds"),
         ("page_cache = 'hot'", "should be 'cold', 'warm' or 'both', not 'hot'", "page cache"),
         ("[guest]\naccelerator = 'xen'", "should be 'auto', 'kvm' or 'tcg'", "auto is KVM"),
-        ("dir = ''", "key 'dir' of plan.toml should be a text that is not empty", "work directory"),
+        ("dir = ''", "key 'dir' of plan.toml should not be empty", "work directory"),
         ("blocks = 1\nblocks = 2\n", "plan.toml is not valid TOML: .*line 2", "quotes"),
         ("paths = [", "plan.toml is not valid TOML", "quotes"),
     ],

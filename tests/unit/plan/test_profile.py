@@ -72,7 +72,7 @@ def test_quick_writes_before_it_reads_at_both_depths() -> None:
         (("[[measurement]]", "[measurement]"), "'measurement' of mine.toml should be a list", ""),
         (
             (GOOD[GOOD.index("[[") :], "measurement = []"),
-            "should be a list that is not empty",
+            "should not be an empty list",
             "program",
         ),
         ((GOOD, "=" * 9), "mine.toml is not valid TOML", "quotes"),

@@ -36,7 +36,7 @@ WORDED: list[tuple[Diagnostic, str]] = [
         Emulated(),
         "under emulation (TCG): good for comparing host-side choices, not for the speed of a KVM",
     ),
-    (InEmulatedHost(), "proof that code works under KVM, worthless as a speed"),
+    (InEmulatedHost(), "proof that code works under KVM, not a measure of speed"),
     (
         FromPageCache(cell("a"), "seqread", Direction.READ, 0.03),
         "a, seqread: from the host's page cache; 3% of the bytes came from the device.",
@@ -89,7 +89,7 @@ def test_kinds_in_json() -> None:
         (
             Verdict.NONE_SHOWN,
             Ratio(5, blocks_needed=12),
-            "no difference shown (about 12 blocks may)",
+            "no difference shown (about 12 blocks may show one)",
         ),
         (Verdict.NONE_SHOWN, Ratio(5), "no difference shown"),
     ],

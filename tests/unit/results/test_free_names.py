@@ -106,7 +106,7 @@ def test_nothing_is_deleted_or_renamed_by_mistake(
         (["--rename", own, "mine"], PlanError.exit_code, "was measured as raw/none"),
         (["--rename", CAMPAIGN.id, " "], PlanError.exit_code, "not a usable name"),
         (["--yes"], PlanError.exit_code, "without --delete"),
-        ([CAMPAIGN.id, "--delete", own], PlanError.exit_code, "exclude one another"),
+        ([CAMPAIGN.id, "--delete", own], PlanError.exit_code, "cannot be combined"),
     ):
         assert main(["runs", *words, "--db", measured]) == status, words
         assert sentence in capsys.readouterr().err

@@ -135,7 +135,7 @@ def test_the_outcome_is_put_into_words(measured: Measured) -> None:
     assert early is not None
     assert early.ended is Ended.OUT_OF_BUDGET
     sentences = " ".join(search_sentences(early))
-    assert "The budget was used up first" in sentences
+    assert "The budget ran out before the search was done" in sentences
     assert "Compared" not in sentences  # one block is too few
     other = dataclasses.replace(
         outcome, probability=0.9537, rivals=3, as_good=(cell("qcow2/none"),), failed=2,
@@ -143,7 +143,7 @@ def test_the_outcome_is_put_into_words(measured: Measured) -> None:
     )  # fmt: skip
     sentences = " ".join(search_sentences(other))
     assert "a probability of 95%" in sentences
-    assert "The limit of blocks was reached first" in sentences
+    assert "The limit of blocks was reached before" in sentences
     assert (
         "1 rival shown to be worse; qcow2/none better by less than 3%, if at all; "
         "raw/unsafe may be better by up to 7%." in sentences

@@ -211,7 +211,7 @@ class FailedCell:
 
 @dataclass(frozen=True, slots=True)
 class TooSlow:
-    """Cells whose measurement did not end in its time in `blocks` blocks (together)."""
+    """Cells whose measurement did not end in time in `blocks` blocks (together)."""
 
     cells: tuple[MeasuredCell, ...]
     blocks: int
@@ -285,7 +285,7 @@ def caveats_of(runs: Iterable[AnyRun]) -> Caveats:
 
 
 def too_slow(runs: Iterable[AnyRun]) -> set[tuple[MeasuredCell, Block]]:
-    """The cells and blocks of which a measurement did not end in its time, not even later."""
+    """The cells and blocks with a measurement that never ended in time, not even when repeated."""
     runs = tuple(runs)
     measured = {
         (run.measured_cell, Block(run.campaign, run.block)) for run in runs if run.failure is None

@@ -40,7 +40,7 @@ IMAGE_SERIAL = "vdisklab-image"
 """Serial number by which the guest finds the virtio disk with `GuestImage.root`."""
 
 APPEND = "console=ttyS0 quiet panic=-1 tsc=reliable"
-"""The guest's kernel command line: that of an ordinary guest, but for its clock under emulation.
+"""The guest's kernel command line: that of an ordinary guest, except for its clock under emulation.
 
 A guest that panics reboots at once, which ends QEMU (-no-reboot). Under KVM guests read the clock
 without leaving the CPU. Under emulation the kernel does not trust the CPU's counter and reads an

@@ -210,7 +210,7 @@ def _download_kernel(host: Host, directory: Path, flavour: Flavour) -> Kernel:
     )
     if package is None:
         raise HostError(
-            f"{flavour.package} depends on no kernel package", hint="run `apt-get update`"
+            f"{flavour.package} does not depend on a kernel package", hint="run `apt-get update`"
         )
     release = package.removeprefix("linux-image-")
     with _room(directory), building(directory) as root:

@@ -69,7 +69,7 @@ class KernelFilesystem:
     mountpoint: Path
 
     def recover(self, device: str) -> str | None:
-        """Mounts it."""
+        """Mounts the device; returns why that failed, or None."""
         try:
             mount(device, self.mountpoint, self.kind, self.options)
         except OSError as error:

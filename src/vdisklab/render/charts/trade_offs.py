@@ -14,7 +14,7 @@ from vdisklab.services.report_contents import Contents
 MOST_PATHS = 12
 """Maximum number of paths in the figure."""
 
-TITLE = "Beaten in nothing"
+TITLE = "Best trade-offs"
 
 
 def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:

@@ -214,7 +214,7 @@ class PowerCutDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceEntry:
-    """One piece that measuring needs."""
+    """One thing that measurements need, such as a program or a kernel module."""
 
     topic: str
     state: Literal["ok", "limited", "missing"]

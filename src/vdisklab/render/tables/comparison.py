@@ -39,7 +39,7 @@ def comparison_table(answer: ComparisonAnswer, *, everything: bool = False) -> T
         )
     hidden = len(answer.comparisons) - len(rows)
     if hidden:
-        notes.append(f"{counted(hidden, 'more measure')}: --all.")
+        notes.append(f"{counted(hidden, 'more measure')} with --all.")
     warning = caution(answer.caveats)
     if warning is not None:
         notes.insert(0, f"Measured {warning}.")

@@ -247,7 +247,7 @@ def growth_table(medians: Medians, installations: Sequence[str]) -> Table[Growth
 
     `installations` are those measurements in the profile's order. On the host there is no image,
     and only the time is known. Ratios are of times: to the last measurement on the same image, to
-    the allocated image of the same format, and to the raw image with the same rest.
+    the allocated image of the same format, and to the raw image of an otherwise equal path.
     """
     names = [
         name

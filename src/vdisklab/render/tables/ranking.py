@@ -302,4 +302,4 @@ def _more(answer: RankingAnswer) -> Iterator[str]:
     """How many cells --top leaves out."""
     cells = len(answer.ranking.rows) + len(answer.ranking.unranked)
     if answer.top is not None and cells > answer.top:
-        yield f"{counted(cells - answer.top, 'more cell')}: without --top."
+        yield f"{counted(cells - answer.top, 'more cell')} without --top."

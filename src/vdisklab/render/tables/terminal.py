@@ -108,7 +108,7 @@ def _widest(texts: Iterator[str] | Sequence[str]) -> int:
 
 
 def _fitting(shown: Sequence[_Shown], width: int) -> list[_Shown] | None:
-    """The columns that fit, without as many spare ones as necessary; None if even fewer do not.
+    """The columns that fit after dropping spare ones; None if the others alone do not fit.
 
     An empty column goes first, then those with the highest `spare`, the rightmost before others.
     """
@@ -154,7 +154,7 @@ def _grid(shown: Sequence[_Shown], width: int) -> Iterator[Text]:
 
 
 def _widths(shown: Sequence[_Shown], width: int) -> list[int]:
-    """The width of each column: the least, and what is left goes to those that lack most."""
+    """The width of each column: its minimum, plus a part of the rest where text lacks room."""
     widths = [entry.least for entry in shown]
     for _ in range(width - _total(shown, lambda entry: entry.least)):
         lacking = [entry.natural - size for entry, size in zip(shown, widths, strict=True)]
@@ -170,7 +170,7 @@ def _row(
     cells: Sequence[Sequence[str]],
     styles: Sequence[str],
 ) -> Iterator[Text]:
-    """The lines of one row, whose cells may have several."""
+    """The lines of one row; its cells may have several lines each."""
     for number in range(max(map(len, cells))):
         line = Text()
         for entry, size, lines, style in zip(shown, widths, cells, styles, strict=True):

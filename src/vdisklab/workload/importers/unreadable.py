@@ -1,4 +1,4 @@
-"""Texts that are no result but nearly one: the reason, and what to import in its place."""
+"""Texts that look like results but are not: says why, and what to import instead."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _TRANSLATED_DD = (
     r"[^\n]{0,200}[0-9] ?[kKMGT]?i?[BБ]/[scс]"
 )
 
-# What a text shows, what it is, and the way out; the first row that fits is said.
+# A pattern, what a matching text is, and the hint; the first match counts.
 _KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
     (re.compile(sign, re.MULTILINE), sentence, hint)
     for sign, sentence, hint in (
-        (_TRANSLATED_DD, "this is dd's output in another language than English",
+        (_TRANSLATED_DD, "this is dd's output in a language other than English",
          "run it with LC_ALL=C: `LC_ALL=C dd …`"),
         (r"^(?:\S*/)?dd: (?!warning)", "dd failed, or its last line is missing",
          "import a run that ended with its line `… copied`"),
-        (r"^(?:Total IO|%-ile \|)|^ *%-ile \|", "this is DISKSPD's text for people",
+        (r"^(?:Total IO|%-ile \|)|^ *%-ile \|", "this is DISKSPD's text output",
          "run DISKSPD with -Rxml, and import its XML"),
-        (r"^Command Line: .*diskspd", "this is DISKSPD's text for people",
+        (r"^Command Line: .*diskspd", "this is DISKSPD's text output",
          "run DISKSPD with -Rxml, and import its XML"),
-        (r": \(g=[0-9]+\): rw=|\(groupid=[0-9]+, jobs=[0-9]+\)", "this is fio's text for people",
+        (r": \(g=[0-9]+\): rw=|\(groupid=[0-9]+, jobs=[0-9]+\)", "this is fio's normal text output",
          _FIO_JSON),
         (r"^[23];fio-[0-9]", "this is fio's terse output", _FIO_JSON),
         (r"\A[0-9]+, [0-9]+, [0-9]+(?:, [0-9]+)*\s*$",
