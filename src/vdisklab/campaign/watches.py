@@ -130,7 +130,7 @@ def disk_series(points: Sequence[DiskPoint]) -> TimeSeries:
 
 
 def _disk_stalls(points: Sequence[DiskPoint]) -> tuple[Span, ...] | None:
-    """Pauses without a completion that a request lasted through; None if latencies are unknown."""
+    """Pauses in which a request waited throughout; None if latencies are unknown."""
     if any(point.slow is None for point in points):
         return None
     stalls = []

@@ -26,7 +26,8 @@ _COLD_BUSES = (Bus.IDE, Bus.SATA, Bus.NVME)
 
 
 def export(request: ExportRequest) -> Configuration:
-    """The element. Its target is the second disk's, because the guest has a disk already."""
+    """The `<disk>` element. Its target is the name of a second disk, because the guest already has
+    a first one."""
     require_configurable(request.path)
     reason = foreign_reason(request)
     if reason is not None:

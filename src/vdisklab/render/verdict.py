@@ -103,7 +103,10 @@ def _price_of_safety(recommendation: Recommendation) -> Iterator[str]:
     """What durability costs, or how little an unsafe path gains over the best safe one."""
     if recommendation.safe is not None and recommendation.over_safe is not None:
         gain = _times(recommendation.over_safe)
-        yield f"To keep flushed data, take {recommendation.safe}: this one is {gain}."
+        yield (
+            f"To keep flushed data, take {recommendation.safe} instead: "
+            f"{recommendation.cell} is {gain}."
+        )
     for price in recommendation.prices:
         if price.need == DURABLE and price.without != recommendation.cell:
             yield price_sentence(price, recommendation.cell)

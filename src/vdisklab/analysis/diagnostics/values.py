@@ -127,7 +127,8 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
 
 
 def _two_modes(values: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """For each row the largest distance of two group means over the spread within, and the split.
+    """For each row: the largest distance of two group means in units of the spread within, and the
+    split.
 
     Rows are sorted; each group has at least two values and at least a fifth of all.
     """
