@@ -67,7 +67,7 @@ def test_unsafe_is_recommended_only_to_those_who_say_so(
     assert unsafe["needs"] == []
     said = " ".join(unsafe["sentences"][:5])
     assert "raw/unsafe loses flushed data in a power cut" in said
-    assert "To keep flushed data, take raw/none instead: raw/unsafe is ×1.7" in said
+    assert "To keep flushed data, take raw/none instead: raw/unsafe (cold) is ×1.7" in said
     found = answer(capsys, "recommend")
     assert found == answer(capsys, "recommend", "--need", "durable")
     assert found["path"] == "raw/none"
