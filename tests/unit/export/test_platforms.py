@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from vdisklab.errors import PlanError
 from vdisklab.export.configuration import Configuration, ExportRequest, NotExpressibleError
 from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.storage.image_commands import data_path, key_path
 
 ODD = """/srv/a b/<&>"'--$(id)/%s.img"""
 
@@ -188,7 +190,10 @@ def test_a_shell_reads_the_sources_name_back(path: DiskPath) -> None:
     command = [line for line in text.splitlines() if not line.startswith("#")]
     words = shlex.split("\n".join(command))
     assert any(json_name(ODD) in word for word in words)
-    assert "$(id)" not in "".join(words).replace(json_name(ODD), "")
+    rest = "".join(words)
+    for name in (ODD, os.fspath(key_path(Path(ODD))), os.fspath(data_path(Path(ODD)))):
+        rest = rest.replace(json_name(name), "")
+    assert "$(id)" not in rest
 
 
 def json_name(name: str) -> str:
