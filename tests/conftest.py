@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadScopeScheduling
 
 # A machine under load takes longer for an example, and is no finding.
 settings.register_profile("vdisklab", deadline=None)
@@ -59,22 +58,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.fail(f"continuous integration lacks {', '.join(lacks)}", pytrace=False)
         if lacks:
             pytest.skip(f"needs {', '.join(lacks)}")
-
-
-class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no annotations
-    """Hands whole files to the workers, and all of tests/host to one of them.
-
-    A file's tests share guests and images. ZFS's daemon and volume groups exist once a machine.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.split("::", 1)[0]
-        return "tests/host" if file.startswith("tests/host/") else file
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
-    return ByFile(config, log)
 
 
 @dataclass(frozen=True)
@@ -151,8 +134,8 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     # another user (PostgreSQL refuses to be root), and those must get to their files.
     scratch = Path(tempfile.mkdtemp(prefix="vdisklab-tests-"))
     scratch.chmod(0o755)
-    # Beside other workers, pytest_sessionfinish looks there, when all have ended.
-    alone = in_ci() and os.environ.get("PYTEST_XDIST_WORKER") is None
+    # Beside another pytest, script/test looks there when both have ended.
+    alone = in_ci() and "VDISKLAB_TESTS_BESIDE" not in os.environ
     places = (tmp_path_factory.getbasetemp(), scratch, *([_RUNTIME] if alone else []))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VDISKLAB_STATE", str(state))
@@ -167,14 +150,3 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         scratch.rmdir()  # stays if anything is in it, which then is said
     if left:
         pytest.fail("the tests left behind: " + "; ".join(left), pytrace=False)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fails a run on several workers that left something in the runtime directory."""
-    if not in_ci() or not getattr(session.config.option, "numprocesses", None):
-        return
-    left = sorted(str(path) for path in _RUNTIME.glob("*"))
-    if left:
-        print(f"\nthe tests left behind: {'; '.join(left)}")
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -86,7 +86,7 @@ def test_read_only(host: LocalHost, attach: Attach) -> None:
 
 
 def test_too_small(host: LocalHost, attach: Attach) -> None:
-    with pytest.raises(HostError, match=r"has 64.0 MiB, but 65.0 MiB are needed"):
+    with pytest.raises(HostError, match=r"has 64.0 MiB, but needs 65.0 MiB"):
         require_usable(host, BackingDevices((attach(),)), 65 * MIB)
 
 

@@ -38,7 +38,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A host with little more than coreutils; nothing is left in its work directory."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "work").mkdir()
-    for program in ("dd", "cp", "truncate"):
+    for program in ("dd", "cp", "env", "truncate"):
         (tmp_path / "bin" / program).symlink_to(f"/bin/{program}")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with open_ledger(tmp_path / "state") as ledger:

@@ -206,7 +206,12 @@ class TestStacks:
             pytest.raises(DirtyHostError, match="cannot be detached"),
         ):
             survey(LocalHost(), ledger, work, [parse_path("ext4/host")], silent)
-        assert [entry.kind for entry in pending(ledger.path)] == ["loop", "file", "directory"]
+        assert [entry.kind for entry in pending(ledger.path)] == [
+            "process",
+            "loop",
+            "file",
+            "directory",
+        ]
 
 
 def test_a_work_directory_that_cannot_be_used(tmp_path: Path) -> None:

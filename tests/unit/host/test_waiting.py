@@ -203,4 +203,8 @@ def test_what_cannot_be_taken_down_for_any_reason_stays_in_the_ledger(
         site.tracked(Kind.MAPPED, "vdl_1"),
     ):
         pass
-    assert [entry.kind for entry in pending(ledger.path)] == [Kind.MAPPED, Kind.DIRECTORY]
+    assert [entry.kind for entry in pending(ledger.path)] == [
+        Kind.PROCESS,
+        Kind.MAPPED,
+        Kind.DIRECTORY,
+    ]

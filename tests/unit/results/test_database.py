@@ -290,7 +290,9 @@ class TestPostgresql:
         )
         error = refusal("postgresql://h/db")
         assert "needs the Python package psycopg" in error.message
-        assert error.hint == "pip install 'vdisklab[postgresql]'"
+        assert error.hint == (
+            "pip install 'vdisklab[postgresql]'; in a checkout script/install --extras"
+        )
 
     def test_nobody_listens(self, tmp_path: Path) -> None:
         error = refusal("postgresql://me:s3cret@127.0.0.1:9/db")
