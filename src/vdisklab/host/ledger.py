@@ -143,6 +143,10 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+PROGRAM_MARK = "VDISKLAB_PROGRAM="
+"""The start of the variable in the environment of the programs that a site runs."""
+
+
 def pending(path: Path) -> list[Entry]:
     """The entries of a ledger that are not struck, in the order of removal: processes, which may
     still create or use other things, then everything else, each with the newest first.
@@ -165,7 +169,12 @@ def pending(path: Path) -> list[Entry]:
                 entries.pop(at, None)
             case _:
                 raise _damaged(path, text)
-    return sorted(entries.values(), key=lambda entry: (entry.kind != Kind.PROCESS, -entry.number))
+    # The programs of a site first: they use what follows. Its FUSE disks stay until what is on them
+    # is gone.
+    return sorted(
+        entries.values(),
+        key=lambda entry: (not entry.name.startswith(PROGRAM_MARK), -entry.number),
+    )
 
 
 def _damaged(path: Path, line: str) -> HostError:

@@ -18,7 +18,7 @@ from vdisklab.errors import (
     VdisklabError,
 )
 from vdisklab.host.command import Completed, Host, PathArg, require_programs
-from vdisklab.host.ledger import Entry, Kind, Ledger
+from vdisklab.host.ledger import PROGRAM_MARK, Entry, Kind, Ledger
 from vdisklab.host.waiting import interrupts_held
 from vdisklab.storage.undo import UNDO
 
@@ -120,7 +120,7 @@ class Site:
     @property
     def mark(self) -> str:
         """A variable in the environment of the programs that `run_marked` starts."""
-        return f"VDISKLAB_PROGRAM={self.ledger.run_id}"
+        return f"{PROGRAM_MARK}{self.ledger.run_id}"
 
     def run_marked(
         self,
