@@ -1,4 +1,4 @@
-"""Feeds damaged inputs to every parser of outside text, and counts all that is no typed error.
+"""Feeds damaged inputs to every parser of outside text, and counts everything but typed errors.
 
     bench/fuzz.py [--inputs 100000] [--seed 1] [--only NAME …] [--limit 1.0] [--seconds S]
 

@@ -15,8 +15,8 @@ Afterwards
   file or ledger entry.
 
 The same campaign is then continued, so most kills hit one that was killed before. A program that
-ends before its moment is no kill: its campaign is complete, and the next one begins. Exit status 1
-if anything was lost or left. `--add` adds these kills to those of a record.
+ends before its moment does not count as a kill: its campaign is complete, and the next one begins.
+Exit status 1 if anything was lost or left. `--add` adds these kills to those of a record.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def families(shared: float, own: float) -> Noise:
 
 
 def twins(rng: Rng, shape: tuple[int, int, int]) -> Floats:
-    """Each cell has an exact copy; the first two cells are no copies of each other."""
+    """Each cell has an exact copy; the first two cells are not copies of each other."""
     return equal(rng, shape)[:, np.arange(shape[1]) // 2 * 2 % shape[1]][:, _apart(shape[1])]
 
 

@@ -30,7 +30,7 @@ share block effects. In three blocks a test at 5 % overlooks such effects, and 2
 power."""
 
 CLEARLY = 0.01
-"""Below this probability, the user is told that cells share block effects."""
+"""Below this probability, a finding says that cells share block effects."""
 
 SHARED_PART = 0.2
 """A shared effect decides the degrees of freedom if it is more than this part of the variance."""

@@ -123,7 +123,8 @@ def overlays(
     """A chain of `image.backing` overlays above a base image, of which the last is the disk.
 
     Each overlay gets the path's share of the disk's clusters, spread evenly, others in each; the
-    rest is read from the images below. Raises HostError if qemu-img reports another chain.
+    rest is read from the images below. The length of the chain is read back into `image.backing`,
+    which the cell's checks compare with the path.
     """
     with ExitStack() as files:
         chain = [base.path]

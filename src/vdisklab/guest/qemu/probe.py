@@ -72,7 +72,7 @@ class QemuFeatures:
     def lacking_options(self, bus: Bus) -> dict[str, str]:
         """The properties of a bus's controller that this QEMU lacks, by option of the path.
 
-        None if this QEMU did not list the controller's properties.
+        Empty if this QEMU did not list the controller's properties: they are unknown, not missing.
         """
         properties = dict(CONTROLLER_PROPERTIES.get(bus, {}))
         if bus in IOTHREADS_SINCE:
