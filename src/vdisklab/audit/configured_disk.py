@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import FlushDropper, dropped_flushes
 from vdisklab.path.rules import Impossible, impossible, native_without_direct
@@ -41,16 +43,23 @@ class ConfiguredDisk:
             return None
         return None if self.noted.guest_side == self.path.guest_side else self.noted
 
+    @property
+    def valid_note(self) -> DiskPath | None:
+        """The noted path, with all its layers, if the configuration still agrees; else None."""
+        return None if self.stale_note is not None or self.path is None else self.noted
+
 
 @dataclass(frozen=True, slots=True)
 class DiskContext:
     """What this host knows about a disk's source; unknown values are None.
 
-    `layers` is the file system that holds it, `image` its format with the options that qemu-img
-    reads. Sizes are bytes.
+    `layers` is the file system that holds it, `below` describes stacked devices below that, of
+    which the layers are not read. `image` is its format with the options that qemu-img reads. Sizes
+    are bytes.
     """
 
     layers: tuple[Layer, ...] | None = None
+    below: str | None = None
     image: Image | None = None
     virtual_size: int | None = None
     allocated: int | None = None
@@ -65,11 +74,26 @@ def disk_path(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> D
     path = disk.path
     if path is None:
         return None
-    if disk.noted is not None and disk.stale_note is None:
-        return disk.noted
+    if disk.valid_note is not None:
+        return disk.valid_note
     if context.image is not None and path.image and context.image.format is path.image.format:
         path = replace(path, image=context.image)
     return path if context.layers is None else replace(path, layers=context.layers)
+
+
+def unknown_layers(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> str | None:
+    """What is not known about the disk's host layers, as a clause; None if all are known."""
+    if disk.valid_note is not None:
+        return None
+    if context.layers is None:
+        return f"the host layers of {disk.source or 'its source'} are unknown"
+    return context.below and f"the host layers below its file system are unknown: {context.below}"
+
+
+def backing_of(path: DiskPath) -> BackingDevices:
+    """A device for a path that starts with one, as its layers are unknown or it has none."""
+    whole = path.image is None and not path.layers
+    return BackingDevices(devices=(Path("DEVICE"),)) if whole else WORK_DIRECTORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +195,7 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
 def _cannot_work(path: DiskPath, _context: DiskContext) -> Risk | None:
     if native_without_direct(path):
         return AioConflict(path.cache)
-    if path.image is None and not path.layers:
-        return None  # a block device with unknown layers
-    return impossible(path)
+    return impossible(path, backing_of(path))
 
 
 def _forgotten_fua(path: DiskPath, _context: DiskContext) -> Risk | None:
@@ -187,7 +209,7 @@ def _flushes(path: DiskPath, _context: DiskContext) -> Risk:
     for drop in dropped_flushes(path):
         if drop.dropper is FlushDropper.CACHE_MODE:
             return FlushesDropped()
-        if drop.dropper is FlushDropper.LAYER:
+        if drop.dropper in (FlushDropper.LAYER, FlushDropper.IMAGE):
             return FlushesDroppedBelow(drop.reason)
     if not path.offers_write_cache:
         return FlushAfterEachWrite()

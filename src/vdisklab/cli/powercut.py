@@ -13,7 +13,7 @@ from vdisklab.cli.campaign_options import AcceleratorOption, DirOption, PathsArg
 from vdisklab.cli.live import TerminalProgress, print_dropped
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
-from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
 from vdisklab.host.ledger import cache_directory
 from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
@@ -46,6 +46,7 @@ _MOST_WRITES = 10_000
 
 
 def powercut(
+    context: typer.Context,
     paths: PathsArgument = None,
     client: Annotated[
         list[ClientKind] | None,
@@ -167,6 +168,7 @@ def powercut(
     """
     work = (directory or Path()).absolute()
     if replay is not None:
+        _refuse_ignored(context, "replay", "directory")
         return _replay(work, replay)
     planned = plan_questions(
         PowerCutRequest(
@@ -206,6 +208,15 @@ def powercut(
     if answer.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if answer.any_failed else 0
+
+
+def _refuse_ignored(context: typer.Context, *used: str) -> None:
+    """Raises PlanError for an option of the command line that has no effect with --replay."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE" and parameter.name not in used:
+            option = "PATHS" if parameter.name == "paths" else parameter.opts[0]
+            raise PlanError(f"{option} has no effect with --replay", hint="leave one of them out")
 
 
 def _replay(work: Path, case: str) -> int:

@@ -11,6 +11,7 @@ cannot express: the host layers and the options of the image.
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 
@@ -81,9 +82,9 @@ def export(request: ExportRequest) -> Configuration:
 
 
 def add_comments(element: ET.Element, lines: Iterable[str]) -> None:
-    """Appends lines as comments, in which `--` may not stand."""
+    """Appends lines as comments, in which two dashes may not follow each other."""
     for line in lines:
-        element.append(ET.Comment(f" {line.replace('--', '- -')} "))
+        element.append(ET.Comment(f" {re.sub('-(?=-)', '- ', line)} "))
 
 
 def foreign_reason(request: ExportRequest) -> str | None:

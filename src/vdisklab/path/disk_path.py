@@ -111,6 +111,14 @@ class Image:
         return self.option("data_file") not in (None, "off")
 
     @property
+    def can_have_snapshots(self) -> bool:
+        """True when QEMU can make internal snapshots: in qcow2 without an external data file.
+
+        block/qcow2-snapshot.c, qcow2_snapshot_create; a raw data file makes no difference.
+        """
+        return self.format is ImageFormat.QCOW2 and not self.has_data_file
+
+    @property
     def encrypted(self) -> bool:
         """True for an image that QEMU encrypts with LUKS."""
         return self.option("encrypt") == "luks"

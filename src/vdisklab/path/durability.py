@@ -121,9 +121,14 @@ _TESTED = {
 }
 
 
+NOTHING_STORED = "null stores nothing"
+"""Why QEMU's null-co driver keeps no data."""
+
+
 class FlushDropper(StrEnum):
     """The part of a path that acknowledges a flush before the data is durable."""
 
+    IMAGE = "image format"
     CACHE_MODE = "cache mode"
     DEVICE = "device"
     LAYER = "host layer"
@@ -138,7 +143,7 @@ class DroppedFlushes:
 
 
 def dropped_flushes(path: DiskPath) -> tuple[DroppedFlushes, ...]:
-    """All parts of the path that drop flushes: cache mode, device, then layers from the bottom.
+    """All parts of the path that drop flushes: image, cache mode, device, layers from the bottom.
 
     cache=unsafe drops the guest's flushes (qemu(1)); tmpfs lives in memory; ZFS with sync=disabled
     acknowledges before data is stable (zfsprops(7)); with barrier=0 and nobarrier the device's
@@ -148,6 +153,8 @@ def dropped_flushes(path: DiskPath) -> tuple[DroppedFlushes, ...]:
 
 
 def _dropped_flushes(path: DiskPath) -> Iterator[DroppedFlushes]:
+    if not path.has_storage:
+        yield DroppedFlushes(FlushDropper.IMAGE, NOTHING_STORED)
     if path.cache.no_flush:
         yield DroppedFlushes(FlushDropper.CACHE_MODE, f"cache mode {path.cache} drops flushes")
     if forgets_fua(path):

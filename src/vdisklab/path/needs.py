@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options, parse_path
-from vdisklab.path.durability import Keeping, Verdicts, durability
+from vdisklab.path.durability import NOTHING_STORED, Keeping, Verdicts, durability
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
 
@@ -33,10 +33,14 @@ class NeedKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One need; `value` is None for a kind that takes none."""
+    """One need; `value` is None for a kind that takes none.
+
+    `implied` is True for the default need, which the user did not write.
+    """
 
     kind: NeedKind
     value: str | None = None
+    implied: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return self.kind.value if self.value is None else f"{self.kind}={self.value}"
@@ -54,10 +58,10 @@ class Need:
     @property
     def way_out(self) -> str:
         """The hint for a user who also wants paths that do not meet this need."""
-        return "add --unsafe" if self == DURABLE else "leave out this need"
+        return "add --unsafe" if self.implied else "leave out this need"
 
 
-DURABLE = Need(NeedKind.DURABLE)
+DURABLE = Need(NeedKind.DURABLE, implied=True)
 """The need that every recommended path must meet, unless the user says `--unsafe`."""
 
 UNSAFE_HELP = "Paths that lose flushed data in a power cut qualify, too."
@@ -110,6 +114,20 @@ def unmet(path: DiskPath, needs: Iterable[Need], verdicts: Verdicts) -> dict[Nee
     return {need: reason for need, reason in reasons if reason is not None}
 
 
+def undecided(path: DiskPath, need: Need) -> bool:
+    """True when layers that are unknown could make a path meet the need; they are below its own.
+
+    Data counts as durable unless a rule or a power cut says otherwise, so this is never True for
+    needs that go by power cuts.
+    """
+    rule = _RULES[need.kind]
+    if not rule.by_layers or meets(path, need, {}):
+        return False
+    stacks = [stack for kind in LayerKind for stack in _stacks(kind)]
+    complete = (DiskPath((*stack, *path.layers), path.image) for stack in stacks)
+    return any(meets(variant, need, {}) and impossible(variant) is None for variant in complete)
+
+
 def _loses_flushed_data(path: DiskPath, _value: str, verdicts: Verdicts) -> str | None:
     known = durability(path, verdicts)
     if known.keeping is Keeping.LOST_IN_TEST:
@@ -125,7 +143,7 @@ def _loses_unflushed_data(path: DiskPath, value: str, verdicts: Verdicts) -> str
 
 
 def _has_no_snapshots(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:
-    if path.image is not None and path.image.format is ImageFormat.QCOW2:
+    if path.image is not None and path.image.can_have_snapshots:
         return None
     if any(layer.kind in _SNAPSHOT_LAYERS for layer in path.layers):
         return None
@@ -133,6 +151,8 @@ def _has_no_snapshots(path: DiskPath, _value: str, _verdicts: Verdicts) -> str |
 
 
 def _ignores_discards(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:
+    if not path.has_storage:
+        return NOTHING_STORED
     discard = path.attachment.option("discard")
     return None if discard == "unmap" else f"its bus has discard={discard}"
 
@@ -168,11 +188,15 @@ def _has_no_such_layer(path: DiskPath, value: str, _verdicts: Verdicts) -> str |
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """`values` are the values that a need accepts; empty for a need without a value."""
+    """`values` are the values that a need accepts; empty for a need without a value.
+
+    `by_layers` is True if a path may meet the need by its host layers alone.
+    """
 
     meaning: str
     lack: Callable[[DiskPath, str, Verdicts], str | None]
     values: tuple[str, ...] = ()
+    by_layers: bool = False
 
 
 _RULES: Mapping[NeedKind, _Rule] = {
@@ -182,7 +206,11 @@ _RULES: Mapping[NeedKind, _Rule] = {
     NeedKind.NO_FLUSH_SAFE: _Rule(
         "written data survives a power cut even if the guest never flushes", _loses_unflushed_data
     ),
-    NeedKind.SNAPSHOTS: _Rule("qcow2, or a host layer that makes snapshots", _has_no_snapshots),
+    NeedKind.SNAPSHOTS: _Rule(
+        "qcow2 without a data file, or a host layer that makes snapshots",
+        _has_no_snapshots,
+        by_layers=True,
+    ),
     NeedKind.DISCARD: _Rule("the guest's discards free space on the host", _ignores_discards),
     NeedKind.LIVE_MIGRATION: _Rule(
         "the image bypasses the host's page cache, and the device can migrate",
@@ -191,7 +219,7 @@ _RULES: Mapping[NeedKind, _Rule] = {
     NeedKind.FORMAT: _Rule("this image format", _has_another_format, tuple(ImageFormat)),
     NeedKind.CACHE: _Rule("this cache mode", _has_another_cache, tuple(CacheMode)),
     NeedKind.BUS: _Rule("this bus", _has_another_bus, tuple(Bus)),
-    NeedKind.LAYER: _Rule("this host layer", _has_no_such_layer, tuple(LayerKind)),
+    NeedKind.LAYER: _Rule("this host layer", _has_no_such_layer, tuple(LayerKind), by_layers=True),
 }
 
 _SNAPSHOT_LAYERS = frozenset(
@@ -215,12 +243,37 @@ def example_of(needs: Sequence[Need]) -> DiskPath | None:
     return nearest(parse_path(_EXAMPLE), needs, {})
 
 
-def nearest(path: DiskPath, needs: Sequence[Need], verdicts: Verdicts) -> DiskPath | None:
-    """The possible path closest to `path` that meets all needs, or None."""
+def nearest(
+    path: DiskPath,
+    needs: Sequence[Need],
+    verdicts: Verdicts,
+    admits: Callable[[DiskPath], bool] = lambda _path: True,
+) -> DiskPath | None:
+    """The possible path closest to `path` that meets all needs and that `admits` accepts, or
+    None."""
     for variation in sorted(_variations(path, needs), key=lambda variant: distance(path, variant)):
-        if not unmet(variation, needs, verdicts) and impossible(variation) is None:
+        possible = impossible(variation) is None and admits(variation)
+        if possible and not unmet(variation, needs, verdicts):
             return variation
     return None
+
+
+CONTRADICTION = "these needs contradict each other: leave one out"
+
+
+def nearest_hint(
+    path: DiskPath,
+    needs: Sequence[Need],
+    verdicts: Verdicts,
+    admits: Callable[[DiskPath], bool] = lambda _path: True,
+) -> str:
+    """The hint for a refused path: the nearest path that meets all needs, or why there is none."""
+    instead = nearest(path, needs, verdicts, admits)
+    if instead is not None:
+        return f"the nearest path that meets all needs: {instead}"
+    if nearest(path, needs, verdicts) is not None:
+        return "no path that can be chosen here meets all needs: leave one out"
+    return CONTRADICTION
 
 
 def _variations(path: DiskPath, needs: Sequence[Need]) -> Iterator[DiskPath]:

@@ -147,7 +147,7 @@ def _what_a_chain_excludes(path: DiskPath, _backing: BackingDevices) -> Impossib
             return Impossible(
                 f"a chain of images with {option} is not built", f"leave out backing or {option}"
             )
-    if image.has_data_file and image.snapshots:
+    if image.snapshots and not image.can_have_snapshots:
         return Impossible(
             "qcow2 with a data file has no internal snapshots", "leave one of them out"
         )

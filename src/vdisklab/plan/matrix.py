@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vdisklab.errors import HostError, PlanError
@@ -11,7 +11,7 @@ from vdisklab.path.braces import MAX_WORDS, expand_segments
 from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import Verdicts
-from vdisklab.path.needs import Need, nearest, unmet
+from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.path.rules import Impossible, impossible, too_many_queues
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
@@ -84,16 +84,22 @@ def expand_matrix(
     return judge_paths(paths, page_cache, capabilities or Capabilities(), backing)
 
 
-def narrow_to_needs(matrix: Matrix, needs: Sequence[Need], verdicts: Verdicts) -> Matrix:
+def narrow_to_needs(
+    matrix: Matrix,
+    needs: Sequence[Need],
+    verdicts: Verdicts,
+    admits: Callable[[DiskPath], bool] = lambda _path: True,
+) -> Matrix:
     """The matrix without the guests' paths that do not meet all needs; those are dropped.
 
-    Paths on the host stay, as scores relate to them. Raises PlanError if no guest's path is left.
+    Paths on the host and the null device stay, as scores and ceilings relate to them. Raises
+    PlanError if no guest's path is left; its hint names the nearest path that `admits` accepts.
     """
     cells: list[Cell] = []
     dropped = dict.fromkeys(matrix.dropped)
     reasons: dict[DiskPath, str] = {}
     for cell in matrix.cells:
-        lacks = {} if cell.path.on_host else unmet(cell.path, needs, verdicts)
+        lacks = unmet(cell.path, needs, verdicts) if cell.path.is_guest_storage else {}
         if not lacks:
             cells.append(cell)
             continue
@@ -101,25 +107,24 @@ def narrow_to_needs(matrix: Matrix, needs: Sequence[Need], verdicts: Verdicts) -
         sentence = f"it does not meet --need {need}: {reason}"
         reasons.setdefault(cell.path, sentence)
         dropped[Dropped(str(cell.path), sentence, need.way_out)] = None
-    if needs and all(cell.path.on_host for cell in cells):
-        raise _no_path_meets(needs, reasons, verdicts)
+    if needs and not any(cell.path.is_guest_storage for cell in cells):
+        raise _no_path_meets(needs, reasons, verdicts, admits)
     return Matrix(tuple(cells), tuple(dropped))
 
 
 def _no_path_meets(
-    needs: Sequence[Need], reasons: Mapping[DiskPath, str], verdicts: Verdicts
+    needs: Sequence[Need],
+    reasons: Mapping[DiskPath, str],
+    verdicts: Verdicts,
+    admits: Callable[[DiskPath], bool],
 ) -> PlanError:
     """Names the first path's reason, and the path nearest to it that meets all needs."""
     message = f"no path meets {', '.join(map(str, needs))}"
     if not reasons:
         return PlanError(message, hint="name a guest's path, such as raw/none")
     path, reason = next(iter(reasons.items()))
-    instead = nearest(path, needs, verdicts)
     return PlanError(
-        f"{message}: {path}: {reason}",
-        hint="these needs contradict each other: leave one out"
-        if instead is None
-        else f"the nearest path that meets all needs: {instead}",
+        f"{message}: {path}: {reason}", hint=nearest_hint(path, needs, verdicts, admits)
     )
 
 

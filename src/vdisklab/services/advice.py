@@ -38,7 +38,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Verdicts
-from vdisklab.path.needs import Need, example_of
+from vdisklab.path.needs import CONTRADICTION, Need, example_of
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import without_qemu
 from vdisklab.results.model import Campaign
@@ -405,7 +405,7 @@ def _nothing_to_recommend(
     return PlanError(
         f"none of the {len(paths)} measured paths can be ranked and meets: "
         f"{', '.join(map(str, needs))}",
-        hint="these needs contradict each other: leave one out"
+        hint=CONTRADICTION
         if example is None
         else f"{needs[0].way_out}, or measure a path that qualifies: `vdisklab run {example} host`",
     )

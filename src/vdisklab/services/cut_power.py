@@ -23,7 +23,7 @@ from vdisklab.powercut.controls import run_controls
 from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Sampling
 from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings, judge_questions
 from vdisklab.powercut.recording.logged_disk import LoggedBy, require_log_writes
-from vdisklab.powercut.recording.recordings import require_judgeable
+from vdisklab.powercut.recording.recordings import not_judgeable, require_judgeable
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.session import PowerCutSession, open_session, replayed
 from vdisklab.progress import Note, Progress
@@ -111,7 +111,8 @@ def _matrix(request: PowerCutRequest) -> Matrix:
     if not request.paths:
         raise PlanError("no path is named", hint="vdisklab powercut ext4/{raw,qcow2}/none")
     # Needs use rules, not stored power cuts, because the verdicts are what is requested.
-    matrix = narrow_to_needs(expand_matrix(tuple(request.paths)), request.needs, {})
+    matrix = expand_matrix(tuple(request.paths))
+    matrix = narrow_to_needs(matrix, request.needs, {}, lambda path: not_judgeable(path) is None)
     for cell in matrix.cells:
         require_judgeable(cell.path)
     return matrix

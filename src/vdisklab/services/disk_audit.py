@@ -28,16 +28,18 @@ from vdisklab.audit.configured_disk import (
     Risk,
     disk_path,
     risks,
+    unknown_layers,
 )
 from vdisklab.audit.domain import LARGEST, read_domain
 from vdisklab.errors import CommandError, DatabaseError, HostError, PlanError
+from vdisklab.host.blockdevice import device_of
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
-from vdisklab.host.mounts import free_bytes, read_mounts
+from vdisklab.host.mounts import free_bytes, mount_of
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import Durability, Verdicts, durability
-from vdisklab.path.needs import Need, distance, nearest, unmet, with_default
+from vdisklab.path.needs import Need, distance, nearest, undecided, unmet, with_default
 from vdisklab.path.segments import ImageFormat, LayerKind, OptionValue
 from vdisklab.results.store import Store
 from vdisklab.services.answers import (
@@ -47,6 +49,7 @@ from vdisklab.services.answers import (
     open_results,
     stored_verdicts,
 )
+from vdisklab.storage.image import data_file_of
 
 _MEASURE = "Measure first: `vdisklab run PATHS…`."
 
@@ -74,9 +77,9 @@ class PathScore:
 class AuditedDisk:
     """One disk with its risks, its speed, and the effect of a power cut on its data.
 
-    `lacks` gives the reason for each requested need that the path does not meet; `instead` is the
-    nearest path that meets all. `nearest` has the measured path that differs least, for a disk
-    without a `standing`.
+    `lacks` gives the reason for each requested need that the path does not meet, `undecided` for
+    each that depends on unknown layers; `instead` is the nearest path that meets all. `nearest` has
+    the measured path that differs least, for a disk without a `standing`.
     """
 
     disk: ConfiguredDisk
@@ -85,6 +88,7 @@ class AuditedDisk:
     standing: PathScore | None
     keeps: Durability | None = None
     lacks: Mapping[Need, str] = field(default_factory=dict)
+    undecided: Mapping[Need, str] = field(default_factory=dict)
     instead: DiskPath | None = None
     nearest: PathScore | None = None
 
@@ -179,7 +183,7 @@ def answer_audit(
             raise
         measured = _Measured(why_no_speed=f"No speeds: {error}. {_MEASURE}")
     audited = tuple(
-        _audited(disk, path, risks(disk, context), needs, measured)
+        _audited(disk, path, context, needs, measured)
         for (disk, context), path in zip(placed, paths, strict=True)
     )
     return AuditAnswer(audited, measured.caveats, measured.why_no_speed, needs)
@@ -188,22 +192,26 @@ def answer_audit(
 def _audited(
     disk: ConfiguredDisk,
     path: DiskPath | None,
-    disk_risks: tuple[Risk, ...],
+    context: DiskContext,
     needs: tuple[Need, ...],
     measured: _Measured,
 ) -> AuditedDisk:
     if path is None:
-        return AuditedDisk(disk, None, disk_risks, None)
+        return AuditedDisk(disk, None, (), None)
     if disk.read_only:  # it loses nothing in a power cut
         needs = tuple(need for need in needs if not need.goes_by_power_cuts)
-    lacks = unmet(path, needs, measured.verdicts)
+    lacks = dict(unmet(path, needs, measured.verdicts))
+    unknown = unknown_layers(disk, context)
+    open_needs = [need for need in lacks if unknown and undecided(path, need)]
+    reasons = {need: f"{lacks.pop(need)}, and {unknown}" for need in open_needs}
     return AuditedDisk(
         disk,
         path,
-        disk_risks,
+        risks(disk, context),
         measured.scores.get(path),
         None if disk.read_only else durability(path, measured.verdicts),
         lacks,
+        reasons,
         nearest(path, needs, measured.verdicts) if lacks else None,
         measured.nearest.get(path),
     )
@@ -311,20 +319,17 @@ def disk_context(host: Host, disk: ConfiguredDisk) -> DiskContext:
         return UNKNOWN_CONTEXT
     allocated = os.stat(source).st_blocks * 512  # noqa: PTH116 - st_blocks
     size, image = _image(host, disk.path, source, allocated)
-    return DiskContext(_layers(source), image, size, allocated, free_bytes(source))
+    layers = _layers(source)
+    device = None if layers is None else device_of(source.parent)
+    below = device.describe() if device is not None and device.below else None
+    return DiskContext(layers, below, image, size, allocated, free_bytes(source))
 
 
 def _layers(source: Path) -> tuple[Layer, ...] | None:
     """The file system that holds a file; None if vdisklab has no layer for it."""
-    resolved = source.resolve()
-    above = [mount for mount in read_mounts() if mount.mountpoint in resolved.parents]
-    if not above:
-        return None
-    deepest = max(len(mount.mountpoint.parts) for mount in above)
-    # Of several mounts at one mount point the last one is visible.
-    name = [mount for mount in above if len(mount.mountpoint.parts) == deepest][-1].filesystem
+    mount = mount_of(source)
     try:
-        return (Layer(LayerKind(name)),)
+        return None if mount is None else (Layer(LayerKind(mount.filesystem)),)
     except ValueError:
         return None
 
@@ -352,5 +357,6 @@ def _image(
             ("cluster_size", int(info.get("cluster-size", 65536))),
             ("compat", str(data.get("compat", "1.1"))),
             ("lazy_refcounts", bool(data.get("lazy-refcounts", False))),
+            ("data_file", data_file_of(data)),
         ]
     return size, Image(form, tuple(options))

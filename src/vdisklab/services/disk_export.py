@@ -12,7 +12,7 @@ from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, Verdicts, durability
-from vdisklab.path.needs import Need, nearest, unmet
+from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.plan.guest import without_qemu
 from vdisklab.services.answers import open_results, stored_verdicts
 
@@ -61,12 +61,8 @@ def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: Verdicts) 
     if not lacks:
         return
     need, reason = next(iter(lacks.items()))
-    instead = nearest(path, needs, verdicts)
     raise PlanError(
-        f"{path} does not meet --need {need}: {reason}",
-        hint="these needs contradict each other: leave one out"
-        if instead is None
-        else f"the nearest path that meets all needs: {instead}",
+        f"{path} does not meet --need {need}: {reason}", hint=nearest_hint(path, needs, verdicts)
     )
 
 

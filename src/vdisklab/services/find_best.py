@@ -314,6 +314,6 @@ def make_search(request: RunRequest) -> BestSearch | None:
 
 def durable_paths(plan: CampaignPlan, verdicts: Verdicts) -> DurablePaths:
     """The number of durable paths in a plan, and how many of them were tested by power cuts."""
-    paths = {cell.path.canonical: cell.path for cell in plan.cells if not cell.path.on_host}
+    paths = {cell.path.canonical: cell.path for cell in plan.cells if cell.path.is_guest_storage}
     judged = [durability(path, verdicts).keeping for path in paths.values()]
     return DurablePaths(len(judged), sum(verdict is Keeping.KEPT_IN_TEST for verdict in judged))

@@ -291,13 +291,19 @@ def _format_specific(info: Mapping[str, Any], image: Image) -> dict[str, str]:
     if image.option("extended_l2"):
         properties["image.extended_l2"] = str(data.get("extended-l2"))
     if image.has_data_file:
-        kind = "raw" if data.get("data-file-raw") else "on"
-        properties["image.data_file"] = kind if data.get("data-file") else "off"
+        properties["image.data_file"] = data_file_of(data)
     if image.bitmaps:
         properties["image.bitmaps"] = str(len(data.get("bitmaps", ())))
     if image.encrypted:
         properties["image.encrypt"] = "luks" if info.get("encrypted") else "off"
     return properties
+
+
+def data_file_of(data: Mapping[str, Any]) -> str:
+    """The option `data_file` of an image, from what qemu-img says of the format qcow2."""
+    if not data.get("data-file"):
+        return "off"
+    return "raw" if data.get("data-file-raw") else "on"
 
 
 def _require_preallocated(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from vdisklab.audit.configured_disk import (
@@ -19,6 +21,7 @@ from vdisklab.audit.configured_disk import (
     Risk,
     SlowBus,
     risks,
+    unknown_layers,
 )
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.rules import Impossible
@@ -60,6 +63,25 @@ def test_each_risk_is_seen(path: str, expected: tuple[Risk, ...]) -> None:
 def test_emulated_controllers_and_impossible_paths_are_seen() -> None:
     assert any(isinstance(risk, SlowBus) for risk in risks_of("raw/none/ide"))
     assert any(isinstance(risk, Impossible) for risk in risks_of("ext4/none"))
+
+
+def test_a_device_with_unknown_layers_is_judged_by_all_other_rules() -> None:
+    assert not any(isinstance(risk, Impossible) for risk in risks_of("none"))
+    (reason,) = [r.reason for r in risks_of("none/virtio:poll=0") if isinstance(r, Impossible)]
+    assert reason == "poll is a setting of an iothread"
+
+
+def test_layers_are_known_from_a_valid_note_or_from_this_host() -> None:
+    disk = ConfiguredDisk("d", "vda", "/a", parse_path("raw/none"))
+    ext4 = parse_path("ext4/raw/none")
+    assert unknown_layers(disk) == "the host layers of /a are unknown"
+    assert unknown_layers(disk, DiskContext(layers=ext4.layers)) is None
+    stacked = DiskContext(layers=ext4.layers, below="dm-0 (vg-lv) over sda")
+    below = "the host layers below its file system are unknown: dm-0 (vg-lv) over sda"
+    assert unknown_layers(disk, stacked) == below
+    assert unknown_layers(replace(disk, noted=ext4)) is None
+    stale = replace(disk, noted=parse_path("ext4/raw/unsafe"))
+    assert unknown_layers(stale) == "the host layers of /a are unknown"
 
 
 def test_a_thin_image_on_a_nearly_full_file_system_is_seen() -> None:

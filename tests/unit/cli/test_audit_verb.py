@@ -72,6 +72,33 @@ def test_stored_power_cuts_decide(
     assert good["instead"] not in (None, "ext4/qcow2/none")
 
 
+def test_unknown_layers_leave_a_need_open(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "far.xml"
+    wish = ExportRequest(parse_path("ext4/raw/none"), "/nonexistent/a.img", "web")
+    noted = EXPORTERS[Platform.LIBVIRT](wish).text
+    file.write_text(re.sub(r"<metadata>.*</metadata>", "", noted, flags=re.DOTALL))
+    words = (str(file), "--need", "layer=lvm", "--need", "snapshots", "--need", "durable")
+    with open_store(str(tmp_path / "results.sqlite")):
+        pass
+    db = ("--db", str(tmp_path / "results.sqlite"))
+    (disk,) = audited(capsys, *words, "--need", "format=qcow2", *db)
+    unknown = "the host layers of /nonexistent/a.img are unknown"
+    assert [(need["need"], need["met"]) for need in disk["needs"]] == [
+        ("layer=lvm", None), ("snapshots", None), ("durable", True), ("format=qcow2", False),
+    ]  # fmt: skip
+    assert disk["needs"][0]["reason"] == f"it has no host layer, and {unknown}"
+    assert main(["audit", *words, *db]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"It is unknown whether it meets layer=lvm: it has no host layer, and {unknown}." in out
+    assert "layer=lvm (unknown)" in out
+    assert "does not meet" not in out
+    file.write_text(noted)  # its note says which layers it has
+    (disk,) = audited(capsys, *words, *db)
+    assert [need["met"] for need in disk["needs"]] == [False, False, True]
+
+
 def test_the_table_has_the_column_only_when_asked(
     domains: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -229,3 +256,25 @@ def test_no_command_is_advised_that_cannot_measure(
     out = " ".join(capsys.readouterr().out.split())
     assert "not measured here, and cannot be." in out
     assert re.search(r"`vdisklab run none \S+ --on DEVICE`", out)
+
+
+def test_an_image_is_read_with_its_data_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = Path(__file__).parents[2] / "data/qemu/qemu-img-7.2.22-info-data-file.json"
+    program = tmp_path / "qemu-img"
+    program.write_text(f"#!/bin/sh\nexec cat {recorded}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    image = tmp_path / "a.qcow2"
+    image.touch()
+    text = re.sub(r"type=.raw.", 'type="qcow2"', AUDITED).replace(
+        "/nonexistent/web.img", str(image)
+    )
+    (tmp_path / "web.xml").write_text(text.replace("/nonexistent/web.img", str(image)))
+    with open_store(str(tmp_path / "results.sqlite")):
+        pass
+    words = (str(tmp_path / "web.xml"), "--db", str(tmp_path / "results.sqlite"))
+    (disk,) = audited(capsys, *words, "--need", "snapshots")
+    assert "qcow2:data_file=on:preallocation=off/none" in disk["path"]
+    assert disk["needs"][0]["met"] is not True

@@ -56,6 +56,19 @@ from vdisklab.services.cut_power import PowerCutAnswer, PowerCutRequest, plan_qu
             "no path meets durable: ext4/raw/unsafe: it does not meet --need durable: ",
             "the nearest path that meets all needs: ext4/raw/none",
         ),
+        (
+            ("ext4/raw/unsafe", "--need", "layer=lvm"),
+            "no path meets layer=lvm",
+            "no path that can be chosen here meets all needs: leave one out",
+        ),
+        (
+            ("ext4/raw/none", "--need", "discard", "--need", "layer=btrfs"),
+            "no path meets discard, layer=btrfs",
+            "the nearest path that meets all needs: btrfs/raw/none/virtio:discard=unmap",
+        ),
+        (("--replay", "abcd/0-0", "--need", "fast"), "--need has no effect", "one of them"),
+        (("--replay", "abcd/0-0", "ext4/raw/none"), "PATHS has no effect", "one of them"),
+        (("--replay", "abcd/0-0", "--writes", "80"), "--writes has no effect", "one of them"),
         (("ext4/raw/none", "--need", "fast"), "unknown need 'fast'", "durable, no-flush-safe"),
         (("--replay", "nonsense"), "'nonsense' is not a case", "ID/EPOCH-BITS"),
         (("--replay", "abcd/0-0"), "holds no recording", "name a case as"),
@@ -85,6 +98,7 @@ def test_needs_leave_out_the_other_paths_with_the_reason() -> None:
     assert reasons["tmpfs/raw/none"] == "it does not meet --need durable: tmpfs is memory"
     assert reasons["ext4/qcow2/none"] == "it does not meet --need format=raw: its format is qcow2"
     assert len(planned.dropped) == 7
+    assert {path.instead for path in planned.dropped} == {"leave out this need"}
 
 
 def test_a_kernel_without_log_writes_is_told_before_any_control(

@@ -26,6 +26,12 @@ def exported(text: str, platform: Platform, source: str | None = None) -> Config
     return EXPORTERS[platform](ExportRequest(parse_path(text), source))
 
 
+@pytest.mark.parametrize("dashes", ["--", "---", "----", "-"])
+def test_comments_of_libvirt_hold_no_two_dashes(dashes: str) -> None:
+    text = exported("qcow2:backing=1/none", Platform.LIBVIRT, f"/srv/a{dashes}.img{dashes}").text
+    ET.fromstring(text)  # noqa: S314 - our own text
+
+
 def test_proxmox_is_told_what_it_would_choose_otherwise() -> None:
     text = exported("qcow2/default", Platform.PROXMOX).text
     volume = "STORAGE:100/vm-100-disk-0.qcow2"

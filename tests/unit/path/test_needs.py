@@ -21,7 +21,9 @@ from vdisklab.path.needs import (
     needs_help,
     parse_need,
     parse_needs,
+    undecided,
     unmet,
+    with_default,
 )
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
@@ -54,6 +56,13 @@ needs = st.sampled_from(
         ("snapshots", "qcow2/none", True),
         ("snapshots", "zvol/none", True),
         ("snapshots", "ext4/raw/none", False),
+        ("snapshots", "ext4/qcow2:data_file=on/none", False),
+        ("snapshots", "ext4/qcow2:data_file=raw/none", False),
+        ("snapshots", "btrfs/qcow2:data_file=raw/none", True),
+        ("durable", "null", False),
+        ("no-flush-safe", "null/virtio:write_cache=off", False),
+        ("snapshots", "null", False),
+        ("discard", "null/scsi:discard=unmap", False),
         ("discard", "raw/none", False),
         ("discard", "raw/none/scsi:discard=unmap", True),
         ("live-migration", "raw/none", True),
@@ -94,6 +103,32 @@ def test_needs(need: str, path: str, met: bool) -> None:
 )
 def test_a_path_says_what_it_lacks(need: str, path: str, reason: str) -> None:
     assert reason in (lack(parse_path(path), parse_need(need), {}) or "")
+
+
+@pytest.mark.parametrize(
+    ("need", "path", "open_"),
+    [
+        ("layer=lvm", "raw/none", True),  # the file system may be on LVM
+        ("layer=lvm", "ext4/raw/none", True),
+        ("layer=lvm", "none", True),
+        ("layer=ext4", "raw/none", True),
+        ("layer=ext4", "ext4/raw/none", False),  # met
+        ("layer=xfs", "ext4/raw/none", False),  # no file system is below another
+        ("layer=ext4", "none", False),  # a device has no file system as its top layer
+        ("layer=tmpfs", "raw/none", True),
+        ("snapshots", "raw/none", True),
+        ("snapshots", "none", True),
+        ("snapshots", "ext4/qcow2:data_file=on/none", True),
+        ("snapshots", "qcow2/none", False),
+        ("snapshots", "null", False),
+        ("durable", "raw/unsafe", False),
+        ("cache=none", "raw/writeback", False),
+        ("bus=scsi", "raw/none", False),
+        ("format=qcow2", "none", False),
+    ],
+)
+def test_unknown_layers_leave_needs_open(need: str, path: str, open_: bool) -> None:
+    assert undecided(parse_path(path), parse_need(need)) is open_
 
 
 def test_power_cuts_decide_where_there_are_any() -> None:
@@ -138,6 +173,14 @@ def test_a_need_given_twice_is_one() -> None:
         Need(NeedKind.BUS, "scsi"),
     )
     assert parse_needs(None) == ()
+
+
+def test_unsafe_is_the_way_out_of_the_implied_need_only() -> None:
+    (implied,) = with_default(())
+    (written,) = with_default(parse_needs(["durable"]))
+    assert implied == written
+    assert implied.way_out == "add --unsafe"
+    assert written.way_out == "leave out this need"
 
 
 @given(needs)

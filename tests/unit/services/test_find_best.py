@@ -12,8 +12,11 @@ from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell
 from tests.unit.stored import stored
 from vdisklab.analysis.search import Ended, Rules
 from vdisklab.errors import PlanError
+from vdisklab.path.cell import Cell
+from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Cuts, PathVerdict
-from vdisklab.path.needs import parse_need
+from vdisklab.path.needs import parse_need, with_default
+from vdisklab.path.segments import PageCache
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
@@ -246,6 +249,8 @@ def test_needs_leave_paths_out_and_list_them(plan: CampaignPlan) -> None:
     kept = narrow_to_needs(matrix, [parse_need("cache=none")], {})
     assert [cell.label for cell in kept.cells] == ["host", "raw/none"]
     assert {one.path for one in kept.dropped} >= {"raw/writeback", "qcow2/directsync"}
+    null = Cell(parse_path("null"), PageCache.BYPASSED)  # a ceiling to compare with
+    assert null in narrow_to_needs(Matrix((*plan.cells, null), ()), with_default(()), {}).cells
     with pytest.raises(PlanError, match="no path meets format=vdi"):
         narrow_to_needs(matrix, [parse_need("format=vdi")], {})
 

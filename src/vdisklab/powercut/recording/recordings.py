@@ -14,6 +14,7 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.syscalls import freeze_and_thaw, sync_filesystem, write_whole
 from vdisklab.path.backing import in_memory
 from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import LayerKind
 from vdisklab.powercut.cutting.memory_files import stored_ranges
 from vdisklab.powercut.judging.recovery import POOL, RECOVERIES
@@ -184,47 +185,62 @@ class _RecordedStack:
 
 def require_judgeable(path: DiskPath) -> tuple[Layer, Image]:
     """The path's only file system and its image. Raises PlanError for other paths."""
+    refusal = not_judgeable(path)
+    if refusal is not None:
+        raise PlanError(f"{path} {refusal.reason}", hint=refusal.instead)
+    assert path.image is not None  # noqa: S101 - not_judgeable refuses such a path
+    return path.layers[0], path.image
+
+
+def not_judgeable(path: DiskPath) -> Impossible | None:
+    """Why a path cannot be judged, as what follows its name; None if it can."""
     if path.on_host:
-        raise PlanError(
-            f"{path} has no guest disk, so no data is promised to be durable",
-            hint=("write a path with a format"),
+        return Impossible(
+            "has no guest disk, so no data is promised to be durable", "write a path with a format"
         )
     if not path.layers:
-        raise PlanError(
-            f"{path} has no host layer, so there is no place for the logged disk",
-            hint=f"add a file system: ext4/{path}",
+        return Impossible(
+            "has no host layer, so there is no place for the logged disk",
+            f"add a file system: ext4/{path}",
         )
+    return _unknown_recovery(path) or _unknown_image(path)
+
+
+def _unknown_recovery(path: DiskPath) -> Impossible | None:
     (layer, *above) = path.layers
     filesystems = ", ".join(RECOVERIES)
     if in_memory(path.layers):
-        raise PlanError(
-            f"{path} is in memory: nothing is left after a power cut, so nothing can be judged",
-            hint=f"write one of {filesystems} instead of tmpfs",
+        return Impossible(
+            "is in memory: nothing is left after a power cut, so nothing can be judged",
+            f"write one of {filesystems} instead of tmpfs",
         )
     if above or layer.kind not in RECOVERIES:
         unknown = layer if layer.kind not in RECOVERIES else above[0]
-        raise PlanError(
-            f"{path} cannot be judged: vdisklab does not know how {unknown} recovers after a "
-            "power cut",
-            hint=f"write one of {filesystems} as the only host layer",
+        return Impossible(
+            f"cannot be judged: vdisklab does not know how {unknown} recovers after a power cut",
+            f"write one of {filesystems} as the only host layer",
         )
     if layer.option("raid") not in (None, "single"):
-        raise PlanError(
-            f"{path} cannot be judged: only one disk is logged, but {layer} uses several",
-            hint="leave out raid",
+        return Impossible(
+            f"cannot be judged: only one disk is logged, but {layer} uses several",
+            "leave out raid",
         )
+    return None
+
+
+def _unknown_image(path: DiskPath) -> Impossible | None:
     if path.image is None or not path.image.format.is_file:
-        raise PlanError(
-            f"{path} has no image on its host layer, so no data survives",
-            hint=f"name a format: {path.stack}/raw/{path.cache}",
+        return Impossible(
+            "has no image on its host layer, so no data survives",
+            f"name a format: {path.stack}/raw/{path.cache}",
         )
     for option in _NOT_JUDGED:
         if path.image.option(option) not in (None, False, 0, "off"):
-            raise PlanError(
-                f"{path} cannot be judged: the judge does not read images with {option}",
-                hint=f"leave out {option}",
+            return Impossible(
+                f"cannot be judged: the judge does not read images with {option}",
+                f"leave out {option}",
             )
-    return layer, path.image
+    return None
 
 
 _NOT_JUDGED = ("extended_l2", "backing", "data_file", "encrypt", "snapshots", "bitmaps")

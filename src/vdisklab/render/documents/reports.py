@@ -125,8 +125,8 @@ class NeedEntry:
     """A requested need, and whether the disk meets it."""
 
     need: str
-    met: Annotated[bool | None, "null without a disk path"]
-    reason: Annotated[str | None, "why it is unmet"]
+    met: Annotated[bool | None, "null without a disk path, and if unknown layers decide"]
+    reason: Annotated[str | None, "why it is unmet or unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +180,11 @@ class AuditRow:
     source: str | None
     risks: str
     problem: str | None
-    needs: Annotated[Mapping[str, str | None], "`lacks`: unmet needs, with `--need`", Key.INLINE]
+    needs: Annotated[
+        Mapping[str, str | None],
+        "`lacks`: unmet needs, `undecided`: those that unknown layers decide; with `--need`",
+        Key.INLINE,
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

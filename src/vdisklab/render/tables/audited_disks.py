@@ -19,6 +19,7 @@ from vdisklab.audit.configured_disk import (
     Risk,
     SlowBus,
     StaleNote,
+    backing_of,
 )
 from vdisklab.path.durability import Durability
 from vdisklab.path.needs import Need
@@ -156,18 +157,26 @@ def _row(audited: AuditedDisk, *, with_needs: bool) -> AuditRow:
         source=disk.source,
         risks="; ".join(kind_of(risk) for risk in audited.risks),
         problem=disk.problem,
-        needs={"lacks": _lacks(audited)} if with_needs else {},
+        needs={
+            "lacks": _names(audited, audited.lacks),
+            "undecided": _names(audited, audited.undecided),
+        }
+        if with_needs
+        else {},
     )
 
 
-def _lacks(audited: AuditedDisk) -> str | None:
-    """The unmet needs; None without a disk path."""
-    return None if audited.path is None else ", ".join(map(str, audited.lacks))
+def _names(audited: AuditedDisk, needs: Iterable[Need]) -> str | None:
+    """The needs as text; None without a disk path."""
+    return None if audited.path is None else ", ".join(map(str, needs))
 
 
 def _lacks_text(audited: AuditedDisk) -> str:
-    names = _lacks(audited)
-    return numbers.MISSING if names is None else names or "nothing"
+    if audited.path is None:
+        return numbers.MISSING
+    names = [str(need) for need in audited.lacks]
+    names += [f"{need} (unknown)" for need in audited.undecided]
+    return ", ".join(names) or "nothing"
 
 
 def _score(audited: AuditedDisk) -> float | None:
@@ -254,6 +263,8 @@ def _sentences(audited: AuditedDisk) -> Iterator[str]:
             yield risk_sentence(risk)
     for need, reason in audited.lacks.items():
         yield f"It does not meet {need}: {reason}."
+    for need, reason in audited.undecided.items():
+        yield f"It is unknown whether it meets {need}: {reason}."
     if audited.lacks:
         yield (
             "No path meets all these needs."
@@ -280,7 +291,7 @@ def _way_to_measure(audited: AuditedDisk) -> str:
         place = _rank_of(nearest)
         beside = f" {nearest.cell.name}"
         text = f"; the nearest measured path is {nearest.cell} (rank {place}). To compare them"
-    if path.image is None and not path.layers:
+    if backing_of(path).devices:
         where = "--on DEVICE`, on a device that may be overwritten"
         return f"{text}: `vdisklab run {path}{beside} {where}"
     return f"{text}: `vdisklab run {path}{beside}`"
@@ -301,8 +312,10 @@ def _entry(audited: AuditedDisk, needs: Sequence[Need]) -> AuditedDiskEntry:
         needs=tuple(
             NeedEntry(
                 need=str(need),
-                met=None if audited.path is None else need not in audited.lacks,
-                reason=audited.lacks.get(need),
+                met=None
+                if audited.path is None or need in audited.undecided
+                else need not in audited.lacks,
+                reason=audited.lacks.get(need) or audited.undecided.get(need),
             )
             for need in needs
         ),
