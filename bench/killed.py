@@ -5,9 +5,9 @@
 
 Each kill starts or continues a campaign of three blocks, waits for a random moment within the time
 that one block takes here, and kills the program. In a quarter of them it kills the guests' QEMU
-first, and the program within the next half second. The program is a child process that calls the
-command line's `main` with all modules loaded, so that no moment is spent on Python's imports.
-Afterwards
+first, and the program within the next half second; it counts as such a kill only if there was a
+guest to kill. The program is a child process that calls the command line's `main` with all modules
+loaded, so that no moment is spent on Python's imports. Afterwards
 
 * every run that the database held, or that the program had reported, must be there, unchanged;
 * SQLite must find the file undamaged;
@@ -31,6 +31,7 @@ import pkgutil
 import random
 import signal
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
@@ -52,7 +53,8 @@ from vdisklab.results.model import Run
 
 HALF_A_SECOND = 0.5
 BLOCKS = 3
-QEMU_FIRST_SHARE = 0.6
+# Of the campaigns with guests. A fifth of these moments comes before the first guest runs.
+QEMU_FIRST_SHARE = 0.75
 
 
 class Kind(StrEnum):
@@ -169,8 +171,10 @@ class Killer:
         if kind is Kind.QEMU_FIRST:
             guests = self.lab.guests()
             for guest in guests:
-                os.kill(guest, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(guest, signal.SIGKILL)
             self.totals.guests_killed += len(guests)
+            kind = kind if guests else Kind.GUEST
             time.sleep(self._chance.uniform(0, HALF_A_SECOND))
         stored = self.runs()
         os.kill(process, signal.SIGKILL)
@@ -234,7 +238,7 @@ def load_all_modules() -> None:
 
 
 def draw_kind(guests: float, chance: random.Random) -> Kind:
-    """A random kind: `guests` is the share of campaigns with guests, six in ten QEMU first."""
+    """A random kind: `guests` is the share of campaigns with guests."""
     draw = chance.random()
     if draw < QEMU_FIRST_SHARE * guests:
         return Kind.QEMU_FIRST
@@ -255,6 +259,13 @@ def kill(directory: Path, count: int, guests: float, seed: int, seconds: float) 
     return killer.totals
 
 
+def revision() -> str:
+    """The commit of this checkout; "?" if it has none."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or "?"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=25)
@@ -265,19 +276,25 @@ def main() -> None:
     parser.add_argument("--add", type=Path)
     options = parser.parse_args()
     facts = machine_facts(options.dir)
-    portion: dict[str, Any] = {"date": facts.pop("date"), "load": facts.pop("load_before")}
-    totals, portions = Totals(), []
+    portion: dict[str, Any] = {
+        "date": facts.pop("date"),
+        "load": facts.pop("load_before"),
+        "revision": revision(),
+        "guests": options.guests,
+        "seed": options.seed,
+    }
+    record: dict[str, Any] = {"totals": {}, "mended": [], "portions": []}
     if options.add and options.add.exists():
-        record = json.loads(options.add.read_text())
-        totals, portions = Totals(**record["totals"]), record["portions"]
+        record |= json.loads(options.add.read_text())
+    totals = Totals(**record["totals"])
     # A directory that cannot be removed is a fault that must not hide what was found.
     with tempfile.TemporaryDirectory(
         dir=options.dir, prefix="killed-", ignore_cleanup_errors=True
     ) as name:
         found = kill(Path(name), options.kills, options.guests, options.seed, options.seconds)
     totals.add(found)
-    portions.append({**portion, "seed": options.seed, "kills": found.kills})
-    result = {"bench": "killed", **facts, "totals": asdict(totals), "portions": portions}
+    record["portions"].append({**portion, "kills": found.kills})
+    result = {"bench": "killed", **facts, **record, "totals": asdict(totals)}
     if options.add:
         options.add.write_text(json.dumps(result, indent=2) + "\n")
     print_result(result)
