@@ -95,8 +95,17 @@ def _delete(results: Store, name: str, *, yes: bool) -> None:
                 f"cannot ask whether to delete {stored}: standard input is not a terminal",
                 hint="add --yes",
             )
-        if not typer.confirm(f"Delete {sanitise(str(stored))}?", err=True):
+        if not _confirmed(f"Delete {sanitise(str(stored))}?"):
             print("nothing was deleted")
             return
     delete_stored(results, stored)
     print(f"deleted {sanitise(str(stored))}")
+
+
+def _confirmed(question: str) -> bool:
+    """The user's answer. Ctrl-C and Ctrl-D leave the program, and say that nothing happened."""
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        print("\nnothing was deleted", file=sys.stderr)
+        raise

@@ -63,15 +63,18 @@ class Store:
             connection.execute(sa.delete(table).where(table.c.id == campaign_id, ~_HAS_RUNS))
 
     def matching(self, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The ids of the campaigns and of the runs that begin with a name; an equal id alone."""
-        found = []
+        """The ids of the campaigns and of the runs that begin with a name; an equal id alone.
+
+        Ids may come from another's export, so one may be the beginning of any others.
+        """
         with self._database.reading() as connection:
-            for table in (schema.campaign, schema.run):
-                query = sa.select(table.c.id).where(_begins(table, name)).order_by(table.c.id)
-                ids = tuple(connection.scalars(query)) if name else ()
-                found.append((name,) if name in ids else ids)
-        campaigns, runs = found
-        return campaigns, runs
+            campaigns, runs = (
+                tuple(connection.scalars(sa.select(table.c.id).where(_begins(table, name))))
+                for table in (schema.campaign, schema.run)
+            )
+        if name in (*campaigns, *runs):
+            return (name,) * (name in campaigns), (name,) * (name in runs)
+        return (tuple(sorted(campaigns)), tuple(sorted(runs))) if name else ((), ())
 
     def delete_campaign(self, campaign_id: str) -> None:
         """Removes a campaign with all its runs. Its room in the database is used again."""
@@ -341,7 +344,7 @@ class Store:
             if key is None:
                 raise DatabaseError(
                     f"the campaign {name} is not in {self}",
-                    hint="`vdisklab runs` lists the stored campaigns",
+                    hint="it was deleted, or never stored; `vdisklab runs` lists the stored ones",
                 )
         return [key for key in keys.values() if key is not None]
 

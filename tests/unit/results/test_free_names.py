@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,3 +115,39 @@ def test_nothing_is_deleted_or_renamed_by_mistake(
         assert main(["runs", *words, "--db", measured]) == status, words
         assert sentence in capsys.readouterr().err
     assert listed(measured, capsys) == before
+
+
+def test_an_id_can_be_named_that_begins_others(url: str) -> None:
+    """Ids of imported campaigns are their writer's choice."""
+    (first, second, *_) = runs(1)
+    with open_store(url) as store:
+        clash = replace(first, id=CAMPAIGN.id + "-run")
+        store.add_together((CAMPAIGN,), (clash, replace(second, id=CAMPAIGN.id + "-run-2")))
+        assert store.matching(CAMPAIGN.id) == ((CAMPAIGN.id,), ())
+        assert store.matching(clash.id) == ((), (clash.id,))
+        assert store.matching("") == ((), ())
+
+
+@pytest.mark.parametrize("key", [b"\x03", b"\x04"], ids=["Ctrl-C", "Ctrl-D"])
+def test_a_question_that_is_not_answered_deletes_nothing(tmp_path: Path, key: bytes) -> None:
+    database = str(tmp_path / "lab.sqlite")
+    with open_store(database) as store:
+        store.add_together((CAMPAIGN,), list(runs(1)))
+    words = ("runs", "--delete", CAMPAIGN.id, "--db", database)
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execv(sys.executable, (sys.executable, "-m", "vdisklab", *words))  # noqa: S606
+    printed = b""
+    while b"[y/N]" not in printed:
+        printed += os.read(terminal, 1000)
+    os.write(terminal, key)
+    while True:
+        try:
+            printed += os.read(terminal, 1000)
+        except OSError:  # the terminal's end: EIO
+            break
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
+    os.close(terminal)
+    assert b"nothing was deleted" in printed
+    with open_store(database) as store:
+        assert len(list(store.runs())) > 0
