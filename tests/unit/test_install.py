@@ -93,6 +93,9 @@ class Machine:
         )
         copy = self.bin.parent / "script" / "install"
         copy.parent.mkdir(exist_ok=True)
+        table = self.bin.parent / TABLE
+        table.parent.mkdir(parents=True, exist_ok=True)
+        table.write_text((ROOT / TABLE).read_text())
         copy.write_text(source.replace("/usr/bin/python3", ""))
         return subprocess.run(
             ["bash", "-c", f"source {copy}; {function}"],
@@ -108,7 +111,12 @@ def rows(array: str) -> list[list[str]]:
     return [line.split() for line in re.findall(r'"([^"]+)"', found[1])]
 
 
-PROGRAMS = [row[0] for array in ("needs", "options") for row in rows(array) if row[0][0] != "/"]
+TABLE = "src/vdisklab/host/packages.txt"
+PROGRAMS = [
+    line.split()[1].split(",")[0]
+    for line in (ROOT / TABLE).read_text().splitlines()
+    if line.startswith(("needed", "optional"))
+] + ["venv"]
 APT = """echo "$@" >>LOG
 for word; do [[ "$word" != fio ]] || { echo exit 0 >BIN/fio; chmod +x BIN/fio; }; done"""
 
@@ -121,8 +129,12 @@ def with_apt(directory: Path, programs: Iterable[str]) -> Machine:
 
 
 def test_every_row_names_a_program_and_four_packages() -> None:
-    for array in ("needs", "options"):
-        assert all(len(row) == 5 for row in rows(array))
+    assert all(len(row) == 5 for row in rows("needs"))
+    for line in (ROOT / TABLE).read_text().splitlines():
+        kind, _, row = line.partition(" ")
+        assert kind in ("", "#", "manager", "needed", "optional", "other")
+        if kind in ("needed", "optional"):
+            assert "-" not in row.split(maxsplit=5)[1:5]
     assert all(len(row) == 2 for row in rows("dev_needs"))
 
 

@@ -1,92 +1,69 @@
-"""The programs that vdisklab runs: the Debian package that contains each, and what it is for."""
+"""The programs that vdisklab runs: the package that contains each, and what it is for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import resources
 
 from vdisklab.errors import HostError
 
 QEMU = "qemu-system-x86_64"
 """The QEMU that is installed. Guests are x86-64, whatever else QEMU could emulate."""
+_NO_PACKAGE = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class HostProgram:
-    """Where a program comes from, and what cannot be done without it."""
+    """Where a program comes from, and what cannot be done without it.
 
-    package: str
+    `packages` has one name for each package manager, in the order of MANAGERS.
+    """
+
+    packages: tuple[str, ...]
     purpose: str
 
 
-def _table(*rows: tuple[str, str, str]) -> Mapping[str, HostProgram]:
-    """Rows of programs (separated by spaces), package and purpose."""
-    return {
-        program: HostProgram(package, purpose)
-        for programs, package, purpose in rows
-        for program in programs.split()
-    }
+def _rows(*kinds: str) -> Iterator[str]:
+    """The rows of those kinds in packages.txt, which script/install reads too."""
+    text = resources.files("vdisklab.host").joinpath("packages.txt").read_text("utf-8")
+    for line in text.splitlines():
+        kind, _, row = line.partition(" ")
+        if kind in kinds:
+            yield row
 
 
-_EVERY_GUEST = "the micro guest"
-
-PROGRAMS = _table(
-    (QEMU, "qemu-system-x86", "any guest"),
-    ("qemu-img", "qemu-utils", "disk images"),
-    ("qemu-storage-daemon", "qemu-system-common", "power cuts (`vdisklab powercut`)"),
-    ("fio", "fio", "fio workloads, which most profiles have"),
-    ("bonnie++", "bonnie++", "bonnie++ workloads"),
-    ("sysbench", "sysbench", "sysbench workloads"),
-    ("sqlite3", "sqlite3", "database workloads"),
-    ("dd", "coreutils", "dd workloads"),
-    ("busybox", "busybox-static", _EVERY_GUEST),
-    ("qemu-ga", "qemu-guest-agent", _EVERY_GUEST),
-    ("mke2fs", "e2fsprogs", _EVERY_GUEST),
-    ("blkid", "util-linux", _EVERY_GUEST),
-    ("tar", "tar", _EVERY_GUEST),
-    ("perl", "perl-base", _EVERY_GUEST),
-    ("hdparm", "hdparm", _EVERY_GUEST),
-    ("ldd", "libc-bin", _EVERY_GUEST),
-    ("dpkg dpkg-deb", "dpkg", "packages in the micro guest"),
-    ("apt-get apt-cache", "apt", "packages in the micro guest"),
-    ("mkfs.ext2 mkfs.ext3", "e2fsprogs", "ext2 and ext3 in guests"),
-    ("mkfs.ext4", "e2fsprogs", "layer ext4"),
-    ("mkfs.xfs xfs_info", "xfsprogs", "layer xfs"),
-    ("mkfs.btrfs btrfs", "btrfs-progs", "layer btrfs"),
-    ("mount umount", "mount", "layer tmpfs"),
-    ("losetup", "mount", "every file-system layer"),
-    ("wipefs unshare", "util-linux", "every file-system layer"),
-    (
-        "lvm vgs lvs pvs vgcreate lvcreate lvremove vgremove pvremove vgchange",
-        "lvm2",
-        "layer lvm",
-    ),
-    ("dmsetup", "dmsetup", "layer lvm"),
-    ("mdadm", "mdadm", "layer md"),
-    ("zpool zfs", "zfsutils-linux", "layer zfs"),
-    ("modprobe", "kmod", "loading kernel modules"),
-    ("mmdebstrap", "mmdebstrap", "building the lab"),
-    ("virsh", "libvirt-clients", "reading domains from libvirt"),
-)
+def _programs() -> Iterator[tuple[str, HostProgram]]:
+    for row in _rows("needed", "optional", "other"):
+        programs, *packages, purpose = row.split(maxsplit=1 + len(MANAGERS))
+        for program in programs.split(","):
+            yield program, HostProgram(tuple(packages), purpose)
 
 
-def package_of(program: str) -> str:
-    """The Debian package of a program; for one outside the table, its own name."""
-    return PROGRAMS[program].package if program in PROGRAMS else program
-
-
-def install_command(*packages: str) -> str:
-    """The command that installs Debian packages."""
-    return f"apt-get install --no-install-recommends {' '.join(dict.fromkeys(packages))}"
+MANAGERS = dict(row.split(maxsplit=1) for row in _rows("manager"))
+"""The package managers, each with the command that installs packages."""
+PROGRAMS: Mapping[str, HostProgram] = dict(_programs())
 
 
 def install_hint(programs: Iterable[str]) -> str:
-    """How to get programs; those outside the table are only named."""
+    """How to get programs here: the command of this system's package manager.
+
+    Programs without a known package are only named, and so are all without a known manager.
+    """
     wanted = tuple(programs)
-    unknown = [program for program in wanted if program not in PROGRAMS]
-    if unknown:
+    manager = next((name for name in MANAGERS if shutil.which(name)), None)
+    packages = {program: _package(program, manager) for program in wanted}
+    unknown = [program for program, package in packages.items() if package == _NO_PACKAGE]
+    if manager is None or unknown:
         return f"install the package that contains {', '.join(unknown)}"
-    return install_command(*(PROGRAMS[program].package for program in wanted))
+    return f"{MANAGERS[manager]} {' '.join(dict.fromkeys(packages.values()))}"
+
+
+def _package(program: str, manager: str | None) -> str:
+    if manager is None or program not in PROGRAMS:
+        return _NO_PACKAGE
+    return PROGRAMS[program].packages[list(MANAGERS).index(manager)]
 
 
 def not_installed(program: str) -> HostError:

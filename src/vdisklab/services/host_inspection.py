@@ -305,7 +305,7 @@ _LAYERS = (
         "zfs",
         ("zpool", "zfs"),
         filesystem="zfs",
-        kernel_mend="build its module (apt-get install zfs-dkms, from Debian's contrib)",
+        kernel_mend="install ZFS's kernel module (on Debian: zfs-dkms, from contrib)",
     ),
 )
 

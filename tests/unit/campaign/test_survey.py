@@ -12,7 +12,7 @@ from vdisklab.campaign.survey import survey
 from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, pending
-from vdisklab.host.programs import install_command
+from vdisklab.host.programs import install_hint
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus, ImageFormat
 from vdisklab.plan.capabilities import Capabilities, QemuLimits, infeasible
@@ -136,7 +136,7 @@ def test_a_missing_program_means_no_guest(program: str, programs: Programs, tmp_
     seen = found(tmp_path, "raw/writeback", "host")
     assert seen.installed.guest is not None
     assert seen.installed.guest.reason == f"{program} is not installed"
-    assert "apt-get install" in seen.installed.guest.mend
+    assert "package that contains qemu-system-x86_64, qemu-img" in seen.installed.guest.mend
     assert infeasible(parse_path("host"), seen) is None
 
 
@@ -192,7 +192,7 @@ class TestStacks:
         monkeypatch.setattr("vdisklab.host.command._ADMIN_PATHS", ())
         seen = found(tmp_path, "ext4/host", "host")
         assert seen.stacks["ext4"].reason == "losetup is not installed"
-        assert seen.stacks["ext4"].mend == install_command("mount")
+        assert seen.stacks["ext4"].mend == install_hint(["losetup"])
 
     def test_a_trial_that_cannot_be_taken_down_is_not_a_missing_stack(
         self, programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

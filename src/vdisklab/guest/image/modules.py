@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.host.programs import install_command
+from vdisklab.host.programs import not_installed
 from vdisklab.path.segments import Bus
 
 AGENT_MODULES = ("virtio_pci", "virtio_console")
@@ -140,9 +140,7 @@ def _unpack_zstd(packed: bytes) -> bytes:
     try:
         library = ctypes.CDLL("libzstd.so.1")
     except OSError as error:
-        raise HostError(
-            "libzstd.so.1 is not installed", hint=install_command("libzstd1")
-        ) from error
+        raise not_installed("libzstd.so.1") from error
     size = ctypes.c_size_t
     library.ZSTD_decompress.restype = size
     library.ZSTD_decompress.argtypes = [ctypes.c_char_p, size, ctypes.c_char_p, size]

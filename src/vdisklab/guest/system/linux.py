@@ -12,7 +12,6 @@ from vdisklab.guest.system.guest_system import (
     UnfitGuestError,
     find_by_script,
 )
-from vdisklab.host.programs import package_of
 from vdisklab.host.waiting import patience
 from vdisklab.results.model import Check
 
@@ -48,10 +47,9 @@ class LinuxGuest:
         ended = agent.run(("sh", "-c", _MISSING, "sh", *programs), timeout=_ASK_SECONDS)
         missing = ended.stdout.split()
         if missing:
-            packages = sorted(set(map(package_of, missing)))
             raise UnfitGuestError(
                 f"the guest ({self._name}) has no {', '.join(missing)}",
-                hint=f"install {', '.join(packages)} in the image, or measure another profile",
+                hint="install them in the image, or measure another profile",
             )
 
     def find_disk(self, agent: Agent, serial: str) -> GuestDisk:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
-from vdisklab.host.programs import install_command
+from vdisklab.host.programs import install_hint
 from vdisklab.plan.guest import UserGuest
 
 _SECTOR = 512
@@ -68,4 +68,4 @@ def find_firmware() -> tuple[Path, Path]:
     for code, variables in _FIRMWARE:
         if Path(code).exists() and Path(variables).exists():
             return Path(code), Path(variables)
-    raise HostError("UEFI for virtual machines is not installed", hint=install_command("ovmf"))
+    raise HostError("UEFI for virtual machines is not installed", hint=install_hint(["OVMF"]))
