@@ -189,7 +189,7 @@ def _cells(patterns: Sequence[str], choice: PageCacheChoice, where: str) -> tupl
     paths: dict[str, DiskPath] = {}
     try:
         for pattern in patterns:
-            for text in expand_segments(pattern) if pattern else [pattern]:
+            for text in expand_segments(pattern):
                 path = parse_path(text)
                 paths.setdefault(path.canonical, path)
     except PlanError as error:

@@ -268,8 +268,8 @@ def find_series(name: str, publications: Sequence[Publication]) -> tuple[Publish
     Raises PlanError for an unknown name, and for a series without a baseline.
     """
     tables = [table for publication in publications for table in publication.tables]
-    usable = list(dict.fromkeys(table.series for table in tables if table.baseline))
-    matches = [series for series in usable if name in (series, series.split("/")[0])]
+    usable = {table.series: table.article for table in tables if table.baseline}
+    matches = [series for series, article in usable.items() if name in (series, article)]
     if not matches and any(name in (table.series, table.article) for table in tables):
         raise PlanError(
             f"the published numbers {name!r} have no baseline, so their shape cannot be compared",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -27,12 +27,10 @@ from vdisklab.guest.qemu.read_back import check_state
 from vdisklab.guest.system.guest_system import Family
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import LAYER_OPTIONS
-from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.path.segments import FORMAT_OPTIONS, LAYER_OPTIONS
 from vdisklab.results.model import Check
 from vdisklab.storage.image import ImageFile
-from vdisklab.workload.program import Subject, Workload
-from vdisklab.workload.registry import workload_for, workload_on_windows
+from vdisklab.workload.program import Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class AttachedDisk:
     watch: Watch
     checks: tuple[Check, ...]
     commands: tuple[str, ...] = ()
-    workload: Callable[[MeasurementPlan], Workload] = workload_for
+    in_windows: bool = False
 
 
 @contextmanager
@@ -120,7 +118,6 @@ def _in_guest(
         )  # fmt: skip
         stored = () if image is None else storage_checks(cell.path, image)
         devices = context.stacks.devices_for(cell.path)
-        windows = system.family is Family.WINDOWS
         yield AttachedDisk(
             image,
             write_back,
@@ -129,8 +126,7 @@ def _in_guest(
             DiskWatch(machine.monitor, disk.serial, context.progress),
             (*stored, *checks, *pooled.facts, *package_checks(context.packages)),
             (spell_arguments(machine.argv), *plug_commands(disk)),
-            # In Windows, DISKSPD replaces fio.
-            workload_on_windows if windows else workload_for,
+            in_windows=system.family is Family.WINDOWS,
         )
 
 
@@ -155,18 +151,11 @@ def disk_for(path: DiskPath, image: ImageFile | None, size: int, serial: str) ->
     return Disk(serial, image.size, file, block, image.format, path.cache, path.attachment, parts)
 
 
-_READ_BACK = (
-    "cluster_size", "compat", "lazy_refcounts", "extended_l2", "data_file", "backing", "snapshots",
-    "bitmaps", "encrypt",
-)  # fmt: skip
-"""The options of an image that qemu-img reports."""
-
-
 def storage_checks(path: DiskPath, image: ImageFile) -> tuple[Check, ...]:
     """The properties read back from stack and image, with the requested values."""
     requested = {"image.virtual_size": str(image.size), "loop.direct_io": "on"}
     if path.image is not None:
-        for option in _READ_BACK:
+        for option in FORMAT_OPTIONS[path.image.format]:
             value = path.image.option(option)
             if value is not None:
                 requested[f"image.{option}"] = str(value)

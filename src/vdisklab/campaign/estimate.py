@@ -55,11 +55,16 @@ def _boots(plan: CampaignPlan, cell: Cell, groups: AttachGroups) -> int:
 
 def _expected(plan: CampaignPlan, measurement: MeasurementPlan) -> float:
     """The run time of a program in seconds; 0 if it runs until its work is done."""
-    return planned_script(plan, measurement).expected
+    return planned_script(plan, measurement, in_windows=plan.guest.is_windows).expected
 
 
-def planned_script(plan: CampaignPlan, measurement: MeasurementPlan) -> Script:
-    """The script of a measurement, for a planned disk."""
+def planned_script(
+    plan: CampaignPlan, measurement: MeasurementPlan, *, in_windows: bool = False
+) -> Script:
+    """The script of a measurement, for a planned disk.
+
+    Raises PlanError for settings that the program lacks.
+    """
     subject = Subject(
         "/dev/null",
         plan.size_bytes,
@@ -68,7 +73,8 @@ def planned_script(plan: CampaignPlan, measurement: MeasurementPlan) -> Script:
         memory=plan.guest.memory_bytes,
     )
     timing = Timing(plan.runtime, plan.ramp, plan.scale)
-    return workload_for(measurement).script(measurement, subject, timing)
+    workload = workload_for(measurement, in_windows=in_windows)
+    return workload.script(measurement, subject, timing)
 
 
 def boot_seconds(plan: CampaignPlan) -> float:

@@ -20,6 +20,7 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted
 from vdisklab.results.model import Check, Measurement
 from vdisklab.workload.program import Timing
+from vdisklab.workload.registry import workload_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
 def _measure(
     context: CampaignContext, cell: Cell, attachment: AttachedDisk, plan: MeasurementPlan
 ) -> Measurement:
-    workload, place = attachment.workload(plan), attachment.place
+    workload, place = workload_for(plan, in_windows=attachment.in_windows), attachment.place
     image, write_back = attachment.image, attachment.write_back
     timing = Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
     _rest(context.plan.profile.usual.interval)

@@ -16,8 +16,9 @@ from vdisklab.guest.factory import binary_of
 from vdisklab.guest.guest_filesystem import MOUNT_POINT, make_commands
 from vdisklab.guest.qemu.block_nodes import spell_arguments
 from vdisklab.guest.qemu.command_line import BootFiles, Channels, GuestConfig, UserBoot, build_argv
-from vdisklab.guest.system.guest_system import MicroGuest
+from vdisklab.guest.system.guest_system import MicroGuest, expected_device
 from vdisklab.guest.system.linux import LinuxGuest
+from vdisklab.guest.system.windows import WindowsGuest
 from vdisklab.host.command import Host, RecordingHost
 from vdisklab.host.ledger import Ledger
 from vdisklab.path.cell import Cell
@@ -78,7 +79,8 @@ def preview_cell(
         measurements = _measurements(plan, replace(subject, mark=f"-{RUN}"))
         return CellCommands(host_commands, None, (), measurements)
     subject = _guest_subject(plan, cell.path)
-    measurements = () if plan.profile.boots else _measurements(plan, subject)
+    in_windows = plan.guest.is_windows
+    measurements = () if plan.profile.boots else _measurements(plan, subject, in_windows=in_windows)
     disk = disk_for(cell.path, image, plan.size_bytes, f"vdl{RUN}")
     plugged = cell.path.attachment.bus.hot_pluggable and not plan.profile.boots
     config = GuestConfig(
@@ -96,28 +98,38 @@ def preview_cell(
     return CellCommands(host_commands, spell_arguments(argv), qmp, measurements)
 
 
-def _measurements(plan: CampaignPlan, subject: Subject) -> tuple[str, ...]:
+def _measurements(
+    plan: CampaignPlan, subject: Subject, *, in_windows: bool = False
+) -> tuple[str, ...]:
     timing = Timing(plan.runtime, plan.ramp, plan.scale)
     return tuple(
         shlex.join(command)
         for measurement in plan.profile.measurements
-        for command in _measurement_commands(measurement, subject, timing)
+        for command in _measurement_commands(measurement, subject, timing, in_windows=in_windows)
     )
 
 
 def _guest_subject(plan: CampaignPlan, path: DiskPath) -> Subject:
-    """The disk as a Linux guest sees it."""
+    """The disk as the guest sees it."""
     user = plan.guest.user
     bus = SystemBus.VIRTIO if user is None else user.bus
-    system = MicroGuest if user is None else LinuxGuest
+    system = _system(plan)
     return Subject(
-        _guest_device(path, bus), plan.size_bytes, is_device=True, scratch=system.scratch,
-        memory=plan.guest.memory_bytes, stderr_log=system.stderr_log, mark=f"-{RUN}",
+        expected_device(system.family, path.attachment.bus, bus), plan.size_bytes, is_device=True,
+        scratch=system.scratch, memory=plan.guest.memory_bytes, stderr_log=system.stderr_log,
+        mark=f"-{RUN}",
     )  # fmt: skip
 
 
+def _system(plan: CampaignPlan) -> type[MicroGuest | LinuxGuest | WindowsGuest]:
+    """The guest's operating system, as far as it is known before it boots."""
+    if plan.guest.user is None:
+        return MicroGuest
+    return WindowsGuest if plan.guest.is_windows else LinuxGuest
+
+
 def _measurement_commands(
-    plan: MeasurementPlan, subject: Subject, timing: Timing
+    plan: MeasurementPlan, subject: Subject, timing: Timing, *, in_windows: bool
 ) -> Iterator[tuple[str, ...]]:
     """All programs of one measurement, in order."""
     if plan.filesystem is not None:
@@ -127,18 +139,7 @@ def _measurement_commands(
         else:
             path = str(Path(subject.path).parent / f"files-{RUN}")
         subject = replace(subject, path=path, is_device=False, is_directory=True)
-    script = workload_for(plan).script(plan, subject, timing)
+    script = workload_for(plan, in_windows=in_windows).script(plan, subject, timing)
     yield from (step.command for step in script.prepare)
     yield script.command
     yield from (step.command for step in script.conclude)
-
-
-def _guest_device(path: DiskPath, system: SystemBus) -> str:
-    """The name that Linux gives to the first measured disk, after the one that it boots from."""
-    match path.attachment.bus:
-        case Bus.VIRTIO:
-            return "/dev/vdb" if system is SystemBus.VIRTIO else "/dev/vda"
-        case Bus.NVME:
-            return "/dev/nvme1n1" if system is SystemBus.NVME else "/dev/nvme0n1"
-        case _:
-            return "/dev/sdb" if system is SystemBus.SATA else "/dev/sda"

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 import typer
 
 from vdisklab.plan.guest import AcceleratorChoice
-from vdisklab.plan.plan_file import names_of_keys
+from vdisklab.plan.plan_file import PLAN_FLAG, names_of_keys
 from vdisklab.plan.settings import (
     AnyRequest,
     Panel,
@@ -114,7 +114,7 @@ def _parameters(rows: Iterable[SettingRow], *, whole: bool) -> Iterator[inspect.
             yield _parameter(row.name, row.kind.flag, _option(row, row.panel if whole else None))
         if row.name == "paths" and whole:
             file = typer.Option(
-                "--plan", metavar="FILE", help="A plan file in TOML.", rich_help_panel=Panel.WHAT
+                PLAN_FLAG, metavar="FILE", help="A plan file in TOML.", rich_help_panel=Panel.WHAT
             )
             yield _parameter(PLAN_FILE, Path, file)
 

@@ -35,7 +35,7 @@ from vdisklab.services.lab_runs import (
     run_script,
 )
 from vdisklab.services.planning import require_possible_paths
-from vdisklab.units import format_duration, parse_size
+from vdisklab.units import format_duration, format_size, parse_size
 
 CarryOption = Annotated[
     list[Path] | None,
@@ -66,6 +66,10 @@ LabAcceleratorOption = Annotated[
         "--lab-accelerator", help="What runs the lab; auto is KVM if it works, else emulation."
     ),
 ]
+
+
+_USUAL = LabConfig(Accelerator.TCG)
+_DISK_SIZE, _MEMORY = format_size(_USUAL.disk_bytes), format_size(_USUAL.memory_bytes)
 
 
 def lab_verbs() -> typer.Typer:
@@ -105,10 +109,10 @@ def run(
     ],
     db: DbOption = None,
     directory: DirOption = None,
-    lab_disks: DisksOption = 4,
-    lab_disk_size: DiskSizeOption = "2G",
-    lab_memory: MemoryOption = "4G",
-    lab_cpus: CpusOption = 2,
+    lab_disks: DisksOption = _USUAL.disks,
+    lab_disk_size: DiskSizeOption = _DISK_SIZE,
+    lab_memory: MemoryOption = _MEMORY,
+    lab_cpus: CpusOption = _USUAL.cpus,
     lab_accelerator: LabAcceleratorOption = AcceleratorChoice.AUTO,
     form: FormatOption = Format.TABLE,
 ) -> int:
@@ -151,10 +155,10 @@ def job(
     script: Annotated[Path, typer.Argument(metavar="FILE", help="A script for /bin/sh.")],
     carry: CarryOption = None,
     directory: DirOption = None,
-    lab_disks: DisksOption = 4,
-    lab_disk_size: DiskSizeOption = "2G",
-    lab_memory: MemoryOption = "4G",
-    lab_cpus: CpusOption = 2,
+    lab_disks: DisksOption = _USUAL.disks,
+    lab_disk_size: DiskSizeOption = _DISK_SIZE,
+    lab_memory: MemoryOption = _MEMORY,
+    lab_cpus: CpusOption = _USUAL.cpus,
     lab_accelerator: LabAcceleratorOption = AcceleratorChoice.AUTO,
 ) -> int:
     """Run a script in the lab, print its output, and end with its exit status.
@@ -196,9 +200,9 @@ def _script_text(script: Path) -> str:
 
 def shell(
     directory: DirOption = None,
-    lab_disks: DisksOption = 4,
-    lab_memory: MemoryOption = "4G",
-    lab_cpus: CpusOption = 2,
+    lab_disks: DisksOption = _USUAL.disks,
+    lab_memory: MemoryOption = _MEMORY,
+    lab_cpus: CpusOption = _USUAL.cpus,
     lab_accelerator: LabAcceleratorOption = AcceleratorChoice.AUTO,
 ) -> None:
     """Open a shell in the lab; everything in it is gone when the shell ends.

@@ -21,6 +21,7 @@ from vdisklab.powercut.clients.client_guests import DriverSetting
 from vdisklab.powercut.cutting.cuts import TEAR_BYTES
 from vdisklab.powercut.questions import AccessKind
 from vdisklab.powercut.recording.logged_disk import LoggedBy
+from vdisklab.powercut.recording.promises import DEFAULT_WRITES
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.render.tables.power_cuts import (
     power_cut_document,
@@ -98,7 +99,7 @@ def powercut(
     ] = False,
     writes: Annotated[
         int, typer.Option("--writes", min=1, max=_MOST_WRITES, help="Number of writes in each run.")
-    ] = 80,
+    ] = DEFAULT_WRITES,
     depth: Annotated[
         int, typer.Option("--depth", min=1, max=64, help="Number of requests in flight.")
     ] = 1,

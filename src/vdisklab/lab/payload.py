@@ -13,12 +13,19 @@ from pathlib import Path
 import vdisklab
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
+from vdisklab.plan.plan_file import PLAN_FLAG
+from vdisklab.plan.run_request import RunRequest
+from vdisklab.plan.settings import settings_of
 from vdisklab.units import MIB
 
 CARRIED = Path("/vdisklab/files")
 """Where the lab has the files that were named on the command line."""
 
-_FILE_OPTIONS = ("--plan", "--profile", "--guest", "--diskspd")
+_FILE_OPTIONS = (
+    PLAN_FLAG,
+    *(row.flag for row in settings_of(RunRequest) if row.kind.input_file),
+)
+"""The options of `run` that name a file to read."""
 
 # Imported only when a database is opened.
 _LOADED_LATER = {"alembic"}

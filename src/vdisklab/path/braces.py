@@ -47,8 +47,11 @@ def expand_segments(pattern: str) -> list[str]:
     """Like `expand`, without the extra slash that an empty alternative leaves behind.
 
     `ext4/{raw,}/none` gives `ext4/raw/none` and `ext4/none`. A path without braces is returned
-    unchanged, so an extra slash in it is still an error.
+    unchanged, so an extra slash in it is still an error. So is an empty pattern: it is a mistake
+    (an unset shell variable), not an empty alternative.
     """
+    if not pattern:
+        return [pattern]
     words = expand(pattern)
     if words == [pattern]:
         return words

@@ -80,7 +80,7 @@ def _native_needs_direct(path: DiskPath, _backing: BackingDevices) -> Impossible
     if native_without_direct(path):
         return Impossible(
             f"aio=native needs O_DIRECT, which cache mode {path.cache} does not use",
-            "choose none or directsync, or aio=threads or aio=io_uring",
+            f"choose {CacheMode.choices(lambda mode: mode.direct)}, or aio=threads or aio=io_uring",
         )
     return None
 
@@ -199,7 +199,7 @@ def _usb_keeps_its_write_cache(path: DiskPath, _backing: BackingDevices) -> Impo
     if path.attachment.bus is Bus.USB and not path.offers_write_cache:
         return Impossible(
             "QEMU's usb-storage always has a write cache",
-            "choose none, writeback or unsafe, or another bus",
+            f"choose {CacheMode.choices(lambda mode: mode.write_cache)}, or another bus",
         )
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -74,6 +74,12 @@ class CacheMode(StrEnum):
     def direct(self) -> bool:
         """cache.direct: the image is opened with O_DIRECT."""
         return self in (CacheMode.NONE, CacheMode.DIRECTSYNC, CacheMode.DIRECTUNSAFE)
+
+    @classmethod
+    def choices(cls, admits: Callable[[CacheMode], bool], last: str = "or") -> str:
+        """The modes that `admits` accepts, for messages; QEMU's own choice is not one of them."""
+        modes = [mode for mode in cls if admits(mode) and mode is not cls.DEFAULT]
+        return f"{', '.join(modes[:-1])} {last} {modes[-1]}"
 
     @property
     def no_flush(self) -> bool:

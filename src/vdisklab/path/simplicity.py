@@ -13,7 +13,7 @@ _BUSES = (Bus.VIRTIO, Bus.SCSI)
 RULE = (
     "The simplest path has the fewest host layers; then raw before no image format, qcow2 and "
     "other formats; cache none before writeback, QEMU's default, directsync, writethrough and "
-    "unsafe; virtio before scsi and other buses; the fewest options."
+    "the unsafe modes; virtio before scsi and other buses; the fewest options."
 )
 """The order of `simplicity`, for people."""
 

@@ -84,6 +84,11 @@ class CampaignPlan:
             },
         }
 
+    def stored_json(self) -> dict[str, Any]:
+        """The plan as a campaign stores it: what identifies it, and how to start its guest."""
+        user = self.guest.user
+        return self.as_json() | ({} if user is None else user.how_to_start())
+
     def qemu(self, name: str | None) -> Qemu | None:
         """The QEMU of that name; None for the installed one. Raises KeyError if unknown."""
         return None if name is None else {qemu.name: qemu for qemu in self.qemus}[name]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.rules import Impossible
-from vdisklab.path.segments import Aio, Bus, ImageFormat
+from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def _without_direct_io(path: DiskPath, capabilities: Capabilities) -> Impossible
         )
     return Impossible(
         f"cache mode {path.cache} needs O_DIRECT, which {where} refuses here",
-        "choose writeback, writethrough or unsafe, or another file system",
+        f"choose {CacheMode.choices(lambda mode: not mode.direct)}, or another file system",
     )
 
 

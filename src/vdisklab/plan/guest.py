@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath
@@ -95,6 +96,13 @@ class UserGuest:
     boot_seconds: float | None = None
     diskspd: Path | None = None
 
+    def how_to_start(self) -> dict[str, Any]:
+        """What a repetition needs, but does not decide what is measured; keys are settings."""
+        settings = {
+            "guest_boot": self.boot_seconds, "diskspd": self.diskspd and str(self.diskspd),
+        }  # fmt: skip
+        return {name: value for name, value in settings.items() if value is not None}
+
     def as_json(self) -> dict[str, str]:
         """The part that identifies what is measured."""
         return {
@@ -118,6 +126,11 @@ class GuestPlan:
     accelerator: Accelerator | None = None
     kernel: str | None = None
     user: UserGuest | None = None
+
+    @property
+    def is_windows(self) -> bool:
+        """True for a guest that DISKSPD is given to: before it boots, nothing else tells."""
+        return self.user is not None and self.user.diskspd is not None
 
 
 USUAL_GUEST = GuestPlan()

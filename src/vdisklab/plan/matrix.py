@@ -34,8 +34,7 @@ def expand_paths(patterns: Sequence[str], qemus: Sequence[str] = ()) -> tuple[Di
     """
     paths: dict[str, DiskPath] = {}
     for pattern in patterns:
-        # An empty argument is a mistake (an unset shell variable), not an empty alternative.
-        for text in expand_segments(pattern) if pattern else [pattern]:
+        for text in expand_segments(pattern):
             path = parse_path(text)
             paths.setdefault(path.canonical, path)
         if len(paths) > MAX_WORDS:

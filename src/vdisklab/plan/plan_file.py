@@ -12,6 +12,9 @@ from vdisklab.plan.settings import AnyRequest, Request, SettingRow, given, setti
 from vdisklab.plan.toml_file import TomlTable, describe_place, read_toml
 from vdisklab.plan.value_kinds import SHARE, WHOLE
 
+PLAN_FLAG = "--plan"
+"""The option that names a plan file."""
+
 _TABLES = {"guest": "the virtual machine"}
 _WHOLE_FILE = "What to measure, where, and how often"
 

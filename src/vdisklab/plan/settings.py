@@ -28,7 +28,9 @@ from vdisklab.plan.guest import (
 from vdisklab.plan.value_kinds import (
     FILE,
     FILES,
+    INPUT_FILE,
     LABEL,
+    NAME_OR_FILE,
     PATH,
     PATHS,
     SECONDS,
@@ -156,7 +158,7 @@ class Request:
         metavar="PATHS...",
     )
     profile: str | None = setting(
-        TEXT,
+        NAME_OR_FILE,
         "The profile that each cell runs: one that `vdisklab profiles` lists, or a file: your "
         "own profile (.toml), or any job file of fio (.fio).",
         Panel.WHAT,
@@ -322,7 +324,7 @@ class Request:
         shown="the installed one",
     )
     guest_image: Path | None = setting(
-        FILE,
+        INPUT_FILE,
         "Measure in a guest of your own: a disk image with the QEMU guest agent in it. It is never "
         "written to.",
         Panel.GUEST,
@@ -363,14 +365,16 @@ class Request:
         shown="5m, 15m under emulation",
         limits=Limits(0, _DAY, above=True),
         needs="guest_image",
+        stored="guest_boot",
     )
     diskspd: Path | None = setting(
-        FILE,
+        INPUT_FILE,
         "Microsoft's DISKSPD (amd64/diskspd.exe), which measures in a Windows guest.",
         Panel.GUEST,
         table=_GUEST,
         metavar="FILE",
         needs="guest_image",
+        stored="diskspd",
     )
     label: str | None = setting(LABEL, "A label for the campaign.", Panel.OUTPUT, default="")
     db: str | None = setting(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,8 @@ class ValueKind:
 
     `toml` is pydantic's type annotation for plan files, `flag` typer's for the command line.
     `parse` turns an argument from the command line into the value, and `spell` the value into an
-    argument. `noun`, `hint` and `unit` are used in messages.
+    argument. `noun`, `hint` and `unit` are used in messages. `input_file` is True if the value is,
+    or may be, the name of a file that vdisklab reads.
     """
 
     toml: Any
@@ -34,6 +35,7 @@ class ValueKind:
     hint: str = ""
     unit: str = ""
     empty: Any = None
+    input_file: bool = False
 
     @property
     def many(self) -> bool:
@@ -81,7 +83,7 @@ _NonEmpty = Annotated[str, Field(min_length=1)]
 
 
 def _require_readable(pattern: str) -> str:
-    for text in expand_segments(pattern) if pattern else [pattern]:
+    for text in expand_segments(pattern):
         parse_path(text)
     return pattern
 
@@ -129,6 +131,8 @@ SECONDS = ValueKind(
 SIZE = ValueKind(Bytes, str, parse_size, format_size, "a size", "bytes, or 512M, 1G")
 FILE = ValueKind(Annotated[_NonEmpty, AfterValidator(_path)], Path)
 FILES = several(Path, Path)
+INPUT_FILE = replace(FILE, input_file=True)
+NAME_OR_FILE = replace(TEXT, input_file=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.clients.nbd import NbdDisk, nbd_disk
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.recording.disk_server import HONEST, Lies
-from vdisklab.powercut.recording.promises import Load
+from vdisklab.powercut.recording.promises import DEFAULT_WRITES, Load
 from vdisklab.powercut.recording.recordings import Access, RunSpec
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.session import PowerCutSession
@@ -43,7 +43,7 @@ class Control:
     states: int = 60
 
 
-def _spec(path: str, lies: Lies = HONEST, writes: int = 80) -> RunSpec:
+def _spec(path: str, lies: Lies = HONEST, writes: int = DEFAULT_WRITES) -> RunSpec:
     load = Load(ClientKind.FLUSHES, writes=writes, max_sectors=_SECTORS_PER_WRITE)
     return RunSpec(parse_path(path), load, lies=lies)
 

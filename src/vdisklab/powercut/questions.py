@@ -26,7 +26,7 @@ from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.judging.outcomes import FutureVersionError
 from vdisklab.powercut.judging.workers import HangError
 from vdisklab.powercut.recording.logged_disk import LoggedBy
-from vdisklab.powercut.recording.promises import ClientDisk, Load
+from vdisklab.powercut.recording.promises import DEFAULT_WRITES, ClientDisk, Load
 from vdisklab.powercut.recording.recordings import IMAGE_BYTES, Access, Recording, RunSpec
 from vdisklab.powercut.recording.trace import ClientKind, count_flushes, unrequested_flushes
 from vdisklab.powercut.recording.write_log import read_log
@@ -57,7 +57,7 @@ class QuestionSettings:
     """
 
     size: int = IMAGE_BYTES
-    writes: int = 80
+    writes: int = DEFAULT_WRITES
     flush_every: int = 4
     depth: int = 1
     seed: int = 1

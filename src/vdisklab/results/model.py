@@ -280,6 +280,11 @@ class Campaign:
     started: datetime
     label: str = ""
 
+    @property
+    def cells(self) -> tuple[MeasuredCell, ...]:
+        """The planned cells."""
+        return tuple(map(MeasuredCell.parse, self.plan.get("cells", ())))
+
 
 @dataclass(frozen=True, slots=True)
 class Run:

@@ -14,6 +14,15 @@ DISK_LOG = "disk.log"
 """Key in `PowerCut.seen`: the device-mapper target that logged the disk, with its version."""
 
 
+_SHOWN = {"corrupt in the afterlife": "corrupted by later writes"}
+"""Stored outcomes that are shown in other words."""
+
+
+def outcome_words(outcome: str) -> str:
+    """A stored outcome as users read it."""
+    return _SHOWN.get(outcome, outcome)
+
+
 @dataclass(frozen=True, slots=True)
 class ControlResult:
     """The result of a control: a run for which it is known whether promises must be broken."""

@@ -105,13 +105,13 @@ def _text_of(path: Path) -> str:
         ) from error
     if len(content) > _LARGEST_FILE:
         raise PlanError(
-            f"the claim file {path} are larger than {format_bytes(_LARGEST_FILE)}",
+            f"the claim file {path} is larger than {format_bytes(_LARGEST_FILE)}",
             hint=f"{_CLAIM_FILE}; split many claims into several files",
         )
     try:
         return content.decode("utf-8-sig")  # some editors write a byte order mark
     except UnicodeDecodeError as error:
-        raise PlanError(f"the claim file {path} are not UTF-8 text", hint=_CLAIM_FILE) from error
+        raise PlanError(f"the claim file {path} is not UTF-8 text", hint=_CLAIM_FILE) from error
 
 
 def _refuse_duplicates(file: ClaimFile, path: Path, before: Sequence[ClaimFile]) -> None:

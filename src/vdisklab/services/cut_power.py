@@ -23,6 +23,7 @@ from vdisklab.powercut.controls import run_controls
 from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Sampling
 from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings, judge_questions
 from vdisklab.powercut.recording.logged_disk import LoggedBy, require_log_writes
+from vdisklab.powercut.recording.promises import DEFAULT_WRITES
 from vdisklab.powercut.recording.recordings import not_judgeable, require_judgeable
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.session import PowerCutSession, open_session, replayed
@@ -48,7 +49,7 @@ class PowerCutRequest:
     states: int | None = None
     exhaustive: bool = False
     tear: int = TEAR_BYTES
-    writes: int = 80
+    writes: int = DEFAULT_WRITES
     depth: int = 1
     seed: int = 1
     direct_io: bool = True

@@ -170,8 +170,7 @@ class BestSearch:
 
         None if nothing was measured in a guest.
         """
-        labels = results.campaign(campaign).plan["cells"]
-        contest = _Contest.among(tuple(map(MeasuredCell.parse, labels)))
+        contest = _Contest.among(results.campaign(campaign).cells)
         known = self._known(results, contest, campaign, None)
         state = known.state(contest, self.rules)
         if state is None:

@@ -32,7 +32,7 @@ from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.probes import KernelParts, try_io_uring, try_o_direct
 from vdisklab.host.programs import PROGRAMS, QEMU, install_hint
-from vdisklab.path.segments import Bus, ImageFormat
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat
 from vdisklab.progress import Progress
 from vdisklab.units import GIB, format_bytes
 
@@ -382,7 +382,8 @@ def _directory(at: Inspection) -> Iterator[HostFinding]:
     if refused is None:
         yield _ok("O_DIRECT", "a block was written and read back")
     else:
-        costs = "cannot be measured here: cache none and directsync, aio=native"
+        modes = CacheMode.choices(lambda mode: mode.direct, last="and")
+        costs = f"cannot be measured here: cache {modes}; aio=native"
         yield _missing("O_DIRECT", refused, costs, "name another directory with --dir")
     seen = f"{format_bytes(free)} free"
     if free >= _ROOM_WANTED:

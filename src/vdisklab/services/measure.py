@@ -224,7 +224,7 @@ def _campaign(
     campaign = Campaign(
         id=secrets.token_hex(4),
         fingerprint=plan.fingerprint,
-        plan=plan.as_json(),
+        plan=plan.stored_json(),
         host=facts,
         started=datetime.now(UTC),
         label=plan.label,

@@ -15,8 +15,9 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.plan_file import request_alike
-from vdisklab.plan.settings import NO_BASELINE, Request, command_words, merge
+from vdisklab.plan.settings import NO_BASELINE, Request, command_words, given, merge
 from vdisklab.progress import Note, Progress
 from vdisklab.results.address import without_password
 from vdisklab.results.model import Campaign
@@ -185,17 +186,18 @@ def _require_alike(campaigns: Iterable[Campaign], machine: str, requested: Reque
 
 def _difference(campaign: Campaign, requested: Request) -> str | None:
     """The first requested option whose value differs in the campaign."""
-    guest = campaign.plan.get("guest") or {}
-    directory, choice = requested.directory, requested.accelerator
-    options = {
-        "size": (requested.size_bytes, campaign.plan.get("size_bytes")),
-        "runtime": (requested.runtime, campaign.plan.get("runtime")),
-        "ramp": (requested.ramp, campaign.plan.get("ramp")),
-        "dir": (directory and str(directory.absolute()), campaign.plan.get("directory")),
-        "accelerator": (choice and choice.accelerator, guest.get("accelerator")),
-    }
+    measured = request_alike(campaign.plan, Request)
+    if requested.directory is not None:
+        requested = replace(requested, directory=requested.directory.absolute())
+    if requested.accelerator is AcceleratorChoice.AUTO:
+        requested = replace(requested, accelerator=None)  # no wish: any accelerator will do
     return next(
-        (name for name, (new, old) in options.items() if new is not None and new != old), None
+        (
+            row.flag.removeprefix("--")
+            for row, value in given(requested)
+            if row.stored and value != getattr(measured, row.name)
+        ),
+        None,
     )
 
 
@@ -204,7 +206,7 @@ def _is_unfinished(store: Store, campaign: Campaign, blocks: int | None) -> bool
     label = _LABEL.fullmatch(campaign.label)
     if label is None:
         return False
-    runs = len(campaign.plan.get("cells", ())) * (int(label[1]) if blocks is None else blocks)
+    runs = len(campaign.cells) * (int(label[1]) if blocks is None else blocks)
     return len(store.finished(campaign.id)) < runs
 
 

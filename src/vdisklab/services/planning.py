@@ -151,6 +151,8 @@ def check_measurements(plan: CampaignPlan) -> None:
                 hint='name its file system: filesystem = "ext4"',
             )
         planned_script(plan, measurement)
+        if plan.guest.is_windows:
+            planned_script(plan, measurement, in_windows=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,22 +38,23 @@ MICRO_GUEST_ONLY = frozenset({BOOT, INSTALL})
 """Programs that need the system of the micro guest, or programs in it."""
 
 
-def workload_for(plan: MeasurementPlan) -> Workload:
-    """The program of a measurement. Raises PlanError for an unknown one."""
+def workload_for(plan: MeasurementPlan, *, in_windows: bool = False) -> Workload:
+    """The program of a measurement; DISKSPD for fio in a Windows guest.
+
+    Raises PlanError for an unknown program, and for one that does not run on Windows.
+    """
     if plan.program not in WORKLOADS:
         raise PlanError(
             f"measurement {plan.name!r} names the unknown program {plan.program!r}",
             hint=f"programs: {', '.join(WORKLOADS)}",
         )
-    return WORKLOADS[plan.program]
-
-
-def workload_on_windows(plan: MeasurementPlan) -> Workload:
-    """DISKSPD instead of fio. Raises PlanError for any other program."""
+    if not in_windows:
+        return WORKLOADS[plan.program]
     if plan.program != "fio":
         raise PlanError(
             f"measurement {plan.name!r} needs {plan.program}, which does not run on Windows",
-            hint="choose a profile of fio measurements, such as quick or crystaldiskmark",
+            hint="choose a profile of fio measurements, such as quick or crystaldiskmark, or leave "
+            "out --diskspd for a Linux guest",
         )
     return Diskspd()
 

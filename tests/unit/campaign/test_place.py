@@ -37,7 +37,7 @@ from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.undo import kill_process, processes_marked
 from vdisklab.workload.program import Output, Script, SideCommand, Subject, Timing, in_directory
-from vdisklab.workload.registry import workload_on_windows
+from vdisklab.workload.registry import workload_for
 
 DISK = Subject("/dev/vdb", 1 << 30, is_device=True)
 
@@ -304,7 +304,7 @@ def test_a_fio_measurement_is_done_by_diskspd_in_a_windows_guest(tmp_path: Path)
         machine = cast(Machine, FakeMachine(cast(FakeMounter, agent), system))
         assert system.find_disk(agent, "vdl1").device == WINDOWS_DISK.path
         place = GuestPlace(machine, WINDOWS_DISK)
-        workload = workload_on_windows(plan)
+        workload = workload_for(plan, in_windows=True)
         with place.workspace(None) as space:
             script = workload.script(plan, space.subject, Timing(1.0, 0.0))
             outcome = workload.parse(plan, place.run(replace(script, expected=0.0), Unwatched()))

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.guest.fake_qemu import RECORDED, recorded
 from vdisklab.campaign.preview import CellCommands, preview_cell
 from vdisklab.guest.qemu.command_line import BootFiles
+from vdisklab.guest.system.guest_system import Family, expected_device
 from vdisklab.host.command import LocalHost
 from vdisklab.path.backing import BackingDevices
-from vdisklab.plan.guest import Accelerator
+from vdisklab.path.disk_path import parse_path
+from vdisklab.plan.guest import Accelerator, SystemBus, UserGuest
 from vdisklab.plan.profile import MeasurementPlan
 
 from .plans import a_plan
@@ -63,6 +66,30 @@ def test_a_bus_that_cannot_be_plugged_is_on_the_command_line(bus: str) -> None:
 def test_the_device_that_fio_is_told(bus: str, device: str) -> None:
     (measurement,) = preview(f"raw/none/{bus}").measurements
     assert f"--filename=/dev/{device} " in measurement
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_device_is_the_one_that_a_micro_guest_really_has(name: str) -> None:
+    recording = recorded(name)
+    facts = dict(line.split("=", 1) for line in recording.found.splitlines())
+    bus = parse_path(recording.path).attachment.bus
+    assert expected_device(Family.LINUX, bus, SystemBus.VIRTIO) == facts["device"]
+
+
+def test_a_windows_guest_gets_diskspd_and_the_host_beside_it_fio() -> None:
+    user = UserGuest(Path("/srv/win.qcow2"), "qcow2", "state", diskspd=Path("/srv/diskspd.exe"))
+    fio = MeasurementPlan("m", "fio", {"rw": "randread", "bs": "4k"})
+    for path, program, disk in (
+        ("raw/none", r"C:\Windows\Temp\vdisklab-diskspd.exe", "#1"),
+        ("ext4/host", "fio", ""),
+    ):
+        plan = a_plan(path)
+        guest = replace(plan.guest, user=user)
+        plan = replace(plan, profile=replace(plan.profile, measurements=(fio,)), guest=guest)
+        shown = preview_cell(LocalHost(), plan, plan.cells[0], None, Accelerator.TCG)
+        (words,) = map(shlex.split, shown.measurements)
+        assert words[0] == program
+        assert words[-1] == disk or program == "fio"
 
 
 def test_the_host_needs_no_guest() -> None:

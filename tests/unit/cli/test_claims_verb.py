@@ -163,7 +163,7 @@ def test_what_cannot_be_read(call: Call, tmp_path: Path) -> None:
         call("--file", str(tmp_path / "x.toml"))
     with pytest.raises(PlanError, match="cannot be read: Is a directory"):
         call("--file", str(tmp_path))
-    with pytest.raises(PlanError, match="are larger than"):
+    with pytest.raises(PlanError, match="is larger than"):
         call("--file", "/dev/zero")
     with pytest.raises(PlanError, match="no article or claim 'salter'"):
         call("--only", "salter")

@@ -21,7 +21,7 @@ from vdisklab.render.tables.power_cuts import (
     power_cut_table,
     verdict_word,
 )
-from vdisklab.results.power_cut import ControlResult, PowerCut
+from vdisklab.results.power_cut import ControlResult, Counterexample, PowerCut
 from vdisklab.services import cut_power as service
 from vdisklab.services.cut_power import PowerCutAnswer, PowerCutRequest, plan_questions
 
@@ -125,6 +125,16 @@ def test_the_document_matches_its_schema() -> None:
     schema = json_schema("powercut")
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(to_json(found), schema)
+
+
+def test_stored_outcomes_are_shown_in_plain_words() -> None:
+    stored = "corrupt in the afterlife"
+    first = Counterexample("3f/1-0", stored, "1 sector")
+    later = replace(LOST, outcomes={"kept": 1, stored: 2, "unheard of": 1}, counterexample=first)
+    (entry,) = power_cut_document(answer(later)).verdicts
+    assert entry.outcomes == {"kept": 1, "corrupted by later writes": 2, "unheard of": 1}
+    assert entry.counterexample is not None
+    assert entry.counterexample.outcome == "corrupted by later writes"
 
 
 def test_a_path_that_was_judged_without_its_device_is_named() -> None:

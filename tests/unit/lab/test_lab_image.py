@@ -117,6 +117,10 @@ def test_files_on_the_command_line_are_carried_into_the_lab(tmp_path: Path) -> N
          "--label", str(own)],
         {"0-own.toml": own, "1-own.toml": own},
     )  # fmt: skip
+    read = ["--guest", str(own), "--diskspd", str(own)]
+    assert len(carried_files(read)[1]) == 2
+    written = ["--stream", str(own)]
+    assert carried_files(written) == (written, {})
     names = ["raw", "--profile", "quick", "--profile"]
     assert carried_files(names) == (names, {})
 

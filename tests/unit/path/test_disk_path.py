@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -232,3 +234,17 @@ def test_a_lonely_brace_is_named_as_what_it_is(text: str) -> None:
         parse_path(text)
     assert caught.value.hint is not None
     assert "a brace is not closed" in caught.value.hint
+
+
+def test_the_page_of_paths_names_every_segment() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "paths.md").read_text()
+    head = page.split("## ", 1)[0]
+    for word in (*LayerKind, *ImageFormat, *CacheMode, *Bus):
+        assert re.search(rf"[`\s]{word}[`\s]", head), word
+
+
+def test_messages_name_every_mode() -> None:
+    assert CacheMode.choices(lambda mode: mode.direct) == "none, directsync or directunsafe"
+    assert CacheMode.choices(lambda mode: not mode.direct, last="and") == (
+        "writeback, writethrough and unsafe"
+    )

@@ -13,6 +13,7 @@ from vdisklab.powercut.judging.outcomes import StateOutcome
 from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings
 from vdisklab.powercut.recording.logged_disk import LoggedBy
 from vdisklab.powercut.recording.trace import ClientKind, Write, trace_from_json, trace_to_json
+from vdisklab.results.power_cut import outcome_words
 
 DEFAULTS = QuestionSettings()
 OTHERS = QuestionSettings(
@@ -51,6 +52,11 @@ def test_outcomes_keep_their_stored_names() -> None:
         "kept", "lost", "torn", "garbage", "image damaged", "database corrupt",
         "corrupt in the afterlife", "image unreadable", "file system unmountable",
     ]  # fmt: skip
+
+
+def test_outcomes_are_shown_in_plain_words() -> None:
+    assert outcome_words(StateOutcome.CORRUPT_LATER) == "corrupted by later writes"
+    assert outcome_words(StateOutcome.KEPT) == "kept"
 
 
 KEPT_TRACE = """{

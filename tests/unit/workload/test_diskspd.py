@@ -11,7 +11,7 @@ from vdisklab.plan.profile import MeasurementPlan, Setting, parse_profile
 from vdisklab.results.model import Direction
 from vdisklab.workload.diskspd import Diskspd
 from vdisklab.workload.program import Output, Subject, Timing
-from vdisklab.workload.registry import builtin_profile_text, workload_on_windows
+from vdisklab.workload.registry import builtin_profile_text, workload_for
 
 XML = (Path(__file__).parents[2] / "data" / "foreign" / "diskspd-2.0.xml").read_text()
 SUBJECT = Subject("#1", 64 << 20, is_device=True, scratch=r"C:\Windows\Temp")
@@ -78,6 +78,6 @@ def test_its_answer() -> None:
 def test_which_profiles_a_windows_guest_can_run() -> None:
     for name in ("quick", "crystaldiskmark", "mixed"):
         for each in parse_profile(builtin_profile_text(name), name).measurements:
-            workload_on_windows(each).script(each, SUBJECT, Timing(1.0, 0.0))
+            workload_for(each, in_windows=True).script(each, SUBJECT, Timing(1.0, 0.0))
     with pytest.raises(PlanError, match="does not run on Windows"):
-        workload_on_windows(MeasurementPlan("s", "sysbench", {}))
+        workload_for(MeasurementPlan("s", "sysbench", {}), in_windows=True)

@@ -10,6 +10,8 @@ from typing import Protocol
 from vdisklab.errors import GuestError
 from vdisklab.guest.agent import Agent
 from vdisklab.host.waiting import patience
+from vdisklab.path.segments import Bus
+from vdisklab.plan.guest import SystemBus
 from vdisklab.results.model import Check
 
 FIND_DISK = "/usr/lib/vdisklab/find-disk"
@@ -25,6 +27,22 @@ class Family(StrEnum):
 
     LINUX = "linux"
     WINDOWS = "windows"
+
+
+def expected_device(family: Family, bus: Bus, system: SystemBus) -> str:
+    """The name of the first measured disk in a guest, which the guest itself decides.
+
+    `system` is the bus of the disk that the guest boots from. A run reads the name from the guest.
+    """
+    if family is Family.WINDOWS:
+        return "#1"  # the disk after the one that it boots from
+    match bus:
+        case Bus.VIRTIO:
+            return "/dev/vdb" if system is SystemBus.VIRTIO else "/dev/vda"
+        case Bus.NVME:
+            return "/dev/nvme1n1" if system is SystemBus.NVME else "/dev/nvme0n1"
+        case _:
+            return "/dev/sdb" if system is SystemBus.SATA else "/dev/sda"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from vdisklab.powercut.sectors import NoVersion, Numbers
 
 
 class StateOutcome(StrEnum):
-    """The outcome of one state, best first."""
+    """The outcome of one state, best first; databases store these words, so they stay."""
 
     KEPT = "kept"
     LOST = "lost"

@@ -11,6 +11,9 @@ from typing import Protocol
 from vdisklab.powercut.recording.trace import FIRST_VERSION, ClientKind, Write
 from vdisklab.powercut.sectors import Extent
 
+DEFAULT_WRITES = 80
+"""Number of writes in a run: enough for flushes between writes to many places."""
+
 _SIZES = (1, 8, 8, 8, 8, 16, 64, 128)
 _ALIGNMENT = 8
 _HOT_SHARE = 16
@@ -46,7 +49,7 @@ class Load:
     """The client's load. `depth` requests are in flight; `seed` decides sizes and places."""
 
     kind: ClientKind
-    writes: int = 80
+    writes: int = DEFAULT_WRITES
     flush_every: int = 4
     depth: int = 1
     seed: int = 1

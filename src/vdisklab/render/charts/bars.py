@@ -13,7 +13,7 @@ from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath
-from vdisklab.path.segments import Bus
+from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.render import numbers
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels
@@ -268,7 +268,7 @@ _BARS = (
     _Recipe("baseline", "Baseline performance: the host itself", _baseline,
             "vdisklab run host PATHS…", of_cells=False),
     _Recipe("cache-methods", "Cache methods", _cache_methods,
-            "vdisklab run raw/{none,writeback,writethrough,directsync,unsafe,default} host"),
+            f"vdisklab run raw/{{{','.join(CacheMode)}}} host"),
     _Recipe("storage-methods", "Storage methods", _storage_methods,
             "vdisklab run {ext4,xfs,btrfs}/{raw,qcow2}/none host"),
     _Recipe("ide", "IDE performance", _buses, "vdisklab run raw/none/{ide,virtio} host"),

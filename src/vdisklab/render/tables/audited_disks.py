@@ -24,6 +24,7 @@ from vdisklab.audit.configured_disk import (
 from vdisklab.path.durability import Durability
 from vdisklab.path.needs import Need
 from vdisklab.path.rules import Impossible
+from vdisklab.path.segments import CacheMode
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import diagnostic_entries, kind_of, to_json
 from vdisklab.render.documents.reports import (
@@ -84,7 +85,7 @@ def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911 - one case per kind
         case AioConflict(cache):
             return (
                 f"io=native needs O_DIRECT, which {cache} does not use: QEMU refuses to start. "
-                "Use cache none or directsync, or io threads."
+                f"Use cache {CacheMode.choices(lambda mode: mode.direct)}, or io threads."
             )
         case NoDiscard():
             return (

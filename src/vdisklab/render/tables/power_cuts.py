@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 
 from vdisklab.analysis.candidates import Recommendation
@@ -16,7 +17,7 @@ from vdisklab.render.documents.records import (
     VerdictRow,
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
-from vdisklab.results.power_cut import DISK_LOG, PowerCut, ReplayedState
+from vdisklab.results.power_cut import DISK_LOG, PowerCut, ReplayedState, outcome_words
 from vdisklab.services.answers import judged_without_its_device
 from vdisklab.services.cut_power import PowerCutAnswer
 
@@ -80,7 +81,17 @@ def power_cut_document(answer: PowerCutAnswer) -> PowerCutDocument:
     """All fields of each verdict, and the controls that ran before."""
     return PowerCutDocument(
         controls=tuple(copy_fields(ControlEntry, control) for control in answer.controls),
-        verdicts=tuple(copy_fields(VerdictEntry, cut) for cut in answer.verdicts),
+        verdicts=tuple(_entry(cut) for cut in answer.verdicts),
+    )
+
+
+def _entry(cut: PowerCut) -> VerdictEntry:
+    first = cut.counterexample
+    return copy_fields(
+        VerdictEntry,
+        cut,
+        outcomes={outcome_words(outcome): count for outcome, count in cut.outcomes.items()},
+        counterexample=first and replace(first, outcome=outcome_words(first.outcome)),
     )
 
 
@@ -88,7 +99,7 @@ def replay_lines(replayed: ReplayedState) -> Iterator[str]:
     """A replayed state, one property on each line."""
     yield f"path      {replayed.path}"
     yield f"client    {replayed.client}: {replayed.promise}"
-    yield f"verdict   {replayed.outcome}"
+    yield f"verdict   {outcome_words(replayed.outcome)}"
     if replayed.detail:
         yield f"detail    {replayed.detail}"
     yield f"device    {replayed.device}"

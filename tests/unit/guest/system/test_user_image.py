@@ -24,7 +24,7 @@ from vdisklab.host.ledger import open_ledger, pending
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.guest import Accelerator, Firmware, GuestPlan, SystemBus, UserGuest
-from vdisklab.plan.plan_file import parse_plan_file
+from vdisklab.plan.plan_file import parse_plan_file, request_alike
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.settings import Request
 from vdisklab.storage.site import open_site
@@ -144,6 +144,17 @@ class TestPlan:
         ours = build_plan(Request(paths=("raw/none",)), Capabilities(), PROFILE)
         assert "image" not in ours.as_json()["guest"]
         assert ours.fingerprint != plan.fingerprint
+
+    def test_how_it_starts_is_stored_and_does_not_identify_a_plan(self) -> None:
+        request = Request(paths=("raw/none",), guest_image=self.OWN.image)
+        plan = build_plan(request, Capabilities(), PROFILE, (), self.OWN)
+        patient = replace(self.OWN, boot_seconds=600.0, diskspd=Path("/srv/diskspd.exe"))
+        waiting = build_plan(request, Capabilities(), PROFILE, (), patient)
+        assert waiting.fingerprint == plan.fingerprint
+        assert plan.stored_json() == plan.as_json()
+        assert waiting.stored_json()["guest"] == plan.as_json()["guest"]
+        again = request_alike(waiting.stored_json(), Request)
+        assert (again.guest_boot, again.diskspd) == (600.0, Path("/srv/diskspd.exe"))
 
     @pytest.mark.parametrize(
         ("asked", "problem"),
