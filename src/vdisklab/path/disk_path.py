@@ -2,6 +2,7 @@
 
     HOST LAYERS (bottom first) / IMAGE FORMAT / CACHE MODE / BUS        zvol/ext4/qcow2/writeback
     HOST LAYERS / host                                                   ext4/host
+    HOST LAYERS / MANAGER                                                proxmox, ext4/libvirt
 
 No name belongs to two kinds, so any segment may be omitted. The canonical spelling always has the
 cache mode, omits `virtio` without options and options at their defaults, and sorts options.
@@ -17,6 +18,7 @@ from enum import IntEnum
 from functools import cached_property
 
 from vdisklab.errors import PlanError
+from vdisklab.path.managers import spell_out
 from vdisklab.path.segments import (
     BUS_OPTIONS,
     FORMAT_OPTIONS,
@@ -343,7 +345,11 @@ class _Token:
 
 
 def parse_path(text: str) -> DiskPath:
-    """The disk path that `text` spells. Raises PathSyntaxError with the position and a hint."""
+    """The disk path that `text` spells, or that of the manager that it names.
+
+    Raises PathSyntaxError with the position and a hint.
+    """
+    text = spell_out(text)
     if not text.strip():
         raise PathSyntaxError(text, 1, "the path is empty", "write a path such as ext4/qcow2/none")
     tokens: list[_Token] = []

@@ -1,0 +1,56 @@
+"""The neighbours of a disk path: what else a guest's disk could be, one segment at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from vdisklab.path.disk_path import Attachment, DiskPath, Image
+from vdisklab.path.durability import dropped_flushes
+from vdisklab.path.rules import impossible
+from vdisklab.path.segments import BUS_OPTIONS, Aio, Bus, CacheMode, ImageFormat
+
+_FORMATS = {ImageFormat.QCOW2: ImageFormat.RAW, ImageFormat.RAW: ImageFormat.QCOW2}
+
+
+def neighbours(path: DiskPath) -> tuple[DiskPath, ...]:
+    """The possible paths that keep flushed data and differ in one segment, without the path itself.
+
+    Settings that need no conversion come first: cache mode, aio, I/O thread; then format and bus.
+    A cache mode without O_DIRECT excludes aio=native, which becomes aio=threads.
+    """
+    varied = (*_settings(path), *_rebuilt(path))
+    return tuple(
+        other
+        for other in dict.fromkeys(varied)
+        if other != path and impossible(other) is None and not dropped_flushes(other)
+    )
+
+
+def _settings(path: DiskPath) -> Iterator[DiskPath]:
+    flushed = (CacheMode.NONE, CacheMode.WRITEBACK)
+    synchronous = (CacheMode.DIRECTSYNC, CacheMode.WRITETHROUGH)
+    attachment = path.attachment
+    for cache in flushed if path.offers_write_cache else synchronous:
+        native = attachment.aio is Aio.NATIVE and not cache.direct
+        yield replace(
+            path,
+            cache=cache,
+            attachment=_with(attachment, aio=Aio.THREADS.value) if native else attachment,
+        )
+    for aio in Aio:
+        yield replace(path, attachment=_with(attachment, aio=aio.value))
+    if "iothread" in BUS_OPTIONS[attachment.bus] and attachment.iothreads is None:
+        yield replace(path, attachment=_with(attachment, iothread=not attachment.iothread))
+
+
+def _rebuilt(path: DiskPath) -> Iterator[DiskPath]:
+    if path.image is not None and path.image.format in _FORMATS:
+        yield replace(path, image=Image(_FORMATS[path.image.format]))
+    for bus in (Bus.VIRTIO, Bus.SCSI):
+        known = tuple(item for item in path.attachment.options if item[0] in BUS_OPTIONS[bus])
+        yield replace(path, attachment=Attachment(bus, known))
+
+
+def _with(attachment: Attachment, **options: str | bool) -> Attachment:
+    return Attachment(attachment.bus, tuple((dict(attachment.options) | options).items()))
