@@ -22,6 +22,7 @@ import numpy as np
 from vdisklab.analysis.claimfile import parse_claims
 from vdisklab.audit.configured_disk import disk_path, risks
 from vdisklab.audit.domain import read_domain
+from vdisklab.audit.guest_texts import GuestText, read_guests
 from vdisklab.cli.main import EXIT_BUG
 from vdisklab.cli.main import main as run_verb
 from vdisklab.errors import VdisklabError, WorkloadError
@@ -369,6 +370,7 @@ def _of_guests() -> Iterable[Parser]:
     )
     yield Parser("libvirt domain", 20, (_DOMAIN,), _domain)
     yield Parser("QEMU arguments", 15, (commandline,), _domain)
+    yield Parser("guests of other managers", 15, _GUESTS, _guests)
     answers = [json.loads(text)["answers"] for text in _recorded("qmp/qemu-7.2.22-virtio.json")]
     names = ("query-block", "query-blockstats", "query-iothreads", "query-version")
     qmp = json.dumps(
@@ -412,6 +414,20 @@ _DOMAIN = f"""\
 
 def _domain(text: str) -> object:
     return [(disk_path(disk), risks(disk)) for disk in read_domain(text, "web.xml")]
+
+
+_GUESTS = (
+    "name: web\nscsihw: virtio-scsi-pci\nscsi0: /srv/a.qcow2,cache=none,iothread=1,mbps=5\n",
+    "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a}\nspec:\n  template:\n"
+    "    spec:\n      domain: {devices: {disks: [{name: d, disk: {bus: virtio}}]}}\n"
+    "      volumes: [{name: d, hostDisk: {path: /a.img}}]\n",
+    "- {name: a, config: {}, devices: {d: {type: disk, source: /dev/sdz, io.cache: none}}}\n",
+    "qemu-system-x86_64 -drive file=/a,if=none,id=d,cache=none -device virtio-blk-pci,drive=d",
+)
+
+
+def _guests(text: str) -> object:
+    return [(disk_path(disk), risks(disk)) for disk in read_guests([GuestText(text, "a.txt")])]
 
 
 def _values(text: str) -> Any:  # noqa: ANN401 - any JSON value

@@ -14,8 +14,9 @@ from pathlib import Path
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import FlushDropper, dropped_flushes
+from vdisklab.path.managers import Manager
 from vdisklab.path.rules import Impossible, impossible, native_without_direct
-from vdisklab.path.segments import Bus, CacheMode
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,11 @@ class ConfiguredDisk:
     `target` is the guest's name for the disk (`vda`). `source` is its file or device; None for an
     empty or network disk. `problem` says why the disk has no path. Nothing is ever written to a
     `read_only` disk, so it loses nothing in a power cut.
+
+    `manager` is the program whose configuration it is, and `guest` that program's name for the
+    guest (a VMID, NAMESPACE/NAME); `text` is the disk as written there, `controller` the model of
+    its SCSI controller. `architecture` is the guest's, None if the configuration does not say.
+    `on_file_volume` is True for a Kubernetes claim that holds a file system with an image file.
     """
 
     domain: str
@@ -35,6 +41,12 @@ class ConfiguredDisk:
     noted: DiskPath | None = None
     problem: str | None = None
     read_only: bool = False
+    manager: Manager = Manager.LIBVIRT
+    guest: str = ""
+    text: str = ""
+    controller: str = ""
+    architecture: str | None = None
+    on_file_volume: bool = False
 
     @property
     def stale_note(self) -> DiskPath | None:
@@ -54,10 +66,11 @@ class DiskContext:
     """What this host knows about a disk's source; unknown values are None.
 
     `layers` is the file system that holds it, `below` describes stacked devices below that, of
-    which the layers are not read. `image` is its format with the options that qemu-img reads. Sizes
-    are bytes.
+    which the layers are not read. `image` is its format with the options that qemu-img reads,
+    `header` the format that its first bytes show. Sizes are bytes.
     """
 
+    header: ImageFormat | None = None
     layers: tuple[Layer, ...] | None = None
     below: str | None = None
     image: Image | None = None
@@ -156,6 +169,19 @@ class NoDiscard:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherFormat:
+    """The image's first bytes show another format than the configuration says."""
+
+    configured: ImageFormat
+    header: ImageFormat
+
+
+@dataclass(frozen=True, slots=True)
+class FileVolume:
+    """A claim of volumeMode Filesystem: QEMU opens a file on it instead of the block device."""
+
+
+@dataclass(frozen=True, slots=True)
 class StaleNote:
     """The path noted in the metadata is not the configured one: the XML was changed since."""
 
@@ -173,6 +199,8 @@ Risk = (
     | AioConflict
     | NoDiscard
     | Impossible
+    | OtherFormat
+    | FileVolume
     | StaleNote
 )
 
@@ -187,6 +215,8 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
         return ()
     checks = [check for check in _CHECKS if not (disk.read_only and check in _OF_WRITES)]
     risky = [risk for check in checks if (risk := check(path, context)) is not None]
+    if disk.on_file_volume:
+        risky.append(FileVolume())
     if disk.stale_note is not None:
         risky.append(StaleNote(disk.stale_note.canonical))
     return tuple(risky)
@@ -196,6 +226,16 @@ def _cannot_work(path: DiskPath, _context: DiskContext) -> Risk | None:
     if native_without_direct(path):
         return AioConflict(path.cache)
     return impossible(path, backing_of(path))
+
+
+def _other_format(path: DiskPath, context: DiskContext) -> Risk | None:
+    """QEMU refuses an image without the header of its format, and gives the guest any file as raw.
+
+    An encrypted raw image and a raw disk whose guest wrote such a header look the same.
+    """
+    configured = ImageFormat.RAW if path.image is None else path.image.format
+    header = context.header
+    return None if header is None or header is configured else OtherFormat(configured, header)
 
 
 def _forgotten_fua(path: DiskPath, _context: DiskContext) -> Risk | None:
@@ -236,6 +276,7 @@ def _ignored_discards(path: DiskPath, context: DiskContext) -> Risk | None:
 
 
 _CHECKS: tuple[Callable[[DiskPath, DiskContext], Risk | None], ...] = (
-    _cannot_work, _forgotten_fua, _flushes, _too_little_room, _slow_bus, _ignored_discards,
+    _cannot_work, _other_format, _forgotten_fua, _flushes, _too_little_room, _slow_bus,
+    _ignored_discards,
 )  # fmt: skip
 _OF_WRITES = frozenset({_forgotten_fua, _flushes, _too_little_room, _ignored_discards})

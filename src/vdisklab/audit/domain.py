@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TypeVar
-from xml.etree.ElementTree import Element, ParseError
+from xml.etree.ElementTree import Element, ParseError, tostring
 
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
@@ -28,6 +28,7 @@ from vdisklab.audit.qemu_arguments import (
 from vdisklab.errors import PlanError
 from vdisklab.export.libvirt import PATH_NAMESPACE, QEMU_NAMESPACE, THROTTLES
 from vdisklab.path.disk_path import Attachment, DiskPath, parse_path
+from vdisklab.path.managers import Manager
 from vdisklab.path.segments import (
     Aio,
     Bus,
@@ -88,8 +89,21 @@ def _disks(domain: Element) -> Iterator[ConfiguredDisk]:
     words = [word.get("value", "") for word in domain.iterfind(f"./{_Q}commandline/{_Q}arg")]
     for found in disks_of_arguments(words):
         yield ConfiguredDisk(
-            name, found.device, found.filename, found.path, notes.get(""), None, found.read_only
+            name,
+            found.device,
+            found.filename,
+            found.path,
+            notes.get(""),
+            found.problem,
+            found.read_only,
+            manager=Manager.QEMU,
+            guest=name,
+            architecture=_architecture(domain),
         )
+
+
+def _architecture(domain: Element) -> str | None:
+    return _attributes(domain, "os/type").get("arch")
 
 
 def _notes(domain: Element) -> Iterator[tuple[str, DiskPath]]:
@@ -119,7 +133,18 @@ def _disk(
     except ValueError as error:
         problem = str(error)
     read_only = disk.find("readonly") is not None
-    return ConfiguredDisk(name, target, source, path, notes.get(target), problem, read_only)
+    return ConfiguredDisk(
+        name,
+        target,
+        source,
+        path,
+        notes.get(target),
+        problem,
+        read_only,
+        guest=name,
+        text=" ".join(tostring(disk, encoding="unicode").split()),
+        architecture=_architecture(domain),
+    )
 
 
 def _require_qemus_disk(domain: Element, disk: Element) -> None:

@@ -1,4 +1,8 @@
-"""Reads QEMU's JSON arguments: each disk as a disk path. The opposite of `export.qemu`."""
+"""Reads QEMU's arguments: each disk as a disk path. The opposite of `export.qemu`.
+
+`-blockdev`, `-object` and `-device` may be JSON or `key=value,…`; a `-drive` is read as the nodes
+that QEMU makes of it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from vdisklab.audit.drive_arguments import drives_of_arguments, keyed_settings
 from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.segments import (
@@ -68,45 +73,68 @@ def one_of(word: str, words: tuple[str, ...], what: str) -> str:
 
 
 _QUEUES = {"virtio-blk-pci": "num-queues", "virtio-scsi-pci": "num_queues", "nvme": "max_ioqpairs"}
-_BUSES = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI, "nvme": Bus.NVME,
-          "usb-storage": Bus.USB}  # fmt: skip
+_BUSES = {"virtio-blk-pci": Bus.VIRTIO, "virtio-blk": Bus.VIRTIO, "scsi-hd": Bus.SCSI,
+          "nvme": Bus.NVME, "usb-storage": Bus.USB}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class DiskArguments:
-    """A disk that QEMU's arguments describe: its device id, file name and path."""
+    """A disk that QEMU's arguments describe: its device id, file name and path.
+
+    `problem` says why it has no path.
+    """
 
     device: str
     filename: str
-    path: DiskPath
+    path: DiskPath | None
+    problem: str | None
     read_only: bool
 
 
 def disks_of_arguments(words: Sequence[str]) -> Iterator[DiskArguments]:
-    """Each disk whose QEMU arguments are JSON; skips others, also those that no path can express.
+    """Each hard disk that QEMU's arguments describe; skips disks without a file or device.
 
     The file may be a node of its own or stand in the format's node.
     """
-    nodes = {str(node.get("node-name")): node for node in _json_after(words, "-blockdev")}
-    objects = {str(made.get("id")): made for made in _json_after(words, "-object")}
-    devices = list(_json_after(words, "-device"))
-    for device in devices:
+    drives = list(drives_of_arguments(words))
+    blockdevs = [*_settings_after(words, "-blockdev"), *(drive.node for drive in drives)]
+    nodes = {str(node.get("node-name")): node for node in blockdevs}
+    objects = {str(made.get("id")): made for made in _settings_after(words, "-object")}
+    write_caches = {str(drive.node["node-name"]): drive.write_cache for drive in drives}
+    devices = [
+        {**device, **({"write-cache": default} if default and "write-cache" not in device else {})}
+        for device in _settings_after(words, "-device")
+        for default in (write_caches.get(str(device.get("drive"))),)
+    ]
+    implied = [drive.device for drive in drives if drive.device]
+    for device in (*devices, *implied):
         top = nodes.get(str(device.get("drive")))
         limits: Settings = {}
         if top is not None and top.get("driver") == "throttle":
             group = objects.get(str(top.get("throttle-group")), {})
             limits = _settings(group.get("limits"))
-            top = nodes.get(str(top.get("file")))
+            top = _file_node(top, nodes)
         below = None if top is None else _file_node(top, nodes)
-        if top is None or below is None or "filename" not in below:
+        if top is None or below is None or "filename" not in below or not _is_hard_disk(device):
             continue
+        path, problem = None, None
         try:
             path = _path_of_arguments(device, top, below, devices, objects)
             path = _throttled(path, limits)
-        except ValueError:
-            continue
-        read_only = top.get("read-only") is True
-        yield DiskArguments(str(device.get("id", "?")), str(below["filename"]), path, read_only)
+        except ValueError as error:
+            problem = str(error)
+        yield DiskArguments(
+            str(device.get("id", "?")),
+            str(below["filename"]),
+            path,
+            problem,
+            top.get("read-only") is True,
+        )
+
+
+def _is_hard_disk(device: Settings) -> bool:
+    driver = str(device.get("driver"))
+    return driver in _BUSES or driver == "ide-hd"
 
 
 def _file_node(top: Settings, nodes: Mapping[str, Settings]) -> Settings | None:
@@ -114,15 +142,23 @@ def _file_node(top: Settings, nodes: Mapping[str, Settings]) -> Settings | None:
     return below if isinstance(below, dict) else nodes.get(str(below))
 
 
-def _json_after(words: Sequence[str], flag: str) -> Iterator[Settings]:
+def _settings_after(words: Sequence[str], flag: str) -> Iterator[Settings]:
     for word, following in pairwise(words):
-        if word == flag and following.startswith("{"):
-            try:
-                value = json.loads(following)
-            except (ValueError, RecursionError):  # RecursionError: nested without end
-                continue
-            if isinstance(value, dict):
-                yield value
+        if word.removeprefix("-") != flag and word != flag:
+            continue
+        if not following.startswith("{"):
+            yield keyed_settings(following, first=_FIRST_KEYS[flag])
+            continue
+        try:
+            value = json.loads(following)
+        except (ValueError, RecursionError):  # RecursionError: nested without end
+            continue
+        if isinstance(value, dict):
+            yield value
+
+
+_FIRST_KEYS = {"-blockdev": "driver", "-object": "qom-type", "-device": "driver"}
+"""The key of a first value without one."""
 
 
 def _path_of_arguments(
@@ -132,13 +168,18 @@ def _path_of_arguments(
     devices: Sequence[Settings],
     objects: Mapping[str, Settings],
 ) -> DiskPath:
+    one_of(str(below.get("driver", "file")), ("file", "host_device"), "storage")
     is_block = below.get("driver") == "host_device"
     driver = str(top.get("driver"))
+    if driver != "luks":
+        one_of(driver, tuple(ImageFormat), "format")
     form = ImageFormat.RAW if driver == "luks" else ImageFormat(driver)
     image = image_of(form, is_block=is_block)
     cache, write_cache = _cache_of_arguments(top.get("cache"), device.get("write-cache"))
     bus = _bus_of_device(device)
     owner = _controller_of(device, devices) if bus is Bus.SCSI else device
+    if bus is Bus.SCSI and owner:
+        one_of(str(owner.get("driver")), ("virtio-scsi-pci", "virtio-scsi"), "controller")
     options: dict[str, OptionValue] = {
         "aio": Aio(str(below.get("aio", "threads"))).value,
         "discard": one_of(str(top.get("discard", "ignore")), ("ignore", "unmap"), "discard"),
@@ -185,8 +226,6 @@ def _bus_of_device(device: Settings) -> Bus:
     if driver == "ide-hd":
         # A PIIX disk has a unit; each port of an AHCI controller has one disk.
         return Bus.IDE if "unit" in device else Bus.SATA
-    if driver not in _BUSES:
-        raise ValueError(driver)
     return _BUSES[driver]
 
 

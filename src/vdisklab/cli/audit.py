@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,13 +13,19 @@ from vdisklab.cli.output import emit
 from vdisklab.host.command import LocalHost
 from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.render.tables.audited_disks import audit_document, audit_table
-from vdisklab.services.disk_audit import answer_audit, read_disks
+from vdisklab.services.disk_audit import answer_audit
+from vdisklab.services.guests import read_disks
 
 
 def audit(
     domains: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="DOMAIN.xml...", help="Files from `virsh dumpxml`; - is a pipe."),
+        typer.Argument(
+            metavar="GUEST...",
+            help="Guests' configurations, or directories of them: `virsh dumpxml`, VMID.conf of "
+            "Proxmox VE (with its storage.cfg), KubeVirt's and Incus's YAML, a QEMU command line; "
+            "- is a pipe.",
+        ),
     ] = None,
     libvirt: Annotated[
         str | None,
@@ -45,7 +52,12 @@ def audit(
       vdisklab audit web.xml db.xml --need durable
 
       vdisklab audit --libvirt qemu:///system --format json
+
+      vdisklab audit /etc/pve/qemu-server
     """
     host, needs = LocalHost(), parse_needs(need)
-    answer = answer_audit(host, read_disks(host, domains or (), libvirt), needs, campaign, db)
+    guests = read_disks(host, domains or (), libvirt)
+    answer = answer_audit(host, guests.disks, needs, campaign, db)
+    for note in guests.notes:
+        print(f"note: {note}", file=sys.stderr)
     emit(form, [audit_table(answer)], lambda: audit_document(answer))

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,11 +29,11 @@ from vdisklab.audit.configured_disk import (
     risks,
     unknown_layers,
 )
-from vdisklab.audit.domain import LARGEST, read_domain
-from vdisklab.errors import CommandError, DatabaseError, HostError, PlanError
+from vdisklab.errors import DatabaseError, HostError, PlanError
 from vdisklab.host.blockdevice import device_of
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
+from vdisklab.host.image_header import header_format
 from vdisklab.host.mounts import free_bytes, mount_of
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer
@@ -112,54 +111,6 @@ class _Measured:
     nearest: Mapping[DiskPath, PathScore] = field(default_factory=dict)
     caveats: Caveats = field(default_factory=lambda: caveats_of(()))
     why_no_speed: str | None = None
-
-
-def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> tuple[ConfiguredDisk, ...]:
-    """The disks of the domains in these files, and of all guests of a libvirt.
-
-    Raises PlanError if a file cannot be read or no domain has a disk, HostError if libvirt does not
-    answer.
-    """
-    texts = [(_read(file), str(file)) for file in files]
-    if uri is not None:
-        texts += _libvirt_domains(host, uri)
-    elif not texts:
-        raise PlanError(
-            "no guest is named",
-            hint="name files from `virsh dumpxml`, or --libvirt qemu:///system",
-        )
-    disks = tuple(disk for text, origin in texts for disk in read_domain(text, origin))
-    if not disks:
-        raise PlanError("the domains have no hard disk", hint="name another domain")
-    return disks
-
-
-def _libvirt_domains(host: Host, uri: str) -> Iterator[tuple[str, str]]:
-    try:
-        listed = host.run("virsh", "-q", "-c", uri, "list", "--all", "--uuid")
-    except CommandError as error:
-        raise HostError(
-            f"libvirt at {uri} does not answer: {error}",
-            hint=f"check that `virsh -c {uri} list --all` works: libvirtd must run, and you need "
-            "access to it",
-        ) from error
-    for uuid in listed.stdout.split():
-        dumped = host.run("virsh", "-q", "-c", uri, "dumpxml", "--inactive", uuid)
-        yield dumped.stdout, f"{uri} {uuid}"
-
-
-def _read(file: Path) -> str:
-    try:
-        if str(file) == "-":
-            return sys.stdin.read(LARGEST + 1)
-        with file.open(encoding="utf-8") as text:
-            return text.read(LARGEST + 1)
-    except OSError as error:
-        raise PlanError(
-            f"{file} cannot be read: {error.strerror}", hint="name a file from `virsh dumpxml`"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise PlanError(f"{file} is not UTF-8 text", hint="`virsh dumpxml` writes UTF-8") from error
 
 
 def answer_audit(
@@ -252,7 +203,7 @@ def _measured_in(
     nearest_scores: dict[DiskPath, PathScore] = {}
     for path in paths if cells else ():
         # The path's own cell, else one with the same guest side, else the most similar one.
-        cell = min(cells, key=lambda cell: (_unlikeness(path, cells[cell]), cell))
+        cell = min(cells, key=lambda cell: (unlikeness(path, cells[cell]), cell))
         exact = cells[cell] == path
         path_score = replace(_path_score(cell, scored, ranking, better), exact=exact)
         alike = cells[cell].guest_side == path.guest_side
@@ -260,7 +211,8 @@ def _measured_in(
     return _Measured(verdicts, scores, nearest_scores, caveats_of(loaded.outlines))
 
 
-def _unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, int]:
+def unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, int]:
+    """Orders measured paths by how little they differ from a path, the guest's side first."""
     return (
         measured != path,
         measured.guest_side != path.guest_side,
@@ -322,7 +274,8 @@ def disk_context(host: Host, disk: ConfiguredDisk) -> DiskContext:
     layers = _layers(source)
     device = None if layers is None else device_of(source.parent)
     below = device.describe() if device is not None and device.below else None
-    return DiskContext(layers, below, image, size, allocated, free_bytes(source))
+    header = header_format(source)
+    return DiskContext(header, layers, below, image, size, allocated, free_bytes(source))
 
 
 def _layers(source: Path) -> tuple[Layer, ...] | None:

@@ -1,0 +1,121 @@
+"""Reads QEMU's older arguments: `key=value,…`, and `-drive` as the nodes that it stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from vdisklab.path.segments import CacheMode, WriteCache
+
+_SWITCHES = {"on": True, "off": False, "true": True, "false": False}
+
+
+def keyed_settings(text: str, first: str) -> dict[str, Any]:
+    """`driver,key=value,a.b=on` as nested settings; a value without a key is that of `first`.
+
+    Two commas stand for one (qemu-option.c).
+    """
+    settings: dict[str, Any] = {}
+    for number, part in enumerate(_parts(text)):
+        key, equals, value = part.partition("=")
+        if not equals:
+            if number:
+                settings[key] = True
+                continue
+            key, value = first, part
+        *above, last = key.split(".")
+        inner = settings
+        for name in above:
+            below = inner.setdefault(name, {})
+            if not isinstance(below, dict):
+                break
+            inner = below
+        else:
+            inner[last] = _SWITCHES.get(value, value) if last in _BOOLEAN else value
+    return settings
+
+
+_BOOLEAN = ("direct", "no-flush", "read-only")
+
+
+def _parts(text: str) -> Iterator[str]:
+    start = at = 0
+    while (at := text.find(",", at)) >= 0:
+        if text.startswith(",,", at):
+            at += 2
+            continue
+        yield text[start:at].replace(",,", ",")
+        at += 1
+        start = at
+    yield text[start:].replace(",,", ",")
+
+
+@dataclass(frozen=True, slots=True)
+class Drive:
+    """What a `-drive` stands for: its node, the write cache of its device, and that device.
+
+    `device` is empty with if=none, whose device has an argument of its own.
+    """
+
+    node: Mapping[str, Any]
+    write_cache: str | None
+    device: Mapping[str, Any]
+
+
+_INTERFACES = {
+    "virtio": {"driver": "virtio-blk-pci"},
+    "ide": {"driver": "ide-hd", "unit": "0"},
+    "scsi": {"driver": "scsi-hd"},
+}
+
+
+def drives_of_arguments(words: Sequence[str]) -> Iterator[Drive]:
+    """The disks of `-drive` and `-hda`…`-hdd`; CD-ROMs, floppies and firmware are left out."""
+    for number, (word, following) in enumerate(pairwise(words)):
+        flag = f"-{word.lstrip('-')}"
+        if flag in ("-hda", "-hdb", "-hdc", "-hdd"):
+            yield _drive({"file": following, "if": "ide"}, f"drive-{number}")
+        elif flag == "-drive":
+            options = keyed_settings(following, first="file")
+            interface = str(options.get("if", "ide"))
+            if options.get("media", "disk") == "disk" and interface in ("none", *_INTERFACES):
+                yield _drive(options, f"drive-{number}")
+
+
+def _drive(options: Mapping[str, Any], name: str) -> Drive:
+    """The nodes that blockdev_init() makes (blockdev.c); without format= QEMU looks at the file."""
+    node_name = str(options.get("id", name))
+    filename = options.get("file")
+    if isinstance(filename, dict):
+        filename = filename.get("filename")
+    filename = str(options.get("filename", filename))
+    word = str(options.get("cache", CacheMode.DEFAULT))
+    mode = CacheMode(word) if word in set(CacheMode) else CacheMode.DEFAULT
+    protocol = re.match(r"([a-z0-9+]+):", filename)
+    driver = "host_device" if filename.startswith("/dev/") else "file"
+    node: dict[str, Any] = {
+        "node-name": node_name,
+        "driver": str(options.get("format", "raw")),
+        "discard": {"on": "unmap", "off": "ignore"}.get(
+            str(options.get("discard", "off")), str(options.get("discard"))
+        ),
+        "detect-zeroes": str(options.get("detect-zeroes", "off")),
+        "read-only": options.get("read-only") is True or options.get("readonly") == "on",
+        "file": {
+            "driver": protocol[1] if protocol else driver,
+            "filename": filename,
+            "aio": str(options.get("aio", "threads")),
+        },
+    }
+    if mode is not CacheMode.DEFAULT:
+        node["cache"] = {"direct": mode.direct, "no-flush": mode.no_flush}
+    write_cache = WriteCache.MODE.qemu_property(mode)
+    interface = str(options.get("if", "ide"))
+    implied = _INTERFACES.get(interface, {})
+    device = {**implied, "drive": node_name, "id": node_name} if implied else {}
+    if device and write_cache is not None:
+        device["write-cache"] = write_cache.value
+    return Drive(node, None if write_cache is None else write_cache.value, device)

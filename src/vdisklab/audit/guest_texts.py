@@ -1,0 +1,152 @@
+"""Recognises whose configuration a text is, and reads the disks of all guests in it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import PurePath
+
+from vdisklab.audit.configured_disk import ConfiguredDisk
+from vdisklab.audit.domain import read_domain
+from vdisklab.audit.incus_instance import is_incus, read_incus
+from vdisklab.audit.kubevirt_machine import is_kubernetes, read_kubevirt
+from vdisklab.audit.proxmox_guest import Storage, is_proxmox, read_proxmox, read_storages
+from vdisklab.audit.qemu_arguments import disks_of_arguments
+from vdisklab.audit.yaml_documents import Tree, read_documents
+from vdisklab.errors import PlanError
+from vdisklab.path.managers import Manager
+
+STORAGES = "storage.cfg"
+"""The name of Proxmox's file of storages."""
+
+_QEMU = re.compile(r"(?:qemu-system-(?P<arch>\w+)|qemu-kvm|kvm)")
+_ARCHITECTURES = {"i386": "i686", "arm": "armv7l"}
+
+
+@dataclass(frozen=True, slots=True)
+class GuestText:
+    """A configuration of one or more guests, and where it comes from."""
+
+    text: str
+    origin: str
+
+    @property
+    def name(self) -> str:
+        """The name of its file without directory and extension."""
+        return PurePath(self.origin).stem
+
+
+def read_guests(texts: Sequence[GuestText]) -> tuple[ConfiguredDisk, ...]:
+    """The hard disks of all guests in these texts: libvirt's XML, Proxmox's files, YAML, commands.
+
+    Claims, storages and pools may stand in other texts than the guests. Raises PlanError for a text
+    that is none of these.
+    """
+    storages: dict[str, Storage] = {}
+    for text in texts:
+        if _is_storages(text):
+            storages |= read_storages(text.text)
+    disks: list[ConfiguredDisk] = []
+    documents: list[tuple[GuestText, tuple[Tree, ...]]] = []
+    for text in texts:
+        if _is_yaml(text):
+            documents.append((text, _documents(text)))
+        elif not _is_storages(text):
+            disks += _read(text, storages)
+    return (*disks, *_disks_of_documents(documents))
+
+
+def _is_storages(text: GuestText) -> bool:
+    return PurePath(text.origin).name == STORAGES
+
+
+def _is_yaml(text: GuestText) -> bool:
+    """True for what is none of the forms that are recognised by their text."""
+    others = (
+        _is_storages(text),
+        text.text.lstrip("\ufeff \t\r\n").startswith("<"),
+        _command(text.text) is not None,
+        is_proxmox(text.text) and not re.search(r"^apiVersion:", text.text, re.MULTILINE),
+    )
+    return not any(others)
+
+
+def _read(text: GuestText, storages: Mapping[str, Storage]) -> Iterable[ConfiguredDisk]:
+    if text.text.lstrip("\ufeff \t\r\n").startswith("<"):
+        return read_domain(text.text, text.origin)
+    words = _command(text.text)
+    return (
+        read_proxmox(text.text, text.name, storages)
+        if words is None
+        else read_command(words, text.name)
+    )
+
+
+def _documents(text: GuestText) -> tuple[Tree, ...]:
+    documents = read_documents(text.text, text.origin)
+    if not any(is_kubernetes(document) or is_incus(document) for document in documents):
+        raise PlanError(
+            f"{text.origin} holds no guest that vdisklab knows",
+            hint="it reads `virsh dumpxml`, /etc/pve/qemu-server/VMID.conf, `kubectl get vm,pvc -o "
+            "yaml`, `incus list --format yaml`, and command lines of QEMU",
+        )
+    return documents
+
+
+def _disks_of_documents(
+    read: Sequence[tuple[GuestText, tuple[Tree, ...]]],
+) -> Iterator[ConfiguredDisk]:
+    everything = tuple(document for _, documents in read for document in documents)
+    yield from read_kubevirt(everything)
+    pools = tuple(document for document in everything if "driver" in document)
+    for text, documents in read:
+        instances = tuple(
+            document
+            for document in documents
+            if "driver" not in document and not is_kubernetes(document)
+        )
+        yield from read_incus((*pools, *instances), text.name)
+
+
+def _command(text: str) -> Sequence[str] | None:
+    """The words of a QEMU command line, also of /proc/PID/cmdline; None for any other text."""
+    if not re.search(r"qemu-system-|qemu-kvm|\bkvm\b", text[:4096]):
+        return None
+    if "\0" in text:
+        words = text.split("\0")
+    else:
+        try:
+            words = shlex.split(text, comments=True)
+        except ValueError:  # a quotation without its end
+            return None
+    start = next((at for at, word in enumerate(words[:8]) if _qemu(word)), None)
+    return None if start is None else words[start:]
+
+
+def _qemu(word: str) -> re.Match[str] | None:
+    return _QEMU.fullmatch(PurePath(word).name)
+
+
+def read_command(words: Sequence[str], name: str) -> tuple[ConfiguredDisk, ...]:
+    """The hard disks of a QEMU command line; its guest has the name of `-name`, else `name`."""
+    program = _qemu(words[0])
+    arch = None if program is None else program["arch"]
+    values = dict(pairwise(words))
+    named = re.sub(r"^guest=", "", values.get("-name", "").split(",")[0]) or name
+    return tuple(
+        ConfiguredDisk(
+            domain=named,
+            target=disk.device,
+            source=disk.filename,
+            path=disk.path,
+            problem=disk.problem,
+            read_only=disk.read_only,
+            manager=Manager.QEMU,
+            guest=named,
+            architecture=_ARCHITECTURES.get(arch or "", arch),
+        )
+        for disk in disks_of_arguments(words)
+    )

@@ -1,0 +1,183 @@
+"""Finds existing guests: in named files and directories, in a libvirt, or all of this host."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.audit.configured_disk import ConfiguredDisk
+from vdisklab.audit.guest_texts import STORAGES, GuestText, read_guests
+from vdisklab.errors import CommandError, HostError, PlanError
+from vdisklab.host.command import Host
+from vdisklab.path.managers import Manager
+
+LARGEST = 32 << 20
+"""Maximum number of characters of one file."""
+
+_ENDINGS = (".xml", ".conf", ".yaml", ".yml", ".json", ".cmdline")
+_WHAT = (
+    "`virsh dumpxml`, VMID.conf of Proxmox VE, `kubectl get vm,pvc -o yaml`, `incus list "
+    "--format yaml`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where this host keeps the configurations of its guests."""
+
+    proxmox: Path = Path("/etc/pve")
+    libvirt: Path = Path("/etc/libvirt/qemu")
+    processes: Path = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Guests:
+    """The disks of all guests that were found; `notes` say what could not be read."""
+
+    disks: tuple[ConfiguredDisk, ...]
+    notes: tuple[str, ...] = ()
+
+
+def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> Guests:
+    """The disks of the guests in files and directories, and of all guests of a libvirt.
+
+    In a directory, files that are no guest's are skipped with a note. Raises PlanError if a named
+    file cannot be read or no guest has a disk, HostError if libvirt does not answer.
+    """
+    texts: list[GuestText] = []
+    notes: list[str] = []
+    for file in files:
+        if file.is_dir():
+            texts += _directory(file, notes)
+        else:
+            texts.append(_text(file))
+    if uri is not None:
+        texts += _libvirt_domains(host, uri)
+    elif not texts and not notes:
+        raise PlanError("no guest is named", hint=f"name files: {_WHAT}; or --libvirt URI")
+    disks = read_guests(texts)
+    if not disks:
+        raise PlanError("the guests have no hard disk", hint="name other guests")
+    return Guests(disks, tuple(notes))
+
+
+def read_host(host: Host, roots: Roots | None = None) -> Guests:
+    """The disks of this host's guests: Proxmox VE, libvirt, Incus, and other running QEMUs.
+
+    Raises PlanError if there is none.
+    """
+    where = roots or Roots()
+    notes: list[str] = []
+    disks: list[ConfiguredDisk] = []
+    if (where.proxmox / "qemu-server").is_dir():
+        disks += read_guests(_directory(where.proxmox / "qemu-server", notes))
+    disks += _libvirt_guests(host, where.libvirt, notes)
+    if host.which("incus") is not None:
+        disks += _incus_guests(host, notes)
+    known = {name for disk in disks for name in (disk.domain, disk.guest)}
+    disks += [disk for disk in _running(where.processes) if disk.guest not in known]
+    if not disks:
+        raise PlanError(
+            "no guest was found on this host",
+            hint=f"name the configurations of guests: {_WHAT}. To see which disk path is best "
+            "for a first guest: `vdisklab run proxmox libvirt raw/none`",
+        )
+    return Guests(tuple(disks), tuple(notes))
+
+
+def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
+    """The guests' texts of a directory, and Proxmox's storages beside or above it."""
+    storages = (directory / STORAGES, directory.parent / STORAGES)
+    texts = [_text(file) for file in storages if file.is_file()][:1]
+    try:
+        files = sorted(file for file in directory.iterdir() if file.suffix in _ENDINGS)
+    except OSError as error:
+        raise PlanError(
+            f"{directory} cannot be read: {error.strerror}", hint="name files, or be root"
+        ) from error
+    for file in files:
+        try:
+            text = _text(file)
+            read_guests([*texts[:1], text])
+        except PlanError as error:
+            notes.append(f"{error}: skipped.")
+        else:
+            texts.append(text)
+    if not texts:
+        notes.append(f"{directory} holds no guest.")
+    return texts
+
+
+def _text(file: Path) -> GuestText:
+    try:
+        if str(file) == "-":
+            text = sys.stdin.read(LARGEST + 1)
+        else:
+            with file.open(encoding="utf-8", newline="") as stream:
+                text = stream.read(LARGEST + 1)
+    except OSError as error:
+        raise PlanError(
+            f"{file} cannot be read: {error.strerror}", hint=f"name other files: {_WHAT}"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise PlanError(f"{file} is not UTF-8 text", hint=f"name text: {_WHAT}") from error
+    if len(text) > LARGEST:
+        raise PlanError(f"{file} is larger than any guest's configuration", hint="name another")
+    return GuestText(text, "stdin" if str(file) == "-" else str(file))
+
+
+def _libvirt_domains(host: Host, uri: str) -> Iterator[GuestText]:
+    try:
+        listed = host.run("virsh", "-q", "-c", uri, "list", "--all", "--uuid")
+    except CommandError as error:
+        raise HostError(
+            f"libvirt at {uri} does not answer: {error}",
+            hint=f"check that `virsh -c {uri} list --all` works: libvirtd must run, and you need "
+            "access to it",
+        ) from error
+    for uuid in listed.stdout.split():
+        dumped = host.run("virsh", "-q", "-c", uri, "dumpxml", "--inactive", uuid)
+        yield GuestText(dumped.stdout, f"{uri} {uuid}")
+
+
+def _libvirt_guests(host: Host, directory: Path, notes: list[str]) -> Iterable[ConfiguredDisk]:
+    """The guests of the system's libvirt; from its files if it does not run."""
+    try:
+        if host.which("virsh") is not None:
+            return read_guests(tuple(_libvirt_domains(host, "qemu:///system")))
+    except (HostError, PlanError) as error:
+        if directory.is_dir():
+            notes.append(f"{error}; its files in {directory} are read instead.")
+    has_files = directory.is_dir() and any(directory.glob("*.xml"))
+    return read_guests(_directory(directory, notes)) if has_files else ()
+
+
+def _incus_guests(host: Host, notes: list[str]) -> Iterable[ConfiguredDisk]:
+    try:
+        texts = [
+            GuestText(host.run("incus", *words, "--format", "json", timeout=60).stdout, name)
+            for name, *words in (("pools", "storage", "list"), ("instances", "list"))
+        ]
+        return read_guests([text for text in texts if json.loads(text.text)])
+    except (HostError, PlanError, ValueError) as error:
+        notes.append(f"Incus does not answer: {error}.")
+        return ()
+
+
+def _running(processes: Path) -> Iterator[ConfiguredDisk]:
+    """The disks of running QEMUs, from their command lines; vdisklab's own guests are left out."""
+    for file in sorted(processes.glob("[0-9]*/cmdline")):
+        try:
+            text = file.read_text(errors="replace")
+        except OSError:  # it has ended, or belongs to somebody else
+            continue
+        program = text.partition("\0")[0].rpartition("/")[2]
+        if not re.fullmatch(r"qemu-system-\w+|qemu-kvm|kvm", program) or "guest=vdl" in text:
+            continue
+        for disk in read_guests([GuestText(text, f"process {file.parent.name}")]):
+            if disk.manager is Manager.QEMU:
+                yield disk

@@ -1,0 +1,204 @@
+"""Guests of each manager are read as disk paths, and what has no path says why."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vdisklab.audit.changes import change_of
+from vdisklab.audit.configured_disk import ConfiguredDisk
+from vdisklab.audit.guest_texts import GuestText, read_guests
+from vdisklab.errors import VdisklabError
+from vdisklab.export.configuration import ExportRequest
+from vdisklab.export.platforms import EXPORTERS, Platform
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.managers import Manager
+
+GUESTS = Path(__file__).parents[2] / "data" / "guests"
+
+
+def read(*names: str) -> dict[str, ConfiguredDisk]:
+    texts = [GuestText((GUESTS / name).read_text(), name) for name in names]
+    return {disk.target: disk for disk in read_guests(texts)}
+
+
+def test_a_guest_of_proxmox_is_read_with_its_storages() -> None:
+    disks = read("storage.cfg", "100.conf")
+    assert {target: str(disk.path) for target, disk in disks.items()} == {
+        "scsi0": "lvmthin/none/scsi:aio=io_uring:detect_zeroes=on:iothread=on",
+        "scsi1": "qcow2/writeback/scsi:aio=io_uring:detect_zeroes=unmap:discard=unmap",
+        "scsi2": "None",
+        "scsi3": "lvm/none/scsi:aio=native:detect_zeroes=on",
+        "scsi4": "raw/writeback/scsi:aio=io_uring:detect_zeroes=on",
+        "virtio0": "zvol/none/virtio:aio=native:detect_zeroes=on:"
+        "throttle_bps=10M:throttle_iops=500",
+    }
+    assert disks["scsi0"].source == "/dev/pve/vm-100-disk-0"
+    assert disks["scsi1"].source == "/var/lib/vz/images/100/vm-100-disk-1.qcow2"
+    assert disks["virtio0"].read_only
+    assert "of type rbd" in (disks["scsi2"].problem or "")
+    assert {(disk.domain, disk.guest) for disk in disks.values()} == {("mail", "100")}
+
+
+def test_without_its_storages_a_guest_of_proxmox_says_what_is_missing() -> None:
+    assert "'local-lvm' is not in storage.cfg" in (read("100.conf")["scsi0"].problem or "")
+
+
+def test_a_controller_that_is_not_virtio_is_refused() -> None:
+    (disk,) = read_guests([GuestText("scsi0: /srv/a.qcow2\nmemory: 512\n", "7.conf")])
+    assert disk.problem == "vdisklab does not measure its controller 'lsi'"
+
+
+def test_a_machine_of_kubevirt_is_read_with_its_claims() -> None:
+    disks = read("machine.yaml")
+    assert {target: str(disk.path) for target, disk in disks.items()} == {
+        "root": "raw/none/virtio:discard=unmap:queues=4",
+        "data": "writeback/virtio:discard=unmap:iothread=on:queues=4",
+        "plain": "none/sata:aio=native:discard=unmap",
+        "image": "None",
+        "lost": "None",
+    }
+    assert [target for target, disk in disks.items() if disk.on_file_volume] == ["root"]
+    assert disks["root"].architecture == "x86_64"
+    assert "thrown away" in (disks["image"].problem or "")
+    assert "volumeMode of its claim 'elsewhere'" in (disks["lost"].problem or "")
+
+
+def test_instances_of_incus_are_read_with_their_pools() -> None:
+    disks = read("instances.yaml")
+    assert {target: str(disk.path) for target, disk in disks.items()} == {
+        "root": "zvol/none/scsi:aio=io_uring:discard=unmap",
+        "scratch": "zvol/writeback/virtio:discard=unmap",
+        "far": "None",
+        "unknown": "None",
+    }
+    assert "of type ceph" in (disks["far"].problem or "")
+    assert "driver of its pool 'other'" in (disks["unknown"].problem or "")
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        ("-drive file=/a.qcow2,format=qcow2,if=virtio,cache=none,aio=native,discard=unmap",
+         "qcow2/none/virtio:aio=native:discard=unmap"),
+        ("-hda /a.img", "raw/default/ide"),
+        ("-drive file=/a,,b.img,format=raw,if=none,id=d,cache=writethrough "
+         "-device virtio-blk-pci,drive=d,iothread=t,num-queues=2 -object iothread,id=t",
+         "raw/writethrough/virtio:iothread=on:queues=2"),
+        ("-drive file=/dev/sdz,format=raw,if=none,id=d,cache=unsafe "
+         "-device virtio-scsi-pci,id=s -device scsi-hd,drive=d,bus=s.0", "unsafe/scsi"),
+        ("-blockdev driver=qcow2,node-name=d,cache.direct=on,file.driver=file,"
+         "file.filename=/a,file.aio=io_uring -device nvme,drive=d,serial=x",
+         "qcow2/none/nvme:aio=io_uring:write_cache=auto"),
+    ],
+)  # fmt: skip
+def test_command_lines_are_read(words: str, path: str) -> None:
+    for text in (f"qemu-system-x86_64 -name web {words}",
+                 "\0".join(["/usr/bin/qemu-system-x86_64", "-name", "guest=web,debug-threads=on",
+                            *words.split()])):  # fmt: skip
+        (disk,) = read_guests([GuestText(text, "run.sh")])
+        assert str(disk.path) == path
+        assert (disk.domain, disk.manager) == ("web", Manager.QEMU)
+
+
+def test_a_cdrom_is_no_disk_and_a_far_disk_has_no_path() -> None:
+    text = "qemu-system-aarch64 -drive file=/a.iso,media=cdrom -drive file=rbd:p/i,if=virtio"
+    (disk,) = read_guests([GuestText(text, "run.sh")])
+    assert disk.problem == "vdisklab does not measure its storage 'rbd'"
+    assert disk.architecture == "aarch64"
+
+
+@pytest.mark.parametrize(
+    "path", ["qcow2/none", "raw/writeback/scsi:iothread=on", "raw/directsync/virtio:aio=native"]
+)
+def test_exported_command_lines_are_read_back(path: str) -> None:
+    request = ExportRequest(parse_path(path), "/srv/a.img")
+    (disk,) = read_guests([GuestText(EXPORTERS[Platform.QEMU](request).text, "run.sh")])
+    assert str(disk.path) == path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "just words",
+        "- [1, 2",
+        "- a: &a [*a]\n- {<<: *a}",
+        "{{ .Values.x }}",
+        "[" * 5000,
+        "\x00",
+    ],
+)
+def test_a_text_that_is_no_guest_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(VdisklabError):
+        read_guests([GuestText(text, "x")])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["100.conf", "machine.yaml", "instances.yaml"]), st.data())
+def test_mutilated_files_end_in_disks_or_a_sentence(name: str, data: st.DataObject) -> None:
+    text = (GUESTS / name).read_text()
+    at = data.draw(st.integers(0, len(text)))
+    piece = data.draw(st.text(max_size=20))
+    texts = [GuestText((GUESTS / "storage.cfg").read_text(), "storage.cfg")]
+    with suppress(VdisklabError):
+        read_guests([*texts, GuestText(text[:at] + piece + text[at + len(piece) * 2 :], name)])
+
+
+def changed(disk: ConfiguredDisk, path: str) -> tuple[str, str]:
+    change = change_of(disk, parse_path(path))
+    return change.paste, change.undo
+
+
+def test_the_lines_of_proxmox_keep_all_other_options() -> None:
+    disks = read("storage.cfg", "100.conf")
+    assert changed(
+        disks["scsi1"], "qcow2/none/scsi:aio=io_uring:detect_zeroes=unmap:discard=unmap"
+    ) == (
+        "qm set 100 --scsi1 "
+        "local:100/vm-100-disk-1.qcow2,discard=on,size=8G,ssd=1,cache=none,aio=io_uring",
+        "qm set 100 --scsi1 local:100/vm-100-disk-1.qcow2,cache=writeback,discard=on,size=8G,ssd=1",
+    )
+
+
+def test_an_io_thread_of_proxmox_changes_the_controller_and_back() -> None:
+    text = "scsihw: virtio-scsi-pci\nscsi0: /srv/a.raw\n"
+    (disk,) = read_guests([GuestText(text, "7.conf")])
+    assert changed(disk, "raw/none/scsi:aio=io_uring:detect_zeroes=on:iothread=on") == (
+        "qm set 7 --scsihw virtio-scsi-single "
+        "--scsi0 /srv/a.raw,cache=none,aio=io_uring,iothread=1",
+        "qm set 7 --scsihw virtio-scsi-pci --scsi0 /srv/a.raw",
+    )
+
+
+def test_the_lines_of_libvirt_save_the_definition_first() -> None:
+    request = ExportRequest(parse_path("raw/unsafe"), "/a.img", "a b")
+    (disk,) = read_guests([GuestText(EXPORTERS[Platform.LIBVIRT](request).text, "d.xml")])
+    assert changed(disk, "raw/none/virtio:aio=native:iothread=on") == (
+        "virsh dumpxml --inactive 'a b' > 'a b.before.xml' && virt-xml 'a b' --edit --iothreads 1 "
+        "&& virt-xml 'a b' --edit target=vda --disk "
+        "driver.cache=none,driver.io=native,driver.iothread=1",
+        "virsh define 'a b.before.xml'",
+    )
+
+
+def test_the_lines_of_kubevirt_and_incus() -> None:
+    data = read("machine.yaml")["data"]
+    paste, undo = changed(data, "none/virtio:aio=native:discard=unmap:iothread=on:queues=4")
+    assert paste.startswith("kubectl patch vm web -n shop --type=json -p")
+    assert '"path":"/spec/template/spec/domain/devices/disks/1/cache","value":"none"' in paste
+    assert '{"op":"replace","path":"/spec/template/spec/domain/devices/disks/1/cache"' in undo
+    assert '{"op":"remove","path":"/spec/template/spec/domain/devices/disks/1/io"}' in undo
+    disks = read("instances.yaml")
+    assert changed(disks["root"], "zvol/writeback/scsi:discard=unmap") == (
+        "incus config device override build root io.cache=writeback",
+        "incus config device remove build root",
+    )
+    assert changed(disks["scratch"], "zvol/none/virtio:aio=io_uring:discard=unmap") == (
+        "incus config device set build scratch io.cache=none",
+        "incus config device set build scratch io.cache=writeback",
+    )
