@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from vdisklab import __version__
+from vdisklab.cli.advise import advise
 from vdisklab.cli.audit import audit
 from vdisklab.cli.claims import claims
 from vdisklab.cli.clean import clean
@@ -78,8 +79,8 @@ def build_app() -> typer.Typer:
     )
     app.callback()(_root)
     verbs = (
-        doctor, profiles, plan, run, rank, compare, table, claims, show, runs, recommend, export,
-        audit, powercut, report, method,
+        doctor, advise, profiles, plan, run, rank, compare, table, claims, show, runs, recommend,
+        export, audit, powercut, report, method,
     )  # fmt: skip
     for verb in (*verbs, clean):
         app.command()(verb)

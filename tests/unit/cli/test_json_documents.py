@@ -29,6 +29,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "compare": ("compare", "raw/none", "host"),
     "published": ("compare", "--published", "debatty-2024"),
     "recommend": ("recommend", "--need", "durable", "--need", "format=qcow2"),
+    "advise": ("advise", "DOMAIN"),
     "audit": ("audit", "DOMAIN"),
     "claims": ("claims",),
     "runs": ("runs", "c0ffee"),

@@ -1,0 +1,138 @@
+"""`vdisklab advise`: keep or change the disks of existing guests."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from vdisklab.cli.campaign_options import takes_settings
+from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.options import CampaignOption, Format, FormatOption
+from vdisklab.cli.output import emit
+from vdisklab.errors import (
+    EXIT_CELLS_FAILED,
+    EXIT_INTERRUPTED,
+    HostError,
+    NoDatabaseError,
+    PlanError,
+)
+from vdisklab.host.command import LocalHost
+from vdisklab.path.cell import PageCacheChoice
+from vdisklab.plan.settings import Request, merge
+from vdisklab.render.tables.advised_disks import advice_document, advice_table
+from vdisklab.results.store import Store, open_store
+from vdisklab.services.answers import database_url, open_results
+from vdisklab.services.disk_advice import AdviceAnswer, advise_groups
+from vdisklab.services.disk_groups import group_disks
+from vdisklab.services.guests import read_disks, read_host
+from vdisklab.services.measure import Measured, measure
+from vdisklab.units import MIB
+
+COLD = Request(page_cache=PageCacheChoice.COLD)
+SHORT = Request(runtime=1.0, ramp=0.2, size_bytes=512 * MIB)
+"""The lengths of measurements without a profile: many paths, of which one shall stand out."""
+
+
+@takes_settings(
+    Request, "directory", "profile", "blocks", "runtime", "ramp", "size_bytes", "accelerator", "db"
+)
+def advise(
+    request: Request,
+    guests: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="GUEST...",
+            help="Guests' configurations, or directories of them: `virsh dumpxml`, VMID.conf of "
+            "Proxmox VE (with its storage.cfg), KubeVirt's and Incus's YAML, a QEMU command line; "
+            "- is a pipe.",
+            show_default="all guests of this host",
+        ),
+    ] = None,
+    libvirt: Annotated[
+        str | None,
+        typer.Option("--libvirt", metavar="URI", help="Read all guests of this libvirt."),
+    ] = None,
+    measure_now: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help="Measure the paths without an answer first, in the images' directories or --dir. "
+            "No guest and no image is touched.",
+        ),
+    ] = False,
+    campaign: CampaignOption = None,
+    form: FormatOption = Format.TABLE,
+) -> int:
+    """Say for each disk of existing guests whether to keep or change it, and the line to paste.
+
+    It answers from stored measurements of the disk's path and its neighbours, which differ in one
+    segment. Without them it prints what to measure, how long that takes, and the command.
+    Measurements last 1 s on 512 MiB unless you name a profile or other lengths. Guests, images and
+    configurations are only read.
+
+    Examples:
+
+      vdisklab advise
+
+      vdisklab advise web.xml --measure
+
+      vdisklab advise /etc/pve/qemu-server --format json
+    """
+    host = LocalHost()
+    named = guests or ()
+    sources = read_disks(host, named, libvirt) if named or libvirt else read_host(host)
+    request = merge(COLD if request.profile else merge(COLD, SHORT), request)
+    groups = group_disks(host, sources.disks, platform.machine(), request.directory)
+    status = 0
+    with ExitStack() as stack:
+        results = _results(stack, request.db, create=measure_now, needed=bool(campaign))
+        answer = advise_groups(results, host, groups, request, campaign)
+        if measure_now and answer.planned and results is not None:
+            measured = _measure(results, answer)
+            answer = advise_groups(results, host, groups, request, campaign)
+            status = _status(measured)
+    answer = replace(answer, notes=(*sources.notes, *answer.notes))
+    emit(form, [advice_table(answer)], lambda: advice_document(answer))
+    return status
+
+
+def _results(stack: ExitStack, db: str | None, *, create: bool, needed: bool) -> Store | None:
+    """The database; None if there is none and it is not needed."""
+    if create:
+        return stack.enter_context(open_store(database_url(db, create=True)))
+    try:
+        return stack.enter_context(open_results(db))
+    except NoDatabaseError:
+        if db is not None or needed:
+            raise
+        return None
+
+
+def _measure(results: Store, answer: AdviceAnswer) -> list[Measured]:
+    """Measures what is planned; a place that cannot be measured leaves the others."""
+    measured: list[Measured] = []
+    console = Console(stderr=True)
+    with TerminalProgress(console) as progress:
+        for planned in answer.planned:
+            try:
+                measured.append(measure(results, planned.request, progress))
+            except (HostError, PlanError) as error:
+                place = planned.request.directory
+                console.print(f"{place} cannot be measured: {error}; {error.hint}", markup=False)
+                measured.append(Measured(failed=1))
+            if measured[-1].interrupted:
+                break
+    return measured
+
+
+def _status(measured: Sequence[Measured]) -> int:
+    if any(campaign.interrupted for campaign in measured):
+        return EXIT_INTERRUPTED
+    return EXIT_CELLS_FAILED if any(campaign.failed for campaign in measured) else 0

@@ -1,0 +1,89 @@
+"""The document of `vdisklab advise`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from vdisklab.path.durability import Keeping
+from vdisklab.path.managers import Manager
+from vdisklab.render.documents.conversion import DiagnosticEntry
+from vdisklab.render.documents.rankings import EmulatedHost, Emulation, Lab, Number
+from vdisklab.services.disk_advice import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvisedDiskEntry:
+    """One disk of a group, and the line that changes it."""
+
+    domain: str
+    target: str
+    source: str | None
+    guest: Annotated[str, "its manager's name for the guest"]
+    paste: Annotated[str | None, "null unless `advice` is `change`"]
+    undo: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvisedGroupEntry:
+    """Disks with one path on one file system, and what to do about them."""
+
+    advice: Verdict
+    sentence: str
+    path: Annotated[str | None, "null if no disk path can express them"]
+    manager: Manager
+    directory: Annotated[str | None, "where they can be measured; null if not on this host"]
+    to: Annotated[str | None, "the path to change to; null unless `advice` is `change`"]
+    for_safety: Annotated[bool, "true if the present path loses flushed data"]
+    gain: Annotated[Number, "ratio of `to` (with `keep`: of the best other) to the present path"]
+    gain_low: Number
+    gain_high: Number
+    power_cut_now: Keeping | None
+    power_cut_then: Keeping | None
+    rebuilt: Annotated[str | None, "a better path that needs a conversion or a guest's driver"]
+    over_rebuilt: Annotated[Number, "its ratio to the present path"]
+    over_default: Annotated[Number, "ratio of the advised path to the manager's default"]
+    campaign: str | None
+    reason: Annotated[str | None, "why nothing is advised, or what is not known"]
+    disks: tuple[AdvisedDiskEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedEntry:
+    """A campaign that would answer for the groups that were not measured."""
+
+    command: str
+    seconds: Annotated[float, "estimate"]
+    paths: Annotated[int, "number of groups that it answers for"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviseDocument:
+    """`vdisklab advise`: what to do about existing guests' disks."""
+
+    format: Literal["vdisklab.advise/1"] = "vdisklab.advise/1"
+    emulation: Emulation
+    emulated_host: EmulatedHost
+    lab: Lab
+    headline: str
+    groups: tuple[AdvisedGroupEntry, ...]
+    planned: tuple[PlannedEntry, ...]
+    notes: Annotated[tuple[str, ...], "what could not be read"]
+    findings: tuple[DiagnosticEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceRow:
+    """One group, in CSV."""
+
+    advice: Verdict
+    disks: int
+    first: str
+    path: str | None
+    to: str | None
+    gain: Number
+    gain_low: Number
+    gain_high: Number
+    power_cut_now: Keeping | None
+    power_cut_then: Keeping | None
+    reason: str | None

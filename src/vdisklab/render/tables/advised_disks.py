@@ -1,0 +1,250 @@
+"""Advice on existing disks: a sentence, a table of groups, and the lines to paste."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.audit.configured_disk import FileVolume, OtherFormat
+from vdisklab.path.durability import Durability
+from vdisklab.plan.settings import Request, command_words
+from vdisklab.render import numbers
+from vdisklab.render.documents.advice import (
+    AdviceRow,
+    AdvisedDiskEntry,
+    AdvisedGroupEntry,
+    AdviseDocument,
+    PlannedEntry,
+)
+from vdisklab.render.documents.conversion import diagnostic_entries
+from vdisklab.render.tables.audited_disks import risk_sentence
+from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table, sanitise_line
+from vdisklab.render.tables.power_cuts import durability_sentence, keeping_word
+from vdisklab.render.wording import caution
+from vdisklab.services.disk_advice import (
+    AdviceAnswer,
+    DiskAdvice,
+    PlannedMeasurement,
+    Verdict,
+    grouped_by_verdict,
+)
+from vdisklab.units import counted, format_duration
+
+SHOWN = 12
+"""Number of disks whose lines are printed; the JSON document has all."""
+
+
+def advice_headline(answer: AdviceAnswer) -> str:
+    """What to do about how many disks, in one sentence."""
+    counts = grouped_by_verdict(answer.advice)
+    total = sum(counts.values())
+    words = {
+        Verdict.CHANGE: "change {}",
+        Verdict.KEEP: "keep {}",
+        Verdict.MEASURE: "{} not measured yet",
+        Verdict.CANNOT: "{} cannot be measured here",
+    }
+    said = [words[verdict].format(count) for verdict, count in counts.items() if count]
+    order = sorted(said, key=lambda text: ("change" not in text, "keep" not in text))
+    return f"{counted(total, 'disk')}: {', '.join(order)}"
+
+
+def advice_table(answer: AdviceAnswer) -> Table[DiskAdvice]:
+    """One row per group; reasons follow as notes, and the lines to paste come last."""
+    columns = (
+        Column[DiskAdvice]("advice", lambda row: str(row.verdict)),
+        Column[DiskAdvice]("disks", _disks, folds=WORDS),
+        Column[DiskAdvice]("path", lambda row: str(row.group.path or "none"), folds=NAMES),
+        Column[DiskAdvice]("change to", lambda row: str(row.to or numbers.MISSING), folds=NAMES),
+        Column[DiskAdvice]("gain", lambda row: gain_text(row.gain) if row.to else "–"),
+        Column[DiskAdvice]("power cut now", lambda row: _safety(row.now), spare=1),
+        Column[DiskAdvice]("and then", lambda row: _safety(row.then), spare=1),
+    )
+    return Table(
+        advice_headline(answer),
+        columns,
+        answer.advice,
+        tuple(_notes(answer)),
+        verbatim=tuple(_lines(answer)),
+        kind=AdviceRow,
+        record=_row,
+    )
+
+
+def gain_text(gain: Ratio | None) -> str:
+    """`+35 % (12–60)`: the change in percent with its 95 % interval."""
+    if gain is None or gain.ratio is None:
+        return numbers.MISSING
+    percent = f"{(gain.ratio - 1) * 100:+.0f} %"
+    if gain.low is None or gain.high is None:
+        return percent
+    return f"{percent} ({(gain.low - 1) * 100:.0f} to {(gain.high - 1) * 100:.0f})"
+
+
+def advice_sentence(entry: DiskAdvice) -> str:
+    """The answer for a group, without the names of its disks."""
+    match entry.verdict:
+        case Verdict.CANNOT:
+            return f"it cannot be measured here: {entry.reason}."
+        case Verdict.MEASURE:
+            return f"not measured yet: {entry.reason}."
+        case Verdict.KEEP:
+            other = "" if entry.gain is None else f"; the best other: {gain_text(entry.gain)}"
+            return f"keep {entry.group.path}: no other setting is shown to be better{other}."
+        case _:
+            return f"change to {entry.to}: {_why_change(entry)}."
+
+
+def _why_change(entry: DiskAdvice) -> str:
+    if entry.gain is None:
+        return f"flushed data is kept then; {entry.reason}"
+    gain = f"{gain_text(entry.gain)} by the overall score"
+    return f"flushed data is kept then, at {gain}" if entry.for_safety else f"{gain}, as safe"
+
+
+def _names(entry: DiskAdvice) -> Iterator[str]:
+    yield from (f"{disk.domain} {disk.target}" for disk in entry.group.disks)
+
+
+def _disks(entry: DiskAdvice) -> str:
+    first, *others = _names(entry)
+    return f"{first} and {len(others)} more" if others else first
+
+
+def _safety(durability: Durability | None) -> str:
+    return numbers.MISSING if durability is None else keeping_word(durability)
+
+
+def _notes(answer: AdviceAnswer) -> Iterator[str]:
+    for entry in answer.advice:
+        name = _disks(entry)
+        yield f"{name}: {advice_sentence(entry)}"
+        if entry.to is not None and entry.then is not None:
+            yield f"{name}: {durability_sentence(str(entry.to), entry.then)}"
+        if entry.rebuilt is not None:
+            yield (
+                f"{name}: {entry.rebuilt} is {gain_text(entry.over_rebuilt)}, but needs a "
+                "converted image or a driver in the guest: `vdisklab export` writes its "
+                "configuration."
+            )
+        if entry.over_default is not None:
+            manager = entry.group.manager
+            yield (
+                f"{name}: compared with the disk of a new guest of {manager.full_name} it is "
+                f"{gain_text(entry.over_default)}."
+            )
+        for risk in entry.group.risks:
+            if isinstance(risk, OtherFormat | FileVolume):
+                yield f"{name}: {risk_sentence(risk)}"
+    yield from answer.notes
+    for planned in answer.planned:
+        yield (
+            f"Measuring in {planned.request.directory} takes about "
+            f"{format_duration(planned.seconds)} for {counted(planned.groups, 'path')} with "
+            "neighbours and touches no guest: the same command with --measure."
+        )
+    if answer.unplaced:
+        yield (
+            f"{counted(answer.unplaced, 'path')} of images that are not on this host: name a "
+            "directory on the same kind of storage with --dir."
+        )
+    warning = caution(answer.caveats)
+    if warning is not None:
+        yield f"Measured {warning}."
+
+
+def _lines(answer: AdviceAnswer) -> Iterator[str]:
+    left = SHOWN
+    for entry in answer.advice:
+        shown = list(zip(entry.group.disks, entry.changes, strict=False))[: max(left, 0)]
+        for disk, change in shown:
+            yield f"# {sanitise_line(f'{disk.domain} {disk.target}')}, from its next start on"
+            yield change.paste
+            yield f"#   undo: {change.undo}"
+        left -= len(shown)
+        hidden = len(entry.changes) - len(shown)
+        if hidden:
+            yield f"# … and {counted(hidden, 'more disk')}: see --format json"
+    for planned in answer.planned:
+        yield f"# or measure these paths yourself, {format_duration(planned.seconds)}:"
+        yield measuring_command(planned.request)
+
+
+def measuring_command(request: Request) -> str:
+    """The command line of a campaign."""
+    return shlex.join(command_words(request))
+
+
+def _row(entry: DiskAdvice) -> AdviceRow:
+    gain = entry.gain if entry.to is not None and entry.gain is not None else Ratio(0)
+    return AdviceRow(
+        advice=entry.verdict,
+        disks=len(entry.group.disks),
+        first=next(_names(entry)),
+        path=None if entry.group.path is None else entry.group.path.canonical,
+        to=None if entry.to is None else entry.to.canonical,
+        gain=gain.ratio,
+        gain_low=gain.low,
+        gain_high=gain.high,
+        power_cut_now=None if entry.now is None else entry.now.keeping,
+        power_cut_then=None if entry.then is None else entry.then.keeping,
+        reason=entry.reason or None,
+    )
+
+
+def advice_document(answer: AdviceAnswer) -> AdviseDocument:
+    """The JSON form: every group with every disk and its lines."""
+    return AdviseDocument(
+        emulation=answer.caveats.emulated,
+        emulated_host=answer.caveats.emulated_host,
+        lab=answer.caveats.lab,
+        headline=advice_headline(answer),
+        groups=tuple(map(_group, answer.advice)),
+        planned=tuple(map(_planned, answer.planned)),
+        notes=answer.notes,
+        findings=diagnostic_entries(answer.caveats.findings),
+    )
+
+
+def _planned(planned: PlannedMeasurement) -> PlannedEntry:
+    return PlannedEntry(
+        command=measuring_command(planned.request), seconds=planned.seconds, paths=planned.groups
+    )
+
+
+def _group(entry: DiskAdvice) -> AdvisedGroupEntry:
+    gain, rebuilt, default = (
+        ratio or Ratio(0) for ratio in (entry.gain, entry.over_rebuilt, entry.over_default)
+    )
+    changes = entry.changes or (None,) * len(entry.group.disks)
+    return AdvisedGroupEntry(
+        advice=entry.verdict,
+        sentence=advice_sentence(entry),
+        path=None if entry.group.path is None else entry.group.path.canonical,
+        manager=entry.group.manager,
+        directory=None if entry.group.directory is None else str(entry.group.directory),
+        to=None if entry.to is None else entry.to.canonical,
+        for_safety=entry.for_safety,
+        gain=gain.ratio,
+        gain_low=gain.low,
+        gain_high=gain.high,
+        power_cut_now=None if entry.now is None else entry.now.keeping,
+        power_cut_then=None if entry.then is None else entry.then.keeping,
+        rebuilt=None if entry.rebuilt is None else entry.rebuilt.canonical,
+        over_rebuilt=rebuilt.ratio,
+        over_default=default.ratio,
+        campaign=entry.campaign,
+        reason=entry.reason or None,
+        disks=tuple(
+            AdvisedDiskEntry(
+                domain=disk.domain,
+                target=disk.target,
+                source=disk.source,
+                guest=disk.guest,
+                paste=None if change is None else change.paste,
+                undo=None if change is None else change.undo,
+            )
+            for disk, change in zip(entry.group.disks, changes, strict=True)
+        ),
+    )

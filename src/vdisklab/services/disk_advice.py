@@ -1,0 +1,355 @@
+"""What to do about existing guests' disks: keep or change, by measurements on their storage."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of, simplest
+from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
+from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.observations import Observations, narrowed
+from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.analysis.rank_intervals import rank as rank_cells
+from vdisklab.analysis.score import Score, add_scores
+from vdisklab.audit.changes import Change, can_change, change_of, same_image_and_bus
+from vdisklab.errors import PlanError
+from vdisklab.host.command import Host
+from vdisklab.host.facts import collect_facts
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import Durability, Verdicts, durability
+from vdisklab.path.needs import DURABLE, meets
+from vdisklab.path.neighbours import neighbours
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.settings import DEFAULT_PROFILE, Request
+from vdisklab.results.model import Campaign
+from vdisklab.results.store import Store
+from vdisklab.services.answers import (
+    Loaded,
+    baseline_of,
+    choose_campaigns,
+    load_chosen,
+    stored_verdicts,
+)
+from vdisklab.services.disk_audit import unlikeness
+from vdisklab.services.disk_groups import (
+    DiskGroup,
+    default_path,
+    device_of,
+    looks_alike,
+    parsed_path,
+    paths_to_measure,
+)
+from vdisklab.services.planning import describe_plan, load_profile
+
+
+class Verdict(StrEnum):
+    """What to do about a disk."""
+
+    KEEP = "keep"
+    CHANGE = "change"
+    MEASURE = "measure"
+    CANNOT = "cannot be measured"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskAdvice:
+    """The answer for a group.
+
+    `to` is the path to change to, `gain` its ratio to the present one (for KEEP: of the best
+    other that was measured). `now` and `then` say what a power cut does before and after. `changes`
+    has the lines for each disk of the group. `rebuilt` is a path with another format or bus that is
+    shown to be better still, `over_rebuilt` its ratio to the present one. `reason` explains MEASURE
+    and CANNOT. `over_default` is the ratio of the advised path to the manager's default.
+    """
+
+    group: DiskGroup
+    verdict: Verdict
+    reason: str = ""
+    campaign: str | None = None
+    measured_as: MeasuredCell | None = None
+    to: DiskPath | None = None
+    gain: Ratio | None = None
+    for_safety: bool = False
+    now: Durability | None = None
+    then: Durability | None = None
+    changes: tuple[Change, ...] = ()
+    rebuilt: DiskPath | None = None
+    over_rebuilt: Ratio | None = None
+    over_default: Ratio | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMeasurement:
+    """A campaign that answers for some groups; `seconds` is its estimated time."""
+
+    request: Request
+    groups: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceAnswer:
+    """All groups, those to change first, and what would answer for the others."""
+
+    advice: tuple[DiskAdvice, ...]
+    planned: tuple[PlannedMeasurement, ...]
+    unplaced: int = 0
+    notes: tuple[str, ...] = ()
+    caveats: Caveats = field(default_factory=lambda: caveats_of(()))
+
+
+def advise_groups(
+    results: Store | None,
+    host: Host,
+    groups: Sequence[DiskGroup],
+    request: Request,
+    campaigns: Sequence[str] | None = None,
+) -> AdviceAnswer:
+    """The answer for each group from stored campaigns, and the plan for those without one.
+
+    `request` has the options of the campaigns to measure, and names no paths. Without `campaigns`
+    each group takes the newest campaign of this machine that measured it.
+    """
+    desk = _Desk(results, host, campaigns)
+    advice = tuple(desk.advise(group) for group in groups)
+    open_groups = [
+        entry.group
+        for entry in advice
+        if entry.verdict is Verdict.MEASURE or (entry.to is not None and entry.gain is None)
+    ]
+    planned = tuple(_plans(open_groups, request))
+    order = (Verdict.CHANGE, Verdict.KEEP, Verdict.MEASURE, Verdict.CANNOT)
+    return AdviceAnswer(
+        tuple(sorted(advice, key=lambda entry: order.index(entry.verdict))),
+        planned,
+        sum(group.directory is None for group in open_groups),
+        caveats=desk.caveats,
+    )
+
+
+def _plans(groups: Iterable[DiskGroup], request: Request) -> Iterator[PlannedMeasurement]:
+    """One campaign for each file system."""
+    by_place: dict[int | None, list[DiskGroup]] = {}
+    for group in groups:
+        if group.directory is not None:
+            by_place.setdefault(device_of(group.directory), []).append(group)
+    for together in by_place.values():
+        paths = dict.fromkeys(path for group in together for path in paths_to_measure(group))
+        full = replace(request, paths=tuple(map(str, paths)), directory=together[0].directory)
+        profile = load_profile(request.profile or DEFAULT_PROFILE)
+        seconds = describe_plan(build_plan(full, Capabilities(), profile)).seconds
+        yield PlannedMeasurement(full, len(together), seconds)
+
+
+class _Desk:
+    """Answers for groups, with each campaign loaded once."""
+
+    def __init__(self, results: Store | None, host: Host, campaigns: Sequence[str] | None) -> None:
+        self._results = results
+        self._loaded: dict[str, tuple[Loaded, Observations]] = {}
+        self._verdicts: Verdicts = {}
+        self._campaigns: tuple[Campaign, ...] = ()
+        if results is None:
+            return
+        facts = collect_facts(host)
+        self._verdicts = stored_verdicts(results, facts)
+        stored = (
+            choose_campaigns(results, campaigns) if campaigns else results.campaigns(with_runs=True)
+        )
+        self._campaigns = tuple(
+            campaign
+            for campaign in stored
+            if campaigns or campaign.host.machine_id == facts.machine_id
+        )
+
+    @property
+    def caveats(self) -> Caveats:
+        """Caveats of all campaigns that were used."""
+        return caveats_of(
+            tuple(outline for loaded, _ in self._loaded.values() for outline in loaded.outlines)
+        )
+
+    def advise(self, group: DiskGroup) -> DiskAdvice:
+        """The answer for one group."""
+        if group.path is None or group.problem is not None:
+            return DiskAdvice(group, Verdict.CANNOT, group.problem or "it has no disk path")
+        now = durability(group.path, self._verdicts)
+        reason = "none of its paths has been measured on this host"
+        for campaign in self._candidates(group):
+            answer = self._answer(group, group.path, campaign, now)
+            if answer.verdict is not Verdict.MEASURE:
+                return answer
+            reason = answer.reason
+        if not now.keeping.acceptable:
+            return _made_safe(group, group.path, now)
+        return DiskAdvice(group, Verdict.MEASURE, reason, now=now)
+
+    def _candidates(self, group: DiskGroup) -> Iterator[Campaign]:
+        """Campaigns with the group's path, those on its own file system first, then by age."""
+
+        def elsewhere(campaign: Campaign) -> bool:
+            directory = Path(str(campaign.plan.get("directory", "")))
+            return group.directory is None or device_of(directory) != device_of(group.directory)
+
+        for campaign in sorted(self._campaigns, key=elsewhere):
+            names = {MeasuredCell.parse(str(cell)).name for cell in campaign.plan.get("cells", ())}
+            if any(
+                looks_alike(group, path) for path in map(parsed_path, names) if path is not None
+            ):
+                yield campaign
+
+    def _observations(self, campaign: Campaign) -> Observations:
+        assert self._results is not None  # noqa: S101 - a campaign comes from the results
+        if campaign.id not in self._loaded:
+            loaded = load_chosen(self._results, (campaign,))
+            scored = add_scores(loaded.observations, baseline_of(loaded)[0])
+            self._loaded[campaign.id] = loaded, scored.observations
+        return self._loaded[campaign.id][1]
+
+    def _answer(
+        self, group: DiskGroup, path: DiskPath, campaign: Campaign, now: Durability
+    ) -> DiskAdvice:
+        try:
+            observations = self._observations(campaign)
+        except PlanError as error:
+            return DiskAdvice(group, Verdict.MEASURE, str(error))
+        cells = candidates(observations.cells)
+        alike = [cell for cell in cells if looks_alike(group, cells[cell])]
+        if not alike or Score.OVERALL.key not in observations.used:
+            return DiskAdvice(group, Verdict.MEASURE, "its measurements have no score")
+        own = min(alike, key=lambda cell: (unlikeness(path, cells[cell]), cell))
+        safe = {
+            cell: other
+            for cell, other in cells.items()
+            if cell != own
+            and other.layers == cells[own].layers
+            and meets(other, DURABLE, self._verdicts)
+            and (now.flush_free <= durability(other, self._verdicts).flush_free)
+        }
+        usable = {
+            cell: _adapted(path, other)
+            for cell, other in safe.items()
+            if same_image_and_bus(cells[own], other)
+            and can_change(group.disks[0], _adapted(path, other))
+        }
+        found = _Comparison(observations, own)
+        if not found.ranked([own, *usable]):
+            few = f"fewer than {MIN_BLOCKS} blocks of its path, or no other setting, are measured"
+            return DiskAdvice(group, Verdict.MEASURE, few)
+        unsafe = not now.keeping.acceptable
+        chosen = found.winner(usable) if unsafe else found.better(usable)
+        if unsafe and chosen is None:
+            return _made_safe(group, path, now)
+        best = chosen or found.winner(usable)
+        rebuilt = found.better([cell for cell in safe if cell not in usable])
+        if rebuilt is not None and chosen is not None and not found.beats(rebuilt, chosen):
+            rebuilt = None
+        to = None if chosen is None else usable[chosen]
+        default = default_path(group)
+        default_cell = next((cell for cell in cells if cells[cell] == default), None)
+        return DiskAdvice(
+            group,
+            Verdict.KEEP if to is None else Verdict.CHANGE,
+            campaign=campaign.id,
+            measured_as=own,
+            to=to,
+            gain=None if best is None else found.ratio(best),
+            for_safety=unsafe and to is not None,
+            now=now,
+            then=None if to is None else durability(to, self._verdicts),
+            changes=() if to is None else tuple(change_of(disk, to) for disk in group.disks),
+            rebuilt=None if rebuilt is None else cells[rebuilt],
+            over_rebuilt=None if rebuilt is None else found.ratio(rebuilt),
+            over_default=None
+            if default_cell in (None, chosen or own)
+            else ratio_of(observations, Score.OVERALL.key, chosen or own, default_cell),
+        )
+
+
+def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
+    """The change of a disk that loses flushed data to the first setting that keeps it, unmeasured.
+
+    MEASURE if no single line makes it safe.
+    """
+    for other in neighbours(path):
+        usable = same_image_and_bus(path, other) and can_change(group.disks[0], other)
+        if usable and meets(other, DURABLE, {}):
+            return DiskAdvice(
+                group,
+                Verdict.CHANGE,
+                "what safety costs was not measured",
+                to=other,
+                for_safety=True,
+                now=now,
+                then=durability(other, {}),
+                changes=tuple(change_of(disk, other) for disk in group.disks),
+            )
+    return DiskAdvice(
+        group,
+        Verdict.MEASURE,
+        "it loses flushed data, and no single setting makes it safe",
+        now=now,
+    )
+
+
+def _adapted(path: DiskPath, measured: DiskPath) -> DiskPath:
+    """The disk's path with the settings of a measured one: its image and layers stay."""
+    return replace(path, cache=measured.cache, attachment=measured.attachment)
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """Comparisons of measured cells with the disk's own, by the overall score."""
+
+    observations: Observations
+    own: MeasuredCell
+
+    def ranked(self, cells: Sequence[MeasuredCell]) -> bool:
+        """True if the own cell and at least one other have enough blocks for a rank."""
+        rows = rank_cells(narrowed(self.observations, cells), Score.OVERALL.key).rows
+        return len(rows) > 1 and any(row.cell == self.own for row in rows)
+
+    def winner(self, cells: Collection[MeasuredCell]) -> MeasuredCell | None:
+        """The simplest of those that may be the best of these cells."""
+        ranking = rank_cells(narrowed(self.observations, list(cells)), Score.OVERALL.key)
+        return simplest(possible_winners(ranking) or tuple(row.cell for row in ranking.rows[:1]))
+
+    def better(self, cells: Collection[MeasuredCell]) -> MeasuredCell | None:
+        """The one to use of these cells if it is shown to be better than the own one.
+
+        The ranking has both, so that the error rate holds for all comparisons together.
+        """
+        if not cells:
+            return None
+        together = narrowed(self.observations, [self.own, *cells])
+        ranking = rank_cells(together, Score.OVERALL.key)
+        rows = {row.cell: row for row in ranking.rows}
+        if self.own not in rows:
+            return None
+        proven = [
+            cell for cell in rows if cell != self.own and rows[cell].worst < rows[self.own].best
+        ]
+        winner = self.winner(cells)
+        return winner if winner in proven else next(iter(proven), None)
+
+    def beats(self, cell: MeasuredCell, other: MeasuredCell) -> bool:
+        """True if the interval of the ratio of two cells lies above 1."""
+        ratio = ratio_of(self.observations, Score.OVERALL.key, cell, other)
+        return ratio.low is not None and ratio.low > 1
+
+    def ratio(self, cell: MeasuredCell) -> Ratio:
+        """How many times as good a cell is as the own one."""
+        return ratio_of(self.observations, Score.OVERALL.key, cell, self.own)
+
+
+def grouped_by_verdict(advice: Iterable[DiskAdvice]) -> Mapping[Verdict, int]:
+    """The number of disks by verdict."""
+    counts = dict.fromkeys(Verdict, 0)
+    for entry in advice:
+        counts[entry.verdict] += len(entry.group.disks)
+    return counts

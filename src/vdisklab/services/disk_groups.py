@@ -1,0 +1,190 @@
+"""Existing guests' disks in groups that one measurement answers for.
+
+Disks of one path on one file system are one group. A group's image is measured as allocated,
+because an image in use is; host layers that only hold the image's directory are not built again:
+the directory itself is measured.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vdisklab.audit.configured_disk import (
+    AioConflict,
+    ConfiguredDisk,
+    DiskContext,
+    OtherFormat,
+    Risk,
+    risks,
+)
+from vdisklab.errors import PlanError
+from vdisklab.host.command import Host
+from vdisklab.path.disk_path import DiskPath, Image, Layer, parse_path
+from vdisklab.path.managers import NEW_GUEST_DISKS, Manager
+from vdisklab.path.neighbours import neighbours
+from vdisklab.path.rules import Impossible
+from vdisklab.services.disk_audit import disk_context
+
+_READERS = 8
+"""Number of images whose headers are read at a time; each starts a qemu-img."""
+
+_MACHINES = {"amd64": "x86_64", "i686": "x86_64"}
+"""Architectures that a host of another name runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskGroup:
+    """Disks with one path on one file system.
+
+    `directory` is where it can be measured, None if only the user knows a place. `problem` says
+    why the path cannot be measured here; then `path` may be None.
+    """
+
+    disks: tuple[ConfiguredDisk, ...]
+    path: DiskPath | None
+    directory: Path | None = None
+    problem: str | None = None
+    risks: tuple[Risk, ...] = ()
+
+    @property
+    def manager(self) -> Manager:
+        """The program that manages the group's guests."""
+        return self.disks[0].manager
+
+
+def group_disks(
+    host: Host, disks: Sequence[ConfiguredDisk], machine: str, directory: Path | None = None
+) -> tuple[DiskGroup, ...]:
+    """The disks grouped by path and file system, the largest groups first.
+
+    `machine` is this host's architecture as uname(2) names it. A named `directory` is the place to
+    measure for all.
+    """
+    with ThreadPoolExecutor(_READERS) as pool:
+        contexts = tuple(pool.map(lambda disk: disk_context(host, disk), disks))
+    groups: dict[tuple[object, ...], DiskGroup] = {}
+    for disk, context in zip(disks, contexts, strict=True):
+        group = _group_of(disk, context, machine, directory)
+        key = (disk.manager, group.path, device_of(group.directory), group.problem)
+        known = groups.get(key)
+        groups[key] = group if known is None else replace(known, disks=(*known.disks, disk))
+    return tuple(sorted(groups.values(), key=lambda group: -len(group.disks)))
+
+
+def _group_of(
+    disk: ConfiguredDisk, context: DiskContext, machine: str, directory: Path | None
+) -> DiskGroup:
+    disk_risks = risks(disk, context)
+    path = None if disk.path is None else _measured_form(disk, disk.path, context)
+    problem = disk.problem or _problem(disk, path, disk_risks, machine)
+    return DiskGroup((disk,), path, directory or _place(disk), problem, disk_risks)
+
+
+def _measured_form(disk: ConfiguredDisk, path: DiskPath, context: DiskContext) -> DiskPath:
+    """The path as it is measured: the image allocated, with the options that its header shows."""
+    image = path.image
+    if image is not None and context.image is not None and context.image.format is image.format:
+        options = [option for option in context.image.options if option[0] != "preallocation"]
+        image = Image(image.format, tuple(options))
+    return replace(path, image=image, layers=path.layers or _device_layers(disk.source))
+
+
+def _device_layers(source: str | None) -> tuple[Layer, ...]:
+    """The layer of a host's block device, from its name or device-mapper's (dm-uevent)."""
+    if source is None or not source.startswith("/dev/"):
+        return ()
+    if source.startswith("/dev/zvol/"):
+        return (parse_path("zvol/none").layers[0],)
+    name = Path(source).resolve().name
+    uuid = Path(f"/sys/class/block/{name}/dm/uuid")
+    try:
+        is_lvm = uuid.read_text().startswith("LVM-")
+    except OSError:
+        is_lvm = False
+    kind = "lvm" if is_lvm else "md" if name.startswith("md") else None
+    return () if kind is None else parse_path(f"{kind}/none").layers
+
+
+def _problem(
+    disk: ConfiguredDisk, path: DiskPath | None, disk_risks: Iterable[Risk], machine: str
+) -> str | None:
+    """Why a disk cannot be measured here, as a clause; None if it can."""
+    arch = disk.architecture
+    if arch is not None and _MACHINES.get(arch, arch) != _MACHINES.get(machine, machine):
+        return f"its guest is {arch} and this host is {machine}"
+    for risk in disk_risks:
+        match risk:
+            case OtherFormat(configured, header):
+                return f"it is configured as {configured}, and its file begins like {header}"
+            case AioConflict(cache):
+                return f"QEMU does not start with io=native and cache mode {cache}"
+            case Impossible(reason, _):
+                return f"it cannot work: {reason}"
+            case _:
+                pass
+    if path is not None and path.image is None and not path.layers:
+        return (
+            "it is a block device whose layers are not known: measure it on a spare device of the "
+            f"same kind, `vdisklab run {path} --on DEVICE`"
+        )
+    return None
+
+
+def _place(disk: ConfiguredDisk) -> Path | None:
+    """The directory of a disk's image; None if the image is not on this host."""
+    if disk.source is None or not disk.source.startswith("/") or disk.source.startswith("/dev/"):
+        return None
+    directory = Path(disk.source).parent
+    while not directory.is_dir() and directory != directory.parent:
+        directory = directory.parent
+    return directory if directory != directory.parent else None
+
+
+def device_of(directory: Path | None) -> int | None:
+    """The number of a directory's file system; None if it cannot be read."""
+    try:
+        return None if directory is None else os.stat(directory).st_dev  # noqa: PTH116
+    except OSError:
+        return None
+
+
+def paths_to_measure(group: DiskGroup) -> tuple[DiskPath, ...]:
+    """The group's path, its neighbours, and what its manager gives a new guest."""
+    if group.path is None:
+        return ()
+    default = default_path(group)
+    others = neighbours(group.path)
+    return tuple(dict.fromkeys((group.path, *others, *(() if default is None else (default,)))))
+
+
+def default_path(group: DiskGroup) -> DiskPath | None:
+    """The manager's default on the group's host layers."""
+    disk = NEW_GUEST_DISKS.get(group.manager)
+    if disk is None or group.path is None:
+        return None
+    path = parse_path(disk.path)
+    if not group.path.layers:
+        return path
+    return replace(path, layers=group.path.layers, image=None)
+
+
+def parsed_path(name: str) -> DiskPath | None:
+    """The path of a stored name; None if it is none."""
+    try:
+        return parse_path(name)
+    except PlanError:
+        return None
+
+
+def looks_alike(group: DiskGroup, measured: DiskPath) -> bool:
+    """True for a measured path with the group's guest side and the group's host layers."""
+    path = group.path
+    if path is None or measured.on_host or measured.guest_side != path.guest_side:
+        return False
+    return measured.layers == path.layers or (
+        not path.layers and all(layer.kind.is_directory for layer in measured.layers[-1:])
+    )

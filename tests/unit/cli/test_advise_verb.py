@@ -1,0 +1,221 @@
+"""`vdisklab advise` at the edge: keep, change, measure, cannot; lines to paste; bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.analysis.made import CAMPAIGN
+from tests.unit.cli.test_advice import runs
+from tests.unit.stored import Database
+from vdisklab.cli.main import main
+from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.export.configuration import ExportRequest
+from vdisklab.export.platforms import EXPORTERS, Platform
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.path.disk_path import parse_path
+from vdisklab.services.guests import Roots, read_host
+
+SPEEDS = {
+    "host": 1.0,
+    "raw/default": 0.5,
+    "raw/writeback": 0.5,
+    "raw/none": 0.8,
+    "raw/unsafe": 1.4,
+    "raw/none/virtio:aio=io_uring": 0.8,
+    "raw/none/virtio:iothread=on": 0.7,
+    "qcow2/none": 0.4,
+    "raw/none/scsi": 0.75,
+    "qcow2/directsync": 0.3,
+    "qcow2/writethrough": 0.2,
+}
+
+
+@pytest.fixture
+def store(database: Database) -> Database:
+    here = replace(
+        CAMPAIGN,
+        host=collect_facts(LocalHost()),
+        plan={**CAMPAIGN.plan, "cells": [
+            f"{path} (cold)" if "default" in path else path for path in SPEEDS
+        ]},
+    )  # fmt: skip
+    database.write(runs(speeds=SPEEDS), campaigns=[here])
+    return database
+
+
+def guest(tmp_path: Path, path: str, name: str = "web", image: str | None = None) -> str:
+    source = image or str(tmp_path / f"{name}.img")
+    request = ExportRequest(parse_path(path), source, name)
+    file = tmp_path / f"{name}.xml"
+    # Without its note: the configuration alone counts.
+    text = EXPORTERS[Platform.LIBVIRT](request).text.replace("urn:vdisklab:disk-path:1", "urn:x")
+    file.write_text(text)
+    return str(file)
+
+
+def advised(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> dict[str, Any]:
+    assert main(["advise", *words, "--format", "json"]) == status
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_a_disk_is_kept_or_changed_by_what_was_measured(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow, good = guest(tmp_path, "raw/default", "slow"), guest(tmp_path, "raw/none", "good")
+    document = advised(capsys, slow, good)
+    change, keep = document["groups"]
+    assert document["headline"] == "2 disks: change 1, keep 1"
+    assert (change["advice"], change["path"], change["to"]) == ("change", "raw/default", "raw/none")
+    assert change["gain"] == pytest.approx(1.6, rel=0.05)
+    assert change["gain_low"] > 1
+    assert change["sentence"].startswith("change to raw/none: +6")
+    (disk,) = change["disks"]
+    assert disk["paste"].endswith("--disk driver.cache=none,driver.io=threads")
+    assert disk["undo"] == "virsh define slow.before.xml"
+    assert keep["advice"] == "keep"
+    assert keep["to"] is None
+    assert keep["disks"][0]["paste"] is None
+
+
+def test_a_disk_that_loses_data_is_made_safe_and_the_cost_is_said(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (group,) = advised(capsys, guest(tmp_path, "raw/unsafe"))["groups"]
+    assert group["for_safety"]
+    assert group["power_cut_now"] == "lost-by-construction"
+    assert group["power_cut_then"] == "not-tested"
+    assert group["gain"] < 0.7
+    assert "flushed data is kept then, at -4" in group["sentence"]
+
+
+def test_a_disk_that_needs_no_flush_never_gets_one_that_does(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (group,) = advised(capsys, guest(tmp_path, "qcow2/writethrough"))["groups"]
+    assert (group["advice"], group["to"]) == ("change", "qcow2/directsync")
+
+
+def test_a_conversion_is_named_beside_the_setting(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (group,) = advised(capsys, guest(tmp_path, "qcow2/none"))["groups"]
+    assert group["advice"] != "change"
+    assert group["rebuilt"] is None or group["rebuilt"].startswith("raw/none")
+
+
+def test_what_was_not_measured_is_planned(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = advised(capsys, guest(tmp_path, "raw/none/sata"))
+    (group,), (planned,) = document["groups"], document["planned"]
+    assert group["advice"] == "measure"
+    assert planned["seconds"] > 60
+    assert planned["command"].startswith("vdisklab run raw/none/sata raw/writeback/sata ")
+    assert f"--dir {tmp_path}" in planned["command"]
+
+
+def test_thousands_of_disks_are_one_group(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = "<disk type='file'><source file='/nonexistent/{}.img'/><target dev='vd{}' bus='virtio'/>"
+    disks = "".join(f"{disk.format(number, number)}</disk>" for number in range(3000))
+    (tmp_path / "all.xml").write_text(f"<domain><name>n</name><devices>{disks}</devices></domain>")
+    assert main(["advise", str(tmp_path / "all.xml")]) == 0
+    out = capsys.readouterr().out
+    assert "3000 disks: change 3000" in out
+    assert "… and 2988 more disks" in out
+
+
+def test_each_reason_why_a_disk_cannot_be_measured(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lies.img").write_bytes(b"QFI\xfb" + bytes(4096))
+    other = "aarch64" if platform.machine() != "aarch64" else "x86_64"
+    arm = Path(guest(tmp_path, "raw/none", "arm"))
+    arm.write_text(arm.read_text().replace('arch="x86_64"', f'arch="{other}"'))
+    files = [
+        guest(tmp_path, "raw/none", "lies"), str(arm), guest(tmp_path, "zvol/none", "device",
+        "/dev/nonexistent"),
+    ]  # fmt: skip
+    lies, wrong, device = sorted(
+        advised(capsys, *files)["groups"], key=lambda group: group["disks"][0]["domain"] != "lies"
+    )
+    assert lies["reason"] == "it is configured as raw, and its file begins like qcow2"
+    assert {group["advice"] for group in (lies, wrong, device)} == {"cannot be measured"}
+    reasons = " ".join(group["reason"] for group in (wrong, device))
+    assert f"its guest is {other} and this host is" in reasons
+    assert "block device whose layers are not known" in reasons
+
+
+def test_no_guest_file_is_opened_for_writing(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = tmp_path / "web.img"
+    image.write_bytes(bytes(1 << 20))
+    os.utime(image, (1, 1))
+    image.chmod(0o400)
+    advised(capsys, guest(tmp_path, "raw/default"))
+    assert image.stat().st_mtime == 1
+
+
+def test_a_directory_skips_what_is_no_guest(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "guests"
+    directory.mkdir()
+    guest(directory, "raw/none")
+    (directory / "net.xml").write_text("<network/>")
+    document = advised(capsys, str(directory))
+    assert len(document["groups"]) == 1
+    (note,) = document["notes"]
+    assert "not a libvirt domain" in note
+
+
+def test_a_host_without_guests_says_what_to_do(tmp_path: Path) -> None:
+    nowhere = Roots(tmp_path / "pve", tmp_path / "libvirt", tmp_path / "proc")
+    with pytest.raises(PlanError, match="no guest was found on this host"):
+        read_host(LocalHost(), nowhere)
+
+
+def test_this_hosts_guests_are_found(tmp_path: Path) -> None:
+    roots = Roots(tmp_path / "pve", tmp_path / "libvirt", tmp_path / "proc")
+    (tmp_path / "pve/qemu-server").mkdir(parents=True)
+    (tmp_path / "pve/storage.cfg").write_text("dir: local\n\tpath /srv\n")
+    (tmp_path / "pve/qemu-server/7.conf").write_text("name: mail\nvirtio0: local:7/a.qcow2\n")
+    (tmp_path / "libvirt").mkdir()
+    guest(tmp_path / "libvirt", "raw/none", "web")
+    for number, name in enumerate(("web", "hand", "vdlTest")):
+        process = tmp_path / "proc" / f"{number + 10}"
+        process.mkdir(parents=True)
+        words = ("/usr/bin/qemu-system-x86_64", "-name", f"guest={name}", "-hda", "/a.img")
+        (process / "cmdline").write_text("\0".join(words))
+    found = read_host(LocalHost(), roots)
+    assert sorted((disk.domain, disk.manager.value) for disk in found.disks) == [
+        ("hand", "qemu"), ("mail", "proxmox"), ("web", "libvirt"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["missing.xml"], PlanError.exit_code, "cannot be read"),
+        (["--db", "none.sqlite", "GUEST"], DatabaseError.exit_code, "there is no database"),
+        (["GUEST", "--campaign", "nothing"], DatabaseError.exit_code, "nothing"),
+    ],
+)
+def test_bad_input_ends_in_a_sentence(
+    words: list[str], status: int, said: str, store: Database, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    file = guest(tmp_path, "raw/none")
+    assert main(["advise", *(file if word == "GUEST" else word for word in words)]) == status
+    assert said in capsys.readouterr().err
