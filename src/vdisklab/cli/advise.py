@@ -41,7 +41,16 @@ SHORT = Request(runtime=1.0, ramp=0.2, size_bytes=512 * MIB)
 
 
 @takes_settings(
-    Request, "directory", "profile", "blocks", "runtime", "ramp", "size_bytes", "accelerator", "db"
+    Request,
+    "platform",
+    "directory",
+    "profile",
+    "blocks",
+    "runtime",
+    "ramp",
+    "size_bytes",
+    "accelerator",
+    "db",
 )
 def advise(
     request: Request,

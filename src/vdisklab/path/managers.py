@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vdisklab.errors import PlanError
+
 
 class Manager(StrEnum):
     """What creates and starts guests; `qemu` is a QEMU that somebody started by hand."""
@@ -96,6 +98,16 @@ NEW_GUEST_DISKS: Mapping[Manager, NewGuestDisk] = {
     ),
 }
 """The defaults by manager; a QEMU started by hand has none but `raw/default`."""
+
+PLATFORMS = ", ".join(NEW_GUEST_DISKS)
+"""The names of all managers with a disk for new guests, for help texts and hints."""
+
+
+def parse_platform(text: str) -> Manager:
+    """The manager of that name, if it has a disk for new guests. Raises PlanError."""
+    if text not in list(NEW_GUEST_DISKS):
+        raise PlanError(f"unknown platform {text!r}", hint=f"possible: {PLATFORMS}")
+    return Manager(text)
 
 
 def spell_out(text: str) -> str:

@@ -79,7 +79,7 @@ def draft_plan(
     named = settings.baseline not in (None, NO_BASELINE)
     return Draft(
         settings=settings,
-        paths=expand_paths(settings.paths, names),
+        paths=expand_paths(settings.patterns, names),
         baseline=_one_path(_set(settings.baseline), names) if named else None,
         profile=profile,
         qemus=qemus,

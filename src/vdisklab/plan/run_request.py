@@ -141,7 +141,7 @@ class RunRequest(Request):
 
     def _require_place_only(self) -> None:
         """Raises PlanError for options and paths that `--here` does not take."""
-        if self.paths or self.baseline is not None:
+        if self.patterns or self.baseline is not None:
             raise PlanError(
                 "--here measures the directory --dir as it is and takes no PATHS and no --baseline",
                 hint="name the directory with --dir, and the run with --label",

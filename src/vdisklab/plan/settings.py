@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
+from vdisklab.path.managers import PLATFORMS, Manager, parse_platform
 from vdisklab.plan.guest import (
     USUAL_GUEST,
     AcceleratorChoice,
@@ -156,6 +157,14 @@ class Request:
         Panel.WHAT,
         flag="",
         metavar="PATHS...",
+    )
+    platform: tuple[Manager, ...] = setting(
+        several(parse_platform, str),
+        "Also measure the disk that this platform gives a new guest today: "
+        f"{PLATFORMS}; can be repeated.",
+        Panel.WHAT,
+        metavar="NAME",
+        shown="none",
     )
     profile: str | None = setting(
         NAME_OR_FILE,
@@ -385,6 +394,11 @@ class Request:
         shown="the file that `vdisklab run` uses",
         envvar="VDISKLAB_DB",
     )
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The patterns of all paths to measure: the user's, and those of the platforms."""
+        return (*self.paths, *(platform.value for platform in self.platform))
 
 
 AnyRequest = TypeVar("AnyRequest", bound=Request)

@@ -11,6 +11,7 @@ from vdisklab.analysis.diagnostics.recorded import FROM_CACHE_BELOW
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.tallies import Workings
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.managers import NEW_GUEST_DISKS
 from vdisklab.path.needs import DURABLE
 from vdisklab.render import numbers
 from vdisklab.render.tables.power_cuts import basis_sentence, durability_sentence
@@ -51,6 +52,7 @@ def reasons(answer: RecommendationAnswer) -> Iterator[str]:
     recommendation = answer.recommendation
     yield from basis_sentence(recommendation)
     yield from _over_default(recommendation)
+    yield from _over_platforms(answer)
     for price in recommendation.prices:
         if price.need != DURABLE:
             yield price_sentence(price, recommendation.cell)
@@ -153,6 +155,16 @@ def _over_default(recommendation: Recommendation) -> Iterator[str]:
     ratio = recommendation.over_default
     if ratio is not None and ratio.ratio is not None:
         yield f"Compared with QEMU's default ({recommendation.default}) it is {_times(ratio)}."
+
+
+def _over_platforms(answer: RecommendationAnswer) -> Iterator[str]:
+    """The recommended path against what each platform gives a new guest."""
+    for manager, ratio in answer.over_platforms.items():
+        disk = f"a new guest's disk in {manager.full_name} ({NEW_GUEST_DISKS[manager].path})"
+        if ratio is None:
+            yield f"It is {disk}."
+        elif ratio.ratio is not None:
+            yield f"Compared with {disk} it is {_times(ratio)}."
 
 
 def _why(answer: RecommendationAnswer) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -36,8 +36,9 @@ from vdisklab.analysis.summary import Summary, summarise
 from vdisklab.analysis.tallies import Workings, workings
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import Verdicts
+from vdisklab.path.managers import NEW_GUEST_DISKS, Manager
 from vdisklab.path.needs import CONTRADICTION, Need, example_of
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import without_qemu
@@ -102,7 +103,8 @@ class RecommendationAnswer:
     """A recommendation with its explanation. `summaries` has one entry per column shown.
 
     `ratios` are those of the next cells to the first; `lead` is the ratio of the leader of a tie to
-    the recommended cell, None if that leads.
+    the recommended cell, None if that leads. `over_platforms` are the recommended cell's ratios to
+    the disks that platforms give new guests, as far as they were measured; None for its own.
     """
 
     campaigns: tuple[Campaign, ...]
@@ -113,6 +115,7 @@ class RecommendationAnswer:
     workings: Mapping[MeasuredCell, Workings]
     findings: tuple[Diagnostic, ...]
     lead: Ratio | None = None
+    over_platforms: Mapping[Manager, Ratio | None] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -323,9 +326,24 @@ def recommendation_of(
         lead=ratio_of(observations, measure, best.ties[0], best.cell)
         if best.ties and best.ties[0] != best.cell
         else None,
+        over_platforms=dict(_over_platforms(observations, measure, best.cell)),
         workings=worked,
         findings=ranking_diagnostics(best.ranking, MIN_BLOCKS),
     )
+
+
+def _over_platforms(
+    observations: Observations, measure: MeasureKey, chosen: MeasuredCell
+) -> Iterator[tuple[Manager, Ratio | None]]:
+    """The chosen cell's ratio to each platform's disk, on its own host layers if measured there."""
+    paths = candidates(observations.cells)
+    for manager, disk in NEW_GUEST_DISKS.items():
+        default = parse_path(disk.path)
+        alike = [cell for cell, path in paths.items() if replace(path, layers=()) == default]
+        alike.sort(key=lambda cell: (paths[cell].layers != paths[chosen].layers, cell))
+        for cell in alike[:1]:
+            own = cell == chosen
+            yield manager, None if own else ratio_of(observations, measure, chosen, cell)
 
 
 def _weighted(

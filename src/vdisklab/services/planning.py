@@ -110,7 +110,7 @@ def require_possible_paths(request: Request) -> None:
     With --qemu this is left open: only those programs tell the names that paths may have.
     """
     if not request.qemu:
-        expand_matrix(request.paths, backing=backing_of(request))
+        expand_matrix(request.patterns, backing=backing_of(request))
 
 
 def _work_directory(request: Request) -> Path:

@@ -362,3 +362,26 @@ def test_numbers_of_the_page_cache_are_called_so(
     )
     said = " ".join(answer(capsys, "recommend")["sentences"])
     assert "mostly show the host's page cache" in said
+
+
+def test_the_recommendation_is_compared_with_new_guests_disks(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database.write(runs(speeds={"host": 1.0, "proxmox": 0.8, "openstack": 0.4, "raw/none": 0.6}))
+    found = answer(capsys, "recommend")
+    assert found["path"] == str(parse_path("proxmox"))
+    assert found["over_platforms"]["proxmox"] is None
+    assert found["over_platforms"]["openstack"] == pytest.approx(2, rel=0.05)
+    said = " ".join(found["sentences"])
+    assert "It is a new guest's disk in Proxmox VE" in said
+    assert "Compared with a new guest's disk in OpenStack (qcow2:backing=1" in said
+
+
+def test_a_platform_stands_for_its_path_in_other_verbs(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database.write(runs(speeds={"host": 1.0, "proxmox": 0.8, "raw/none": 0.6}))
+    assert main(["compare", "proxmox", "raw/none"]) == 0
+    assert str(parse_path("proxmox")) in capsys.readouterr().out
+    assert main(["export", "proxmox", "--to", "proxmox"]) == 0
+    assert "aio=io_uring" in capsys.readouterr().out

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
-from vdisklab.path.managers import NEW_GUEST_DISKS, Manager
+from vdisklab.path.managers import NEW_GUEST_DISKS, PLATFORMS, Manager, parse_platform
 from vdisklab.path.needs import DURABLE, meets
 from vdisklab.path.neighbours import neighbours
 from vdisklab.path.rules import impossible
@@ -48,3 +49,11 @@ def test_neighbours_differ_keep_flushed_data_and_can_exist(text: str) -> None:
         assert impossible(other) is None
         assert meets(other, DURABLE, {})
         assert path.offers_write_cache or not other.offers_write_cache
+
+
+def test_an_unknown_platform_is_named_with_the_possible_ones() -> None:
+    with pytest.raises(PlanError, match="unknown platform 'vmware'") as caught:
+        parse_platform("vmware")
+    assert caught.value.hint == f"possible: {PLATFORMS}"
+    with pytest.raises(PlanError):
+        parse_platform("qemu")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from vdisklab.analysis.summary import IntervalMethod
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Keeping
+from vdisklab.path.managers import Manager
 from vdisklab.path.segments import PageCache
 from vdisklab.render.documents.conversion import CampaignEntry, DiagnosticEntry, Key
 from vdisklab.render.documents.rankings import (
@@ -69,6 +70,10 @@ class RecommendDocument:
     prices: tuple[PriceEntry, ...]
     default: Annotated[MeasuredCell | None, "what QEMU does by default"]
     over_default: Annotated[Number, "ratio to that default"]
+    over_platforms: Annotated[
+        Mapping[Manager, Number],
+        "ratio to a new guest's disk by platform, as far as measured; null for the same path",
+    ]
     sentences: tuple[str, ...]
     findings: tuple[DiagnosticEntry, ...]
 

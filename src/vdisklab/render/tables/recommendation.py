@@ -138,6 +138,10 @@ def recommendation_document(answer: RecommendationAnswer) -> RecommendDocument:
         prices=tuple(map(_price, recommendation.prices)),
         default=recommendation.default,
         over_default=None if default is None else default.ratio,
+        over_platforms={
+            name: None if ratio is None else ratio.ratio
+            for name, ratio in answer.over_platforms.items()
+        },
         winner=None if recommendation.ties else recommendation.cell,
         sentences=(*verdict_sentences(answer), *reasons(answer)),
         findings=diagnostic_entries(answer.findings),
