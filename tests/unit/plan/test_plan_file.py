@@ -11,6 +11,7 @@ import pytest
 
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
+from vdisklab.path.managers import Manager
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.plan_file import json_schema, parse_plan_file
 from vdisklab.plan.settings import Request, given, merge, settings_of
@@ -19,6 +20,7 @@ SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "plan.schema.json"
 
 FULL = """
 paths = ["{ext4,xfs}/qcow2/{none,writeback}", "ext4/host"]
+platform = ["proxmox"]
 profile = "quick"
 blocks = 7
 runtime = "500ms"
@@ -43,6 +45,7 @@ kernel = "/boot/vmlinuz"
 """
 FULL_REQUEST = Request(
     paths=("{ext4,xfs}/qcow2/{none,writeback}", "ext4/host"),
+    platform=(Manager.PROXMOX,),
     profile="quick",
     blocks=7,
     runtime=0.5,
