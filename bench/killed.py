@@ -55,6 +55,9 @@ HALF_A_SECOND = 0.5
 BLOCKS = 3
 # Of the campaigns with guests. A fifth of these moments comes before the first guest runs.
 QEMU_FIRST_SHARE = 0.75
+# 8: cells failed, because their QEMU was killed before, or on a busy machine, where fio may not
+# complete a single operation in 200 ms.
+_BY_ITSELF = (0, 8)
 
 
 class Kind(StrEnum):
@@ -106,6 +109,7 @@ class Killer:
         self._printed = directory / "printed.txt"
         self._chance = chance
         self._campaigns = dict.fromkeys(Kind, 0)
+        self._child: int | None = None
         self._longest: dict[tuple[str, ...], float] = {}
 
     def prepare(self) -> None:
@@ -121,7 +125,7 @@ class Killer:
             begin = time.monotonic()
             status = _status(self._start(self.lab.arguments(*PATHS[kind])))
             self._longest[PATHS[kind]] = time.monotonic() - begin
-            if status != 0:
+            if status not in _BY_ITSELF:
                 printed = self._printed.read_text()
                 raise SystemExit(f"a campaign that nobody kills ends with {status}: {printed}")
             self.lab.database.unlink()
@@ -140,6 +144,16 @@ class Killer:
         self._kill(kind, moment, process, earlier)
         return True
 
+    def stop(self) -> None:
+        """Ends what an interrupted kill left: a child that was not waited for yet."""
+        if self._child is not None:
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                os.kill(self._child, signal.SIGKILL)
+                _status(self._child)
+        with contextlib.redirect_stdout(sys.stderr):
+            vdisklab(["clean"])
+
     def _start(self, arguments: Sequence[str]) -> int:
         """The process of a command line; its output goes to a file."""
         process = os.fork()
@@ -154,12 +168,13 @@ class Killer:
             finally:
                 sys.stdout.flush()
                 os._exit(status)
+        self._child = process
         return process
 
     def _complete(self, kind: Kind, status: int) -> None:
         self._campaigns[kind] += 1
         self.totals.campaigns_completed += 1
-        if status not in (0, 8):  # 8: cells failed, because their QEMU was killed before
+        if status not in _BY_ITSELF:
             self.totals.faults.append(f"{kind}: ended by itself with {status}")
 
     def _arguments(self, kind: Kind) -> Sequence[str]:
@@ -252,10 +267,13 @@ def kill(directory: Path, count: int, guests: float, seed: int, seconds: float) 
     killer = Killer(directory, chance)
     killer.prepare()
     load_all_modules()
-    for kind in (Kind.HOST, Kind.GUEST) if guests else (Kind.HOST,):
-        killer.time_a_block(kind)
-    while killer.totals.kills < count and not killer.totals.faults and time.monotonic() < end:
-        killer.kill_once(draw_kind(guests, chance))
+    try:
+        for kind in (Kind.HOST, Kind.GUEST) if guests else (Kind.HOST,):
+            killer.time_a_block(kind)
+        while killer.totals.kills < count and not killer.totals.faults and time.monotonic() < end:
+            killer.kill_once(draw_kind(guests, chance))
+    finally:
+        killer.stop()
     return killer.totals
 
 
