@@ -77,6 +77,14 @@ class MeasuredCell:
         return self.path is not None and self.path.on_host
 
     @property
+    def known_page_cache(self) -> PageCache | None:
+        """The state of the page cache; None for an import that does not say it."""
+        if self.page_cache is not PageCache.BYPASSED:
+            return self.page_cache
+        bypasses = self.path is not None and PageCache.BYPASSED in page_cache_states(self.path)
+        return self.page_cache if bypasses else None
+
+    @property
     def is_null(self) -> bool:
         """True for QEMU's null-co disk, which has no device below it."""
         return self.path is not None and not self.path.has_storage

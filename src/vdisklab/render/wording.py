@@ -121,7 +121,7 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
         case NoBaseline(baseline):
             return (
                 f"No scores: the baseline {baseline} has no numbers. "
-                "Measure it, or name another one with --baseline."
+                "Measure it, name another one with --baseline, or rank one measure with --metric."
             )
         case NoScore():
             return _no_score(finding)

@@ -309,7 +309,8 @@ def find_measure(observations: Observations, name: str) -> MeasureKey:
     containing = [text for text in by_name if name in text]
     if len(containing) == 1:
         return by_name[containing[0]]
-    near = containing or difflib.get_close_matches(name, by_name, n=6, cutoff=0.3) or list(by_name)
+    close = difflib.get_close_matches(name, by_name, n=6, cutoff=0.3)
+    near = containing or list(dict.fromkeys((*close, *by_name)))
     shown = ", ".join(near[:8]) + (" …" if len(near) > 8 else "")
     problem = "matches several measures" if containing else "was not measured"
     raise PlanError(f"{name!r} {problem}", hint=f"write one of {shown}")

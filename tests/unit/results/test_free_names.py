@@ -151,3 +151,29 @@ def test_a_question_that_is_not_answered_deletes_nothing(tmp_path: Path, key: by
     assert b"nothing was deleted" in printed
     with open_store(database) as store:
         assert len(list(store.runs())) > 0
+
+
+def test_an_import_alone_invents_nothing_and_leads_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = str(tmp_path / "lab.sqlite")
+    file = DATA / "fio" / "read-fio-3.33.json"
+    import_files(url, [file], NAMES[0], None, "randread-4k-q1")
+    import_files(url, [file], "raw/writeback", None, "randread-4k-q1")
+
+    def call(*words: str) -> str:
+        assert main([*words, "--db", url]) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    assert "or rank one measure with" in call("rank")
+    assert main(["rank", "--metric", "nonsense", "--db", url]) == PlanError.exit_code
+    assert "randread-4k-q1/read/iops" in capsys.readouterr().err
+    metric = ("--metric", "randread-4k-q1/read/iops")
+    ranked = json.loads(call("rank", *metric, "--format", "json"))
+    assert [cell["page_cache"] for cell in ranked["cells"]] == [None] * len(ranked["cells"])
+    assert "bypassed" not in call("rank", *metric)
+    call("report", "-o", str(tmp_path / "report.html"), "--format", "html")
+    call("report", "-o", str(tmp_path / "report.md"), "--format", "md")
+    report = (tmp_path / "report.md").read_text()
+    assert "bypassed" not in report
+    assert "imported: not known" in report

@@ -68,7 +68,7 @@ class RankedCell:
 
     rank: Annotated[str | None, '`"1"` or `"3–4"`; null without a rank']
     path: Annotated[str, "disk path"]
-    page_cache: PageCache
+    page_cache: Annotated[PageCache | None, "null for an import, which does not say it"]
     metrics: Annotated[
         Mapping[str, float | str | None],
         "METRIC: the median over blocks (scores: `weighted_read`, `weighted_write`, "

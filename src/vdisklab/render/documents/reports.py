@@ -198,7 +198,7 @@ class ReportValue:
 
     cell: MeasuredCell
     path: str
-    page_cache: PageCache
+    page_cache: Annotated[PageCache | None, "null for an import, which does not say it"]
     measure: str
     unit: str
     median: float

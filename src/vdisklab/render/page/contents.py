@@ -112,7 +112,7 @@ def long_table(contents: Contents) -> Table[ReportValue]:
                 ReportValue(
                     cell=cell,
                     path=cell.name,
-                    page_cache=cell.page_cache,
+                    page_cache=cell.known_page_cache,
                     measure=str(key),
                     unit=key.quantity.unit,
                     median=summary.median,

@@ -202,7 +202,7 @@ def _core(contents: Contents) -> dict[str, Any]:
         "cells": [
             {
                 "p": cell.name,
-                "s": cell.page_cache.value,
+                "s": cell.known_page_cache or numbers.MISSING,
                 "g": [words.setdefault(segment, len(words)) for segment in _segments(cell)],
                 "r": [ranked[cell].best, ranked[cell].worst] if cell in ranked else None,
                 "n": ranked[cell].blocks if cell in ranked else measured[cell],
@@ -315,7 +315,7 @@ def _first_rows(contents: Contents) -> list[dict[str, str]]:
             {
                 "rank": numbers.place(row.best, row.worst) if row else numbers.MISSING,
                 "path": cell.name,
-                "state": cell.page_cache.value,
+                "state": cell.known_page_cache or numbers.MISSING,
                 "value": scale.with_unit(summary.median if summary else None),
                 "interval": scale.interval(summary.low, summary.high)
                 if summary

@@ -54,7 +54,14 @@ def _lines(contents: Contents) -> Iterator[str]:
         place = numbers.place(row.best, row.worst) if row else numbers.MISSING
         ram = "RAM" if cell in contents.cached else ""
         blocks = max((summary.blocks for summary in summaries if summary), default=0)
-        columns = (place, escape(cell.name), cell.page_cache, *values, ram, str(blocks))
+        columns = (
+            place,
+            escape(cell.name),
+            cell.known_page_cache or numbers.MISSING,
+            *values,
+            ram,
+            str(blocks),
+        )
         yield f"| {' | '.join(columns)} |"
     yield from _claims(contents)
     yield "\n## Diagnostics\n"
@@ -64,9 +71,10 @@ def _lines(contents: Contents) -> Iterator[str]:
     yield "\n## Machine\n"
     for campaign in contents.campaigns:
         host = campaign.host
-        facts = (host.hostname, host.cpu, f"kernel {host.kernel}", f"QEMU {host.qemu}",
-                 f"fio {host.fio}")  # fmt: skip
-        yield f"* {campaign.id} {escape(campaign.label)}: {escape(', '.join(facts))}"
+        facts = (("", host.hostname), ("", host.cpu), ("kernel ", host.kernel),
+                 ("QEMU ", host.qemu), ("fio ", host.fio))  # fmt: skip
+        known = ", ".join(f"{name}{fact}" for name, fact in facts if fact) or "not known"
+        yield f"* {campaign.id} {escape(campaign.label)}: {escape(known)}"
 
 
 def _claims(contents: Contents) -> Iterator[str]:

@@ -16,6 +16,7 @@ from vdisklab.analysis.rank_intervals import Ranked, WithoutRank
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
 from vdisklab.render.documents.rankings import BarRow, BestEntry, RankDocument, RankedCell
@@ -40,7 +41,7 @@ def ranking_table(answer: RankingAnswer) -> Table[RankedCell]:
     columns = (
         Column[RankedCell]("rank", lambda row: row.rank or numbers.MISSING),
         Column[RankedCell]("path", lambda row: row.path, folds=NAMES),
-        Column[RankedCell]("page\ncache", lambda row: row.page_cache.value),
+        Column[RankedCell]("page\ncache", lambda row: row.page_cache or numbers.MISSING),
         *(column for key in answer.summaries for column in _metric_columns(answer, key)),
         Column[RankedCell]("vs\nbase", partial(_ratio_text, answer), right=True, spare=1),
         Column[RankedCell]("95 %\ninterval", partial(_interval_text, answer), right=True, spare=2),
@@ -65,7 +66,7 @@ def ranked_cells(answer: RankingAnswer) -> tuple[RankedCell, ...]:
             RankedCell(
                 rank=None if ranked is None else numbers.place(ranked.best, ranked.worst),
                 path=place.cell.name,
-                page_cache=place.cell.page_cache,
+                page_cache=place.cell.known_page_cache,
                 metrics=_metrics(answer, place.cell),
                 ratio=ratio.ratio,
                 ratio_low=ratio.low,
@@ -196,7 +197,7 @@ def _ratio(answer: RankingAnswer, cell: MeasuredCell) -> Ratio:
 
 
 def _cell(row: RankedCell) -> MeasuredCell:
-    return MeasuredCell(row.path, row.page_cache)
+    return MeasuredCell(row.path, row.page_cache or PageCache.BYPASSED)
 
 
 def _is_baseline(answer: RankingAnswer, row: RankedCell) -> bool:

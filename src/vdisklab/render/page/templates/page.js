@@ -8,7 +8,7 @@
   const measures = new Map(data.measures.map((measure) => [measure.key, measure]));
   const values = new Map([[data.ranked, data.values]]);
   for (const cell of data.cells) {
-    cell.c = cell.s === "bypassed" ? cell.p : cell.p + " (" + cell.s + ")";
+    cell.c = cell.s === "bypassed" || cell.s === "–" ? cell.p : cell.p + " (" + cell.s + ")";
     cell.g = cell.g.map((word) => data.words[word]);
   }
   const state = { metric: data.ranked, sort: "rank", down: false, page: 0, search: "", segments: ["", "", "", ""] };
