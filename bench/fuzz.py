@@ -81,18 +81,19 @@ def feed(
         tally.characters += len(text)
         begin = clock()
         try:
-            signal.setitimer(signal.ITIMER_PROF, limit)
-            read(text)
+            try:
+                signal.setitimer(signal.ITIMER_PROF, limit)
+                read(text)
+            finally:
+                signal.setitimer(signal.ITIMER_PROF, 0)
             tally.read += 1
         except VdisklabError:
             tally.refused += 1
         except (Exception, TooSlowError) as error:  # noqa: BLE001 - that is what is looked for
-            signal.setitimer(signal.ITIMER_PROF, 0)
             _note(tally, error, text, place)
         taken = clock() - begin
         tally.cpu_seconds += taken
         tally.slowest_seconds = max(tally.slowest_seconds, taken)
-    signal.setitimer(signal.ITIMER_PROF, 0)
     tally.inputs += size
 
 
