@@ -58,15 +58,13 @@ def options_of(schema: Schema) -> st.SearchStrategy[Options]:
     return chosen.flatmap(lambda options: st.permutations(list(options.items()))).map(tuple)
 
 
-layers = st.sampled_from(LayerKind).flatmap(
-    lambda kind: st.builds(Layer, st.just(kind), options_of(LAYER_OPTIONS[kind]))
-)
-images = st.sampled_from(ImageFormat).flatmap(
-    lambda form: st.builds(Image, st.just(form), options_of(FORMAT_OPTIONS[form]))
-)
-attachments = st.sampled_from(Bus).flatmap(
-    lambda bus: st.builds(Attachment, st.just(bus), options_of(BUS_OPTIONS[bus]))
-)
+# Strategies are made once, not for each example: making them takes longer than drawing from them.
+layers = st.one_of([st.builds(Layer, st.just(kind), options_of(LAYER_OPTIONS[kind]))
+                    for kind in LayerKind])  # fmt: skip
+images = st.one_of([st.builds(Image, st.just(form), options_of(FORMAT_OPTIONS[form]))
+                    for form in ImageFormat])  # fmt: skip
+attachments = st.one_of([st.builds(Attachment, st.just(bus), options_of(BUS_OPTIONS[bus]))
+                         for bus in Bus])  # fmt: skip
 stacks = st.lists(layers, max_size=3).map(tuple)
 guest_paths = st.builds(
     DiskPath, stacks, st.none() | images, st.sampled_from(CacheMode), attachments
@@ -80,13 +78,7 @@ def is_configurable(path: DiskPath) -> bool:
     return path.is_guest_storage and path.attachment.qemu is None and impossible(path) is None
 
 
-plain_attachments = st.sampled_from(Bus).flatmap(
-    lambda bus: st.builds(
-        Attachment,
-        st.just(bus),
-        options_of({key: value for key, value in BUS_OPTIONS[bus].items() if key != "qemu"}),
-    )
-)
+plain_attachments = attachments.filter(lambda attachment: attachment.qemu is None)
 configurable_paths = st.builds(
     DiskPath,
     st.lists(layers, max_size=2).map(tuple),
