@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from vdisklab.analysis.claim_verdicts import answer_claims
+from vdisklab.analysis.claim_verdicts import judge_claims
 from vdisklab.analysis.claimfile import Claim, parse_claims
 from vdisklab.analysis.diagnostics.values import (
     bimodal_diagnostics,
@@ -99,7 +99,7 @@ def measured(cells: int) -> dict[str, Any]:
         against_baseline(found, measure, found.cells[0])
         since = timed("ratios", since)
     timed_claims = time.perf_counter()
-    answer_claims(forty_claims(found), found, ())
+    judge_claims(forty_claims(found), found, ())
     since = timed("claims", timed_claims)
     asked = time.perf_counter() - start
     for measure in found.measures:

@@ -22,7 +22,7 @@ from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.export.qemu import arguments
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
-from vdisklab.render.documents.schemas import json_schema
+from vdisklab.render.documents.schemas import document_schema
 
 pytestmark = pytest.mark.guest
 
@@ -158,7 +158,7 @@ def test_a_libvirts_guests_are_audited(images: Mapping[str, Path], tmp_path: Pat
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    schema = json_schema("audit")
+    schema = document_schema("audit")
     jsonschema.validate(found, schema)
     disks = {disk["domain"]: disk for disk in found["disks"]}
     assert len(disks) == len(wishes) + 1

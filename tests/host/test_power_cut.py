@@ -20,7 +20,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.controls import CONTROLS, ControlError, run_controls
 from vdisklab.powercut.cutting.cuts import Cut, Sampling
 from vdisklab.powercut.judging.outcomes import FutureVersionError
-from vdisklab.powercut.judging.workers import Job
+from vdisklab.powercut.judging.workers import JudgingJob
 from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
 from vdisklab.powercut.recording.disk_server import Lies
 from vdisklab.powercut.recording.promises import Load
@@ -132,7 +132,7 @@ def test_a_case_that_is_not_there_is_refused(tmp_path: Path) -> None:
         load = Load(ClientKind.FLUSHES, writes=8)
         recording = small.record(RunSpec(parse_path("ext4/raw:preallocation=off/none"), load))
         with pytest.raises(PowercutError, match="the recording has no case 999-0"):
-            list(small.pool.judge(recording, [Job(Cut(999))]))
+            list(small.pool.judge(recording, [JudgingJob(Cut(999))]))
 
 
 def test_a_disk_that_never_flushes_is_caught_on_each_filesystem(session: PowerCutSession) -> None:

@@ -21,7 +21,7 @@ from vdisklab.powercut import session as session_module
 from vdisklab.powercut.controls import CONTROLS
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.cutting.memory_files import MemoryFullError
-from vdisklab.powercut.judging.workers import Job
+from vdisklab.powercut.judging.workers import JudgingJob
 from vdisklab.powercut.recording.logged_disk import LoggedDisk, logged_disk
 from vdisklab.powercut.recording.promises import Load
 from vdisklab.powercut.recording.recordings import Recording, RunSpec, make_recording
@@ -114,7 +114,7 @@ def test_a_recording_without_room_says_so_and_leaves_nothing(
 
 def test_a_state_without_room_is_an_error_and_no_loss(session: PowerCutSession) -> None:
     recording = session.record(asked("ext4", writes=16))
-    jobs = [Job(cut) for cut in select_states(recording, Sampling(states=60)).cuts]
+    jobs = [JudgingJob(cut) for cut in select_states(recording, Sampling(states=60)).cuts]
     results = session.pool.judge(recording, jobs)
     found = [next(results)]
     filling = fill(session.site.directory, MIB)

@@ -25,7 +25,7 @@ from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.judging.outcomes import JudgedState
-from vdisklab.powercut.judging.workers import HangError, Job, WorkerPool
+from vdisklab.powercut.judging.workers import HangError, JudgingJob, WorkerPool
 from vdisklab.powercut.questions import Question, QuestionSettings, judge_question, judge_questions
 from vdisklab.powercut.recording.promises import ClientDisk, Load
 from vdisklab.powercut.recording.recordings import Recording, RunSpec
@@ -186,8 +186,8 @@ def test_somebody_elses_sync_is_seen_and_hides_no_loss(
     assert int(kept.seen["recordings"]) > 1 or kept.seen["flushes.unasked"] == "0"
 
 
-def _jobs(recording: Recording) -> list[Job]:
-    return [Job(cut) for cut in select_states(recording, QUICK.sampling).cuts]
+def _jobs(recording: Recording) -> list[JudgingJob]:
+    return [JudgingJob(cut) for cut in select_states(recording, QUICK.sampling).cuts]
 
 
 def _take(results: Iterator[JudgedState], found: list[JudgedState]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +123,14 @@ def test_every_module_says_its_job(path: Path) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_every_module_has_a_subject(path: Path) -> None:
     assert not NO_SUBJECT & set(name_of(path).split(".")), "name it by its subject"
+
+
+def test_no_file_and_no_class_has_the_name_of_another() -> None:
+    files = [path.name for path in MODULES if path.stem != "__init__"]
+    trees = [ast.parse(path.read_text()) for path in MODULES]
+    classes = [node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    names = Counter(files + classes)
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 VERBS = {name for name in imports_of(SOURCE / "cli" / "main.py") if name.startswith("cli.")}

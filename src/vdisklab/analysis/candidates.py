@@ -74,7 +74,7 @@ def candidates(cells: Iterable[MeasuredCell]) -> dict[MeasuredCell, DiskPath]:
     }
 
 
-def recommend(
+def recommend_path(
     observations: Observations, measure: MeasureKey, needs: Sequence[Need], verdicts: Verdicts
 ) -> Recommendation | None:
     """The best path by a measure; None when no ranked path meets all needs."""

@@ -79,7 +79,7 @@ class ClaimAnswer:
     failures: tuple[str, ...] = ()
 
 
-def answer_claims(
+def judge_claims(
     claims: Sequence[Claim],
     observations: Observations,
     runs: Sequence[RunOutline],

@@ -74,7 +74,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class LeaderComparison:
     """The leader compared with its rivals in at least three blocks each, without the model.
 
     Rivals are shown to be `worse`, may be better by no more than the margin (`near`), or
@@ -103,7 +103,7 @@ class SearchState:
     rivals: tuple[int, ...]
     challengers: tuple[int, ...]
     lacking: int
-    comparison: Comparison | None
+    comparison: LeaderComparison | None
     alpha: float
 
     @property
@@ -202,7 +202,9 @@ def search_state(
     )
 
 
-def compare(logs: Floats, leader: int, rivals: Collection[int], rules: Rules) -> Comparison | None:
+def compare(
+    logs: Floats, leader: int, rivals: Collection[int], rules: Rules
+) -> LeaderComparison | None:
     """The leader against each rival by t-tests at the level alpha, divided by their number.
 
     None if they have too few blocks in common with others.
@@ -224,7 +226,7 @@ def compare(logs: Floats, leader: int, rivals: Collection[int], rules: Rules) ->
         contradicts |= bool(lead > reach)
     margin = math.log1p(rules.margin)
     undecided = tuple(row for row in rivals if may[row] > margin)
-    return Comparison(
+    return LeaderComparison(
         worse=tuple(row for row in rivals if may[row] < 0),
         near=tuple(row for row in rivals if 0 <= may[row] <= margin),
         undecided=undecided,

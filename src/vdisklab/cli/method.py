@@ -9,7 +9,7 @@ import typer
 from vdisklab.cli.options import Format, FormatOption
 from vdisklab.cli.output import dumps, emit
 from vdisklab.errors import PlanError
-from vdisklab.render.documents.schemas import DOCUMENTS, Schema, json_schema
+from vdisklab.render.documents.schemas import DOCUMENTS, Schema, document_schema
 from vdisklab.render.tables.explanations import (
     EXPLANATIONS,
     explanations_about,
@@ -56,4 +56,4 @@ def method(
 def _schema(name: str) -> Schema:
     if name not in DOCUMENTS:
         raise PlanError(f"unknown document {name!r}", hint=f"known: {', '.join(DOCUMENTS)}")
-    return json_schema(name)
+    return document_schema(name)

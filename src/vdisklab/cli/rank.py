@@ -9,10 +9,10 @@ import typer
 
 from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
 from vdisklab.cli.output import emit, print_ranking
-from vdisklab.render.tables.trade_offs import pareto_document, pareto_table
+from vdisklab.render.tables.pareto_table import pareto_document, pareto_table
 from vdisklab.services.advice import DEFAULT_METRIC, answer_ranking
 from vdisklab.services.answers import open_results
-from vdisklab.services.trade_offs import answer_pareto
+from vdisklab.services.pareto_front import answer_pareto
 
 
 def rank(

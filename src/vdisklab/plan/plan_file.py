@@ -108,7 +108,7 @@ def _values(table: TomlTable, name: str = "") -> Iterator[tuple[tuple[str, str],
             yield (name, key), value
 
 
-def json_schema(request: type[Request] = Request) -> dict[str, Any]:
+def plan_file_schema(request: type[Request] = Request) -> dict[str, Any]:
     """The JSON schema of plan files; `docs/plan.schema.json` is this, and a test compares."""
     schema: dict[str, Any] = plan_table(request).model_json_schema()
     return {

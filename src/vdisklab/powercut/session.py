@@ -31,7 +31,13 @@ from vdisklab.powercut.cutting.cuts import (
 from vdisklab.powercut.cutting.memory_files import reporting_full_memory, require_memory
 from vdisklab.powercut.judging.examiner import open_examiner
 from vdisklab.powercut.judging.outcomes import JudgedState, RunVerdict, summarise
-from vdisklab.powercut.judging.workers import STATE_SECONDS, HangError, Job, WorkerPool, open_pool
+from vdisklab.powercut.judging.workers import (
+    STATE_SECONDS,
+    HangError,
+    JudgingJob,
+    WorkerPool,
+    open_pool,
+)
 from vdisklab.powercut.recording.promises import ClientDisk
 from vdisklab.powercut.recording.recordings import (
     Access,
@@ -129,11 +135,11 @@ def select_states(recording: Recording, sampling: Sampling) -> Selection:
     return select_cuts(epochs_between(entries, trace.begin, trace.end), entries, sampling)
 
 
-def make_jobs(cuts: Sequence[Cut], post_recovery_states: int) -> list[Job]:
+def make_jobs(cuts: Sequence[Cut], post_recovery_states: int) -> list[JudgingJob]:
     """A job for each cut; `post_recovery_states` of them, evenly spread, with post-recovery
     writes."""
     every = max(1, len(cuts) // post_recovery_states) if post_recovery_states else 0
-    return [Job(cut, bool(every) and number % every == 0) for number, cut in enumerate(cuts)]
+    return [JudgingJob(cut, bool(every) and number % every == 0) for number, cut in enumerate(cuts)]
 
 
 @contextmanager

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from vdisklab.analysis.candidates import Recommendation, candidates, ratio_of
-from vdisklab.analysis.candidates import recommend as recommend_cell
+from vdisklab.analysis.candidates import Recommendation, candidates, ratio_of, recommend_path
 from vdisklab.analysis.diagnostics.kinds import (
     Caveats,
     Diagnostic,
@@ -311,7 +310,7 @@ def recommendation_of(
     if not candidates(scored.observations.cells):
         raise _nothing_to_recommend(scored.observations, needs, Score.OVERALL.key)
     observations, measure, shown = _weighted(scored, weights)
-    best = recommend_cell(observations, measure, needs, verdicts)
+    best = recommend_path(observations, measure, needs, verdicts)
     if best is None:
         raise _nothing_to_recommend(observations, needs, measure)
     order = [row.cell for row in best.ranking.rows] or [best.cell]

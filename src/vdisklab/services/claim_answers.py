@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimStatus, ClaimVerdict
-from vdisklab.analysis.claim_verdicts import answer_claims as verdicts_on
+from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimStatus, ClaimVerdict, judge_claims
 from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
 from vdisklab.analysis.diagnostics.kinds import Caveats, Diagnostic, caveats_of
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
@@ -212,7 +211,7 @@ def evaluate_claims(
     The commands use the options of `requested`, or else those of the loaded campaigns.
     """
     claims = [claim for file in files for claim in file.claims]
-    answers = verdicts_on(claims, loaded.observations, loaded.outlines)
+    answers = judge_claims(claims, loaded.observations, loaded.outlines)
     like = loaded.campaigns[0] if loaded.campaigns else None
     commands = {
         (answer.claim.article, answer.claim.name): run_command(

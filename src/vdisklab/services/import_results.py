@@ -26,7 +26,7 @@ _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xb
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedResults:
     """The campaign with the imported results, the labels of their cells, and the number of runs."""
 
     campaign: str
@@ -50,7 +50,7 @@ def import_files(
     name: str | None = None,
     into: str | None = None,
     measurement: str | None = None,
-) -> Imported:
+) -> ImportedResults:
     """Reads all files, then stores them in one transaction. Files with the same name are
     repetitions.
 
@@ -69,7 +69,7 @@ def import_files(
         runs = make_runs(sources, campaign.id, name, measurement, used_blocks=used)
         store.add_together((campaign,) if known is None else (), runs)
     cells = dict.fromkeys(run.measured_cell.label for run in runs)
-    return Imported(campaign.id, tuple(cells), len(runs))
+    return ImportedResults(campaign.id, tuple(cells), len(runs))
 
 
 def _require_different(files: Sequence[Path]) -> None:

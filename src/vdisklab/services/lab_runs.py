@@ -49,7 +49,7 @@ class Lab:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class LabJobResult:
     """How the lab's job ended, and the ids of the campaigns that it measured or continued."""
 
     end: LabEnd
@@ -90,7 +90,7 @@ def measure_in_lab(
     words: Sequence[str],
     store: Store,
     print_line: Callable[[str], None],
-) -> Imported:
+) -> LabJobResult:
     """Runs `vdisklab run` with these words in the lab, and stores each run as it is measured.
 
     A campaign that the same words began on the same lab is continued. `print_line` gets the lines
@@ -113,7 +113,7 @@ def measure_in_lab(
     campaigns = tuple(results.campaigns) or tuple(() if earlier is None else (earlier.id,))
     if not campaigns or (end.status and not results.campaigns):
         raise GuestError(f"the lab's job ended with {end.status} and measured nothing")
-    return Imported(end, campaigns)
+    return LabJobResult(end, campaigns)
 
 
 def _is_continued(campaign: Campaign, facts: Mapping[str, str]) -> bool:

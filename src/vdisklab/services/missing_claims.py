@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from vdisklab.analysis.claim_verdicts import ClaimAnswer, answer_claims
+from vdisklab.analysis.claim_verdicts import ClaimAnswer, judge_claims
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
@@ -124,7 +124,7 @@ def measure_missing(
     measured = _measured_before(store, names, requested, machine)
     like = measured.campaigns[0] if measured.campaigns else None
     campaigns = measured.ids
-    for cells in missing_cells(answer_claims(claims, measured.observations, measured.outlines)):
+    for cells in missing_cells(judge_claims(claims, measured.observations, measured.outlines)):
         request = request_for(cells, requested, like)
         blocks = blocks_of(request)
         request = replace(request, blocks=blocks, label=label_of(blocks))

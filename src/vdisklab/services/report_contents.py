@@ -57,7 +57,7 @@ from vdisklab.services.claim_answers import (
     evaluate_claims,
     evaluate_publications,
 )
-from vdisklab.services.trade_offs import ParetoAnswer, usual_front
+from vdisklab.services.pareto_front import ParetoAnswer, usual_front
 
 FEATURED = 4
 """Number of cells in charts with few lines: more cannot be distinguished."""

@@ -91,7 +91,7 @@ class _Trim(BaseModel):
     total_ios: _Count = 0
 
 
-class Job(BaseModel):
+class FioJob(BaseModel):
     """A job, or a group of jobs, of one host; `hostname` is empty without `fio --client`."""
 
     jobname: str
@@ -114,8 +114,8 @@ class Job(BaseModel):
 
 class _Jobs(BaseModel):
     version: Annotated[str, Field(alias="fio version")] = ""
-    jobs: list[Job] | None = None
-    client_stats: list[Job] | None = None
+    jobs: list[FioJob] | None = None
+    client_stats: list[FioJob] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,11 @@ class FioReport:
     """A report; `around` is the text before and after the JSON."""
 
     version: str
-    jobs: tuple[Job, ...]
+    jobs: tuple[FioJob, ...]
     around: str
 
     @property
-    def by_host(self) -> tuple[tuple[str, tuple[Job, ...]], ...]:
+    def by_host(self) -> tuple[tuple[str, tuple[FioJob, ...]], ...]:
         """The jobs of each host. The sum of several hosts has a name of its own: `All clients`."""
         named = [("All clients" if job.jobname == "All clients" and job.hostname
                   else job.hostname, job) for job in self.jobs]  # fmt: skip
@@ -181,7 +181,7 @@ def _require_few(value: object) -> None:
             )
 
 
-def outcome_of(jobs: Sequence[Job]) -> ProgramResult:
+def outcome_of(jobs: Sequence[FioJob]) -> ProgramResult:
     """The numbers of jobs that ran together: one sample for each measure, direction and job.
 
     Percentiles are of completion latency (`clat`), fio's default, unless the job set
@@ -198,14 +198,14 @@ def outcome_of(jobs: Sequence[Job]) -> ProgramResult:
     return ProgramResult(samples, _counted(jobs), max(milliseconds) / 1000)
 
 
-def slowest_request(jobs: Sequence[Job]) -> float:
+def slowest_request(jobs: Sequence[FioJob]) -> float:
     """Seconds of the slowest request, an fsync included."""
     slowest = [side.lat_ns.max for job in jobs for _, side in job.sides if side.total_ios]
     slowest += [job.sync.lat_ns.max for job in jobs if job.sync.lat_ns is not None]
     return max(slowest, default=0.0) * _NANOSECOND
 
 
-def _samples(job: Job) -> list[Sample]:
+def _samples(job: FioJob) -> list[Sample]:
     if job.error:
         raise WorkloadError(f"fio job {job.jobname[:60]} ended with errno {job.error}")
     if job.total_err:
@@ -253,7 +253,7 @@ def _sync_samples(sync: _Sync) -> list[Sample]:
     ]
 
 
-def _counted(jobs: Sequence[Job]) -> Counted | None:
+def _counted(jobs: Sequence[FioJob]) -> Counted | None:
     """None if fio does not tell reads from writes."""
     reads = [job.read for job in jobs if job.read is not None]
     writes = [job.write for job in jobs if job.write is not None]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.made import IOPS, START, labelled
-from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimVerdict, Void, answer_claims
+from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimVerdict, Void, judge_claims
 from vdisklab.analysis.claimfile import Claim, builtin_claims, parse_claims
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.errors import PlanError
@@ -59,7 +59,7 @@ def measured(**cells: Floats) -> Observations:
 
 
 def answered(one: Claim, observations: Observations, *runs: RunOutline) -> ClaimAnswer:
-    return answer_claims([one], observations, runs or [outline()])[0]
+    return judge_claims([one], observations, runs or [outline()])[0]
 
 
 def test_the_articles_claims_are_read_and_each_can_be_measured_by_a_profile_that_exists() -> None:
@@ -225,6 +225,6 @@ def test_claims_that_are_just_true_rarely_fail_in_a_family_of_twenty() -> None:
             for path in ("raw/none", "qcow2/none")
             for block in range(5)
         }
-        found = answer_claims(claims, labelled(numbers), [outline()])
+        found = judge_claims(claims, labelled(numbers), [outline()])
         wrong += any(each.verdict is ClaimVerdict.FAILS for each in found)
     assert wrong / 150 <= 0.05 + 2 * (0.05 * 0.95 / 150) ** 0.5

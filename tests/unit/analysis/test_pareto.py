@@ -12,7 +12,7 @@ from vdisklab.analysis.diagnostics.recorded import witnessed
 from vdisklab.analysis.observations import observe
 from vdisklab.analysis.pareto import CPU, Standing, add_cpu, add_metric_mean, pareto_front
 from vdisklab.errors import PlanError
-from vdisklab.services.trade_offs import parse_criteria
+from vdisklab.services.pareto_front import parse_criteria
 
 
 def test_the_front_has_the_best_of_each_and_the_compromises() -> None:

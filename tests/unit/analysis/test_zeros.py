@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.made import cell, observed
-from vdisklab.analysis.candidates import recommend
+from vdisklab.analysis.candidates import recommend_path
 from vdisklab.analysis.intervals import median_interval
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import compare_cells, paired_ratios
@@ -47,7 +47,7 @@ def test_zeros_are_compared_and_have_an_interval_of_their_step() -> None:
 
 def test_zeros_are_recommended() -> None:
     data = observed({STALL: np.array([ALWAYS, NEVER])})
-    answer = recommend(data, STALL, (), {})
+    answer = recommend_path(data, STALL, (), {})
     # Names that are no disk path are no candidates, so this is the ranking's part only.
     assert answer is None or answer.cell == cell("c01")
 

@@ -20,7 +20,7 @@ from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
 from vdisklab.errors import DatabaseError, PlanError, VdisklabError
 from vdisklab.host.ledger import state_directory
-from vdisklab.render.documents.schemas import json_schema
+from vdisklab.render.documents.schemas import document_schema
 from vdisklab.results.address import default_url
 from vdisklab.services.answers import database_url
 
@@ -44,7 +44,7 @@ def call(*arguments: str, width: int = 100) -> str:
 def document(text: str, schema: str) -> dict[str, Any]:
     """The JSON document, after holding it against its published schema."""
     found: dict[str, Any] = json.loads(text)
-    form = json_schema(schema)
+    form = document_schema(schema)
     jsonschema.Draft202012Validator.check_schema(form)
     jsonschema.validate(found, form)
     return found

@@ -13,7 +13,7 @@ from tests.unit.render.large import shapely_runs
 from tests.unit.stored import Database
 from vdisklab.cli.main import main
 from vdisklab.render.documents.reference import json_page
-from vdisklab.render.documents.schemas import DOCUMENTS, json_schema
+from vdisklab.render.documents.schemas import DOCUMENTS, document_schema
 
 ROOT = Path(__file__).parents[3]
 NAMES = sorted(DOCUMENTS)
@@ -43,7 +43,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 
 
 def schema(name: str) -> Any:  # noqa: ANN401
-    form = json_schema(name)
+    form = document_schema(name)
     jsonschema.Draft202012Validator.check_schema(form)
     return form
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tests.unit.cli.test_answers import call, document
 from vdisklab.cli.method import method
 from vdisklab.errors import PlanError
-from vdisklab.render.documents.schemas import json_schema
+from vdisklab.render.documents.schemas import document_schema
 from vdisklab.render.tables.explanations import EXPLANATIONS, method_page
 
 
@@ -31,7 +31,7 @@ def test_one_number_or_all() -> None:
 
 
 def test_the_schemas_of_documents_are_printed() -> None:
-    assert json.loads(said("--schema", "rank")) == json_schema("rank")
+    assert json.loads(said("--schema", "rank")) == document_schema("rank")
     with pytest.raises(PlanError, match="unknown document 'joy'"):
         said("--schema", "joy")
 
@@ -43,7 +43,7 @@ def test_the_page_has_the_same_explanations() -> None:
 
 def schema_keys(name: str, rows: str) -> set[str]:
     """The numbers in the rows of a published answer."""
-    form = json_schema(name)
+    form = document_schema(name)
     items = form["properties"][rows]["items"]
     if "$ref" in items:
         items = form["$defs"][items["$ref"].rpartition("/")[2]]
@@ -77,7 +77,7 @@ def numbers_of(form: object) -> set[str]:
 
 @pytest.mark.parametrize("name", ["recommend", "audit", "table", "powercut", "plan"])
 def test_every_number_of_the_other_verbs_is_explained(name: str) -> None:
-    schema = json_schema(name)
+    schema = document_schema(name)
     explained = {key for each in EXPLANATIONS for key in each.keys}
     asked = {"seed", "size_bytes", "blocks", "runtime", "ramp", "scale", "cpus", "memory_bytes",
              "disks", "arc_bytes", "block"}  # fmt: skip

@@ -14,7 +14,7 @@ from vdisklab.errors import HostError
 from vdisklab.path.needs import parse_needs
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.render.documents.conversion import to_json
-from vdisklab.render.documents.schemas import json_schema
+from vdisklab.render.documents.schemas import document_schema
 from vdisklab.render.tables.power_cuts import (
     power_cut_document,
     power_cut_notes,
@@ -122,7 +122,7 @@ def answer(*verdicts: PowerCut) -> PowerCutAnswer:
 
 def test_the_document_matches_its_schema() -> None:
     found = power_cut_document(answer(KEPT, LOST, FAILED))
-    schema = json_schema("powercut")
+    schema = document_schema("powercut")
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(to_json(found), schema)
 

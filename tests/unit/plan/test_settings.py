@@ -16,7 +16,7 @@ from vdisklab.errors import PlanError
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.plan_file import json_schema, parse_plan_file, request_alike
+from vdisklab.plan.plan_file import parse_plan_file, plan_file_schema, request_alike
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.settings import Panel, Request, command_words, setting, settings_of
 from vdisklab.plan.value_kinds import SECONDS, SIZE, WHOLE, Limits, ValueKind
@@ -73,7 +73,7 @@ def test_it_is_a_flag_with_help_and_default() -> None:
 def test_it_is_a_key_of_plan_files_and_their_schema(tmp_path: Path) -> None:
     text = 'rest = "2s"\nblocks = 4\n'
     assert parse_plan_file(text, "plan.toml", Toy) == Toy(rest=2.0, blocks=4)
-    jsonschema.validate(tomllib.loads(text), json_schema(Toy))
+    jsonschema.validate(tomllib.loads(text), plan_file_schema(Toy))
     with pytest.raises(PlanError, match="key 'rests' of plan"):
         parse_plan_file("rests = 1", "plan.toml", Toy)
     file = tmp_path / "plan.toml"

@@ -21,7 +21,7 @@ from vdisklab.host.command import Completed, Host, PathArg
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.programs import QEMU
 from vdisklab.progress import silent
-from vdisklab.render.documents.schemas import json_schema
+from vdisklab.render.documents.schemas import document_schema
 from vdisklab.render.tables.host_findings import doctor_document
 from vdisklab.services import host_inspection as probe
 from vdisklab.services.host_inspection import (
@@ -193,7 +193,7 @@ def test_io_uring_that_is_refused_is_explained(
 def test_json_is_stable(tmp_path: Path) -> None:
     finding = HostFinding("KVM", Availability.LIMITED, "tried", "slow", "mend")
     document = json.loads(dumps(doctor_document([finding])))
-    schema = json_schema("doctor")
+    schema = document_schema("doctor")
     jsonschema.Draft202012Validator(schema).validate(document)
     assert document == {
         "format": "vdisklab.doctor/1",

@@ -43,7 +43,7 @@ class HangError(DirtyHostError):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JudgingJob:
     """A cut to judge; `write_after`: QEMU writes to the image after the recovery."""
 
     cut: Cut
@@ -151,11 +151,11 @@ class _Worker:
     process: SpawnProcess
     pipe: Connection
     run_id: str = ""
-    chunk: list[tuple[int, Job]] = field(default_factory=list)
+    chunk: list[tuple[int, JudgingJob]] = field(default_factory=list)
     heard: float = 0.0
     hangs: bool = False
 
-    def feed(self, jobs: list[tuple[int, Job]]) -> bool:
+    def feed(self, jobs: list[tuple[int, JudgingJob]]) -> bool:
         """Sends the next jobs, taken from the end of the list; False if none is left."""
         if not jobs:
             return False
@@ -236,7 +236,7 @@ class WorkerPool:
         """The workers' process ids."""
         return [worker.process.pid or 0 for worker in self._workers]
 
-    def judge(self, recording: Recording, jobs: Sequence[Job]) -> Iterator[JudgedState]:
+    def judge(self, recording: Recording, jobs: Sequence[JudgingJob]) -> Iterator[JudgedState]:
         """The judged states, in the order of the jobs.
 
         Raises FutureVersionError and DirtyHostError from a worker, PowercutError if one ended. A
@@ -255,7 +255,7 @@ class WorkerPool:
             self._release(used)
 
     def _collect(
-        self, workers: Sequence[_Worker], jobs: list[tuple[int, Job]]
+        self, workers: Sequence[_Worker], jobs: list[tuple[int, JudgingJob]]
     ) -> Iterator[JudgedState]:
         jobs.reverse()  # workers take them from the end
         early: dict[int, JudgedState] = {}

@@ -13,8 +13,8 @@ from vdisklab.path.durability import Keeping, PathVerdict, durability
 from vdisklab.render import numbers
 from vdisklab.render.charts.bars import bar_figures
 from vdisklab.render.charts.lines import latency_figure, time_series_figure
+from vdisklab.render.charts.pareto_chart import trade_offs_figure
 from vdisklab.render.charts.svg import Palette, Spec
-from vdisklab.render.charts.trade_offs import trade_offs_figure
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels, panel_rows
 from vdisklab.render.page.contents import caution_of
 from vdisklab.render.tables.comparison import compared_rows

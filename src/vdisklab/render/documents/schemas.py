@@ -52,7 +52,7 @@ _PLAIN: Mapping[object, dict[str, Any]] = {
 Schema = dict[str, Any]
 
 
-def json_schema(name: str) -> Schema:
+def document_schema(name: str) -> Schema:
     """The schema of one document."""
     definitions: dict[str, Schema] = {}
     root = _object(DOCUMENTS[name], definitions)

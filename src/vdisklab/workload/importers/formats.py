@@ -13,7 +13,7 @@ from vdisklab.results.model import Direction
 from vdisklab.workload.bonnie import is_csv_line, parse_csv
 from vdisklab.workload.dd import ENDS, parse_line, samples_of
 from vdisklab.workload.diskspd import parse_diskspd
-from vdisklab.workload.fio_report import Job, outcome_of, read_report
+from vdisklab.workload.fio_report import FioJob, outcome_of, read_report
 from vdisklab.workload.importers.bonnietext import HEADING, parse_bonnie_text
 from vdisklab.workload.importers.crystaldiskmark import parse_crystaldiskmark
 from vdisklab.workload.importers.unreadable import refuse_failed, refuse_unknown
@@ -147,7 +147,7 @@ def _fio(text: str) -> tuple[Report, ...]:
     )
 
 
-def _fio_job(job: Job, jobs: Sequence[Job]) -> NamedResult:
+def _fio_job(job: FioJob, jobs: Sequence[FioJob]) -> NamedResult:
     if sum(each.jobname == job.jobname for each in jobs) > 1:
         raise WorkloadError(
             "fio's report has several jobs of the same name", hint="run fio with --group_reporting"

@@ -13,7 +13,7 @@ from vdisklab.powercut.cutting.cuts import Cut
 from vdisklab.powercut.judging.outcomes import JudgedState, StateOutcome
 from vdisklab.powercut.judging.workers import (
     HangError,
-    Job,
+    JudgingJob,
     WorkerPool,
     _Closed,
     _Done,
@@ -55,7 +55,7 @@ def worker(*judge_questions: object, ends: bool = False) -> _Worker:
 
 held: list[Any] = []
 READY = _Ready("")
-JOBS = [Job(Cut(0, bits)) for bits in range(3)]
+JOBS = [JudgingJob(Cut(0, bits)) for bits in range(3)]
 
 
 def judged(number: int) -> JudgedState:

@@ -11,7 +11,7 @@ from vdisklab.render.documents.conversion import campaign_entries
 from vdisklab.render.documents.rankings import ParetoDocument, ParetoRow
 from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.render.wording import caution
-from vdisklab.services.trade_offs import ParetoAnswer
+from vdisklab.services.pareto_front import ParetoAnswer
 
 WORDS = {
     Standing.FRONT: "not beaten",
