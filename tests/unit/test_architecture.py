@@ -133,6 +133,12 @@ def test_no_file_and_no_class_has_the_name_of_another() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_the_unit_tests_have_the_rooms_of_the_source() -> None:
+    tests = Path(__file__).parent
+    rooms = {path.parent.relative_to(SOURCE) for path in MODULES if "migrations" not in path.parts}
+    assert {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")} == rooms
+
+
 VERBS = {name for name in imports_of(SOURCE / "cli" / "main.py") if name.startswith("cli.")}
 VERB_MODULES = sorted({name.rpartition(".")[0] for name in VERBS})
 

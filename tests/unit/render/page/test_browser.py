@@ -24,7 +24,7 @@ from vdisklab.results.store import open_store
 from vdisklab.services.campaign_files import import_campaigns
 from vdisklab.services.report_contents import gather
 
-IMAGES = Path(__file__).parents[3] / "docs" / "images"
+IMAGES = Path(__file__).parents[4] / "docs" / "images"
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 _ARGUMENTS = (

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.unit.analysis.made import CAMPAIGN, START
-from tests.unit.render.test_browser import _CHROMIUM, browser, watch
+from tests.unit.render.page.test_browser import _CHROMIUM, browser, watch
 from tests.unit.stored import Database
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import PageCache

@@ -15,7 +15,7 @@ from vdisklab.cli.main import main
 from vdisklab.render.documents.reference import json_page
 from vdisklab.render.documents.schemas import DOCUMENTS, document_schema
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 NAMES = sorted(DOCUMENTS)
 
 DOMAIN = """<domain type='kvm'><name>web</name><devices>
