@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,11 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), path)
+
+
 def stage_of(module: str) -> str:
     return module.split(".", maxsplit=1)[0]
 
@@ -79,7 +85,7 @@ def imports_of(path: Path) -> Iterator[str]:
     """The modules of our package that a file imports, without the package's name."""
     module = name_of(path)
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(), path)):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -117,7 +123,7 @@ def test_left_never_imports_right(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_every_module_says_its_job(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), f"{name_of(path)} has no docstring"
+    assert ast.get_docstring(tree_of(path)), f"{name_of(path)} has no docstring"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
@@ -127,7 +133,7 @@ def test_every_module_has_a_subject(path: Path) -> None:
 
 def test_no_file_and_no_class_has_the_name_of_another() -> None:
     files = [path.name for path in MODULES if path.stem != "__init__"]
-    trees = [ast.parse(path.read_text()) for path in MODULES]
+    trees = [tree_of(path) for path in MODULES]
     classes = [node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
     names = Counter(files + classes)
     assert [name for name, count in names.items() if count > 1] == []

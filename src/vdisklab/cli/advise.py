@@ -31,7 +31,7 @@ from vdisklab.results.store import Store, open_store
 from vdisklab.services.answers import database_url, open_results
 from vdisklab.services.disk_advice import AdviceAnswer, advise_groups
 from vdisklab.services.disk_groups import group_disks
-from vdisklab.services.guests import read_disks, read_host
+from vdisklab.services.existing_guests import read_disks, read_host
 from vdisklab.services.measure import Measured, measure
 from vdisklab.units import MIB
 

@@ -14,7 +14,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.render.tables.audited_disks import audit_document, audit_table
 from vdisklab.services.disk_audit import answer_audit
-from vdisklab.services.guests import read_disks
+from vdisklab.services.existing_guests import read_disks
 
 
 def audit(

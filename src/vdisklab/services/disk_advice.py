@@ -47,7 +47,7 @@ from vdisklab.services.disk_groups import (
 from vdisklab.services.planning import describe_plan, load_profile
 
 
-class Verdict(StrEnum):
+class DiskAction(StrEnum):
     """What to do about a disk."""
 
     KEEP = "keep"
@@ -68,7 +68,7 @@ class DiskAdvice:
     """
 
     group: DiskGroup
-    verdict: Verdict
+    verdict: DiskAction
     reason: str = ""
     campaign: str | None = None
     measured_as: MeasuredCell | None = None
@@ -120,10 +120,10 @@ def advise_groups(
     open_groups = [
         entry.group
         for entry in advice
-        if entry.verdict is Verdict.MEASURE or (entry.to is not None and entry.gain is None)
+        if entry.verdict is DiskAction.MEASURE or (entry.to is not None and entry.gain is None)
     ]
     planned = tuple(_plans(open_groups, request))
-    order = (Verdict.CHANGE, Verdict.KEEP, Verdict.MEASURE, Verdict.CANNOT)
+    order = (DiskAction.CHANGE, DiskAction.KEEP, DiskAction.MEASURE, DiskAction.CANNOT)
     return AdviceAnswer(
         tuple(sorted(advice, key=lambda entry: order.index(entry.verdict))),
         planned,
@@ -177,17 +177,17 @@ class _Desk:
     def advise(self, group: DiskGroup) -> DiskAdvice:
         """The answer for one group."""
         if group.path is None or group.problem is not None:
-            return DiskAdvice(group, Verdict.CANNOT, group.problem or "it has no disk path")
+            return DiskAdvice(group, DiskAction.CANNOT, group.problem or "it has no disk path")
         now = durability(group.path, self._verdicts)
         reason = "none of its paths has been measured on this host"
         for campaign in self._candidates(group):
             answer = self._answer(group, group.path, campaign, now)
-            if answer.verdict is not Verdict.MEASURE:
+            if answer.verdict is not DiskAction.MEASURE:
                 return answer
             reason = answer.reason
         if not now.keeping.acceptable:
             return _made_safe(group, group.path, now)
-        return DiskAdvice(group, Verdict.MEASURE, reason, now=now)
+        return DiskAdvice(group, DiskAction.MEASURE, reason, now=now)
 
     def _candidates(self, group: DiskGroup) -> Iterator[Campaign]:
         """Campaigns with the group's path, those on its own file system first, then by age."""
@@ -217,11 +217,11 @@ class _Desk:
         try:
             observations = self._observations(campaign)
         except PlanError as error:
-            return DiskAdvice(group, Verdict.MEASURE, str(error))
+            return DiskAdvice(group, DiskAction.MEASURE, str(error))
         cells = candidates(observations.cells)
         alike = [cell for cell in cells if looks_alike(group, cells[cell])]
         if not alike or Score.OVERALL.key not in observations.used:
-            return DiskAdvice(group, Verdict.MEASURE, "its measurements have no score")
+            return DiskAdvice(group, DiskAction.MEASURE, "its measurements have no score")
         own = min(alike, key=lambda cell: (unlikeness(path, cells[cell]), cell))
         safe = {
             cell: other
@@ -240,7 +240,7 @@ class _Desk:
         found = _Comparison(observations, own)
         if not found.ranked([own, *usable]):
             few = f"fewer than {MIN_BLOCKS} blocks of its path, or no other setting, are measured"
-            return DiskAdvice(group, Verdict.MEASURE, few)
+            return DiskAdvice(group, DiskAction.MEASURE, few)
         unsafe = not now.keeping.acceptable
         chosen = found.winner(usable) if unsafe else found.better(usable)
         if unsafe and chosen is None:
@@ -254,7 +254,7 @@ class _Desk:
         default_cell = next((cell for cell in cells if cells[cell] == default), None)
         return DiskAdvice(
             group,
-            Verdict.KEEP if to is None else Verdict.CHANGE,
+            DiskAction.KEEP if to is None else DiskAction.CHANGE,
             campaign=campaign.id,
             measured_as=own,
             to=to,
@@ -281,7 +281,7 @@ def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
         if usable and meets(other, DURABLE, {}):
             return DiskAdvice(
                 group,
-                Verdict.CHANGE,
+                DiskAction.CHANGE,
                 "what safety costs was not measured",
                 to=other,
                 for_safety=True,
@@ -291,7 +291,7 @@ def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
             )
     return DiskAdvice(
         group,
-        Verdict.MEASURE,
+        DiskAction.MEASURE,
         "it loses flushed data, and no single setting makes it safe",
         now=now,
     )
@@ -347,9 +347,9 @@ class _Comparison:
         return ratio_of(self.observations, Score.OVERALL.key, cell, self.own)
 
 
-def grouped_by_verdict(advice: Iterable[DiskAdvice]) -> Mapping[Verdict, int]:
+def grouped_by_verdict(advice: Iterable[DiskAdvice]) -> Mapping[DiskAction, int]:
     """The number of disks by verdict."""
-    counts = dict.fromkeys(Verdict, 0)
+    counts = dict.fromkeys(DiskAction, 0)
     for entry in advice:
         counts[entry.verdict] += len(entry.group.disks)
     return counts

@@ -21,7 +21,7 @@ from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import parse_path
-from vdisklab.services.guests import Roots, read_host
+from vdisklab.services.existing_guests import Roots, read_host
 
 SPEEDS = {
     "host": 1.0,

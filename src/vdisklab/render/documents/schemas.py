@@ -11,7 +11,8 @@ from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.render.documents import advice, rankings, records, reports
+from vdisklab.render.documents import advised_groups as advice
+from vdisklab.render.documents import rankings, records, reports
 from vdisklab.render.documents.conversion import Key, Limit, keys_of
 
 DOCUMENTS: Mapping[str, type] = {

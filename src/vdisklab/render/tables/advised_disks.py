@@ -10,7 +10,7 @@ from vdisklab.audit.configured_disk import FileVolume, OtherFormat
 from vdisklab.path.durability import Durability
 from vdisklab.plan.settings import Request, command_words
 from vdisklab.render import numbers
-from vdisklab.render.documents.advice import (
+from vdisklab.render.documents.advised_groups import (
     AdviceRow,
     AdvisedDiskEntry,
     AdvisedGroupEntry,
@@ -24,9 +24,9 @@ from vdisklab.render.tables.power_cuts import durability_sentence, keeping_word
 from vdisklab.render.wording import caution
 from vdisklab.services.disk_advice import (
     AdviceAnswer,
+    DiskAction,
     DiskAdvice,
     PlannedMeasurement,
-    Verdict,
     grouped_by_verdict,
 )
 from vdisklab.units import counted, format_duration
@@ -40,10 +40,10 @@ def advice_headline(answer: AdviceAnswer) -> str:
     counts = grouped_by_verdict(answer.advice)
     total = sum(counts.values())
     words = {
-        Verdict.CHANGE: "change {}",
-        Verdict.KEEP: "keep {}",
-        Verdict.MEASURE: "{} not measured yet",
-        Verdict.CANNOT: "{} cannot be measured here",
+        DiskAction.CHANGE: "change {}",
+        DiskAction.KEEP: "keep {}",
+        DiskAction.MEASURE: "{} not measured yet",
+        DiskAction.CANNOT: "{} cannot be measured here",
     }
     said = [words[verdict].format(count) for verdict, count in counts.items() if count]
     order = sorted(said, key=lambda text: ("change" not in text, "keep" not in text))
@@ -85,11 +85,11 @@ def gain_text(gain: Ratio | None) -> str:
 def advice_sentence(entry: DiskAdvice) -> str:
     """The answer for a group, without the names of its disks."""
     match entry.verdict:
-        case Verdict.CANNOT:
+        case DiskAction.CANNOT:
             return f"it cannot be measured here: {entry.reason}."
-        case Verdict.MEASURE:
+        case DiskAction.MEASURE:
             return f"not measured yet: {entry.reason}."
-        case Verdict.KEEP:
+        case DiskAction.KEEP:
             other = "" if entry.gain is None else f"; the best other: {gain_text(entry.gain)}"
             return f"keep {entry.group.path}: no other setting is shown to be better{other}."
         case _:

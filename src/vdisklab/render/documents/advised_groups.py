@@ -9,7 +9,7 @@ from vdisklab.path.durability import Keeping
 from vdisklab.path.managers import Manager
 from vdisklab.render.documents.conversion import DiagnosticEntry
 from vdisklab.render.documents.rankings import EmulatedHost, Emulation, Lab, Number
-from vdisklab.services.disk_advice import Verdict
+from vdisklab.services.disk_advice import DiskAction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class AdvisedDiskEntry:
 class AdvisedGroupEntry:
     """Disks with one path on one file system, and what to do about them."""
 
-    advice: Verdict
+    advice: DiskAction
     sentence: str
     path: Annotated[str | None, "null if no disk path can express them"]
     manager: Manager
@@ -76,7 +76,7 @@ class AdviseDocument:
 class AdviceRow:
     """One group, in CSV."""
 
-    advice: Verdict
+    advice: DiskAction
     disks: int
     first: str
     path: str | None

@@ -35,14 +35,14 @@ class Roots:
 
 
 @dataclass(frozen=True, slots=True)
-class Guests:
+class ExistingGuests:
     """The disks of all guests that were found; `notes` say what could not be read."""
 
     disks: tuple[ConfiguredDisk, ...]
     notes: tuple[str, ...] = ()
 
 
-def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> Guests:
+def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGuests:
     """The disks of the guests in files and directories, and of all guests of a libvirt.
 
     In a directory, files that are no guest's are skipped with a note. Raises PlanError if a named
@@ -62,10 +62,10 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> Guests:
     disks = read_guests(texts)
     if not disks:
         raise PlanError("the guests have no hard disk", hint="name other guests")
-    return Guests(disks, tuple(notes))
+    return ExistingGuests(disks, tuple(notes))
 
 
-def read_host(host: Host, roots: Roots | None = None) -> Guests:
+def read_host(host: Host, roots: Roots | None = None) -> ExistingGuests:
     """The disks of this host's guests: Proxmox VE, libvirt, Incus, and other running QEMUs.
 
     Raises PlanError if there is none.
@@ -86,7 +86,7 @@ def read_host(host: Host, roots: Roots | None = None) -> Guests:
             hint=f"name the configurations of guests: {_WHAT}. To see which disk path is best "
             "for a first guest: `vdisklab run proxmox libvirt raw/none`",
         )
-    return Guests(tuple(disks), tuple(notes))
+    return ExistingGuests(tuple(disks), tuple(notes))
 
 
 def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
