@@ -17,7 +17,8 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
-from vdisklab.powercut.controls import CONTROLS, ControlError, run_controls
+from vdisklab.path.durability import FailureModel
+from vdisklab.powercut.controls import CONTROLS, ControlError, controls_of, run_controls
 from vdisklab.powercut.cutting.cuts import Cut, Sampling
 from vdisklab.powercut.judging.outcomes import FutureVersionError
 from vdisklab.powercut.judging.workers import JudgingJob
@@ -52,13 +53,13 @@ def ask(session: PowerCutSession, path: str, client: ClientKind, tmp_path: Path)
 
 
 def test_every_control_passes(session: PowerCutSession) -> None:
-    results = list(run_controls(session, silent))
+    results = list(run_controls(session, silent, CONTROLS))
     assert [result.passed for result in results] == [True] * len(CONTROLS)
     assert any("1 of 6" in result.note for result in results), "an fdatasync was dropped"
 
 
 def test_a_control_that_goes_wrong_stops_everything(session: PowerCutSession) -> None:
-    honest = replace(CONTROLS[-1], name="an honest disk, said to lie", must_lose=True)
+    honest = replace(CONTROLS[4], name="an honest disk, said to lie", must_lose=True)
     with pytest.raises(ControlError, match="should have lost data but did not"):
         list(run_controls(session, silent, [honest]))
 
@@ -156,7 +157,7 @@ def test_the_command_judges_stores_continues_and_replays(
                "--format", "json"]  # fmt: skip
     assert main(command) == 0
     first = json.loads(capsys.readouterr().out)
-    assert len(first["controls"]) == len(CONTROLS)
+    assert len(first["controls"]) == len(controls_of([FailureModel.POWER]))
     (verdict,) = first["verdicts"]
     assert verdict["survives"] is False
     assert main(command) == 0

@@ -17,8 +17,9 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind, leftovers, open_ledger
 from vdisklab.host.mounts import free_bytes, mounts_below
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import FailureModel
 from vdisklab.powercut import session as session_module
-from vdisklab.powercut.controls import CONTROLS
+from vdisklab.powercut.controls import controls_of
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.cutting.memory_files import MemoryFullError
 from vdisklab.powercut.judging.workers import JudgingJob
@@ -140,7 +141,7 @@ def test_the_command_keeps_what_was_judged_and_continues(
 
     def filling(site: Site, told: RunSpec, access: Any, directory: Path) -> Recording:  # noqa: ANN401
         recordings.append(directory)
-        if len(recordings) == len(CONTROLS) + 2:
+        if len(recordings) == len(controls_of([FailureModel.POWER])) + 2:
             fill(site.directory, 8 * MIB)
         return make_recording(site, told, access, directory)
 

@@ -57,7 +57,7 @@ ALLOWED = {
 ALLOWED_IN_MODULE = {
     "results.model": {"path"},
     "results.outlines": {"path", "results.model"},
-    "results.power_cut": {"results.model"},
+    "results.power_cut": {"path", "results.model"},
 }
 
 # Names that say nothing about their subject.

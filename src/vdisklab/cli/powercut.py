@@ -15,6 +15,7 @@ from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
 from vdisklab.host.ledger import cache_directory
+from vdisklab.path.durability import FailureModel
 from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
 from vdisklab.powercut.clients.client_guests import DriverSetting
@@ -130,6 +131,16 @@ def powercut(
             "device-mapper's log-writes where the kernel has it.",
         ),
     ] = LoggedBy.FUSE,
+    model: Annotated[
+        list[FailureModel] | None,
+        typer.Option(
+            "--model",
+            help="What dies: the power of a disk with a volatile cache (power) or with power-loss "
+            "protection (plp), the host's kernel (host-crash), QEMU (qemu-killed); can be "
+            "repeated.",
+            show_default=FailureModel.POWER.value,
+        ),
+    ] = None,
     need: Annotated[
         list[str] | None,
         typer.Option(
@@ -165,6 +176,8 @@ def powercut(
 
       vdisklab powercut ext4/raw/none --access guest --client sqlite-wal
 
+      vdisklab powercut ext4/{raw,qcow2}/{none,writeback} --model plp --model qemu-killed
+
       vdisklab powercut --replay 3f2a9c01/12-3f
     """
     work = (directory or Path()).absolute()
@@ -186,6 +199,7 @@ def powercut(
             seed=seed,
             direct_io=loop_direct_io,
             logged_by=logged_by,
+            models=model or (),
         )
     )
     console = Console(stderr=True)

@@ -18,6 +18,52 @@ FEWEST_CUTS = 20
 """Minimum number of states for a verdict; with 20 clean states the 95 % bound is still 15 %."""
 
 
+class FailureModel(StrEnum):
+    """What dies, and so which writes are gone."""
+
+    POWER = "power"
+    PLP = "plp"
+    HOST_CRASH = "host-crash"
+    QEMU_KILLED = "qemu-killed"
+
+    @property
+    def survivors(self) -> str:
+        """What survives under this model, as a clause."""
+        return {
+            FailureModel.POWER: "everything before the last completed flush is durable, any subset "
+            "of the rest is",
+            FailureModel.PLP: "every write that the disk completed is durable, in the order of "
+            "completion, and the host's memory is gone",
+            FailureModel.HOST_CRASH: "every write that the disk completed survives, in the order "
+            "of completion, and the host's memory is gone",
+            FailureModel.QEMU_KILLED: "every write that QEMU handed to the kernel survives, in the "
+            "order of completion, and QEMU's memory is gone",
+        }[self]
+
+    @property
+    def failure(self) -> tuple[str, str]:
+        """The failure as a noun: singular and plural."""
+        return {
+            FailureModel.HOST_CRASH: ("crash of the host", "crashes of the host"),
+            FailureModel.QEMU_KILLED: ("kill of QEMU", "kills of QEMU"),
+        }.get(self, ("power cut", "power cuts"))
+
+    @property
+    def disk_reorders(self) -> bool:
+        """True if the disk's own write cache is lost, so any subset of unflushed writes may be."""
+        return self is FailureModel.POWER
+
+    @property
+    def tears(self) -> bool:
+        """True if the write in flight may be half on the disk; a running disk completes it."""
+        return self in (FailureModel.POWER, FailureModel.PLP)
+
+    @property
+    def spares_the_host(self) -> bool:
+        """True if the host's kernel survives, with its page cache and file systems."""
+        return self is FailureModel.QEMU_KILLED
+
+
 @dataclass(frozen=True, slots=True)
 class Cuts:
     """The number of judged states, and how many of them had lost promised data.

@@ -1,19 +1,21 @@
 """Controls: broken disks that must lose data, and an intact one that must not.
 
-They run before every campaign; if one fails, no path is judged.
+Those of the requested failure models run before every campaign; if one fails, no path is judged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import subprocess
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from vdisklab.errors import PowercutError
+from vdisklab.errors import PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.storage_daemon import start_storage_daemon
 from vdisklab.host.seccomp import forgetful_syncs
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import FailureModel
 from vdisklab.powercut.clients.nbd import NbdDisk, nbd_disk
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.recording.disk_server import HONEST, Lies
@@ -26,6 +28,7 @@ from vdisklab.results.power_cut import ControlResult
 
 _DROPPED_OF = 50
 _SECTORS_PER_WRITE = 8
+_KILL_SECONDS = 30.0
 
 
 class ControlError(PowercutError):
@@ -34,18 +37,46 @@ class ControlError(PowercutError):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A run with a known result: `must_lose` says if promises must be broken."""
+    """A run with a known result: `must_lose` says if promises must be broken.
+
+    `drops_syncs`: QEMU's fdatasync is intercepted. `killed`: SIGKILL ends QEMU after the last
+    write.
+    """
 
     name: str
     spec: RunSpec
     must_lose: bool
     drops_syncs: bool = False
+    killed: bool = False
     states: int = 60
+    model: FailureModel = FailureModel.POWER
 
 
 def _spec(path: str, lies: Lies = HONEST, writes: int = DEFAULT_WRITES) -> RunSpec:
     load = Load(ClientKind.FLUSHES, writes=writes, max_sectors=_SECTORS_PER_WRITE)
     return RunSpec(parse_path(path), load, lies=lies)
+
+
+def _unflushed(path: str, *, host_survives: bool = False) -> RunSpec:
+    load = Load(ClientKind.NEVER, writes=40, max_sectors=_SECTORS_PER_WRITE)
+    return RunSpec(parse_path(path), load, host_survives=host_survives)
+
+
+def _crashes(model: FailureModel, name: str) -> tuple[Control, Control]:
+    return (
+        Control(
+            f"{name}, cache mode none, a client that never flushes",
+            _unflushed("ext4/raw/none"),
+            must_lose=False,
+            model=model,
+        ),
+        Control(
+            f"{name}, cache mode writeback, a client that never flushes",
+            _unflushed("ext4/raw/writeback"),
+            must_lose=True,
+            model=model,
+        ),
+    )
 
 
 _THIN = "ext4/raw:preallocation=off"
@@ -74,11 +105,32 @@ CONTROLS: Sequence[Control] = (
         _spec(f"{_THIN}/writethrough"),
         must_lose=False,
     ),
+    *_crashes(FailureModel.PLP, "power-loss protection"),
+    *_crashes(FailureModel.HOST_CRASH, "a crash of the host"),
+    Control(
+        "QEMU killed by SIGKILL, a raw image, a client that never flushes",
+        _unflushed("ext4/raw/writeback", host_survives=True),
+        must_lose=False,
+        killed=True,
+        model=FailureModel.QEMU_KILLED,
+    ),
+    Control(
+        "QEMU killed by SIGKILL, a thin qcow2 image, a client that never flushes",
+        _unflushed("ext4/qcow2:preallocation=off/writeback", host_survives=True),
+        must_lose=True,
+        killed=True,
+        model=FailureModel.QEMU_KILLED,
+    ),
 )
 
 
+def controls_of(models: Collection[FailureModel]) -> Sequence[Control]:
+    """The controls of these failure models."""
+    return [control for control in CONTROLS if control.model in models]
+
+
 def run_controls(
-    session: PowerCutSession, progress: Progress, controls: Sequence[Control] = CONTROLS
+    session: PowerCutSession, progress: Progress, controls: Sequence[Control]
 ) -> Iterator[ControlResult]:
     """Yields each control's result. Raises ControlError at the first failure."""
     for control in controls:
@@ -99,6 +151,8 @@ def run_controls(
 
 
 def _run(session: PowerCutSession, control: Control) -> ControlResult:
+    if control.killed:
+        return _examine(session, control, lambda disk: _killed_disk(session, disk, control))
     if not control.drops_syncs:
         return _examine(session, control)
     with forgetful_syncs(_DROPPED_OF) as dropped:
@@ -125,7 +179,58 @@ def _examine(
     recording = session.record(control.spec, access)
     sampling = Sampling(states=control.states, exhaustive_up_to=4)
     try:
-        verdict = session.examine(recording, sampling, post_recovery_states=0).verdict
+        verdict = session.examine(
+            recording, sampling, control.model, post_recovery_states=0
+        ).verdict
     finally:
         recording.remove()
     return ControlResult(control.name, control.must_lose, verdict.states, verdict.losses)
+
+
+@dataclass(slots=True)
+class _KilledDisk:
+    """A `ClientDisk` whose storage daemon gets SIGKILL after a number of answers."""
+
+    disk: NbdDisk
+    process: subprocess.Popen[bytes]
+    answers: int
+
+    @property
+    def seen(self) -> Mapping[str, str]:
+        return {"killed_by": "SIGKILL"}
+
+    @property
+    def is_killed(self) -> bool:
+        return not self.answers
+
+    def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
+        return self.disk.write(first, count, version, fua=fua)
+
+    def flush(self) -> int:
+        return self.disk.flush()
+
+    def await_one(self) -> int:
+        number = self.disk.await_one()
+        self.answers -= 1
+        if self.is_killed:
+            self.process.kill()
+            self.process.wait(_KILL_SECONDS)
+        return number
+
+
+@contextmanager
+def _killed_disk(session: PowerCutSession, disk: Disk, control: Control) -> Iterator[_KilledDisk]:
+    """The disk of a daemon that is killed after the run's last answer, with its image open."""
+    killed: _KilledDisk | None = None
+    try:
+        with (
+            start_storage_daemon(
+                session.site.ledger, session.site.directory, f"{session.daemon.address}-killed"
+            ) as daemon,
+            nbd_disk(daemon, disk) as opened,
+        ):
+            killed = _KilledDisk(opened, daemon.process, control.spec.load.writes)
+            yield killed
+    except VdisklabError:  # nothing can be closed at a daemon that is gone
+        if killed is None or not killed.is_killed:
+            raise

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import secrets
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from typing import Any
 from vdisklab.errors import DirtyHostError, PlanError, PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import FailureModel
 from vdisklab.path.segments import ImageFormat
 from vdisklab.powercut.clients.boot_sector import boot_sector_disk
 from vdisklab.powercut.clients.client_guests import DriverSetting
@@ -33,7 +35,7 @@ from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.powercut.session import Examination, PowerCutSession
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import HostFacts
-from vdisklab.results.power_cut import Counterexample, PowerCut
+from vdisklab.results.power_cut import MODEL, Counterexample, PowerCut
 
 _MOST_RECORDINGS = 3
 """Maximum number of recordings of a run, until no other program flushes the disk during one."""
@@ -85,18 +87,30 @@ class QuestionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The question whether this path keeps the promises to this kind of client."""
+    """The question whether this path keeps the promises to this kind of client, under a model."""
 
     path: DiskPath
     client: ClientKind
     settings: QuestionSettings
     access: AccessKind = AccessKind.NBD
+    model: FailureModel = FailureModel.POWER
+
+    @property
+    def stored_settings(self) -> dict[str, Any]:
+        """The settings as stored; verdicts from before there were models are of `power`."""
+        model = {} if self.model is FailureModel.POWER else {MODEL: self.model.value}
+        return {**self.settings.as_stored(), **model}
+
+    @property
+    def recorded_run(self) -> tuple[object, ...]:
+        """Equal for questions that the same recording answers."""
+        return self.path, self.client, self.settings, self.access, self.model.spares_the_host
 
     @property
     def fingerprint(self) -> str:
         """Equal for equal questions, on every machine."""
         parts = [
-            self.path.canonical, self.client.value, self.access.value, self.settings.as_stored(),
+            self.path.canonical, self.client.value, self.access.value, self.stored_settings,
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -133,19 +147,24 @@ def judge_questions(
     Raises DirtyHostError, FutureVersionError and ControlError, after which no verdict is possible.
     If the kernel hangs on a state, its verdict is the last before the DirtyHostError.
     """
-    for number, question in enumerate(questions, start=1):
-        progress(Step(f"{number} of {len(questions)}: {question.path}, client {question.client}"))
-        verdict, hang = _judge(session, question, host, recordings)
-        yield verdict
-        if hang is not None:
-            raise hang
+    number = 1
+    for _, group in itertools.groupby(questions, key=lambda question: question.recorded_run):
+        same_run = tuple(group)
+        first = same_run[0]
+        progress(Step(f"{number} of {len(questions)}: {first.path}, client {first.client}"))
+        for verdict, hang in _judge(session, same_run, host, recordings):
+            yield verdict
+            if hang is not None:
+                raise hang
+        number += len(same_run)
 
 
 def judge_question(
     session: PowerCutSession, question: Question, host: HostFacts, recordings: Path
 ) -> PowerCut:
     """The verdict on one question; see `judge_questions`."""
-    return _judge(session, question, host, recordings)[0]
+    ((verdict, _),) = _judge(session, (question,), host, recordings)
+    return verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +189,18 @@ class _Answer:
         """
         trace, verdict = self.examination.recording.trace, self.examination.verdict
         raw = trace.image_format == ImageFormat.RAW
-        return raw and self.unrequested > 0 and verdict.survives is True
+        return (
+            raw
+            and verdict.model.disk_reorders
+            and self.unrequested > 0
+            and verdict.survives is True
+        )
 
     @property
     def claim(self) -> str:
         """The verdict's claim, with the flushes that may have helped."""
         verdict = self.examination.verdict
-        if not (verdict.survives and self.unrequested):
+        if not (verdict.survives and verdict.model.disk_reorders and self.unrequested):
             return verdict.claim
         return (
             f"{verdict.claim}; {self.unrequested} of {self.flushes} flushes were not requested by "
@@ -193,32 +217,38 @@ class _Answer:
 
 
 def _judge(
-    session: PowerCutSession, question: Question, host: HostFacts, recordings: Path
-) -> tuple[PowerCut, HangError | None]:
-    started, begun, name = datetime.now(UTC), time.monotonic(), secrets.token_hex(4)
-    answer: _Answer | None = None
+    session: PowerCutSession, questions: Sequence[Question], host: HostFacts, recordings: Path
+) -> Iterator[tuple[PowerCut, HangError | None]]:
+    """The verdicts on questions that the same recorded run answers, in their order."""
+    names = [secrets.token_hex(4) for _ in questions]
+    started, begun = datetime.now(UTC), time.monotonic()
+    answers: Sequence[_Answer] = ()
     failure: str | None = None
     try:
-        answer = _record_and_examine(session, question, recordings / name)
+        answers = _record_and_examine(session, questions, [recordings / name for name in names])
     except _FATAL:
         raise
     except VdisklabError as error:
         failure = str(error)
-    blank = PowerCut(
-        id=name,
-        fingerprint=question.fingerprint,
-        path=question.path.canonical,
-        client=question.client.value,
-        access=question.access.value,
-        host=host,
-        started=started,
-        wall_seconds=time.monotonic() - begun,
-        settings=question.settings.as_stored(),
-        failure=failure,
-    )
-    if answer is None:
-        return blank, None
-    return _filled(blank, answer), answer.examination.hang
+    seconds = (time.monotonic() - begun) / len(questions)
+    for question, name, answer in itertools.zip_longest(questions, names, answers):
+        blank = PowerCut(
+            id=name,
+            fingerprint=question.fingerprint,
+            path=question.path.canonical,
+            client=question.client.value,
+            access=question.access.value,
+            host=host,
+            started=started,
+            wall_seconds=seconds,
+            settings=question.stored_settings,
+            failure=failure,
+        )
+        if answer is None and failure is None:
+            return  # the kernel hangs on a state of the question before
+        yield (blank, None) if answer is None else (
+            _filled(blank, answer), answer.examination.hang
+        )  # fmt: skip
 
 
 def _filled(blank: PowerCut, answer: _Answer) -> PowerCut:
@@ -250,37 +280,53 @@ def _as_float(count: int) -> float:
     return float(count) if count.bit_length() < sys.float_info.max_exp else sys.float_info.max
 
 
-def _record_and_examine(session: PowerCutSession, question: Question, keep_in: Path) -> _Answer:
-    """Records and judges a run; repeats it while other programs' flushes disturb it."""
+def _record_and_examine(
+    session: PowerCutSession, questions: Sequence[Question], keep_in: Sequence[Path]
+) -> Sequence[_Answer]:
+    """Records a run and judges it under each question's model.
+
+    Repeats both while other programs' flushes disturb it.
+    """
     number = 0
     while True:
         number += 1
-        answer = _examine_once(session, question, keep_in, number)
-        if not answer.disturbed or number == _MOST_RECORDINGS:
-            return answer
+        answers = _examine_once(session, questions, keep_in, number)
+        if number == _MOST_RECORDINGS or not any(answer.disturbed for answer in answers):
+            return answers
 
 
 def _examine_once(
-    session: PowerCutSession, question: Question, keep_in: Path, number: int
-) -> _Answer:
+    session: PowerCutSession, questions: Sequence[Question], keep_in: Sequence[Path], number: int
+) -> Sequence[_Answer]:
+    """The answers in the order of the questions, up to one on which the kernel hangs."""
+    question = questions[0]
     settings = question.settings
     spec = RunSpec(
         question.path, question.load, question.access.value, settings.size,
         direct_io=settings.direct_io, logged_by=settings.logged_by,
+        host_survives=question.model.spares_the_host,
     )  # fmt: skip
     recording = session.record(spec, _access(session, question))
+    answers: list[_Answer] = []
     try:
         entries = read_log(recording.log).entries
         flushes = count_flushes(recording.trace, entries)
         unrequested = unrequested_flushes(
             recording.trace, entries, writes_flush=question.writes_may_flush
         )
-        examination = session.examine(
-            recording, settings.sampling, post_recovery_states=settings.post_recovery_states
-        )
-        lost = examination.verdict.counterexample is not None
-        not_kept = _keep(recording, keep_in) if lost else None
-        return _Answer(examination, flushes, unrequested, number, not_kept)
+        for each, directory in zip(questions, keep_in, strict=True):
+            examination = session.examine(
+                recording,
+                settings.sampling,
+                each.model,
+                post_recovery_states=settings.post_recovery_states,
+            )
+            lost = examination.verdict.counterexample is not None
+            not_kept = _keep(recording, directory) if lost else None
+            answers.append(_Answer(examination, flushes, unrequested, number, not_kept))
+            if examination.hang is not None:
+                break
+        return answers
     finally:
         recording.remove()
 

@@ -18,6 +18,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.facts import available_memory
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.syscalls import attach_loop
+from vdisklab.path.durability import FailureModel
 from vdisklab.powercut.clients.client_guests import Guests
 from vdisklab.powercut.clients.nbd import RestartingDaemon, nbd_disk, restarting_daemon
 from vdisklab.powercut.cutting.cuts import (
@@ -27,6 +28,7 @@ from vdisklab.powercut.cutting.cuts import (
     epochs_between,
     parse_cut,
     select_cuts,
+    select_prefixes,
 )
 from vdisklab.powercut.cutting.memory_files import reporting_full_memory, require_memory
 from vdisklab.powercut.judging.examiner import open_examiner
@@ -106,10 +108,15 @@ class PowerCutSession:
             return make_recording(self.site, spec, access or self.over_nbd, directory)
 
     def examine(
-        self, recording: Recording, sampling: Sampling, *, post_recovery_states: int
+        self,
+        recording: Recording,
+        sampling: Sampling,
+        model: FailureModel = FailureModel.POWER,
+        *,
+        post_recovery_states: int,
     ) -> Examination:
         """Judges a recording's states; `post_recovery_states` of them with post-recovery writes."""
-        selection = select_states(recording, sampling)
+        selection = select_states(recording, sampling, model)
         states: list[JudgedState] = []
         hang: HangError | None = None
         try:
@@ -121,6 +128,7 @@ class PowerCutSession:
             hang = error
         verdict = summarise(
             states,
+            model,
             possible=selection.possible,
             exhaustive=selection.exhaustive and hang is None,
             promises=recording.trace.promises,
@@ -128,10 +136,14 @@ class PowerCutSession:
         return Examination(recording, tuple(states), verdict, hang)
 
 
-def select_states(recording: Recording, sampling: Sampling) -> Selection:
-    """The states of a recording to judge."""
+def select_states(
+    recording: Recording, sampling: Sampling, model: FailureModel = FailureModel.POWER
+) -> Selection:
+    """The states of a recording to judge under a model."""
     entries = read_log(recording.log).entries
     trace = recording.trace
+    if not model.disk_reorders:
+        return select_prefixes(entries, trace.begin, trace.end, sampling, torn=model.tears)
     return select_cuts(epochs_between(entries, trace.begin, trace.end), entries, sampling)
 
 

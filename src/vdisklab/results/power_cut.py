@@ -8,11 +8,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from vdisklab.path.durability import FailureModel
 from vdisklab.results.model import HostFacts
 
 DISK_LOG = "disk.log"
 """Key in `PowerCut.seen`: the device-mapper target that logged the disk, with its version."""
 
+
+MODEL = "model"
+"""Key in `PowerCut.settings`: the failure model; without it the model is `power`."""
 
 _SHOWN = {"corrupt in the afterlife": "corrupted by later writes"}
 """Stored outcomes that are shown in other words."""
@@ -82,6 +86,11 @@ class PowerCut:
     seen: Mapping[str, str] = field(default_factory=dict)
     counterexample: Counterexample | None = None
     failure: str | None = None
+
+    @property
+    def model(self) -> str:
+        """What died: a `FailureModel`, or a model of a later version."""
+        return str(self.settings.get(MODEL, FailureModel.POWER.value))
 
     def applies_to(self, host: HostFacts) -> bool:
         """True for the same machine, kernel and QEMU; others may lose different data."""

@@ -25,7 +25,7 @@ from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.durability import Cuts, PathVerdict, Verdicts, forgets_fua
+from vdisklab.path.durability import Cuts, FailureModel, PathVerdict, Verdicts, forgets_fua
 from vdisklab.path.segments import HOST, PageCache
 from vdisklab.plan.guest import RanUnder
 from vdisklab.powercut.clients.client_guests import DriverSetting
@@ -330,6 +330,8 @@ def verdicts_of(power_cuts: Iterable[PowerCut]) -> Verdicts:
     verdicts: dict[str, PathVerdict] = {}
     for cut in power_cuts:
         if cut.failure is not None or cut.survives is None:
+            continue
+        if cut.model != FailureModel.POWER:
             continue
         if _guest_changed_cache(cut) or judged_without_its_device(cut):
             continue

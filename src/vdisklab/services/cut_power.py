@@ -12,6 +12,7 @@ from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.path.durability import FailureModel
 from vdisklab.path.needs import Need
 from vdisklab.path.segments import LayerKind
 from vdisklab.plan.campaign import Dropped
@@ -19,7 +20,7 @@ from vdisklab.plan.guest import GuestPlan
 from vdisklab.plan.matrix import Matrix, expand_matrix, narrow_to_needs
 from vdisklab.powercut.clients.boot_sector import bus_refusal
 from vdisklab.powercut.clients.client_guests import DriverSetting, open_guests
-from vdisklab.powercut.controls import run_controls
+from vdisklab.powercut.controls import controls_of, run_controls
 from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Sampling
 from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings, judge_questions
 from vdisklab.powercut.recording.logged_disk import LoggedBy, require_log_writes
@@ -32,6 +33,7 @@ from vdisklab.results.model import HostFacts
 from vdisklab.results.power_cut import ControlResult, PowerCut, ReplayedState
 from vdisklab.results.store import Store, open_store
 from vdisklab.storage.zfs import require_zfs
+from vdisklab.units import counted
 
 DEFAULT_STATES = 1000
 EXHAUSTIVE_CHANGES = 16
@@ -39,7 +41,7 @@ EXHAUSTIVE_CHANGES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerCutRequest:
-    """The requested power cuts. Empty `clients` and `drivers` mean the defaults."""
+    """The requested power cuts. Empty `clients`, `drivers` and `models` mean the defaults."""
 
     paths: Sequence[str]
     clients: Sequence[ClientKind] = ()
@@ -54,6 +56,7 @@ class PowerCutRequest:
     seed: int = 1
     direct_io: bool = True
     logged_by: LoggedBy = LoggedBy.FUSE
+    models: Sequence[FailureModel] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class PlannedQuestions:
 
 
 def plan_questions(request: PowerCutRequest) -> PlannedQuestions:
-    """One question for each path, client and driver setting.
+    """One question for each path, driver setting, client and model.
 
     Raises PlanError if none is left or the request contradicts itself.
     """
@@ -79,6 +82,7 @@ def plan_questions(request: PowerCutRequest) -> PlannedQuestions:
     )
     matrix = _matrix(request)
     clients, drivers = _clients(request), _drivers(request)
+    models = [model for model in FailureModel if model in request.models] or [FailureModel.POWER]
     dropped = list(matrix.dropped)
     questions: list[Question] = []
     for path in dict.fromkeys(cell.path for cell in matrix.cells):
@@ -90,7 +94,11 @@ def plan_questions(request: PowerCutRequest) -> PlannedQuestions:
                 dropped.append(Dropped(path.canonical, refusal.message, refusal.hint or ""))
                 continue
             with_driver = replace(settings, driver=driver)
-            questions += [Question(path, kind, with_driver, request.access) for kind in clients]
+            questions += [
+                Question(path, kind, with_driver, request.access, model)
+                for kind in clients
+                for model in models
+            ]
     if not questions:
         raise PlanError(f"{dropped[0].path}: {dropped[0].reason}", hint=dropped[0].instead)
     return PlannedQuestions(tuple(questions), tuple(dropped))
@@ -230,9 +238,10 @@ def _judge(
         open_session(host, ledger, place.work) as session,
         _guests_for(session, questions, place, progress),
     ):
-        for result in run_controls(session, progress):
+        models = {question.model for question in questions}
+        for result in run_controls(session, progress, controls_of(models)):
             controls.append(result)
-            losses = f"{result.losses} of {result.states} states lost data"
+            losses = f"{result.losses} of {counted(result.states, 'state')} lost data"
             progress(Note(f"control passed: {result.name}: {losses}"))
         yield from judge_questions(session, questions, facts, kept_recordings(), progress)
 

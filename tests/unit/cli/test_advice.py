@@ -21,7 +21,7 @@ from vdisklab.path.durability import Cuts, Keeping, PathVerdict, durability
 from vdisklab.render.tables.power_cuts import power_cut_fields, power_cut_word
 from vdisklab.render.tables.ranking import bar
 from vdisklab.results.model import Run
-from vdisklab.results.power_cut import PowerCut
+from vdisklab.results.power_cut import MODEL, PowerCut
 from vdisklab.services.answers import stored_verdicts, verdicts_of
 
 SPEEDS = {
@@ -242,6 +242,12 @@ def test_a_client_that_never_flushes_counts_where_none_is_needed() -> None:
     assert durability(parse_path("raw/directsync"), found).cuts.broken == 10
     failed = replace(CUT_LOST, failure="no room", survives=None)
     assert verdicts_of([failed]) == {}
+
+
+def test_a_verdict_under_another_model_says_nothing_about_a_power_cut() -> None:
+    spared = replace(CUT_KEPT, settings={**CUT_KEPT.settings, MODEL: "plp"})
+    assert (spared.model, CUT_KEPT.model) == ("plp", "power")
+    assert verdicts_of([spared]) == {}
 
 
 def test_what_the_block_layer_kept_is_not_what_a_forgetful_device_keeps() -> None:

@@ -4,6 +4,9 @@ The model: what completed before the last flush is durable; any subset of what c
 Between two flushes (an epoch) every cut leaves a subset of the epoch's writes. A subset that is
 possible at some moment stays possible until the end of the epoch, when the number of promises is
 highest. So each state is judged once, at the end of its epoch.
+
+Where the disk, or the kernel, keeps all that it completed (models other than `power`), the possible
+states are the prefixes of the log. Each is judged just before the next change, for the same reason.
 """
 
 from __future__ import annotations
@@ -48,7 +51,8 @@ class Epoch:
 class Cut:
     """One state: an epoch, the bits of the changes that reached the disk, and of those torn.
 
-    Of a torn change only some units of `unit` bytes are present; `seed` decides which.
+    Of a torn change only some units of `unit` bytes are present; `seed` decides which. A `prefix`
+    has no epoch: the number counts the log entries that were completed; the next one may be torn.
     """
 
     epoch: int
@@ -56,17 +60,24 @@ class Cut:
     torn: int = 0
     unit: int = 0
     seed: int = 0
+    prefix: bool = False
 
     def __str__(self) -> str:
+        if self.prefix:
+            return f"@{self.epoch}-{self.unit}-{self.seed}" if self.torn else f"@{self.epoch}"
         text = f"{self.epoch}-{self.kept:x}"
         return f"{text}-{self.torn:x}-{self.unit}-{self.seed}" if self.torn else text
 
 
+_PREFIX = r"@([0-9]{1,18})(?:-([1-9][0-9]{0,17})-([0-9]{1,18}))?"
 _CASE = r"([0-9]{1,18})-([0-9a-f]+)(?:-([0-9a-f]+)-([1-9][0-9]{0,17})-([0-9]{1,18}))?"
 
 
 def parse_cut(text: str) -> Cut:
     """The cut spelled by `str(cut)`. Raises PowercutError for anything else."""
+    prefix = re.fullmatch(_PREFIX, text)
+    if prefix is not None:
+        return _prefix(*prefix.groups())
     match = re.fullmatch(_CASE, text)
     if match is None:
         raise PowercutError(f"{text!r} is not a case", hint="copy it from the verdict's table")
@@ -74,6 +85,32 @@ def parse_cut(text: str) -> Cut:
     if torn is None:
         return Cut(int(epoch), int(kept, 16))
     return Cut(int(epoch), int(kept, 16), int(torn, 16), int(unit), int(seed))
+
+
+def _prefix(position: str, unit: str | None, seed: str | None) -> Cut:
+    if unit is None or seed is None:
+        return Cut(int(position), prefix=True)
+    return Cut(int(position), torn=1, unit=int(unit), seed=int(seed), prefix=True)
+
+
+def epoch_of(
+    cut: Cut, epochs: Sequence[Epoch], entries: Sequence[LogEntry], end: int
+) -> Epoch | None:
+    """The epoch of a cut in a log whose run ends at entry `end`; None if there is no such epoch.
+
+    A prefix is an epoch of its own, whose only change is the write in flight.
+    """
+    if not cut.prefix:
+        known = cut.epoch < len(epochs) and cut.kept | cut.torn <= epochs[cut.epoch].all
+        return epochs[cut.epoch] if known else None
+    if cut.epoch > end or (cut.torn and not _is_tearable(entries, cut.epoch, end, cut.unit)):
+        return None
+    in_flight = (cut.epoch,) if cut.torn else ()
+    return Epoch(cut.epoch, cut.epoch, cut.epoch, in_flight)
+
+
+def _is_tearable(entries: Sequence[LogEntry], at: int, end: int, unit: int) -> bool:
+    return at < end and entries[at].changes_disk and entries[at].length > unit
 
 
 def epochs_between(entries: Sequence[LogEntry], begin: int, end: int) -> tuple[Epoch, ...]:
@@ -153,6 +190,28 @@ def select_cuts(
             first = sorted(rng.sample(first, sampling.states))
         others = sorted(rng.sample(others, sampling.states - len(first)))
     return Selection((*first, *others), possible, exhaustive)
+
+
+def select_prefixes(
+    entries: Sequence[LogEntry], begin: int, end: int, sampling: Sampling, *, torn: bool
+) -> Selection:
+    """Every prefix of the log between two positions that leaves another state, in their order.
+
+    `torn`: the write in flight may be half on the disk. If there are more prefixes than
+    `sampling.states`, a random sample is taken.
+    """
+    rng = random.Random(sampling.seed)  # noqa: S311 - reproducible, not secret
+    positions = [at for at in range(begin, end) if entries[at].changes_disk]
+    cuts = [Cut(at, prefix=True) for at in (*positions, end)]
+    if torn and sampling.tear:
+        cuts += [
+            Cut(at, torn=1, unit=sampling.tear, seed=rng.getrandbits(32), prefix=True)
+            for at in positions
+            if _is_tearable(entries, at, end, sampling.tear)
+        ]
+    exhaustive = sampling.states is None or len(cuts) <= sampling.states
+    chosen = cuts if exhaustive else rng.sample(cuts, sampling.states or 0)
+    return Selection(tuple(sorted(chosen)), len(cuts), exhaustive)
 
 
 def _count_possible(epochs: Sequence[Epoch]) -> int:

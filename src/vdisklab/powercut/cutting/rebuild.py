@@ -27,6 +27,9 @@ from vdisklab.powercut.cutting.memory_files import require_memory, stored_ranges
 from vdisklab.powercut.recording.write_log import Flag, Log, LogEntry
 from vdisklab.units import MIB
 
+STATE_NAME = "state"
+"""The file of the current state in the rebuilder's directory."""
+
 _PAGE = 4096
 _ROOM_FOR_A_STATE = 96 * MIB
 """Room for changes by mounting and post-recovery writes: XFS alone logs 2 MiB on mount."""
@@ -161,7 +164,7 @@ def open_rebuilder(
     try:
         with (
             _sparse_file(directory / "base", disk_size) as base,
-            _sparse_file(directory / "state", disk_size) as state,
+            _sparse_file(directory / STATE_NAME, disk_size) as state,
         ):
             yield Rebuilder(log.entries, source, base, state, disk_size, sharers)
     finally:

@@ -33,7 +33,7 @@ from vdisklab.powercut.clients.sqlite_client import (
     due_transactions,
     guest_file_system,
 )
-from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Cut, Epoch, epochs_between
+from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Cut, Epoch, epoch_of, epochs_between
 from vdisklab.powercut.cutting.rebuild import Rebuilder, open_rebuilder
 from vdisklab.powercut.judging.image_reader import (
     PARSED_FORMATS,
@@ -116,12 +116,13 @@ class Examiner:
 
     def epoch(self, cut: Cut) -> Epoch:
         """The epoch of a cut. Raises PowercutError when the recording has none."""
-        if cut.epoch >= len(self.epochs) or cut.kept | cut.torn > self.epochs[cut.epoch].all:
+        epoch = epoch_of(cut, self.epochs, self.rebuilder.entries, self.trace.end)
+        if epoch is None:
             raise PowercutError(
                 f"the recording has no case {cut}",
                 hint="name a case as `vdisklab powercut` printed it: RECORDING/CUT",
             )
-        return self.epochs[cut.epoch]
+        return epoch
 
     def _judge_device(
         self, device: str, cut: Cut, times: StageTimes, *, write_after: bool

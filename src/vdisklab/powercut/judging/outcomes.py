@@ -13,7 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from vdisklab.errors import PowercutError
-from vdisklab.path.durability import Cuts
+from vdisklab.path.durability import Cuts, FailureModel
 from vdisklab.powercut.recording.trace import FILLED, Trace
 from vdisklab.powercut.sectors import NoVersion, Numbers
 
@@ -171,6 +171,7 @@ class RunVerdict:
     leaked_states: int
     repaired_states: int
     post_recovery_states: int
+    model: FailureModel = FailureModel.POWER
 
     @property
     def survives(self) -> bool | None:
@@ -197,27 +198,32 @@ class RunVerdict:
     @property
     def claim(self) -> str:
         """The conclusion from the verdict, as a sentence."""
-        model = "everything before the last completed flush is durable, any subset of the rest is"
+        model, (failure, failures) = self.model.survivors, self.model.failure
         if self.survives is None:
             return "nothing was promised in this run, so nothing can be said"
         if self.survives is False:
             return (
-                f"for this recorded run, {self.losses} of {self.states} power cuts break a promise"
+                f"for this recorded run, {self.losses} of {self.states} {failures} break a promise"
             )
         if self.exhaustive:
             return (
-                f"for this recorded run, under the model that {model}, no power cut breaks a "
-                f"promise: all {self.states} states were judged"
+                f"for this recorded run, under the model that {model}, no "
+                f"{failure} breaks a promise: all {self.states} states were judged"
             )
         return (
-            f"for this recorded run, under the model that {model}, none of {self.states} power "
-            f"cuts of {self.possible} possible ones breaks a promise; at most "
+            f"for this recorded run, under the model that {model}, none of {self.states} "
+            f"{failures} of {self.possible} possible ones breaks a promise; at most "
             f"{self.loss_bound:.2%} of them do (95 %)"
         )
 
 
 def summarise(
-    states: Iterable[JudgedState], *, possible: int, exhaustive: bool, promises: int
+    states: Iterable[JudgedState],
+    model: FailureModel = FailureModel.POWER,
+    *,
+    possible: int,
+    exhaustive: bool,
+    promises: int,
 ) -> RunVerdict:
     """The verdict on states, which are in the order of their selection."""
     judged = tuple(states)
@@ -231,4 +237,5 @@ def summarise(
         leaked_states=sum(1 for state in judged if state.leaked),
         repaired_states=sum(1 for state in judged if state.repaired),
         post_recovery_states=sum(1 for state in judged if state.written_after),
+        model=model,
     )

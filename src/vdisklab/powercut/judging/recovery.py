@@ -22,7 +22,7 @@ from vdisklab.host.syscalls import forget_btrfs_devices, mount, unmount
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.segments import LayerKind
 from vdisklab.powercut.cutting.memory_files import memory_full
-from vdisklab.powercut.recording.trace import Trace
+from vdisklab.powercut.recording.trace import NO_FILESYSTEM, Trace
 from vdisklab.storage.site import Site
 
 _FSCK_SECONDS = 50.0
@@ -110,6 +110,30 @@ _FSCK: Mapping[LayerKind, tuple[tuple[tuple[str, ...], tuple[int, ...]], ...]] =
     LayerKind.XFS: ((("xfs_repair",), (0,)), (("xfs_repair", "-L"), (0,))),
     LayerKind.BTRFS: ((("btrfs", "check", "--repair", "--force"), (0,)),),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class PlainFile:
+    """No file system: the state is the image itself, as the host's kernel holds it."""
+
+    directory: Path
+
+    def recover(self, device: str) -> str | None:
+        """None: nothing has to recover."""
+
+    def repair(self, device: str) -> bool:  # noqa: ARG002 - part of the protocol
+        """False: there is nothing to repair."""
+        return False
+
+    def files(self) -> Path:
+        """The directory of the state."""
+        return self.directory
+
+    def release(self) -> None:
+        """Does nothing: nothing is mounted."""
+
+    def forget(self) -> None:
+        """Does nothing."""
 
 
 @dataclass(slots=True)
@@ -258,6 +282,9 @@ def open_recovery(site: Site, trace: Trace) -> Iterator[Recovery]:
 
     Raises PowercutError for an unknown file system.
     """
+    if trace.filesystem == NO_FILESYSTEM:
+        yield PlainFile(site.directory)
+        return
     if trace.filesystem not in RECOVERIES:
         raise PowercutError(
             f"vdisklab does not know how {trace.filesystem!r} recovers",

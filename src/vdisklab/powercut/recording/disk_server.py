@@ -25,6 +25,7 @@ from pathlib import Path
 from vdisklab.host import syscalls
 from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.powercut.recording.write_log import LogWriter
+from vdisklab.powercut.sectors import SECTOR
 
 READY = b"ready\n"
 FULL = b"full\n"
@@ -232,9 +233,20 @@ class DiskServer:
         # A copy: the buffer is reused for the next request.
         data = bytes(request.body[_WRITE_IN.size : _WRITE_IN.size + length])
         syscalls.write_whole(self._disk, [data], offset)
+        first, sectors = self._whole_sectors(offset, data)
         self._answer_when_logged(
-            request.unique, lambda: self._log.write(offset, data), _WRITE_OUT.pack(len(data), 0)
+            request.unique, lambda: self._log.write(first, sectors), _WRITE_OUT.pack(length, 0)
         )
+
+    def _whole_sectors(self, offset: int, data: bytes) -> tuple[int, bytes]:
+        """The data with the rest of its first and last sector; the log has only whole ones.
+
+        A loop device writes nothing else, but QEMU changes single bytes of an image's tables.
+        """
+        first, end = offset // SECTOR * SECTOR, offset + len(data)
+        if first == offset and end % SECTOR == 0:
+            return offset, data
+        return first, os.pread(self._disk, -(-end // SECTOR) * SECTOR - first, first)
 
     def _answer_when_logged(self, unique: int, log: Callable[[], None], body: bytes = b"") -> None:
         """Queues a request, to log and answer it as late as possible."""
@@ -257,6 +269,10 @@ class DiskServer:
             self._reply(request.unique, error=errno.EOPNOTSUPP)
             return
         syscalls.punch_hole(self._disk, offset, length)
+        if offset % SECTOR or length % SECTOR:
+            first, sectors = self._whole_sectors(offset, bytes(length))
+            self._answer_when_logged(request.unique, lambda: self._log.write(first, sectors))
+            return
         note = self._log.discard if discards else self._log.zero
         self._answer_when_logged(request.unique, lambda: note(offset, length))
 

@@ -86,10 +86,24 @@ def logged_disk(
     direct_io: bool = True,
     log: Path | None = None,
 ) -> Iterator[LoggedDisk]:
-    """A loop device of `size` bytes over a file that the FUSE server logs.
+    """A loop device of `size` bytes over a logged file. Raises HostError as `logged_file` does."""
+    with (
+        logged_file(site, name, size, lies=lies, log=log) as below,
+        site.tracked(Kind.LOOP, below.target.path),
+    ):
+        device = Path(attach_loop(below.target.path, direct_io=direct_io))
+        require_flushes(device)
+        yield replace(below, target=Target(device, True, _direct_io(site, device)))
+
+
+@contextmanager
+def logged_file(
+    site: Site, name: str, size: int, *, lies: Lies = HONEST, log: Path | None = None
+) -> Iterator[LoggedDisk]:
+    """A file of `size` bytes, which stays its size; the FUSE server logs each change of it.
 
     Content and log lie in the site's directory, which should be in memory. A `log` elsewhere is
-    kept; otherwise it is removed with the disk. Raises HostError without FUSE or when the server
+    kept; otherwise it is removed with the file. Raises HostError without FUSE or when the server
     does not start.
     """
     if not Path("/dev/fuse").exists():
@@ -113,10 +127,7 @@ def logged_disk(
             *map(os.fspath, (mountpoint, content, log)),
         )  # fmt: skip
         with site.tracked(Kind.MOUNT, mountpoint), _server(argv, marker):
-            with site.tracked(Kind.LOOP, mountpoint):
-                device = Path(attach_loop(mountpoint, direct_io=direct_io))
-                require_flushes(device)
-                yield LoggedDisk(Target(device, True, _direct_io(site, device)), log, size)
+            yield LoggedDisk(Target(mountpoint, False), log, size)
             # The server ends with its mount; `_server` waits for that.
             site.host.run("umount", mountpoint)
 

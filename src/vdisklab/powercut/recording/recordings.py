@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import PlanError, PowercutError
@@ -15,25 +15,33 @@ from vdisklab.host.syscalls import freeze_and_thaw, sync_filesystem, write_whole
 from vdisklab.path.backing import in_memory
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.rules import Impossible
-from vdisklab.path.segments import LayerKind
+from vdisklab.path.segments import ImageFormat, LayerKind
 from vdisklab.powercut.cutting.memory_files import stored_ranges
+from vdisklab.powercut.cutting.rebuild import STATE_NAME
 from vdisklab.powercut.judging.recovery import POOL, RECOVERIES
 from vdisklab.powercut.recording.disk_server import HONEST, Lies
 from vdisklab.powercut.recording.logged_disk import (
     LoggedBy,
     LoggedDisk,
     logged_disk,
+    logged_file,
     mapped_disk,
     resolve_marks,
 )
 from vdisklab.powercut.recording.promises import ClientDisk, Load, run_client
-from vdisklab.powercut.recording.trace import FILLED, Trace, trace_from_json, trace_to_json
+from vdisklab.powercut.recording.trace import (
+    FILLED,
+    NO_FILESYSTEM,
+    Trace,
+    trace_from_json,
+    trace_to_json,
+)
 from vdisklab.powercut.recording.write_log import open_tail, read_log
 from vdisklab.powercut.sectors import SECTOR, make_sectors
 from vdisklab.storage.filesystem import wanted_mount_options
 from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.room import size_for
-from vdisklab.storage.site import Site
+from vdisklab.storage.site import Site, Target
 from vdisklab.storage.stack import BUILDERS
 from vdisklab.storage.zfs import DATASET
 from vdisklab.units import MIB
@@ -41,7 +49,8 @@ from vdisklab.units import MIB
 IMAGE_BYTES = 8 * MIB
 LOG_NAME, TRACE_NAME = "writes.log", "trace.json"
 
-_COPY_BYTES = 16 * MIB
+_COPY_BYTES = MIB // 2
+"""FUSE splits a longer write from memory that is not page-aligned within a sector."""
 _SOURCE_SECTORS = 2048
 
 Access = Callable[[Disk], AbstractContextManager[ClientDisk]]
@@ -81,8 +90,8 @@ class Recording:
             ) from error
 
 
-def _copy_sparse(source: Path, target: Path) -> None:
-    with source.open("rb") as reading, target.open("xb") as writing:
+def _copy_sparse(source: Path, target: Path, mode: str = "xb") -> None:
+    with source.open("rb") as reading, target.open(mode) as writing:
         os.truncate(writing.fileno(), os.fstat(reading.fileno()).st_size)
         for begin, end in stored_ranges(reading.fileno()):
             for at in range(begin, end, _COPY_BYTES):
@@ -105,7 +114,10 @@ def open_recording(directory: Path) -> Recording:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """What to record: the path, the client's load, and how the disk is logged."""
+    """What to record: the path, the client's load, and how the disk is logged.
+
+    `host_survives`: the image itself is logged, instead of the disk below the host's file system.
+    """
 
     path: DiskPath
     load: Load
@@ -114,13 +126,15 @@ class RunSpec:
     lies: Lies = HONEST
     direct_io: bool = True
     logged_by: LoggedBy = LoggedBy.FUSE
+    host_survives: bool = False
 
 
 def make_recording(site: Site, spec: RunSpec, access: Access, directory: Path) -> Recording:
     """Records one run into the new `directory`. The stack is removed before it returns."""
     directory.mkdir()
     log = directory / LOG_NAME
-    with _recorded_stack(site, spec, directory.name, log) as stack:
+    record = _recorded_file if spec.host_survives else _recorded_stack
+    with record(site, spec, directory.name, log) as stack:
         marks = stack.disk.marks
         with (
             open_tail(log) if marks is None else nullcontext(marks) as tail,
@@ -130,14 +144,13 @@ def make_recording(site: Site, spec: RunSpec, access: Access, directory: Path) -
             run = run_client(disk, tail, spec.load, spec.size // SECTOR)
             end = tail.position()
             seen = {**stack.seen, **disk.seen}
-        zfs = stack.layer.kind is LayerKind.ZFS
         trace = Trace(
             path=spec.path.canonical,
             client=spec.load.kind,
             access=spec.access,
-            filesystem=stack.layer.kind.value,
-            mount_options=() if zfs else wanted_mount_options(stack.layer),
-            image=str(stack.image.path.relative_to(stack.mountpoint)),
+            filesystem=stack.filesystem,
+            mount_options=stack.mount_options,
+            image=stack.image_name,
             image_format=stack.image.format,
             image_size=spec.size,
             disk_size=stack.disk.size,
@@ -168,14 +181,18 @@ def _guest_disk(spec: RunSpec, image: ImageFile, name: str) -> Disk:
 
 @dataclass(frozen=True, slots=True)
 class _RecordedStack:
-    """The stack while a client writes; `pool` is the name of a ZFS pool."""
+    """The stack while a client writes; `pool` is the name of a ZFS pool.
+
+    `image_name` is relative to the root of the file system, as it will be after a recovery.
+    """
 
     disk: LoggedDisk
-    layer: Layer
-    mountpoint: Path
     image: ImageFile
+    image_name: str
     filled: bool
-    pool: str | None
+    filesystem: str
+    mount_options: tuple[str, ...] = ()
+    pool: str | None = None
 
     @property
     def seen(self) -> dict[str, str]:
@@ -268,7 +285,43 @@ def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator
                 freeze_and_thaw(target.path)
             else:
                 _sync_pool(site, pool)
-            yield _RecordedStack(disk, layer, target.path, file, source is not None, pool)
+            yield _RecordedStack(
+                disk,
+                file,
+                image_name=str(file.path.relative_to(target.path)),
+                filled=source is not None,
+                filesystem=layer.kind.value,
+                mount_options=() if pool else wanted_mount_options(layer),
+                pool=pool,
+            )
+
+
+@contextmanager
+def _recorded_file(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[_RecordedStack]:
+    """The path's image as the logged file: no file system is below it that could lose anything.
+
+    The file has all its size at the start. QEMU's qcow2 driver allocates clusters by reference
+    counts, not by the length of the file (docs/interop/qcow2.txt).
+    """
+    _, image = require_judgeable(spec.path)
+    source = None if image.is_thin else site.directory / f"{name}.source"
+    if source is not None:
+        _write_source(source, spec.size)
+    with image_file(
+        site, Target(site.directory, False), image, size=spec.size, name=name, source=source
+    ) as made:
+        if source is not None:
+            source.unlink()
+        size = spec.size if image.format is ImageFormat.RAW else 2 * spec.size + 4 * MIB
+        with logged_file(site, name, size, lies=spec.lies, log=log) as file:
+            _copy_sparse(made.path, file.target.path, "r+b")
+            yield _RecordedStack(
+                file,
+                replace(made, path=file.target.path),
+                image_name=STATE_NAME,
+                filled=source is not None,
+                filesystem=NO_FILESYSTEM,
+            )
 
 
 def _disk_to_record(

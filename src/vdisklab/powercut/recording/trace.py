@@ -21,6 +21,9 @@ FILLED = 1
 
 FIRST_VERSION = 2
 
+NO_FILESYSTEM = "none"
+"""`Trace.filesystem` of an image that is itself the logged file."""
+
 _COMMIT = "a transaction is durable once COMMIT has returned; on the guest's ext4 with"
 
 

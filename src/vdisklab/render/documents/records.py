@@ -167,6 +167,7 @@ class VerdictEntry:
     path: str
     client: str
     access: str
+    model: str
     started: datetime
     wall_seconds: float
     survives: bool | None
@@ -194,6 +195,7 @@ class VerdictRow:
     path: str
     client: str
     access: str
+    model: str
     survives: bool | None
     states: int
     exhaustive: bool

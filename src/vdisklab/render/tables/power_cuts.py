@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from vdisklab.analysis.candidates import Recommendation
-from vdisklab.path.durability import Cuts, Durability, Keeping, PathVerdict
+from vdisklab.path.durability import Cuts, Durability, FailureModel, Keeping, PathVerdict
 from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.rankings import PowerCutOutcome
 from vdisklab.render.documents.records import (
@@ -38,6 +38,7 @@ def power_cut_table(cuts: Sequence[PowerCut], notes: Sequence[str] = ()) -> Tabl
         Column[PowerCut]("path", lambda cut: cut.path, folds=NAMES),
         Column[PowerCut]("client", lambda cut: cut.client, spare=1),
         Column[PowerCut]("through", _access, spare=1),
+        *([Column[PowerCut]("model", lambda cut: cut.model)] if _has_models(cuts) else []),
         Column[PowerCut]("verdict", verdict_word),
         Column[PowerCut]("states", lambda cut: str(cut.states), right=True),
         Column[PowerCut]("of all", _possible, spare=1),
@@ -52,11 +53,12 @@ def power_cut_table(cuts: Sequence[PowerCut], notes: Sequence[str] = ()) -> Tabl
 def power_cut_notes(answer: PowerCutAnswer) -> tuple[str, ...]:
     """Notes on the verdicts, one or two sentences each."""
     verdicts = answer.verdicts
-    notes = [
-        "A verdict is about the recorded run under one model of a disk: what completed before "
-        "the last flush is durable, any subset of the rest may be. It says nothing about a drive "
-        "that acknowledges flushes without writing."
-    ]
+    models = [model for model in FailureModel if any(cut.model == model for cut in verdicts)]
+    notes = [f"Model {model}: {model.survivors}." for model in models]
+    notes.append(
+        "A verdict is about the recorded run under its model. It says nothing about a drive that "
+        "acknowledges flushes without writing."
+    )
     sampled = [cut.states for cut in verdicts if cut.survives and not cut.exhaustive]
     if sampled:
         notes.append(
@@ -110,8 +112,14 @@ def replay_lines(replayed: ReplayedState) -> Iterator[str]:
         yield f"image     {replayed.image}"
 
 
+def _has_models(cuts: Sequence[PowerCut]) -> bool:
+    return any(cut.model != FailureModel.POWER for cut in cuts)
+
+
 def _row(cut: PowerCut) -> VerdictRow:
-    return copy_fields(VerdictRow, cut, access=_access(cut), case=_case(cut), detail=_detail(cut))
+    return copy_fields(
+        VerdictRow, cut, model=cut.model, access=_access(cut), case=_case(cut), detail=_detail(cut)
+    )
 
 
 def _access(cut: PowerCut) -> str:

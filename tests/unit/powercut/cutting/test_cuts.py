@@ -10,9 +10,11 @@ from vdisklab.errors import PowercutError
 from vdisklab.powercut.cutting.cuts import (
     Cut,
     Sampling,
+    epoch_of,
     epochs_between,
     parse_cut,
     select_cuts,
+    select_prefixes,
     torn_parts,
 )
 from vdisklab.powercut.recording.write_log import Flag, LogEntry
@@ -93,13 +95,35 @@ def test_a_sample_is_not_called_exhaustive() -> None:
         st.sampled_from([512, 4096]), st.integers(0, 2**32),
     )
     | st.builds(Cut, st.integers(0, 999), st.integers(0, 2**90))
+    | st.builds(Cut, st.integers(0, 999), prefix=st.just(True))
+    | st.builds(
+        Cut, st.integers(0, 999), torn=st.just(1), unit=st.sampled_from([512, 4096]),
+        seed=st.integers(0, 2**32), prefix=st.just(True),
+    )
 )  # fmt: skip
 def test_a_case_is_read_back(cut: Cut) -> None:
     assert parse_cut(str(cut)) == cut
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "1", "1-", "1-g", "1-f-1", "1-f-1-512", "1-f-1-0-3", "-1-f"]
+    "text",
+    [
+        "",
+        "x",
+        "1",
+        "1-",
+        "1-g",
+        "1-f-1",
+        "1-f-1-512",
+        "1-f-1-0-3",
+        "-1-f",
+        "@",
+        "@x",
+        "@-1",
+        "@1-512",
+        "@1-0-3",
+        "@1-f-1-512-3",
+    ],
 )
 def test_what_names_no_case_is_refused(text: str) -> None:
     with pytest.raises(PowercutError, match="is not a case"):
@@ -117,3 +141,57 @@ def test_a_torn_write_is_there_in_part(units: int, seed: int, unit: int) -> None
 def test_a_log_that_is_too_short_is_refused() -> None:
     with pytest.raises(PowercutError, match="the log has 1 entries"):
         epochs_between([FLUSH], 0, 2)
+
+
+@given(LOGS, st.data())
+def test_a_disk_that_keeps_what_it_completed_leaves_every_prefix_with_the_most_promises(
+    log: list[LogEntry], data: st.DataObject
+) -> None:
+    begin = data.draw(st.integers(0, len(log)))
+    end = data.draw(st.integers(begin, len(log)))
+    latest: dict[frozenset[int], int] = {}
+    for position in range(begin, end + 1):
+        latest[frozenset(at for at in range(position) if log[at].changes_disk)] = position
+    selection = select_prefixes(log, begin, end, Sampling(), torn=False)
+    assert selection.exhaustive
+    assert selection.possible == len(selection.cuts) == len(latest)
+    for cut in selection.cuts:
+        epoch = epoch_of(cut, (), log, end)
+        assert epoch is not None
+        assert epoch.changes == ()
+        completed = frozenset(at for at in range(epoch.base) if log[at].changes_disk)
+        assert latest.pop(completed) == epoch.end
+
+
+@given(LOGS, st.integers(1, 9))
+def test_only_the_write_in_flight_is_torn_and_a_budget_is_kept(
+    log: list[LogEntry], states: int
+) -> None:
+    whole = select_prefixes(log, 0, len(log), Sampling(), torn=True)
+    torn = [cut for cut in whole.cuts if cut.torn]
+    assert [cut.epoch for cut in torn] == [at for at, entry in enumerate(log) if entry is LONG]
+    for cut in torn:
+        epoch = epoch_of(cut, (), log, len(log))
+        assert epoch is not None
+        assert (epoch.end, epoch.changes) == (cut.epoch, (cut.epoch,))
+    few = select_prefixes(log, 0, len(log), Sampling(states=states), torn=True)
+    assert set(few.cuts) <= set(whole.cuts)
+    assert len(few.cuts) == min(states, len(whole.cuts))
+    assert few.exhaustive == (len(whole.cuts) <= states)
+    assert few.possible == whole.possible
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        Cut(3, prefix=True),
+        Cut(0, torn=1, unit=4096, seed=1, prefix=True),  # a short write
+        Cut(1, torn=1, unit=512, seed=1, prefix=True),  # a flush
+        Cut(2, torn=1, unit=512, seed=1, prefix=True),  # behind the end
+        Cut(7),
+        Cut(0, 2),
+    ],
+)
+def test_a_cut_that_the_log_does_not_have(cut: Cut) -> None:
+    log = [WRITE, FLUSH]
+    assert epoch_of(cut, epochs_between(log, 0, 2), log, 2) is None

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.unit.powercut.recording.test_promises import TRACE
+from vdisklab.path.durability import FailureModel
 from vdisklab.powercut.judging.outcomes import (
     Expectation,
     FutureVersionError,
@@ -90,6 +91,8 @@ def test_verdicts_claim_no_more_than_was_seen() -> None:
     assert broken.survives is False
     assert broken.counterexample == lost
     assert "2 of 4 power cuts break a promise" in broken.claim
+    killed = summarise([lost], FailureModel.QEMU_KILLED, possible=1, exhaustive=True, promises=1)
+    assert "1 of 1 kills of QEMU break a promise" in killed.claim
     nothing = summarise([kept], possible=1, exhaustive=True, promises=0)
     assert nothing.survives is None
     assert "nothing was promised" in nothing.claim

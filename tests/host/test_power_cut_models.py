@@ -1,0 +1,97 @@
+"""What dies besides the power: a host above a disk that keeps its writes, and QEMU alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vdisklab.cli.main import main
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.host.ledger import open_ledger
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import FailureModel
+from vdisklab.powercut.cutting.cuts import Sampling
+from vdisklab.powercut.questions import Question, QuestionSettings, judge_questions
+from vdisklab.powercut.recording.logged_disk import logged_file
+from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.recording.write_log import Flag, read_log
+from vdisklab.powercut.session import PowerCutSession, open_session
+from vdisklab.progress import silent
+
+pytestmark = pytest.mark.host
+
+FILE = 64 << 10
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PowerCutSession]:
+    work = tmp_path_factory.mktemp("models")
+    with open_ledger() as ledger, open_session(LocalHost(), ledger, work, workers=2) as opened:
+        yield opened
+    assert list(work.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        ("ext4/raw/none", {"plp": True, "host-crash": True, "qemu-killed": True}),
+        ("ext4/raw/writeback", {"plp": False, "host-crash": False, "qemu-killed": True}),
+        # The host's file system holds the place of new blocks in memory until its next commit.
+        ("ext4/raw:preallocation=off/none", {"plp": False, "host-crash": False}),
+        # QEMU holds the place of new clusters in memory until the next flush.
+        ("ext4/qcow2:preallocation=off/none", {"plp": False, "qemu-killed": False}),
+        ("ext4/qcow2/none", {"plp": True, "qemu-killed": True}),
+    ],
+)
+def test_what_a_guest_without_flushes_keeps_depends_on_what_dies(
+    path: str, kept: dict[str, bool], session: PowerCutSession, tmp_path: Path
+) -> None:
+    settings = QuestionSettings(writes=24, post_recovery_states=2, sampling=Sampling(states=80))
+    questions = [
+        Question(parse_path(path), ClientKind.NEVER, settings, model=FailureModel(model))
+        for model in ("power", *kept)
+    ]
+    facts = collect_facts(LocalHost())
+    verdicts = list(judge_questions(session, questions, facts, tmp_path, silent))
+    assert [verdict.failure for verdict in verdicts] == [None] * len(questions)
+    assert [verdict.model for verdict in verdicts] == ["power", *kept]
+    assert {verdict.model: verdict.survives for verdict in verdicts} == {"power": False, **kept}
+    assert len({verdict.fingerprint for verdict in verdicts}) == len(verdicts)
+    of_the_host = [verdict for verdict in verdicts if verdict.model != "qemu-killed"]
+    assert len({verdict.started for verdict in of_the_host}) == 1, "one recording answers them"
+
+
+def test_a_killed_qemu_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["powercut", "ext4/qcow2:preallocation=off/writeback", "--client", "never",
+               "--model", "qemu-killed", "--writes", "12", "--dir", str(tmp_path),
+               "--db", str(tmp_path / "db"), "--format", "json"]  # fmt: skip
+    assert main(command) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [control["must_lose"] for control in answer["controls"]] == [False, True]
+    (verdict,) = answer["verdicts"]
+    assert (verdict["model"], verdict["survives"]) == ("qemu-killed", False)
+    case = verdict["counterexample"]["case"]
+    assert "/@" in case
+    assert main(["powercut", "--replay", case, "--dir", str(tmp_path)]) == 0
+    assert verdict["counterexample"]["detail"] in capsys.readouterr().out
+    assert os.listdir(tmp_path) == ["db"]  # noqa: PTH208
+
+
+def test_single_bytes_are_logged_as_whole_sectors(session: PowerCutSession) -> None:
+    with logged_file(session.site, "bytes", FILE) as file:
+        descriptor = os.open(file.target.path, os.O_RDWR)
+        os.pwrite(descriptor, b"a" * 1024, 0)
+        os.pwrite(descriptor, b"b" * 8, 508)
+        os.pwrite(descriptor, b"c" * 512, 512)
+        os.close(descriptor)
+        entries, content = read_log(file.log).entries, file.log.read_bytes()
+    assert [(entry.offset, entry.length, entry.flags) for entry in entries] == [
+        (0, 1024, Flag(0)), (0, 1024, Flag(0)), (512, 512, Flag(0)),
+    ]  # fmt: skip
+    second = entries[1].data_at
+    assert content[second : second + 1024] == b"a" * 508 + b"b" * 8 + b"a" * 508
