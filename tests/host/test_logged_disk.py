@@ -17,10 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.host.namespaces import hold_elsewhere
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import leftovers, open_ledger
-from vdisklab.host.mounts import mounted_elsewhere, mounts_below
+from vdisklab.host.mounts import mounts_below
 from vdisklab.host.waiting import wait_until
 from vdisklab.powercut.recording.disk_server import Lies
 from vdisklab.powercut.recording.logged_disk import LoggedDisk, logged_disk
@@ -199,17 +200,13 @@ def test_another_mount_namespace_that_holds_the_disk_is_named(
         pytest.raises(HostError, match=r"in another mount namespace.* by sleep \(\d+\)"),
         logged_disk(site, "disk", 16 * MIB) as disk,
     ):
-        hold_elsewhere(stack, disk, how)
+        hold_elsewhere(stack, marker_of(disk), how)
     assert list(site.directory.iterdir()) == []
 
 
-def hold_elsewhere(stack: ExitStack, disk: LoggedDisk, how: str) -> None:
-    argv = ("unshare", "--mount", "--propagation", how, "sleep", "60")
-    held = stack.enter_context(subprocess.Popen(argv))
-    stack.callback(held.kill)
+def marker_of(disk: LoggedDisk) -> str:
     mounts = mounts_below(disk.log.parent)
-    marker = next(each.source for each in mounts if each.filesystem == "fuse.vdisklab")
-    wait_until(lambda: bool(mounted_elsewhere(marker)), timeout=30, what="the other namespace")
+    return next(each.source for each in mounts if each.filesystem == "fuse.vdisklab")
 
 
 def test_what_a_sigkill_leaves_is_cleaned(tmp_path: Path) -> None:

@@ -8,28 +8,38 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from vdisklab.errors import DirtyHostError, PowercutError, VdisklabError
+from tests.host.namespaces import hold_elsewhere
+from vdisklab.errors import DirtyHostError, HostError, PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
-from vdisklab.host.mounts import mounts_below
+from vdisklab.host.mounts import mounts_below, read_mounts
 from vdisklab.host.syscalls import sync_filesystem
 from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.path.disk_path import parse_path
-from vdisklab.powercut.cutting.cuts import Sampling
-from vdisklab.powercut.judging.outcomes import JudgedState
+from vdisklab.powercut.clients.sqlite_client import (
+    DueTransactions,
+    GuestFileSystem,
+    guest_file_system,
+)
+from vdisklab.powercut.cutting.cuts import Cut, Sampling
+from vdisklab.powercut.judging.examiner import open_examiner
+from vdisklab.powercut.judging.outcomes import JudgedState, StateOutcome
+from vdisklab.powercut.judging.recovery import KernelFilesystem
 from vdisklab.powercut.judging.workers import HangError, JudgingJob, WorkerPool
 from vdisklab.powercut.questions import Question, QuestionSettings, judge_question, judge_questions
 from vdisklab.powercut.recording.promises import ClientDisk, Load
 from vdisklab.powercut.recording.recordings import Recording, RunSpec
 from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.sectors import Bytes
 from vdisklab.powercut.session import PowerCutSession, open_session, select_states
 from vdisklab.progress import silent
 from vdisklab.storage.filesystem import tmpfs
@@ -109,6 +119,60 @@ def test_judges_do_not_hear_what_asks_our_whole_group_to_end(tmp_path: Path) -> 
     finally:
         pool.end()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("database", [False, True])
+def test_a_state_that_another_mount_namespace_holds_is_named(
+    database: bool, session: PowerCutSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("vdisklab.host.syscalls._RELEASE_SECONDS", 0.5)
+    named = (
+        r"the file system on /dev/loop\d+ is still mounted in another mount namespace.* by sleep"
+    )
+    with ExitStack() as stack:
+        if database:
+            with guest_file_system(session.site) as guest:
+                held_while_judged(stack, monkeypatch, guest)
+                with pytest.raises(HostError, match=named) as caught:
+                    guest.judge(ext4_image(tmp_path), 0, DueTransactions(0, 0))
+                stack.close()
+        else:
+            recording = session.record(RunSpec(THIN, Load(ClientKind.FLUSHES, writes=8)))
+            stack.callback(recording.remove)
+            with open_examiner(session.site, recording, None) as examiner, ExitStack() as holding:
+                held_when_mounted(holding, monkeypatch)
+                with pytest.raises(HostError, match=named) as caught:
+                    examiner.judge(Cut(examiner.epochs[0].number, 0))
+                holding.close()
+    assert "start no container" in (caught.value.hint or "")
+
+
+def held_when_mounted(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    recover = KernelFilesystem.recover
+
+    def held(filesystem: KernelFilesystem, device: str) -> str | None:
+        refusal = recover(filesystem, device)
+        hold_elsewhere(stack, device)
+        return refusal
+
+    monkeypatch.setattr(KernelFilesystem, "recover", held)
+
+
+def held_while_judged(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch, guest: GuestFileSystem
+) -> None:
+    def held(*_: object) -> tuple[StateOutcome, str]:
+        (mounted,) = [mount for mount in read_mounts() if mount.mountpoint == guest.mountpoint]
+        hold_elsewhere(stack, mounted.source)
+        return StateOutcome.KEPT, ""
+
+    monkeypatch.setattr("vdisklab.powercut.clients.sqlite_client.judge_database", held)
+
+
+def ext4_image(directory: Path) -> Bytes:
+    image = directory / "guest.img"
+    LocalHost().run("mke2fs", "-q", "-t", "ext4", image, "4M")
+    return np.frombuffer(image.read_bytes(), np.uint8)
 
 
 def test_a_judge_that_hangs_gives_a_verdict_and_ends_the_campaign(session: PowerCutSession) -> None:

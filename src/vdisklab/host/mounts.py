@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from vdisklab.errors import HostError
+
 _TABLE = Path("/proc/self/mountinfo")
 # The kernel writes blanks and backslashes as octal numbers.
 _ESCAPE = re.compile(r"\\([0-7]{3})")
@@ -82,6 +84,20 @@ def mounted_elsewhere(source: str, processes: Path = Path("/proc")) -> tuple[str
         if any(mount.source == source for mount in mounts):
             users.append(f"{name} ({process.name})")
     return tuple(users)
+
+
+def still_mounted(what: str, source: str) -> HostError | None:
+    """The error for `what`, mounted from `source`, if other mount namespaces keep it in use; else
+    None."""
+    holders = mounted_elsewhere(source)
+    if not holders:
+        return None
+    return HostError(
+        f"{what} is still mounted in another mount namespace, created meanwhile, by "
+        f"{', '.join(holders)}",
+        hint="run the same command again, and meanwhile start no container and nothing with "
+        "`unshare --mount`",
+    )
 
 
 def _namespace(process: Path) -> str | None:

@@ -16,6 +16,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from vdisklab.host.mounts import still_mounted
+
 FALLOC_KEEP_SIZE = 0x01
 FALLOC_PUNCH_HOLE = 0x02
 FALLOC_ZERO_RANGE = 0x10
@@ -151,7 +153,8 @@ def _configure(device: str, _file: int, config: bytes) -> bool:
 def detach_loop(device: str) -> None:
     """Detaches a loop device and waits until it is free; no error if it is free already.
 
-    Another process may attach the device to its own file at once; that counts as free.
+    Another process may attach the device to its own file at once; that counts as free. Raises
+    HostError naming the processes if another mount namespace still has it mounted.
     """
     deadline = time.monotonic() + _RELEASE_SECONDS
     backing_file = _backing_file(device)
@@ -165,7 +168,9 @@ def detach_loop(device: str) -> None:
         os.close(loop)
     while backing_file is not None and _backing_file(device) == backing_file:
         if time.monotonic() > deadline:
-            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), device)
+            raise still_mounted(f"the file system on {device}", device) or OSError(
+                errno.EBUSY, os.strerror(errno.EBUSY), device
+            )
         time.sleep(0.0005)
 
 

@@ -20,7 +20,7 @@ from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.blockdevice import is_same, open_device, signatures, usage
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Entry, Kind
-from vdisklab.host.mounts import mount_at, mount_of, mounted_elsewhere, mounts_below, read_mounts
+from vdisklab.host.mounts import mount_at, mount_of, mounts_below, read_mounts, still_mounted
 from vdisklab.host.waiting import wait_until
 from vdisklab.storage.undo_members import (
     destroy_pool,
@@ -131,10 +131,10 @@ def detach_loop(host: Host, entry: Entry) -> None:
             what=f"release of the loop device on {entry.name}",
         )
     except HostError as error:
-        holders = [user for device in devices for user in mounted_elsewhere(device)]
-        elsewhere = f"; it is mounted in the namespace of {', '.join(holders)}" if holders else ""
+        held = (still_mounted(f"the file system on {device}", device) for device in devices)
+        reason = next(filter(None, held), error)
         raise DirtyHostError(
-            f"the loop device on {entry.name} cannot be detached: {error}{elsewhere}"
+            f"the loop device on {entry.name} cannot be detached: {reason}"
         ) from error
 
 

@@ -17,13 +17,14 @@ from vdisklab.errors import DirtyHostError, HostError, PowercutError
 from vdisklab.host.blockdevice import record_devices
 from vdisklab.host.command import Completed, Host, PathArg
 from vdisklab.host.ledger import Kind
-from vdisklab.host.mounts import mounts_below
+from vdisklab.host.mounts import mounts_below, still_mounted
 from vdisklab.host.syscalls import forget_btrfs_devices, mount, unmount
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.segments import LayerKind
 from vdisklab.powercut.cutting.memory_files import memory_full
 from vdisklab.powercut.recording.trace import NO_FILESYSTEM, Trace
 from vdisklab.storage.site import Site
+from vdisklab.storage.zfs import DATASET
 
 _FSCK_SECONDS = 50.0
 _POOL_SECONDS = 40.0
@@ -204,8 +205,10 @@ class ZfsPool:
         try:
             wait_until(self._is_exported, timeout=_POOL_SECONDS, what=f"export of {self.pool}")
         except HostError as error:
+            held = still_mounted(f"the pool {self.pool}", f"{self.pool}/{DATASET}")
             raise DirtyHostError(
-                f"the pool {self.pool} cannot be exported: {error}", hint="run `vdisklab clean`"
+                f"the pool {self.pool} cannot be exported: {held or error}",
+                hint="run `vdisklab clean`",
             ) from error
 
     def _is_exported(self) -> bool:

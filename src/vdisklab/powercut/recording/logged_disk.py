@@ -22,7 +22,7 @@ from pathlib import Path
 from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import Host, environment, require_programs
 from vdisklab.host.ledger import Kind
-from vdisklab.host.mounts import mounted_elsewhere
+from vdisklab.host.mounts import still_mounted
 from vdisklab.host.syscalls import attach_loop
 from vdisklab.host.waiting import patience
 from vdisklab.powercut.cutting.memory_files import memory_full
@@ -168,7 +168,9 @@ def _required_health(process: subprocess.Popen[bytes], marker: str) -> Iterator[
         yield
         process.wait(_END_SECONDS * patience())
     except subprocess.TimeoutExpired as error:
-        raise _still_mounted(marker) from error
+        raise still_mounted("the logged disk", marker) or HostError(
+            "the logged disk did not end when it was unmounted"
+        ) from error
     except DirtyHostError:
         raise
     except Exception as error:
@@ -181,18 +183,6 @@ def _required_health(process: subprocess.Popen[bytes], marker: str) -> Iterator[
         _require_memory_sufficed(process)
         if process.returncode:
             raise _ended_early(process.returncode)
-
-
-def _still_mounted(marker: str) -> HostError:
-    holders = mounted_elsewhere(marker)
-    if not holders:
-        return HostError("the logged disk did not end when it was unmounted")
-    return HostError(
-        "the logged disk is still mounted in another mount namespace, created after the disk, by "
-        f"{', '.join(holders)}",
-        hint="run the same command again, and meanwhile start no container and nothing with "
-        "`unshare --mount`",
-    )
 
 
 def _ended_early(status: int) -> HostError:
