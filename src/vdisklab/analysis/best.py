@@ -116,10 +116,11 @@ def competitors(cells: Sequence[MeasuredCell]) -> npt.NDArray[np.intp]:
     """
     chosen: dict[str, int] = {}
     for place, cell in enumerate(cells):
-        known = cell.name in chosen
-        if cell.on_host or cell.is_null or (known and cell.page_cache is PageCache.WARM):
+        path = cell.path
+        if path is not None and not path.is_guest_storage:
             continue
-        chosen[cell.name] = place
+        if cell.page_cache is not PageCache.WARM or cell.name not in chosen:
+            chosen[cell.name] = place
     return np.array(sorted(chosen.values()) or range(len(cells)), dtype=np.intp)
 
 
@@ -139,8 +140,9 @@ def best_set(
     goodness = sign * np.round(model.effect[places], 12)
     cells = [fitted[place] for place in places.tolist()]
     noise = pair_noise(model, places)
-    order = sorted(range(len(cells)), key=lambda at: (-goodness[at], cells[at]))
-    worse = beaten(goodness, noise, np.array(order, dtype=np.intp), alpha)
+    # Cells of observations are sorted, and equal ones stay in that order.
+    order = np.argsort(-goodness, kind="stable")
+    worse = beaten(goodness, noise, order, alpha)
     return BestSet(
         measure=measure,
         alpha=alpha,
@@ -173,11 +175,11 @@ def beaten(
     return np.asarray(shown.any(axis=0))
 
 
-def _p_of_the_lead(goodness: Floats, noise: PairNoise, first: Sequence[int]) -> float | None:
+def _p_of_the_lead(goodness: Floats, noise: PairNoise, first: npt.NDArray[np.intp]) -> float | None:
     """The adjusted p-value of the first two cells' difference."""
     if len(first) < 2:
         return None
-    one, other = np.array(first[:1]), np.array(first[1:])
+    one, other = first[:1], first[1:]
     error, freedom = noise.between(one, other)
     lead = float((goodness[one] - goodness[other])[0] / error[0])
     return p_of_lead(lead, len(goodness) - 1, int(freedom[0]))

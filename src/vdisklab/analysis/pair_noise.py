@@ -145,9 +145,10 @@ def _shared(residual: Floats) -> tuple[Floats, float, float]:
     p = float(special.chdtrc(steps * (steps + 1) / 2 - 1, statistic))
     if p > SHARED:
         return nothing, 0.0, p
-    _, sizes, effects = np.linalg.svd(table, full_matrices=False)
-    effect = effects[0]
+    # The eigenvectors of a matrix of blocks: the SVD of a table of many cells takes longer.
+    squares, effects = np.linalg.eigh(table.T @ table)
+    effect = effects[:, -1]
     seen = np.isfinite(residual)
     load = (np.where(seen, residual, 0.0) @ effect) / np.maximum(seen @ effect**2, PRECISION)
-    beside = float((sizes[1:] ** 2).sum()) / max(1, (cells - 2) * (steps - 1))
+    beside = max(0.0, float(squares[:-1].sum())) / max(1, (cells - 2) * (steps - 1))
     return load / np.sqrt(steps), beside, p

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -104,18 +105,17 @@ def paired_ratios(
         low, high = np.exp(mean - half), np.exp(mean + half)
     ratio = np.exp(mean)
     needed = blocks_needed(mean, deviation, 1 - level) if forecast else np.full(len(mean), np.nan)
-    several = pairs >= MIN_BLOCKS
+    low, high, p = np.where(pairs >= MIN_BLOCKS, (low, high, p), np.nan)
+    numbers = [_or_none(column) for column in (ratio, low, high, p, needed)]
     return [
-        Ratio(
-            pairs=int(pairs[row]),
-            ratio=known(ratio, row),
-            low=known(low, row) if several[row] else None,
-            high=known(high, row) if several[row] else None,
-            p=known(p, row) if several[row] else None,
-            blocks_needed=int(needed[row]) if np.isfinite(needed[row]) else None,
-        )
-        for row in range(len(pairs))
+        Ratio(count, mean, least, most, chance, None if blocks is None else int(blocks))
+        for count, mean, least, most, chance, blocks in zip(pairs.tolist(), *numbers, strict=True)
     ]
+
+
+def _or_none(values: Floats) -> list[float | None]:
+    """The values as a list, with None for each that is NaN or infinite."""
+    return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 def _means(logs: Floats) -> Floats:

@@ -100,22 +100,20 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
     sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
     better, worse = separate(sign * model.effect, model, alpha)
     cells = len(model.rows)
-    rows = [
-        Ranked(
-            cell=observations.cells[row],
-            blocks=int(count[row]),
-            best=1 + int(better[place]),
-            worst=cells - int(worse[place]),
-            effect=float(model.effect[place]),
-        )
-        for place, row in enumerate(model.rows)
-    ]
     # Rounded, so that cells with equal values are ordered by name, not by rounding errors.
-    rows.sort(key=lambda row: (-round(sign * row.effect, 12), row.best, row.worst, row.cell))
+    order = np.lexsort((-worse, better, -np.round(sign * model.effect, 12)))
+    places = model.rows[order]
+    columns = (places, count[places], better[order], worse[order], model.effect[order])
+    rows = tuple(
+        Ranked(observations.cells[row], blocks, 1 + ahead, cells - behind, effect)
+        for row, blocks, ahead, behind, effect in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    )
     return Ranking(
         measure=measure,
         alpha=alpha,
-        rows=tuple(rows),
+        rows=rows,
         unranked=missing,
         comparisons=cells * (cells - 1) // 2,
         separated=int(better.sum()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -107,7 +108,7 @@ def _finite_or_nan(values: Floats) -> Floats:
 def known(values: Floats, place: int) -> float | None:
     """The value at an index; None if it is NaN or infinite."""
     value = float(values[place])
-    return value if np.isfinite(value) else None
+    return value if math.isfinite(value) else None
 
 
 def _method(blocks: int) -> IntervalMethod:

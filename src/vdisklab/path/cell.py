@@ -10,7 +10,7 @@ from typing import Self
 
 from vdisklab.errors import PlanError
 from vdisklab.path.backing import in_memory
-from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.disk_path import DiskPath, has_known_names, parse_path
 from vdisklab.path.segments import PageCache
 
 
@@ -101,7 +101,8 @@ def _label(name: str, page_cache: PageCache) -> str:
 def _parsed(name: str) -> DiskPath | None:
     """The disk path or None. Cached: a report needs each of ten thousand paths a dozen times."""
     try:
-        return parse_path(name)
+        # An import's own names are told apart first, because an error's hint takes time to write.
+        return parse_path(name) if has_known_names(name) else None
     except PlanError:
         return None
 

@@ -361,6 +361,11 @@ def parse_path(text: str) -> DiskPath:
     return _assemble(tokens)
 
 
+def has_known_names(text: str) -> bool:
+    """True if each segment begins with a name of the vocabulary; False means `text` is no path."""
+    return all(part.partition(":")[0] in _WORDS for part in text.split("/"))
+
+
 def _token(text: str, part: str, position: int, before: _Token | None) -> _Token:
     name, *settings = part.split(":")
     if not part:
