@@ -99,10 +99,11 @@ class Answer:
 Method = Callable[[Campaign, PathModel, Trial, Rules], Answer]
 
 
-def searching(budget: float) -> Method:
+def searching(budget: float, *, every_cell: bool = False) -> Method:
     """The search of `analysis.search`, with this share of the exhaustive runs."""
 
     def search(campaign: Campaign, model: PathModel, trial: Trial, rules: Rules) -> Answer:
+        rules = replace(rules, every_cell=every_cell)
         cells = len(campaign.levels)
         allowed = budget * cells * campaign.blocks
         logs, spent = np.empty((cells, 0)), 0
@@ -164,6 +165,7 @@ def exhaustive(campaign: Campaign, _model: PathModel, trial: Trial, _rules: Rule
 METHODS: dict[str, Method] = {
     "search": searching(1),
     "search, 5 %": searching(0.05),
+    "search, every path": searching(1, every_cell=True),
     "elimination": eliminating(1),
     "elimination, 25 %": eliminating(0.25),
     "halving, 25 %": halving,
@@ -395,9 +397,10 @@ def tables(results: dict[str, Any]) -> str:
         "|---|" + "---|" * len(METHODS),
     ]
     for row in results["campaigns"]:
+        methods = (row["methods"].get(name) for name in METHODS)
         entries = [
-            f"{100 * method['right']:.0f} in {100 * method['time_mean']:.1f}"
-            for method in row["methods"].values()
+            f"{100 * method['right']:.0f} in {100 * method['time_mean']:.1f}" if method else "–"
+            for method in methods
         ]
         size = f"{row['cells']} × {row['blocks']}, {row['replays']}"
         lines.append(f"| {row['campaign']} ({size}) | {' | '.join(entries)} |")

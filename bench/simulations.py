@@ -185,15 +185,19 @@ def best_errors(rng: Rng, campaigns: int) -> Table:
 
 
 def rank_errors(rng: Rng, campaigns: int) -> Table:
-    """Equal cells: how often ranks show any difference."""
+    """Equal cells: how often ranks show any difference, and how often so without a finding that
+    cells share block effects ("silent")."""
     rows = []
     for name, noise in WORLDS.items():
         for cells, blocks in SIZES:
-            wrong = []
+            wrong, silent = [], []
             for logs in drawn(rng, noise, np.zeros(cells), campaigns, blocks):
                 model = model_of(logs)
                 wrong.append(separate(model.effect, model, 0.05)[0].sum() > 0)
-            rows.append({"world": name, "size": f"{cells} × {blocks}", "wrong": np.mean(wrong)})
+                silent.append(wrong[-1] and not pair_noise(model, np.arange(cells)).shared)
+            size = f"{cells} × {blocks}"
+            rows.append({"world": name, "size": size, "wrong": np.mean(wrong),
+                         "silent": np.mean(silent)})  # fmt: skip
     return rows
 
 
@@ -337,7 +341,12 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _by_size(rows: Table) -> str:
     sizes = list(dict.fromkeys(row["size"] for row in rows))
     worlds = list(dict.fromkeys(row["world"] for row in rows))
-    wrong = {(row["world"], row["size"]): _percent(row["wrong"]) for row in rows}
+    wrong = {
+        (row["world"], row["size"]): " / ".join(
+            _percent(row[kind]) for kind in ("wrong", "silent") if kind in row
+        )
+        for row in rows
+    }
     return _markdown(
         ["cells × blocks", *sizes],
         [[world, *(wrong[world, size] for size in sizes)] for world in worlds],
@@ -437,11 +446,12 @@ def main() -> int:
     if given.kept:
         found = json.loads(given.kept.read_text(encoding="utf-8"))
     else:
-        found = {"campaigns": given.campaigns, "seed": given.seed, "results": {}}
+        found = {"seed": given.seed, "campaigns": {}, "results": {}}
         if given.json and given.json.exists():
-            found["results"] = json.loads(given.json.read_text(encoding="utf-8"))["results"]
+            found |= json.loads(given.json.read_text(encoding="utf-8"))
         for name in given.only:
             found["results"] |= simulated([name], given.campaigns, given.seed)
+            found["campaigns"][name] = given.campaigns
             if given.json:
                 text = json.dumps(found, indent=1, default=float)
                 given.json.write_text(text + "\n", encoding="utf-8")

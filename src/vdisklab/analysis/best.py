@@ -32,8 +32,9 @@ chance, a cell can look noisier, or cells can look as if they shared block effec
 
 MOST_BLOCKS = 1000
 
-KEPT_BACK = 0.2
-"""Share of the allowed error that is not spent on the test itself."""
+KEPT_BACK = 0.7
+"""Share of the allowed error that is not spent on the test itself, divided by the blocks - 1: the
+fewer the blocks, the more noise `pair_noise` cannot detect."""
 
 CHALLENGERS = 24
 """Number of leading cells with which the others are compared."""
@@ -101,7 +102,7 @@ class BestSet:
         """The smallest difference of logarithms that this many blocks show (sample size of a
         t-test)."""
         freedom = common_freedom(self.competitors, blocks)
-        limit = critical(self.alpha, self.competitors - 1, freedom)
+        limit = critical(self.alpha, self.competitors - 1, freedom, blocks)
         return (
             (limit + float(t_isf(1 - PLANNED_POWER, freedom))) * self.noise * math.sqrt(2 / blocks)
         )
@@ -151,7 +152,7 @@ def best_set(
         runner_up=cells[order[1]] if len(order) > 1 else None,
         p=_p_of_the_lead(goodness, noise, order[:2]),
         noise=math.sqrt(float(np.median(noise.variance))),
-        blocks=int(np.median(noise.count)),
+        blocks=noise.blocks,
         shared=noise.shared,
     )
 
@@ -170,7 +171,7 @@ def beaten(
     one, other = np.meshgrid(challengers, np.arange(len(order)), indexing="ij")
     error, freedom = noise.between(one, other)
     unique, index = np.unique(freedom, return_inverse=True)
-    limits = np.array([critical(alpha, others, int(each)) for each in unique])
+    limits = np.array([critical(alpha, others, int(each), noise.blocks) for each in unique])
     shown = goodness[one] - goodness[other] > limits[index.reshape(freedom.shape)] * error
     return np.asarray(shown.any(axis=0))
 
@@ -182,10 +183,10 @@ def _p_of_the_lead(goodness: Floats, noise: PairNoise, first: npt.NDArray[np.int
     one, other = first[:1], first[1:]
     error, freedom = noise.between(one, other)
     lead = float((goodness[one] - goodness[other])[0] / error[0])
-    return p_of_lead(lead, len(goodness) - 1, int(freedom[0]))
+    return p_of_lead(lead, len(goodness) - 1, int(freedom[0]), noise.blocks)
 
 
-def p_of_lead(lead: float, others: int, freedom: int) -> float:
+def p_of_lead(lead: float, others: int, freedom: int, blocks: int) -> float:
     """The adjusted p-value of a lead of `lead` standard errors over one of `others` cells.
 
     It is the larger of two p-values. Dunnett's test (Journal of the American Statistical
@@ -194,18 +195,19 @@ def p_of_lead(lead: float, others: int, freedom: int) -> float:
     15, 1987). KEPT_BACK of the allowed error is reserved for noise that `pair_noise` cannot detect.
     """
     p = max(_dunnett(lead, others, freedom), 2 * float(t_sf(lead, freedom)))
-    return min(1.0, p / (1 - KEPT_BACK))
+    return min(1.0, p / (1 - KEPT_BACK / (blocks - 1)))
 
 
 @lru_cache(maxsize=4096)
-def critical(alpha: float, others: int, freedom: int) -> float:
+def critical(alpha: float, others: int, freedom: int, blocks: int) -> float:
     """The lead in standard errors whose adjusted p-value is `alpha`."""
     low, high = 0.0, 1.0
-    while p_of_lead(high, others, freedom) > alpha:
+    while p_of_lead(high, others, freedom, blocks) > alpha:
         low, high = high, 2 * high
     for _ in range(24):
         middle = (low + high) / 2
-        low, high = (middle, high) if p_of_lead(middle, others, freedom) > alpha else (low, middle)
+        shown = p_of_lead(middle, others, freedom, blocks) <= alpha
+        low, high = (low, middle) if shown else (middle, high)
     return high
 
 

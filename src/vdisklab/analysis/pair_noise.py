@@ -29,7 +29,7 @@ SHARED = 0.2
 share block effects. In three blocks a test at 5 % overlooks such effects, and 20 % costs little
 power."""
 
-CLEARLY = 0.01
+CLEARLY = 0.05
 """Below this probability, a finding says that cells share block effects."""
 
 SHARED_PART = 0.2
@@ -52,6 +52,11 @@ class PairNoise:
     load: Floats
     rest: float
     shared: float
+
+    @property
+    def blocks(self) -> int:
+        """The median number of blocks of a cell."""
+        return int(np.median(self.count))
 
     def between(
         self, one: npt.NDArray[np.intp], other: npt.NDArray[np.intp]

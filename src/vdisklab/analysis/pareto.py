@@ -138,7 +138,9 @@ def _shown(
         noise = pair_noise(fit(logs, usable(logs)), np.arange(count))
         error, freedom = noise.between(one, other)
         unique, index = np.unique(freedom, return_inverse=True)
-        limits = np.array([critical(alpha, count - 1, int(degrees)) for degrees in unique])
+        limits = np.array(
+            [critical(alpha, count - 1, int(degrees), noise.blocks) for degrees in unique]
+        )
         reach = limits[index.reshape(freedom.shape)] * error
         shown &= values[row][one] - values[row][other] > reach
     return shown

@@ -66,11 +66,13 @@ class Ended(StrEnum):
 class Rules:
     """`margin` is a share (0.03): a cell worse than the best by no more than this is good enough.
 
-    `alpha` is the accepted probability of an answer that is worse than that.
+    `alpha` is the accepted probability of an answer that is worse than that. With `every_cell` no
+    cell is left unmeasured: the model cannot know of one that is better than its segments promise.
     """
 
     margin: float = 0.03
     alpha: float = 0.05
+    every_cell: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +97,15 @@ class SearchState:
 
     `probability` is that of no cell being better than the leader by more than the margin.
     `rivals` are those that most probably are. `challengers` are the cells to measure next, if the
-    search goes on. `lacking` is the number of runs until the comparison of leader and rivals.
+    search goes on. `unmeasured` are those that the rules still want measured once. `lacking` is the
+    number of runs until the comparison of leader and rivals.
     """
 
     leader: int
     probability: float
     rivals: tuple[int, ...]
     challengers: tuple[int, ...]
+    unmeasured: tuple[int, ...]
     lacking: int
     comparison: LeaderComparison | None
     alpha: float
@@ -115,7 +119,7 @@ class SearchState:
     def ended(self) -> bool:
         """True if nothing is left to measure."""
         agreed = self.comparison is not None and not self.comparison.contradicts
-        return not self.rivals or (self.probable and agreed)
+        return not self.rivals or (self.probable and agreed and not self.unmeasured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,8 @@ class Outcome:
     With `probability` no path is better than `best` by more than `margin`. `best` was then compared
     with `rivals` other cells without the model (0 if there were too few blocks): those in `as_good`
     are better by at most `margin`, those in `undecided` may be better by up to `gap`. Of the
-    `cells` that compete, `measured` have numbers and `failed` were given up.
+    `cells` that compete, `measured` have numbers and `failed` were given up. `step` is the metric's
+    step if the margin is that step.
     """
 
     best: MeasuredCell
@@ -140,6 +145,7 @@ class Outcome:
     cells: int
     measured: int
     failed: int
+    step: float | None = None
 
     @property
     def alone(self) -> bool:
@@ -191,11 +197,13 @@ def search_state(
     winners = dict.fromkeys(draws.argmax(axis=0).tolist())
     counts = np.isfinite(logs).sum(axis=1)
     lacking = np.maximum(0, MIN_BLOCKS - counts[[leader, *rivals]])
+    unmeasured = (row for row in competing if not counts[row]) if rules.every_cell else ()
     return SearchState(
         leader=leader,
         probability=float((draws.max(axis=0) <= draws[leader] + margin).mean()),
         rivals=tuple(rivals),
         challengers=tuple(row for row in dict.fromkeys([*winners, *competing]) if row != leader),
+        unmeasured=tuple(unmeasured),
         lacking=int(lacking.max()) * (1 + len(rivals)),
         comparison=None if lacking.any() else compare(logs, leader, rivals, rules),
         alpha=rules.alpha,
@@ -239,14 +247,17 @@ def next_cells(state: SearchState, runs: int, affordable: float) -> tuple[int, .
     """The cells of the next block after so many `runs`; none when the search is over.
 
     Leader and rivals if the leader is probably good enough, or if the `affordable` runs suffice
-    for nothing else; otherwise the leader and the cells that may be the best.
+    for nothing else; otherwise the leader and the cells that may be the best. Cells that must be
+    measured, too, come between the two.
     """
     if state.ended or affordable < 2:
         return ()
     finalists = (state.leader, *state.rivals)
     spare = affordable - state.lacking
-    if state.probable or spare < 2:
+    if spare < 2 or (state.probable and not state.unmeasured):
         return finalists[: int(min(affordable, len(finalists)))]
+    if state.probable:
+        return (state.leader, *state.unmeasured[: int(min(spare - 1, len(state.unmeasured)))])
     size = int(min(max(SMALLEST_BLOCK, runs // GROWTH), spare))
     return (state.leader, *state.challengers[: size - 1])
 
@@ -274,3 +285,16 @@ def goodness(observations: Observations, measure: MeasureKey) -> Floats:
     logs = observations.logs(measure)
     signed: Floats = logs if measure.quantity.better is Better.HIGHER else -logs
     return np.maximum(signed, np.nanmax(signed, initial=-math.inf) - math.log(HOPELESS))
+
+
+def margin_with_step(margin: float, logs: Floats, measure: MeasureKey) -> float:
+    """The margin, or the metric's step as a share of the best cell's value + step if that is more.
+
+    What differs by less than the step cannot be told apart. `logs` are those of `goodness`.
+    """
+    step = measure.quantity.step
+    measured = logs[np.isfinite(logs).any(axis=1)]
+    if step is None or not len(measured):
+        return margin
+    best = float(np.nanmean(measured, axis=1).max())
+    return max(margin, step / math.exp(best if measure.quantity.better is Better.HIGHER else -best))

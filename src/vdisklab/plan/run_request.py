@@ -94,6 +94,14 @@ class RunRequest(Request):
         shown="none",
         needs="find",
     )
+    every_path: bool = setting(
+        SWITCH,
+        "With --find: measure every path at least once, to find one that is better than its "
+        "segments promise.",
+        Panel.SEARCH,
+        key="",
+        needs="find",
+    )
     need: tuple[Need, ...] = setting(
         several(parse_need, str),
         needs_help("With --find: a need that the path must meet, beside durable"),

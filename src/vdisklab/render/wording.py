@@ -59,6 +59,9 @@ SHOWN_NAMES = 3
 """Maximum number of cells named in a sentence; the others are counted."""
 
 
+LEAST_NOISE = 0.0005
+"""Noise below this would be shown as 0 %, such as that of zeros only."""
+
 SHOWN_OF_A_KIND = 6
 """Maximum number of listed diagnostics of one kind; the others are counted."""
 
@@ -303,8 +306,8 @@ def best_sentence(best: BestSet) -> str:
 
 
 def reach_sentence(best: BestSet) -> str | None:
-    """The leads that the blocks can show; None if there is nothing to compare."""
-    if best.shows is None:
+    """The leads that the blocks can show; None without noise or anything to compare."""
+    if best.shows is None or best.noise < LEAST_NOISE:
         return None
     more = [
         f"{lead:.0%} needs {needed} blocks"
@@ -329,7 +332,7 @@ def search_sentences(outcome: Outcome) -> Iterator[str]:
         yield f"No winner: {outcome.best} leads {after}."
     yield (
         f"With a probability of {_probability(outcome.probability)} no other path is better by "
-        f"more than {outcome.margin:.0%}, judged from {outcome.measured} measured paths of "
+        f"more than {_margin(outcome)}, judged from {outcome.measured} measured paths of "
         f"{outcome.cells} and the segments that they share."
     )
     match outcome.ended:
@@ -344,7 +347,12 @@ def search_sentences(outcome: Outcome) -> Iterator[str]:
                 "the answer may change."
             )
         case Ended.FOUND:
-            pass
+            unmeasured = outcome.cells - outcome.measured - outcome.failed
+            if unmeasured > 0:
+                yield (
+                    f"Not measured: {counted(unmeasured, 'path')}. In case one is better than its "
+                    "segments promise, --every-path measures each at least once."
+                )
         case _:
             assert_never(outcome.ended)
     if outcome.rivals:
@@ -359,6 +367,10 @@ def search_sentences(outcome: Outcome) -> Iterator[str]:
         )
 
 
+def _margin(outcome: Outcome) -> str:
+    return f"{outcome.margin:.0%}" if outcome.step is None else f"the step of {outcome.step:g}"
+
+
 def _probability(share: float) -> str:
     """A percentage, rounded down: `more than 99 %` is never spelled as certainty."""
     return "more than 99%" if share > 0.99 else f"{math.floor(share * 100)}%"
@@ -371,7 +383,7 @@ def _rivals(outcome: Outcome) -> str:
         parts.append(f"{counted(worse, 'rival')} shown to be worse")
     if outcome.as_good:
         names = _names(outcome.as_good)
-        parts.append(f"{names} better by less than {outcome.margin:.0%}, if at all")
+        parts.append(f"{names} better by less than {_margin(outcome)}, if at all")
     if outcome.undecided:
         parts.append(f"{_names(outcome.undecided)} may be better by up to {outcome.gap:.0%}")
     return "; ".join(parts)

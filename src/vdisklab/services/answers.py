@@ -33,7 +33,7 @@ from vdisklab.powercut.judging.outcomes import StateOutcome
 from vdisklab.powercut.questions import AccessKind
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.results.address import default_url
-from vdisklab.results.model import Campaign, HostFacts
+from vdisklab.results.model import Campaign, Direction, HostFacts
 from vdisklab.results.outlines import RunOutline
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
@@ -302,10 +302,16 @@ def find_cells(observations: Observations, name: str) -> tuple[MeasuredCell, ...
 
 
 def find_measure(observations: Observations, name: str) -> MeasureKey:
-    """The measure of that name, or the only one that contains it. Raises PlanError."""
+    """The measure of that name, or the only one that contains it. Raises PlanError.
+
+    A stall is stored without a direction if a counter saw it, and with one if fio's log did:
+    `seqread/read/longest_stall` names both.
+    """
     by_name = {str(measure): measure for measure in sorted(observations.measures)}
-    if name in by_name:
-        return by_name[name]
+    measurement, _, metric = name.rsplit("/", 2) if name.count("/") > 1 else ("", "", "")
+    for spelled in (name, f"{measurement}/{Direction.NONE}/{metric}"):
+        if spelled in by_name:
+            return by_name[spelled]
     containing = [text for text in by_name if name in text]
     if len(containing) == 1:
         return by_name[containing[0]]

@@ -22,6 +22,7 @@ from vdisklab.analysis.search import (
     first_cells,
     given_up,
     goodness,
+    margin_with_step,
     next_cells,
     search_state,
 )
@@ -77,11 +78,14 @@ class _Known:
     """What some blocks have shown: the goodness of competing cells x blocks, NaN if missing.
 
     `out` are the rows that were given up, `seconds` is the mean duration of a run, 0 without runs.
+    The `margin` is at least the step of the metric; `step` is set if it is that.
     """
 
     logs: Floats
     out: frozenset[int]
     seconds: float
+    margin: float
+    step: float | None
 
     @property
     def runs(self) -> int:
@@ -91,6 +95,7 @@ class _Known:
         """The state of the search; None if no cell is left that has a number."""
         if not np.isfinite(np.delete(self.logs, sorted(self.out), axis=0)).any():
             return None
+        rules = replace(rules, margin=self.margin)
         return search_state(contest.model, self.logs, rules, self.out)
 
 
@@ -186,7 +191,8 @@ class BestSearch:
             gap=0.0 if comparison is None else comparison.gap,
             ended=self._ended(state, used_up=known.runs >= allowed),
             blocks=known.logs.shape[1],
-            margin=self.rules.margin,
+            margin=known.margin,
+            step=known.step,
             cells=len(contest.cells),
             measured=int(np.isfinite(known.logs).any(axis=1).sum()),
             failed=len(known.out),
@@ -204,6 +210,7 @@ class BestSearch:
         runs = [run for run in results.outlines([campaign]) if block is None or run.block < block]
         place = {cell: row for row, cell in enumerate(contest.cells)}
         logs = np.full((len(place), 0), np.nan)
+        margin, step = self.rules.margin, None
         if runs:
             observations = results.observations([campaign])
             scored, key = self._ranked_by(observations, results.campaign(campaign))
@@ -217,6 +224,8 @@ class BestSearch:
             for row, cell in enumerate(scored.cells):
                 if cell in place:
                     logs[place[cell]] = grid[row, columns]
+            margin = margin_with_step(margin, logs, key)
+            step = key.quantity.step if margin > self.rules.margin else None
         latest = {
             place[run.measured_cell]: run
             for run in sorted(runs, key=lambda run: run.block)
@@ -230,6 +239,8 @@ class BestSearch:
             logs=logs[:, np.isfinite(logs).any(axis=0)],
             out=given_up(contest.levels, latest, failed),
             seconds=sum(run.wall_seconds or 0.0 for run in runs) / max(1, len(runs)),
+            margin=margin,
+            step=step,
         )
 
     def _related_to(self, cell: Cell, plan: CampaignPlan) -> bool:
@@ -302,7 +313,7 @@ def make_search(request: RunRequest) -> BestSearch | None:
     if request.find is None:
         return None
     return BestSearch(
-        rules=Rules(margin=request.within or DEFAULT_MARGIN),
+        rules=Rules(request.within or DEFAULT_MARGIN, every_cell=request.every_path),
         most_blocks=request.blocks or SEARCH_BLOCKS,
         budget=math.inf if request.budget is None else request.budget,
         needs=with_default(request.need, unsafe=request.unsafe),

@@ -38,7 +38,11 @@ def structured(rng: np.random.Generator) -> Floats:
 
 
 def searched(
-    truth: Floats, rng: np.random.Generator, noise: float = 0.05, allowed: float = 480
+    truth: Floats,
+    rng: np.random.Generator,
+    noise: float = 0.05,
+    allowed: float = 480,
+    rules: Rules = RULES,
 ) -> tuple[SearchState, Floats]:
     """The last state of a search, and all that was measured."""
     logs, spent, level = np.empty((len(truth), 0)), 0, 0.0
@@ -48,7 +52,7 @@ def searched(
         logs = np.column_stack([logs, np.full(len(truth), np.nan)])
         logs[list(rows), -1] = truth[list(rows)] + level + rng.normal(0, noise, len(rows))
         spent += len(rows)
-        state = search_state(MODEL, logs, RULES)
+        state = search_state(MODEL, logs, rules)
         rows = next_cells(state, spent, allowed - spent)
         if not rows:
             return state, logs
@@ -94,6 +98,23 @@ def test_without_structure_every_cell_is_measured() -> None:
     state, logs = searched(truth, rng)
     assert truth.max() - truth[state.leader] <= np.log(1.03)
     assert np.isfinite(logs).any(axis=1).mean() > 0.9
+
+
+def test_a_cell_that_is_better_than_its_segments_promise_is_found_if_every_cell_is_measured() -> (
+    None
+):
+    rng = np.random.default_rng(1)
+    truth = structured(rng)
+    worst = int(truth.argmin())
+    truth[worst] = truth.max() + 0.2
+    assert searched(truth, rng)[0].leader != worst
+    state, logs = searched(truth, rng, rules=Rules(every_cell=True))
+    assert (state.leader, state.unmeasured, state.ended) == (worst, (), True)
+    assert np.isfinite(logs).any(axis=1).all()
+    assert np.isfinite(logs).sum() < 0.2 * 480
+    state, logs = searched(truth, rng, allowed=40, rules=Rules(every_cell=True))
+    assert state.unmeasured
+    assert np.isfinite(logs).sum() <= 40
 
 
 def test_a_budget_below_one_block_is_kept_and_ends_with_a_comparison() -> None:

@@ -12,7 +12,9 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import compare_cells, paired_ratios
 from vdisklab.analysis.rank_intervals import rank
 from vdisklab.analysis.summary import summarise
+from vdisklab.render.wording import reach_sentence
 from vdisklab.results.model import METRICS, Direction
+from vdisklab.services.answers import find_measure
 
 STALL = MeasureKey("seqread-1m-q32", Direction.READ, "longest_stall")
 IOPS = MeasureKey("randread-4k-q1", Direction.READ, "iops")
@@ -30,9 +32,17 @@ def test_cells_that_never_stalled_are_ranked_first() -> None:
     assert {cell("c02"), cell("c03")} <= set(answer.best.cells)
 
 
-def test_zeros_everywhere_are_a_tie() -> None:
+def test_zeros_everywhere_are_a_tie_without_noise() -> None:
     answer = rank(observed({STALL: np.zeros((4, 3))}), STALL)
     assert [(row.best, row.worst) for row in answer.rows] == [(1, 4)] * 4
+    assert answer.best is not None
+    assert reach_sentence(answer.best) is None
+
+
+def test_a_stall_is_found_whether_or_not_it_has_a_direction() -> None:
+    undirected = MeasureKey(STALL.name, Direction.NONE, STALL.metric)
+    assert find_measure(observed({undirected: np.zeros((2, 3))}), str(STALL)) == undirected
+    assert find_measure(observed({STALL: np.zeros((2, 3))}), str(STALL)) == STALL
 
 
 def test_zeros_are_compared_and_have_an_interval_of_their_step() -> None:

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell
 from tests.unit.stored import stored
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.rank_intervals import rank
 from vdisklab.analysis.search import Ended, Rules
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell
@@ -26,7 +30,7 @@ from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import Request
 from vdisklab.progress import DurablePaths, silent
 from vdisklab.render.wording import search_effort, search_sentences
-from vdisklab.results.model import Failure, FailureKind, Run
+from vdisklab.results.model import Direction, Failure, FailureKind, Run, Sample
 from vdisklab.results.store import Store
 from vdisklab.services.find_best import (
     BestSearch,
@@ -140,6 +144,11 @@ def test_the_outcome_is_put_into_words(measured: Measured) -> None:
     sentences = " ".join(search_sentences(early))
     assert "The budget ran out before the search was done" in sentences
     assert "Compared" not in sentences  # one block is too few
+    assert "Not measured" not in " ".join(search_sentences(outcome))
+    most = " ".join(search_sentences(dataclasses.replace(outcome, cells=9, failed=1)))
+    assert (
+        "Not measured: 5 paths. In case one is better than its segments promise, --every-" in most
+    )
     other = dataclasses.replace(
         outcome, probability=0.9537, rivals=3, as_good=(cell("qcow2/none"),), failed=2,
         undecided=(cell("raw/unsafe"),), gap=0.07, ended=Ended.OUT_OF_BLOCKS,
@@ -277,3 +286,57 @@ def test_a_search_is_made_of_the_options() -> None:
     made = make_search(asked)
     assert made is not None
     assert (made.rules, made.budget, len(made.needs)) == (Rules(0.03), 180.0, 1)
+    every = make_search(dataclasses.replace(asked, every_path=True))
+    assert every is not None
+    assert every.rules == Rules(0.03, every_cell=True)
+
+
+STALLS = "seqread-1m-q32/read/longest_stall"
+
+
+def stalled(run: Run, seconds: float) -> Run:
+    """The run with a read that stalled for so long and did nothing else."""
+    sample = Sample("longest_stall", Direction.READ, seconds)
+    read = dataclasses.replace(run.measurements[0], name="seqread-1m-q32", samples=(sample,))
+    return dataclasses.replace(run, measurements=(read,))
+
+
+def test_a_search_goes_by_zeros_as_by_any_other_number() -> None:
+    """Those on raw with cache=none never stall. They tie: nothing is told apart below the step."""
+    paths = itertools.product(("raw", "qcow2"), ("none", "directsync"), ("virtio", "scsi", "nvme"))
+    wanted = tuple("/".join(parts) for parts in paths)
+    profile = Profile("p", "t", (MeasurementPlan("seqread-1m-q32", "fio", FIO),))
+    plan = build_plan(
+        Request(paths=wanted, directory=Path("/tmp"), baseline="none"),  # noqa: S108 - nothing is written
+        Capabilities(), profile,
+    )  # fmt: skip
+    model = next(run for run in campaign_runs(1) if run.path == "raw/none")
+    rng = np.random.default_rng(1)
+    campaign = dataclasses.replace(CAMPAIGN, plan={**CAMPAIGN.plan, **plan.as_json()})
+    finder = search(STALLS)
+    with stored([], campaigns=[campaign]) as store:
+        choose, runs = finder.choosing(store, plan, CAMPAIGN.id), 0
+        for block in itertools.count(1):
+            chosen = choose(block)
+            if not chosen:
+                break
+            for cell in plan.cells:
+                if cell.fingerprint not in chosen:
+                    continue
+                never = cell.label.startswith("raw/none")
+                seconds = 0.0 if never else round(float(rng.exponential(0.3)), 3)
+                runs += 1
+                run = dataclasses.replace(
+                    model, id=f"{runs:012x}", cell=cell.fingerprint, path=cell.path.canonical,
+                    block=block, position=runs, page_cache=cell.page_cache,
+                )  # fmt: skip
+                store.add_run(stalled(run, seconds))
+        outcome = finder.outcome(store, CAMPAIGN.id)
+        ranking = rank(store.observations([CAMPAIGN.id]), MeasureKey.parse(STALLS))
+    assert outcome is not None
+    assert (outcome.best.name.startswith("raw/none"), outcome.ended) == (True, Ended.FOUND)
+    assert outcome.margin == pytest.approx(1.0)
+    assert outcome.step == 0.1
+    assert "is better by more than the step of 0.1, judged" in " ".join(search_sentences(outcome))
+    assert ranking.best is not None
+    assert ranking.best.leader.name.startswith("raw/none")
