@@ -73,10 +73,18 @@ def built(plan: CampaignPlan, state: Path) -> list[str]:
         "btrfs:compress=zstd/qcow2:preallocation=metadata/writeback",
         "tmpfs/raw/writeback",
         "raw:preallocation=off/writeback",
+        "qcow2:backing=2:preallocation=off/none",
+        "qcow2:encrypt=luks:preallocation=off/none",
+        "qcow2:data_file=raw:preallocation=off/writeback",
+        "qcow2:bitmaps=1:preallocation=off:snapshots=1/writeback",
         "xfs/host",
     ],
 )
 def test_the_commands_of_a_plan_are_those_of_a_run(path: str, tmp_path: Path) -> None:
+    compare(path, tmp_path)
+
+
+def compare(path: str, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     plan = replace(a_plan(path), directory=work)

@@ -66,6 +66,15 @@ def _cached_nevertheless(file: Path) -> str | None:
     return "the data went through the page cache" if residency(file) > 0 else None
 
 
+def try_device(name: str, root: Path = SYSTEM) -> OSError | None:
+    """Opens /dev/NAME for reading and writing; returns why that failed, or None."""
+    try:
+        os.close(os.open(root / "dev" / name, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        return error
+    return None
+
+
 def try_io_uring() -> str | None:
     """Sets up a ring with one entry; returns why the kernel refused, or None."""
     libc = ctypes.CDLL(None, use_errno=True)

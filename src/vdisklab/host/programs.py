@@ -46,6 +46,14 @@ MANAGERS = dict(row.split(maxsplit=1) for row in _rows("manager"))
 PROGRAMS: Mapping[str, HostProgram] = dict(_programs())
 
 
+def layer_programs(layer: str) -> tuple[str, ...]:
+    """The programs of a host layer, the first of each package."""
+    purpose = f"layer {layer}"
+    rows = [(program, row) for program, row in PROGRAMS.items() if row.purpose == purpose]
+    first = {row.packages: program for program, row in reversed(rows)}
+    return tuple(reversed(first.values()))
+
+
 def install_hint(programs: Iterable[str]) -> str:
     """How to get programs here: the command of this system's package manager.
 

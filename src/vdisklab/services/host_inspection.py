@@ -30,10 +30,12 @@ from vdisklab.host.facts import (
 )
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.mounts import free_bytes
-from vdisklab.host.probes import KernelParts, try_io_uring, try_o_direct
-from vdisklab.host.programs import PROGRAMS, QEMU, install_hint
+from vdisklab.host.probes import KernelParts, try_device, try_io_uring, try_o_direct
+from vdisklab.host.programs import PROGRAMS, QEMU, install_hint, layer_programs
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat
+from vdisklab.powercut.recording.logged_disk import LoggedBy, require_log_writes
 from vdisklab.progress import Progress
+from vdisklab.storage.zfs import require_zfs
 from vdisklab.units import GIB, format_bytes
 
 _ROOM_WANTED = 4 * GIB
@@ -278,13 +280,17 @@ def _io_uring(features: QemuFeatures | HostFinding) -> Iterator[HostFinding]:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A host layer: its programs, and its file system or its driver (name and module)."""
+    """A host layer: its file system or its driver (name and module)."""
 
     name: str
-    programs: tuple[str, ...]
     filesystem: str | None = None
     driver: tuple[str, str] = ("", "")
     kernel_mend: str = _OTHER_KERNEL
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs that build it."""
+        return ("losetup",) if self.name == "loop" else layer_programs(self.name)
 
     def is_in(self, kernel: KernelParts) -> bool:
         """True if the kernel supports it or its module is installed."""
@@ -294,16 +300,15 @@ class _Layer:
 
 
 _LAYERS = (
-    _Layer("ext4", ("mkfs.ext4",), filesystem="ext4"),
-    _Layer("xfs", ("mkfs.xfs",), filesystem="xfs"),
-    _Layer("btrfs", ("mkfs.btrfs",), filesystem="btrfs"),
-    _Layer("tmpfs", ("mount",), filesystem="tmpfs"),
-    _Layer("loop", ("losetup",), driver=("loop", "loop")),
-    _Layer("lvm", ("lvm",), driver=("device-mapper", "dm_mod")),
-    _Layer("md", ("mdadm",), driver=("md", "md_mod")),
+    _Layer("ext4", filesystem="ext4"),
+    _Layer("xfs", filesystem="xfs"),
+    _Layer("btrfs", filesystem="btrfs"),
+    _Layer("tmpfs", filesystem="tmpfs"),
+    _Layer("loop", driver=("loop", "loop")),
+    _Layer("lvm", driver=("device-mapper", "dm_mod")),
+    _Layer("md", driver=("md", "md_mod")),
     _Layer(
         "zfs",
-        ("zpool", "zfs"),
         filesystem="zfs",
         kernel_mend="install ZFS's kernel module (on Debian: zfs-dkms, from contrib)",
     ),
@@ -317,7 +322,7 @@ def _layer(at: Inspection, layer: _Layer) -> HostFinding:
     in_kernel = layer.is_in(at.parts)
     if in_kernel and not lacking:
         return _ok(topic, "kernel and programs")
-    if layer.filesystem == "zfs" and not lacking and _lists_pools(at.host):
+    if layer.filesystem == "zfs" and not lacking and _zfs_answers(at.host):
         seen = "not in this kernel; zfs-fuse is running"
         costs = "cannot be measured: layer zvol; limits on ZFS's cache"
         return _limited(topic, seen, costs, layer.kernel_mend)
@@ -330,10 +335,10 @@ def _layer(at: Inspection, layer: _Layer) -> HostFinding:
     return _missing(topic, "; ".join(reasons), f"cannot be measured: {lost}", ", then ".join(mend))
 
 
-def _lists_pools(host: Host) -> bool:
+def _zfs_answers(host: Host) -> bool:
     """True if ZFS answers, which is zfs-fuse if the kernel has no ZFS."""
     try:
-        host.run("zpool", "list", "-H", "-o", "name", timeout=10)
+        require_zfs(host)
     except HostError:
         return False
     return True
@@ -344,27 +349,29 @@ def _devices(at: Inspection) -> Iterator[HostFinding]:
         ("loop-control", "loop devices", "all layers on image files"),
         ("fuse", "FUSE", "the logged disk of power cuts"),
     ):
-        try:
-            os.close(os.open(at.root / "dev" / name, os.O_RDWR | os.O_CLOEXEC))
-        except OSError as error:
-            # Loading a driver does not help against a missing permission.
-            denied = isinstance(error, PermissionError)
-            mend = "sudo vdisklab …" if denied else f"modprobe {name.removesuffix('-control')}"
-            seen = f"/dev/{name}: {error.strerror}"
-            yield _missing(topic, seen, f"cannot be measured: {lost}", mend)
-        else:
+        error = try_device(name, at.root)
+        if error is None:
             yield _ok(topic, f"/dev/{name} opens")
+            continue
+        # Loading a driver does not help against a missing permission.
+        denied = isinstance(error, PermissionError)
+        mend = "sudo vdisklab …" if denied else f"modprobe {name.removesuffix('-control')}"
+        seen = f"/dev/{name}: {error.strerror}"
+        yield _missing(topic, seen, f"cannot be measured: {lost}", mend)
 
 
 def _power_cut(at: Inspection) -> Iterator[HostFinding]:
     daemon = "qemu-storage-daemon"
     version = program_version(at.host, daemon, r"version (.+)")
     yield _no_program(daemon) if version is None else _ok(daemon, version)
-    if at.parts.has_module("dm_log_writes"):
-        yield _ok("dm log-writes", "powercut --logged-by dm-log-writes")
+    try:
+        target = require_log_writes(at.host)
+    except HostError as error:
+        costs = f"cannot be chosen: powercut --logged-by {LoggedBy.DM}; FUSE does the same"
+        mend = error.hint if at.host.which("dmsetup") is None else _OTHER_KERNEL
+        yield _limited("dm log-writes", str(error), costs, mend)
     else:
-        costs = "cannot be chosen: powercut --logged-by dm-log-writes; FUSE does the same"
-        yield _limited("dm log-writes", "not in this kernel", costs, _OTHER_KERNEL)
+        yield _ok("dm log-writes", f"{target}: powercut --logged-by {LoggedBy.DM}")
 
 
 def _directory(at: Inspection) -> Iterator[HostFinding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -172,13 +172,32 @@ def _device_size(device: Path) -> int:
         return opened.seek(0, os.SEEK_END)
 
 
+_NO_CPU_TIME = "Unable to get accurate CPU usage"
+_MOST_TRIES = 5
+
+
+def _create(site: Site, image: Image, command: Sequence[str]) -> None:
+    """Creates the image. For an encrypted one, qemu-img times its key derivation.
+
+    QEMU 7.2.22, among others, fails if the kernel has not yet counted that thread's CPU time
+    (crypto/pbkdf.c, qcrypto_pbkdf2_count_iters), so then it is tried again.
+    """
+    for left in reversed(range(_MOST_TRIES if image.encrypted else 1)):
+        try:
+            site.run_marked(*command, timeout=_CREATE_TIMEOUT)
+        except CommandError as error:
+            if not left or _NO_CPU_TIME not in error.stderr:
+                raise
+        else:
+            return
+
+
 def _make(
     site: Site, target: Target, image: Image, path: Path, *, size: int, source: Path | None
 ) -> ImageFile:
     if image.format is ImageFormat.RAW and site.host.which("qemu-img") is None:
         return _copy_plain(site, target, path, size=size, source=source)
-    command = create_command(image, path, size, on_device=target.is_block)
-    site.run_marked(*command, timeout=_CREATE_TIMEOUT)
+    _create(site, image, create_command(image, path, size, on_device=target.is_block))
     key = key_path(path) if image.encrypted else None
     if source is not None:
         fill = fill_command(image.driver, source, path, thin=image.is_thin, key=key)
@@ -326,7 +345,9 @@ def _require_preallocated(
         _require(properties, "image.mapped", size, path)
     if preallocation in ("metadata", "falloc") and "image.placed" in properties:
         _require(properties, "image.placed", size, path)
-    if preallocation == "off" and empty and "image.placed" in properties:
+    # A raw data file has a place for every byte (block/qcow2.c, qcow2_co_create).
+    starts_unplaced = empty and image.option("data_file") != "raw"
+    if preallocation == "off" and starts_unplaced and "image.placed" in properties:
         _require(properties, "image.placed", 0, path)
     if is_block:
         return

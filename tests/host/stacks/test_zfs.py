@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.host.test_preview import compare
 from vdisklab.errors import HostError
 from vdisklab.host.blockdevice import record_devices, signatures
 from vdisklab.host.command import LocalHost
@@ -118,3 +119,8 @@ def test_without_zfs_one_sentence(
     ):
         pytest.fail("there is no ZFS")
     assert "lab" in str(refused.value.hint)
+
+
+@pytest.mark.usefixtures("zfs")
+def test_the_commands_of_a_plan_are_those_of_a_run(tmp_path: Path) -> None:
+    compare("zfs:recordsize=64k/raw:preallocation=off/writeback", tmp_path)

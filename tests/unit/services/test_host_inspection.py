@@ -20,6 +20,7 @@ from vdisklab.guest.accelerator import KvmTrial
 from vdisklab.host.command import Completed, Host, PathArg
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.programs import QEMU
+from vdisklab.path.segments import LayerKind
 from vdisklab.progress import silent
 from vdisklab.render.documents.schemas import document_schema
 from vdisklab.render.tables.host_findings import doctor_document
@@ -53,6 +54,7 @@ class ScriptedHost:
     def __init__(self, *lacking: str, monitor: str | None = None) -> None:
         self.programs = {name: text for name, text in PROGRAMS.items() if name not in lacking}
         self.monitor = monitor_answers() if monitor is None else monitor
+        self.said = dict(SAID)
 
     def which(self, program: str) -> Path | None:
         return Path("/usr/bin", program) if program in self.programs else None
@@ -65,7 +67,7 @@ class ScriptedHost:
         if words[0] not in self.programs:
             raise HostError(f"{words[0]} is not installed")
         default = self.programs[words[0]] if words[1:] == ["--version"] else ""
-        return Completed(tuple(words), 0, SAID.get(" ".join(words), default), "")
+        return Completed(tuple(words), 0, self.said.get(" ".join(words), default), "")
 
 
 def no_kvm() -> KvmTrial:
@@ -150,8 +152,26 @@ def test_a_device_that_may_not_be_opened_needs_a_right_and_no_driver(
 def test_a_layer_needs_kernel_and_programs(tmp_path: Path) -> None:
     found = findings(tmp_path, ScriptedHost("mkfs.btrfs"))
     assert found["layer btrfs"].seen == "not installed: mkfs.btrfs"
-    assert found["layer lvm"].seen == "not in this kernel; not installed: lvm"
+    assert found["layer lvm"].seen == "not in this kernel; not installed: lvm, dmsetup"
     assert "contrib" in (found["layer zfs"].mend or "")
+
+
+def test_every_layer_is_looked_for_with_its_programs() -> None:
+    inside = {LayerKind.ZVOL: "zfs", LayerKind.LVMTHIN: "lvm"}
+    layers = [layer for layer in probe._LAYERS if layer.name != "loop"]
+    assert {inside.get(kind, kind) for kind in LayerKind} == {layer.name for layer in layers}
+    assert all(layer.programs for layer in layers)
+
+
+def test_the_kernels_log_is_found_as_a_power_cut_finds_it(tmp_path: Path) -> None:
+    host = ScriptedHost()
+    assert findings(tmp_path, host)["dm log-writes"].seen == "dmsetup is not installed"
+    host.programs["dmsetup"] = ""
+    lacking = findings(tmp_path, host)["dm log-writes"]
+    assert "has no target log-writes" in lacking.seen
+    assert "kernel" in (lacking.mend or "")
+    host.said["dmsetup targets"] = "striped v1.6.0\nlog-writes       v1.1.0\n"
+    assert findings(tmp_path, host)["dm log-writes"].state is Availability.OK
 
 
 def test_zfs_outside_the_kernel_is_known_by_its_answer(tmp_path: Path) -> None:
@@ -170,7 +190,7 @@ def test_zfs_that_does_not_answer_is_missing(
 ) -> None:
     host = ScriptedHost()
     host.programs |= {"zpool": "", "zfs": ""}
-    monkeypatch.setattr(probe, "_lists_pools", lambda _host: False)
+    monkeypatch.setattr(probe, "_zfs_answers", lambda _host: False)
     assert findings(tmp_path, host)["layer zfs"].state is Availability.MISSING
 
 

@@ -23,6 +23,7 @@ from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import Host, environment, require_programs
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import still_mounted
+from vdisklab.host.probes import try_device
 from vdisklab.host.syscalls import attach_loop
 from vdisklab.host.waiting import patience
 from vdisklab.powercut.cutting.memory_files import memory_full
@@ -106,8 +107,9 @@ def logged_file(
     kept; otherwise it is removed with the file. Raises HostError without FUSE or when the server
     does not start.
     """
-    if not Path("/dev/fuse").exists():
-        raise HostError("this kernel has no /dev/fuse", hint="modprobe fuse")
+    refused = try_device("fuse")
+    if refused is not None:
+        raise HostError(f"/dev/fuse: {refused.strerror}", hint="modprobe fuse, or run as root")
     mountpoint = site.directory / f"{name}.disk"
     content = site.directory / f"{name}.content"
     log = log or site.directory / f"{name}.log"
