@@ -28,8 +28,8 @@ from pathlib import Path
 from random import Random
 from types import FrameType
 
-from fuzz_inputs import Mutator
-from fuzz_parsers import Parser, parsers
+from fuzz_inputs import Mutator, Parser
+from fuzz_parsers import parsers
 from machine import machine_facts, print_result
 from vdisklab.errors import VdisklabError
 

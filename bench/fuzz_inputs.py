@@ -6,9 +6,13 @@ Every mutation is drawn from a `random.Random`, so a seed reproduces it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "tests" / "data"
 
 _TOKENS = re.compile(
     r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|\"[^\"\n]{0,400}\"|'[^'\n]{0,400}'|[^\W\d][\w.-]*"
@@ -122,3 +126,28 @@ class Mutator:
         other = self._seeds[int(number() * len(self._seeds))]
         begin, end = other.spans[int(number() * len(other.spans))]
         return other.text[begin:end]
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """A parser, whole inputs of it, and its share of the inputs.
+
+    Bytes are given as text of Latin-1. `patience` multiplies the time limit of an input.
+    """
+
+    name: str
+    share: float
+    seeds: tuple[str, ...]
+    read: Callable[[str], object]
+    patience: float = 1.0
+
+
+def recorded(*names: str) -> tuple[str, ...]:
+    """Recorded texts below tests/data."""
+    return tuple((DATA / name).read_text("utf-8") for name in names)
+
+
+def write_file(file: Path, text: str) -> Path:
+    """The file, with a text of Latin-1 as its bytes."""
+    file.write_bytes(text.encode("latin-1", errors="replace"))
+    return file
