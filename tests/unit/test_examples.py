@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,19 @@ def test_examples_print_what_the_pages_say(
     told = capsys.readouterr()
     said = plain(told.out) if told.out.strip() else plain(told.err)
     assert pattern(example.output).fullmatch(said), said
+
+
+def test_the_readme_quotes_the_ranking_of_the_recorded_campaign(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = (ROOT / "README.md").read_text()
+    (quoted,) = re.findall(r"\(shortened\):\n\n((?:    .*\n|\n)+)", readme)
+    monkeypatch.setenv("COLUMNS", "100")
+    database = str(tmp_path / "lab.sqlite")
+    assert main(["import", str(ROOT / "docs/images/campaign.json.gz"), "--db", database]) == 0
+    capsys.readouterr()
+    assert main(["rank", "--db", database]) == 0
+    assert pattern(plain(textwrap.dedent(quoted))).fullmatch(plain(capsys.readouterr().out))
 
 
 def test_there_are_examples_on_the_pages_that_teach() -> None:
