@@ -37,6 +37,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "rank": ("rank",),
     "rank by latency": ("rank", "--metric", "randread-4k-q1/read/latency_p99"),
     "rank as bars": ("rank", "--bars"),
+    "rank by several": ("rank", "--pareto", "read/write/latency_p99/cpu"),
+    "advise": ("advise", "DOMAIN"),
     "recommend": ("recommend",),
     "recommend by weights": ("recommend", "--weights", "read=3,seqwrite-1m-q1/write/bandwidth=1"),
     "compare": ("compare", LONG, "ext4/raw/none"),
@@ -154,6 +156,7 @@ def test_a_verb_at_every_width(
     name: str, results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VDISKLAB_DB", str(results))
+    monkeypatch.chdir(results.parent)
     tables: list[Table[Any]] = []
     monkeypatch.setattr(output, "show", lambda table, _console: tables.append(table))
     domain = str(results.with_name("web.xml"))
