@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from vdisklab.errors import PlanError
+from vdisklab.errors import DatabaseError, PlanError, WorkloadError
 from vdisklab.results.exchange import LARGEST
 
 _STDIN = "-"
@@ -22,9 +22,12 @@ def input_files(names: Sequence[str]) -> Iterator[tuple[Path, ...]]:
     Raises PlanError for a name that is not a readable file.
     """
     with tempfile.TemporaryDirectory(prefix="vdisklab-import-") as directory:
-        yield tuple(
-            _stdin(Path(directory) / "stdin") if name == _STDIN else _file(name) for name in names
-        )
+        copy = Path(directory) / "stdin"
+        try:
+            yield tuple(_stdin(copy) if name == _STDIN else _file(name) for name in names)
+        except (PlanError, WorkloadError, DatabaseError) as error:
+            message = error.message.replace(str(copy), "standard input")
+            raise type(error)(message, hint=error.hint) from error
 
 
 def _file(name: str) -> Path:

@@ -233,6 +233,15 @@ def test_standard_input_is_a_file_too(
     assert capsys.readouterr().out.startswith("imported campaign ")
 
 
+def test_an_error_calls_standard_input_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path("/dev/null").open() as empty:
+        monkeypatch.setattr("sys.stdin", empty)
+        assert main(["import", "-", "--db", str(tmp_path / "copy.sqlite")]) == 6
+    assert capsys.readouterr().err.startswith("error: standard input: the file is empty\n")
+
+
 def test_claims_before_anything_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
