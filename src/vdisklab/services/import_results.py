@@ -22,6 +22,7 @@ from vdisklab.workload.program import Report, printable
 _LARGEST_FILE = 64 << 20
 _LONGEST_NAME = 200
 _WRITE_TEXT = "import the file as the program wrote it, in UTF-8 or UTF-16"
+_WHOLE_OUTPUT = "import everything that the program printed, unchanged"
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 
@@ -108,7 +109,8 @@ def read_file(file: Path) -> list[_Source]:
     try:
         reports = recognise(text)
     except WorkloadError as error:
-        raise WorkloadError(f"{file}: {error.message}", hint=error.hint) from error
+        hint = error.hint or _WHOLE_OUTPUT
+        raise WorkloadError(f"{file}: {error.message}", hint=hint) from error
     return [
         _Source(file, "" if place else text, modified, report)
         for place, report in enumerate(reports)

@@ -48,7 +48,7 @@ _OLD_OPERATIONS = re.compile(
     r"Operations performed:\s+([0-9]{1,19}) [Rr]eads?, ([0-9]{1,19}) [Ww]rites?, "
 )
 _OLD_BYTES = re.compile(
-    r"Read ([0-9.]+)([KMGT]?i?)b\s+Written ([0-9.]+)([KMGT]?i?)b\s+Total ", re.I
+    r"Read ([0-9.]+)((?:[KMGT]i?)?)b\s+Written ([0-9.]+)((?:[KMGT]i?)?)b\s+Total ", re.I | re.ASCII
 )
 _TIME = re.compile(r"total time:\s+([0-9.]+)s$", re.MULTILINE)
 _EVENTS = re.compile(r"total number of events:\s+([0-9]{1,19})$", re.MULTILINE)

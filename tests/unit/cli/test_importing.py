@@ -58,6 +58,15 @@ def test_a_damaged_file_leaves_nothing(
     assert not Path(db).exists()
 
 
+def test_a_damaged_file_has_a_way_out(
+    db: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.txt"
+    bad.write_text((DATA / "foreign/sysbench-0.4.12.txt").read_text().replace("62.5Mb", "62.5Ib"))
+    assert main(["import", str(bad), "--db", db]) == 6
+    assert "hint: import everything that the program printed" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

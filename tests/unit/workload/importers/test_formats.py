@@ -602,6 +602,13 @@ def test_what_is_nearly_a_result_is_told_what_it_is(text: str, said: str) -> Non
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("unit", ["Ib", "\u212ab"], ids=["no unit", "Kelvin sign"])
+def test_a_size_of_sysbench_in_no_unit_is_refused(unit: str) -> None:
+    text = recorded("foreign/sysbench-0.4.12.txt").replace("62.5Mb", f"62.5{unit}")
+    with pytest.raises(WorkloadError, match="Total transferred` is missing"):
+        recognise(text)
+
+
 def test_long_digits_beside_a_result_do_no_harm() -> None:
     text = "eui.00000000000000000000000000000000000000000012\n" + recorded("dd-9.1-4k.txt")
     assert recognise(text) == recognise(recorded("dd-9.1-4k.txt"))
