@@ -80,6 +80,17 @@ def ratio_interval(low: float | None, high: float | None) -> str:
     return Scale(1.0, "").interval(low, high)
 
 
+def gain(number: float | None, low: float | None, high: float | None) -> str:
+    """A ratio as a change in percent with its interval: `+35 % (12–60)`, `-3 % (-9 to 4)`."""
+    if number is None:
+        return MISSING
+    change = f"{(number - 1) * 100:+.0f} %"
+    if low is None or high is None:
+        return change
+    first, last = (f"{(end - 1) * 100:.0f}" for end in (low, high))
+    return f"{change} ({first}–{last})" if low >= 1 else f"{change} ({first} to {last})"
+
+
 def probability(p: float | None) -> str:
     """`0.03`, `<0.001`."""
     if p is None:

@@ -27,9 +27,50 @@ WANTED_LEAD = 0.1
 
 
 def headline(answer: RecommendationAnswer) -> str:
-    """`Use raw/none`, or that several paths tie, in a few words."""
-    ties = answer.recommendation.ties
-    return f"No winner: these {len(ties)} tie" if ties else f"Use {answer.path}"
+    """`Keep raw/default`, `Change to raw/none: +35 % (12–60) over raw/default, as safe`, or a tie.
+
+    What to keep or change is QEMU's default; without it, it is `Use raw/none`.
+    """
+    recommendation = answer.recommendation
+    default, gain = recommendation.default, recommendation.over_default
+    if recommendation.ties:
+        return f"No winner among {len(recommendation.ties)}"
+    if default is not None and default == recommendation.cell:
+        return f"Keep {answer.path}"
+    if default is None or gain is None or gain.ratio is None:
+        return f"Use {answer.path}"
+    change = numbers.gain(gain.ratio, gain.low, gain.high)
+    safety = _safety(recommendation, default)
+    return f"Change to {answer.path}: {change} over {default.name}, {safety}"
+
+
+def _safety(recommendation: Recommendation, default: MeasuredCell) -> str:
+    """The safety of the recommended cell, compared with that of QEMU's default."""
+    new = recommendation.durability[recommendation.cell]
+    old = recommendation.durability.get(default)  # None: it does not qualify, so it loses data
+    if not new.keeping.acceptable:
+        return "as unsafe" if old is None or not old.keeping.acceptable else "but not safe"
+    safer = old is None or not old.keeping.acceptable or new.flush_free > old.flush_free
+    return "safer" if safer else "as safe"
+
+
+def first_lines(answer: RecommendationAnswer) -> tuple[tuple[str, str], ...]:
+    """Safety, doubt, and what would settle it: at most three subjects with their sentences."""
+    recommendation = answer.recommendation
+    safety = durability_sentence(answer.path, recommendation.durability[recommendation.cell])
+    doubt = "Next best" if recommendation.ranking.rows and not recommendation.ties else "Doubt"
+    return (
+        ("Safety", safety),
+        *((doubt, sentence) for sentence in _rivals(answer)),
+        *(("To settle it", sentence) for sentence in _to_settle(recommendation.ranking.best)),
+    )
+
+
+def explanation(answer: RecommendationAnswer) -> tuple[str, ...]:
+    """The rest of the verdict, and the reasons behind it."""
+    shown = {sentence for _, sentence in first_lines(answer)}
+    sentences = (*verdict_sentences(answer), *reasons(answer))
+    return tuple(sentence for sentence in sentences if sentence not in shown)
 
 
 def verdict_sentences(answer: RecommendationAnswer) -> tuple[str, ...]:
@@ -78,7 +119,8 @@ def _choice(answer: RecommendationAnswer) -> str:
         return f" by {name}. Keep what you have, or take {answer.path}: it is the simplest."
     count = len(answer.order)
     qualified = "path that qualifies" if count == 1 else "paths that qualify"
-    return f": the best by {name} of {count} {qualified}, of {recommendation.considered} measured."
+    considered = recommendation.considered
+    return f". It is the best by {name} of {count} {qualified}, of {considered} measured."
 
 
 def _rivals(answer: RecommendationAnswer) -> Iterator[str]:

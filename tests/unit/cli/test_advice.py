@@ -100,8 +100,10 @@ def test_the_table_says_why(store: Database, capsys: pytest.CaptureFixture[str])
     store.write(runs(speeds=SPEEDS | {"qcow2/none": 0.75}))
     assert main(["recommend", "--need", "durable"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert (
-        "Use raw/none: the best by weighted overall of 5 paths that qualify, of 6 measured." in out
+    assert re.match(
+        r"Change to raw/none: \+\d\d % \(\d+–\d+\) over raw/default, as safe\. It is the best by "
+        r"weighted overall of 5 paths that qualify, of 6 measured\.",
+        out,
     )
     assert "Compared with QEMU's default (raw/default (cold)) it is ×1." in out
     assert "under emulation" in out
@@ -119,8 +121,8 @@ def test_a_tie_has_no_winner_and_names_the_simplest(
     assert found["path"] == "raw/none"
     first, *others = found["sentences"]
     assert first == (
-        "No winner: these 6 tie by weighted overall. Keep what you have, or take raw/none: it is "
-        "the simplest."
+        "No winner among 6 by weighted overall. Keep what you have, or take raw/none: it is the "
+        "simplest."
     )
     assert others[0].startswith("Tied, of 7 measured: ")
     assert any(
@@ -128,7 +130,7 @@ def test_a_tie_has_no_winner_and_names_the_simplest(
     )
     target = database.file.with_name("report.md")
     assert main(["report", "--format", "md", "-o", str(target)]) == 0
-    assert target.read_text().startswith("# vdisklab: No winner: these 6 tie")
+    assert target.read_text().startswith("# vdisklab: No winner among 6")
 
 
 def test_weights_of_ones_own_decide(store: Database, capsys: pytest.CaptureFixture[str]) -> None:

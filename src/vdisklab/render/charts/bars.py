@@ -9,29 +9,19 @@ from typing import Any
 import altair as alt
 
 from vdisklab.analysis.candidates import candidates
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.render import numbers
+from vdisklab.render.charts.rows import Bar
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels
 from vdisklab.render.page.contents import caution_of
 from vdisklab.results.model import Better
 from vdisklab.services.report_contents import Contents
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One value with its interval, in the unit that the chart's axis names."""
-
-    label: str
-    value: float
-    low: float | None
-    high: float | None
-    group: str = ""
-    highlight: bool = False
 
 
 def bars(
@@ -44,7 +34,8 @@ def bars(
     values = [
         {
             "label": row.label, "value": row.value, "low": row.low, "high": row.high,
-            "group": row.group, "colour": palette.highlight if row.highlight else palette.bar,
+            "group": f"{row.group} ({row.unit})" if row.unit else row.group,
+            "colour": palette.highlight if row.highlight else palette.bar,
         }
         for row in rows
     ]  # fmt: skip
@@ -52,7 +43,7 @@ def bars(
         y=alt.Y("label:N", sort=None, title=None, axis=labels())
     )
     drawn = base.mark_bar(height=13).encode(
-        x=alt.X("value:Q", title=unit, scale=alt.Scale(zero=True)),
+        x=alt.X("value:Q", title=unit or None, scale=alt.Scale(zero=True)),
         color=alt.Color("colour:N", scale=None),
     )
     lines = base.mark_rule(strokeWidth=1.5, color=palette.ink).encode(x="low:Q", x2="high:Q")
@@ -104,19 +95,20 @@ def _bar_figure(recipe: _Recipe, contents: Contents, palette: Palette) -> Figure
     spec = bars(rows, unit, palette, caution=caution_of(contents), shared=recipe.shared)
     return Figure(
         recipe.key, recipe.title, _described(recipe.title, rows, unit, contents), spec,
-        cells=recipe.cells(rows, contents),
+        cells=recipe.cells(rows, contents), bars=tuple(rows), unit=unit, shared=recipe.shared,
     )  # fmt: skip
 
 
 def _described(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -> str:
     shown = "; ".join(
         f"{f'{row.group}, ' if row.group else ''}{row.label}: {numbers.digits(row.value)}"
+        f"{f' {row.unit}' if row.unit else ''}"
         + (f" ({numbers.digits(row.low)} to {numbers.digits(row.high)})"
            if row.low is not None and row.high is not None else "")
         for row in rows
     )  # fmt: skip
     caution = f" {caution_of(contents)}." if caution_of(contents) else ""
-    return f"Bar chart, {title}, in {unit}: {shown}.{caution}"
+    return f"Bar chart, {title}{f', in {unit}' if unit else ''}: {shown}.{caution}"
 
 
 def _rows(
@@ -156,16 +148,50 @@ def answer_cell(contents: Contents) -> MeasuredCell | None:
     return None if answer is None else answer.recommendation.cell
 
 
+def choice_bars(contents: Contents) -> tuple[Sequence[Bar], str]:
+    """The first paths that qualify, with the recommended one and QEMU's default."""
+    answer = contents.recommendation
+    if answer is None:
+        return [], ""
+    recommendation = answer.recommendation
+    chosen = (*answer.order[:6], recommendation.cell, recommendation.default)
+    cells = dict.fromkeys(cell for cell in chosen if cell is not None)
+    measure = contents.measure
+    return _rows(contents.of(measure), cells, measure.quantity.unit, answer=recommendation.cell)
+
+
+def _quantities(contents: Contents) -> list[MeasureKey]:
+    """One measure of each measurement: IOPS of random ones, bandwidth of the others."""
+    named: dict[str, list[MeasureKey]] = {}
+    for key in contents.summaries:
+        if key.metric in ("iops", "bandwidth"):
+            named.setdefault(key.name, []).append(key)
+    wanted = {name: "iops" if name.startswith("rand") else "bandwidth" for name in named}
+    return [
+        next((key for key in keys if key.metric == wanted[name]), keys[0])
+        for name, keys in named.items()
+    ]
+
+
 def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
-    """The baseline's bandwidth in each measurement."""
-    measured = {
-        key.name: contents.summaries[key][contents.baseline]
-        for key in contents.summaries
-        if key.metric == "bandwidth" and contents.baseline in contents.summaries[key]
-    }
-    best = sorted(measured.items(), key=lambda named: named[1].median, reverse=True)[:MOST_BARS]
-    scale = numbers.scale(best[0][1].median if best else None, "B/s")
-    return [_bar(summary, scale, None, label=name) for name, summary in best], scale.suffix.strip()
+    """The baseline in each measurement, the sequential ones first."""
+    measured = [
+        (key, contents.summaries[key][contents.baseline])
+        for key in _quantities(contents)
+        if contents.baseline in contents.summaries[key]
+    ]
+    groups = {"bandwidth": "Sequential and others", "iops": "Random"}
+    shown: list[Bar] = []
+    for metric, group in groups.items():
+        chosen = [(key, summary) for key, summary in measured if key.metric == metric]
+        chosen.sort(key=lambda named: -named[1].median)
+        top = chosen[0] if chosen else None
+        scale = numbers.scale(top[1].median if top else None, top[0].quantity.unit if top else "1")
+        shown += [
+            replace(_bar(summary, scale, None, group, key.name), unit=scale.suffix.strip())
+            for key, summary in chosen[:MOST_BARS]
+        ]
+    return shown, ""
 
 
 def _alike(contents: Contents, key: Callable[[DiskPath], object]) -> list[MeasuredCell]:
@@ -233,18 +259,17 @@ def _guest_and_host(contents: Contents) -> tuple[Sequence[Bar], str]:
     answer = answer_cell(contents)
     if answer is None:
         return [], "B/s"
-    pairs = [
-        (key, summaries[answer], summaries[contents.baseline])
-        for key, summaries in contents.summaries.items()
-        if key.metric == "bandwidth" and answer in summaries and contents.baseline in summaries
-    ]
-    top = min((max(a.median, b.median) for _, a, b in pairs), default=None)
-    scale = numbers.scale(top, "B/s")
-    shown = [
-        _bar(summary, scale, answer, key.name) for key, guest, host in pairs for summary in
-        (guest, host)
-    ]  # fmt: skip
-    return shown, scale.suffix.strip()
+    shown: list[Bar] = []
+    for key in _quantities(contents):
+        summaries = contents.summaries[key]
+        if answer not in summaries or contents.baseline not in summaries:
+            continue
+        pair = summaries[answer], summaries[contents.baseline]
+        top = max(summary.median for summary in pair)
+        scale = numbers.scale(top, key.quantity.unit)
+        unit = scale.suffix.strip()
+        shown += [replace(_bar(one, scale, answer, key.name), unit=unit) for one in pair]
+    return shown, ""
 
 
 def _thin(contents: Contents) -> tuple[Sequence[Bar], str]:
@@ -266,7 +291,7 @@ def _thin(contents: Contents) -> tuple[Sequence[Bar], str]:
 
 _BARS = (
     _Recipe("baseline", "Baseline performance: the host itself", _baseline,
-            "vdisklab run host PATHS…", of_cells=False),
+            "vdisklab run host PATHS…", shared=False, of_cells=False),
     _Recipe("cache-methods", "Cache methods", _cache_methods,
             f"vdisklab run raw/{{{','.join(CacheMode)}}} host"),
     _Recipe("storage-methods", "Storage methods", _storage_methods,

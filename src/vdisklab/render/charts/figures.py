@@ -11,9 +11,10 @@ from vdisklab.analysis.candidates import candidates
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Keeping, PathVerdict, durability
 from vdisklab.render import numbers
-from vdisklab.render.charts.bars import bar_figures
+from vdisklab.render.charts.bars import answer_cell, bar_figures
 from vdisklab.render.charts.lines import latency_figure, time_series_figure
 from vdisklab.render.charts.pareto_chart import trade_offs_figure
+from vdisklab.render.charts.rows import Bar
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels, panel_rows
 from vdisklab.render.page.contents import caution_of
@@ -97,9 +98,16 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
     spec = plane(points, order, unit, palette, caution=caution_of(contents))
     what = "The answer, and the paths that no other beats in both"
     alt = f"Chart of speed in {unit} against safety. {what}: {values}."
-    note = "Orange with a name: the answer, and paths that no other beats in both (by medians)."
+    note = "The answer, and the paths that no other beats in both speed and safety (by medians)."
     cells = tuple(sorted(cell.label for cell in front))
-    return Figure("safety", title, alt, spec, note=note, cells=cells)
+    answer = answer_cell(contents)
+    rows = tuple(
+        Bar(point.label, point.value, None, None, point.safety, point.label == str(answer))
+        for name in order
+        for point in points
+        if point.front and point.safety == name
+    )
+    return Figure("safety", title, alt, spec, note=note, cells=cells, bars=rows, unit=unit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,9 @@ MOST_MOMENTS = 90
 MOST_RUNS = 5
 """Maximum number of runs drawn for a cell: the newest."""
 
+SHORTEST = 5.0
+"""Seconds of a run below which a line shows nothing that the bars do not."""
+
 RUN_COMMAND = "vdisklab run PATHS… host"
 
 
@@ -31,7 +34,8 @@ def time_series_figure(contents: Contents, palette: Palette) -> Figure:
     """Bandwidth of the featured cells, run by run, with stalls as crosses."""
     title = "Bandwidth over time, with stalls"
     bandwidth_series = _newest(contents.bandwidth_series)
-    if not bandwidth_series:
+    longest = max((len(one.values) * one.interval for one in bandwidth_series), default=0.0)
+    if longest < SHORTEST:
         return Figure("over-time", title, "", missing=f"{RUN_COMMAND} --runtime 10")
     # One unit for all panels: that of the slowest, which also suits the faster ones.
     tops = [max(series.values) for series in bandwidth_series if max(series.values) > 0]

@@ -6,6 +6,8 @@ import altair as alt
 
 from vdisklab.analysis.pareto import Placed, Standing
 from vdisklab.render import numbers
+from vdisklab.render.charts.bars import answer_cell
+from vdisklab.render.charts.rows import Bar
 from vdisklab.render.charts.svg import Palette
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels, panel_rows
 from vdisklab.render.page.contents import caution_of
@@ -48,10 +50,21 @@ def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
     return Figure(
         "trade-offs", TITLE,
         f"Bars of the share of the best in {names}: {described}.", spec,
-        note=f"Orange: by its means, no other path is better in all of {names}. Grey: another is, "
-        f"but that is not shown at 5 %. {hidden} more are not drawn.",
+        note=f"On the front (orange in pictures): by its means, no other path is better in all of "
+        f"{names}. Of the others one is, but that is not shown at 5 %. {hidden} more are not "
+        "drawn.",
         cells=tuple(one.cell.label for one in shown),
+        bars=tuple(
+            Bar(name, share, None, None, _grouped(one), one.cell == answer_cell(contents))
+            for one in shown
+            for name, share in zip(answer.names, one.shares, strict=True)
+        ),
+        unit="of the best",
     )  # fmt: skip
+
+
+def _grouped(one: Placed) -> str:
+    return f"{one.cell.label}{', on the front' if one.standing is Standing.FRONT else ''}"
 
 
 def _described(one: Placed, names: tuple[str, ...]) -> str:

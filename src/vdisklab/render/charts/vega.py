@@ -12,6 +12,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
+from vdisklab.render.charts.rows import Bar
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.tables.layout import sanitise_line
 
@@ -51,7 +52,8 @@ class Figure:
     measure it.
 
     `alt` describes its content for people who cannot see it, `note` explains what the axes do
-    not show. `cells` are the drawn cells: their diagnostics are listed below the figure.
+    not show. `cells` are the drawn cells: their diagnostics are listed below the figure. A figure
+    of `bars` in `unit` is a list of rows in the page; all groups have one scale if `shared`.
     """
 
     key: str
@@ -61,6 +63,9 @@ class Figure:
     missing: str | None = None
     note: str = ""
     cells: tuple[str, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    unit: str = ""
+    shared: bool = True
 
 
 def panel_rows(palette: Palette, field: str = "panel") -> alt.Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
@@ -10,6 +11,9 @@ from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.analysis.diagnostics.kinds import Diagnostic
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
+from vdisklab.errors import PlanError
+from vdisklab.export.configuration import ExportRequest
+from vdisklab.export.platforms import Platform, configure
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers, verdict
 from vdisklab.render.documents.reports import ReportValue
@@ -61,6 +65,48 @@ def answer_sentences(contents: Contents) -> tuple[str, ...]:
         return (contents.why_none,)
     answer = contents.recommendation
     return (*verdict.verdict_sentences(answer), *verdict.reasons(answer))
+
+
+def first_lines(contents: Contents) -> tuple[tuple[str, str], ...]:
+    """At most three lines below the headline, each with its subject."""
+    if contents.recommendation is None:
+        return (("Why", contents.why_none),)
+    return verdict.first_lines(contents.recommendation)
+
+
+def explanation(contents: Contents) -> tuple[str, ...]:
+    """What the verdict says beside its first lines, and its reasons."""
+    answer = contents.recommendation
+    return () if answer is None else verdict.explanation(answer)
+
+
+_SHOWN_PLATFORMS = {
+    Platform.LIBVIRT_DISK: "libvirt: the disk",
+    Platform.PROXMOX: "Proxmox VE",
+    Platform.KUBEVIRT: "KubeVirt",
+    Platform.QEMU: "QEMU",
+}
+
+
+def configurations(contents: Contents) -> tuple[tuple[str, str], ...]:
+    """The recommended path as configuration by platform, without comments.
+
+    Platforms that cannot express it are left out.
+    """
+    answer = contents.recommendation
+    path = None if answer is None else answer.recommendation.cell.path
+    texts: list[tuple[str, str]] = []
+    if path is not None:
+        for platform, name in _SHOWN_PLATFORMS.items():
+            with suppress(PlanError):
+                text = configure(ExportRequest(path), platform).text
+                lines = text.splitlines(keepends=True)
+                plain = "".join(line for line in lines if not line.startswith(_COMMENTS))
+                texts.append((name, plain.strip("\n")))
+    return tuple(texts)
+
+
+_COMMENTS = ("#", "<!--")
 
 
 def diagnostic_sentences(contents: Contents) -> tuple[str, ...]:

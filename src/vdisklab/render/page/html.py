@@ -27,21 +27,26 @@ from vdisklab.analysis.summary import Summaries
 from vdisklab.analysis.tallies import Workings
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
+from vdisklab.render.charts.bars import answer_cell, choice_bars
 from vdisklab.render.charts.figures import figures
+from vdisklab.render.charts.rows import page_rows
 from vdisklab.render.charts.svg import CSS, Draw, draw_here, for_page
 from vdisklab.render.charts.vega import Figure, harmless
 from vdisklab.render.page.contents import (
-    answer_sentences,
     caution_of,
     claim_rows,
     claims_title,
+    configurations,
     diagnostic_sentences,
     diagnostics_by_cell,
+    explanation,
+    first_lines,
     headline,
     published_parts,
     unmeasured_claims,
 )
 from vdisklab.render.tables.layout import sanitise
+from vdisklab.render.wording import measure_name
 from vdisklab.results.outlines import Example
 from vdisklab.services.report_contents import Contents
 
@@ -57,8 +62,9 @@ _UNIT_NAMES = {"1/s": "IOPS", "1": "times the baseline"}
 def render_page(contents: Contents, draw: Draw = draw_here) -> str:
     """The whole file; `draw` may draw the charts elsewhere while the rest is built."""
     shown = figures(contents, CSS)
-    drawn = draw([harmless(figure.spec) for figure in shown if figure.spec is not None])
+    drawn = draw([harmless(figure.spec) for figure in shown if figure.spec and not figure.bars])
     style, script = _file("page.css"), _file("page.js")
+    answer = contents.recommendation
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     environment.filters["harmless"] = lambda text: sanitise(str(text))
     environment.filters["coded"] = _coded
@@ -70,7 +76,12 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         script=Markup(script),  # noqa: S704 - our own file
         headline=headline(contents),
         caution=caution_of(contents),
-        answer=answer_sentences(contents),
+        lines=first_lines(contents),
+        explanation=explanation(contents),
+        path=str(answer.path) if answer else "",
+        tied=bool(answer and answer.recommendation.ties),
+        configurations=configurations(contents),
+        choice=_choice(contents),
         diagnostics=diagnostic_sentences(contents),
         claims=claim_rows(contents),
         claims_title=claims_title(contents),
@@ -93,6 +104,17 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         roles=contents.roles.title if contents.roles else None,
         figures=_figures(contents, shown, drawn()),
     )
+
+
+def _choice(contents: Contents) -> dict[str, Any] | None:
+    """The figure of the first screen: the paths that qualify, with the answer and the default."""
+    bars, unit = choice_bars(contents)
+    if not bars:
+        return None
+    title = "The choice, by " + measure_name(contents.measure)
+    described = "; ".join(f"{bar.label}: {numbers.digits(bar.value)} {unit}" for bar in bars)
+    rows = page_rows(bars, unit, shared=True)
+    return {"title": title, "alt": sanitise(f"Bar chart, {title}: {described}."), "rows": rows}
 
 
 def _coded(text: object) -> Markup:
@@ -150,9 +172,11 @@ def _figures(
             "title": figure.title,
             "missing": figure.missing,
             "note": figure.note,
+            "alt": sanitise(figure.alt),
+            "rows": page_rows(figure.bars, figure.unit, shared=figure.shared),
             "diagnostics": _diagnostics_at(figure.cells, diagnostics),
             "svg": None
-            if figure.spec is None
+            if figure.spec is None or figure.bars
             else Markup(for_page(next(charts), figure.key, figure.alt)),  # noqa: S704 - drawing elements only
         }
         for figure in shown
@@ -194,11 +218,13 @@ def _core(contents: Contents) -> dict[str, Any]:
     """The data of the table at first sight: cells, ranks, and the ranked values."""
     ranked = {row.cell: row for row in contents.ranking.rows}
     order, measured, rows = contents.order, contents.measured, _rows(contents)
+    answer = contents.recommendation
     words: dict[str, int] = {}
     return {
         "measures": [_measure(key) for key in contents.summaries],
         "ranked": str(contents.measure),
         "baseline": contents.baseline.label,
+        "answer": None if answer is None else answer.recommendation.cell.label,
         "cells": [
             {
                 "p": cell.name,
@@ -315,6 +341,7 @@ def _first_rows(contents: Contents) -> list[dict[str, str]]:
             {
                 "rank": numbers.place(row.best, row.worst) if row else numbers.MISSING,
                 "path": cell.name,
+                "answer": "answer" if cell == answer_cell(contents) else "",
                 "state": cell.known_page_cache or numbers.MISSING,
                 "value": scale.with_unit(summary.median if summary else None),
                 "interval": scale.interval(summary.low, summary.high)

@@ -74,12 +74,7 @@ def advice_table(answer: AdviceAnswer) -> Table[DiskAdvice]:
 
 def gain_text(gain: Ratio | None) -> str:
     """`+35 % (12–60)`: the change in percent with its 95 % interval."""
-    if gain is None or gain.ratio is None:
-        return numbers.MISSING
-    percent = f"{(gain.ratio - 1) * 100:+.0f} %"
-    if gain.low is None or gain.high is None:
-        return percent
-    return f"{percent} ({(gain.low - 1) * 100:.0f} to {(gain.high - 1) * 100:.0f})"
+    return numbers.MISSING if gain is None else numbers.gain(gain.ratio, gain.low, gain.high)
 
 
 def advice_sentence(entry: DiskAdvice) -> str:

@@ -14,6 +14,14 @@
   const state = { metric: data.ranked, sort: "rank", down: false, page: 0, search: "", segments: ["", "", "", ""] };
   let details = null;
 
+  // A link to a part that is folded opens it.
+  function unfold() {
+    const target = location.hash && document.querySelector(location.hash + " > details");
+    if (target) target.open = true;
+  }
+  window.addEventListener("hashchange", unfold);
+  unfold();
+
   const loaded = new Promise((done) => document.addEventListener("DOMContentLoaded", done));
 
   // Both parts are compressed, stand below this script, and are read when somebody asks for them.
@@ -93,6 +101,7 @@
     const unit = measures.get(state.metric).unit;
     const made = element("tr");
     if (cell.c === data.baseline) made.className = "baseline";
+    if (cell.c === data.answer) made.className = "chosen";
     made.append(element("td", cell.r ? (cell.r[0] === cell.r[1] ? String(cell.r[0]) : cell.r[0] + "–" + cell.r[1]) : "–"));
     const head = element("th");
     head.scope = "row";
