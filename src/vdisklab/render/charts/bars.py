@@ -16,7 +16,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.render import numbers
-from vdisklab.render.charts.rows import Bar
+from vdisklab.render.charts.bar_rows import Bar
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels
 from vdisklab.render.page.contents import caution_of

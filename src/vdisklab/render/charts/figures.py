@@ -11,10 +11,10 @@ from vdisklab.analysis.candidates import candidates
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Keeping, PathVerdict, durability
 from vdisklab.render import numbers
+from vdisklab.render.charts.bar_rows import Bar
 from vdisklab.render.charts.bars import answer_cell, bar_figures
 from vdisklab.render.charts.lines import latency_figure, time_series_figure
 from vdisklab.render.charts.pareto_chart import trade_offs_figure
-from vdisklab.render.charts.rows import Bar
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels, panel_rows
 from vdisklab.render.page.contents import caution_of

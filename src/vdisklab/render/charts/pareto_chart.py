@@ -6,8 +6,8 @@ import altair as alt
 
 from vdisklab.analysis.pareto import Placed, Standing
 from vdisklab.render import numbers
+from vdisklab.render.charts.bar_rows import Bar
 from vdisklab.render.charts.bars import answer_cell
-from vdisklab.render.charts.rows import Bar
 from vdisklab.render.charts.svg import Palette
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels, panel_rows
 from vdisklab.render.page.contents import caution_of

@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from vdisklab.render.charts.rows import Bar
+from vdisklab.render.charts.bar_rows import Bar
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.tables.layout import sanitise_line
 

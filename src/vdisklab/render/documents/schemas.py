@@ -16,7 +16,7 @@ from vdisklab.render.documents import rankings, records, reports
 from vdisklab.render.documents.conversion import Key, Limit, keys_of
 
 DOCUMENTS: Mapping[str, type] = {
-    "advise": advised_groups.AdviseDocument,
+    "advise": advice.AdviseDocument,
     "audit": reports.AuditDocument,
     "campaigns": records.CampaignsDocument,
     "claims": rankings.ClaimsDocument,
