@@ -7,8 +7,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,19 +15,6 @@ from tests.lab import Lab
 from vdisklab.results.model import FailureKind, Run
 
 pytestmark = pytest.mark.guest
-
-
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("state")
-
-
-@pytest.fixture
-def lab(tmp_path: Path, state: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path, state)
-    made.prepare()
-    yield made
-    assert made.leftovers() == []
 
 
 def measure(lab: Lab, *paths: str) -> tuple[int, str, list[Run]]:

@@ -26,11 +26,6 @@ SIZE = 16 << 20
 FIND = "/usr/lib/vdisklab/find-disk"
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 def image_for(cache: Path, buses: frozenset[Bus]) -> GuestImage:
     kernel = find_kernel(LocalHost(), cache, buses)
     assert buses <= kernel.buses

@@ -33,8 +33,8 @@ GUEST = GuestPlan(memory_bytes=512 * MIB, accelerator=Accelerator.TCG)
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PowerCutSession]:
-    work, cache = tmp_path_factory.mktemp("lab"), tmp_path_factory.mktemp("cache")
+def session(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PowerCutSession]:
+    work = tmp_path_factory.mktemp("lab")
     host = LocalHost()
     with open_ledger() as ledger, open_session(host, ledger, work, workers=1) as opened:
         around = GuestContext(host, ledger, cache, silent)

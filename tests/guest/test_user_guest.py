@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,6 @@ from vdisklab.guest.system.user_image import find_firmware
 from vdisklab.results.model import FailureKind
 
 pytestmark = pytest.mark.guest
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path, tmp_path / "state")
-    made.prepare()
-    yield made
-    assert made.leftovers() == []
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +95,7 @@ def test_an_image_that_does_not_boot_says_so_once(lab: Lab) -> None:
     assert status == 8, printed
     assert [failure.kind for failure in failures if failure] == [FailureKind.GUEST] * 2
     first, second = (failure.message for failure in failures if failure)
-    assert "with BIOS does not start: no answer of the guest's agent under tcg within 6 s" in first
+    assert "with BIOS does not start: no answer of the guest's agent under tcg within " in first
     assert "last lines of the guest's console" in first
     assert "Booting from Hard Disk" in first
     assert "with BIOS does not start" in second

@@ -145,6 +145,17 @@ def test_the_unit_tests_have_the_rooms_of_the_source() -> None:
     assert {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")} == rooms
 
 
+def test_all_tests_that_need_a_guest_are_in_their_directory() -> None:
+    """script/test looks for them there only."""
+    tests = Path(__file__).parents[1]
+    marked = {
+        path.relative_to(tests)
+        for path in tests.rglob("test_*.py")
+        if "pytest.mark.guest" in path.read_text() and path != Path(__file__)
+    }
+    assert {path for path in marked if path.parent != Path("guest")} == {Path("test_conftest.py")}
+
+
 VERBS = {name for name in imports_of(SOURCE / "cli" / "main.py") if name.startswith("cli.")}
 VERB_MODULES = sorted({name.rpartition(".")[0] for name in VERBS})
 
