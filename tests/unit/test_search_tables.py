@@ -35,7 +35,7 @@ def test_recorded_replays_name_the_best_of_all_blocks_and_redrawn_ones_need_not(
     levels = np.array(list(itertools.product(range(3), range(2), range(2))))
     known, drawn = (
         BENCH["replay"](
-            BENCH["Campaign"]("test", BENCH["Recorded"](logs, redrawn), levels, 8), 8, 0.03, 1
+            BENCH["Campaign"]("test", BENCH["Recorded"](logs, redrawn), levels, 8), 3, 0.03, 1
         )["methods"]
         for redrawn in (False, True)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -142,25 +143,62 @@ def test_a_wrong_number_is_told_in_our_words(
     assert "Input should" not in said
 
 
-@pytest.mark.parametrize(
-    ("redirection", "expected"),
-    [
-        (">&-", "error: the answer cannot be written: standard output is closed\n"),
-        (">/dev/full", "error: the answer cannot be written: No space left on device\n"),
-    ],
-)
-@pytest.mark.parametrize("verb", ["profiles", "profiles --format json", "rank --help"])
-def test_an_answer_that_cannot_be_written_is_one_sentence(
-    verb: str, redirection: str, expected: str
-) -> None:
-    ended = in_shell(f"{sys.executable} -m vdisklab {verb} {redirection}")
+# Calls whose standard output is closed, full or without a reader. Each is a process that begins
+# with the modules loaded, which is most of the work, and ends as Python does.
+_CALLS = """
+import json, os, sys, tempfile
+from vdisklab.__main__ import main
+import vdisklab.cli.main
+ended = []
+for words, output in json.loads(sys.argv[1]):
+    with tempfile.TemporaryFile() as said:
+        child = os.fork()
+        if child == 0:
+            sys.argv = ["vdisklab", *words]
+            os.dup2(said.fileno(), 2)
+            if output == "closed":
+                os.close(1)
+                sys.stdout = sys.__stdout__ = None
+            elif output == "no reader":
+                reading, writing = os.pipe()
+                os.close(reading)
+                os.dup2(writing, 1)
+            else:
+                os.dup2(os.open(output, os.O_WRONLY), 1)
+            raise SystemExit(main())
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said.seek(0)
+        ended.append((status, said.read().decode()))
+print(json.dumps(ended))
+"""
+_CLOSED = "error: the answer cannot be written: standard output is closed\n"
+_FULL = "error: the answer cannot be written: No space left on device\n"
+
+
+def called(*calls: tuple[str, str]) -> list[tuple[int, str]]:
+    """The exit status and the errors of each command line whose standard output is as named."""
+    given = json.dumps([(words.split(), output) for words, output in calls])
+    ended = subprocess.run(
+        [sys.executable, "-c", _CALLS, given],
+        capture_output=True, text=True, timeout=600, check=True,
+    )  # fmt: skip
+    return [(status, said) for status, said in json.loads(ended.stdout)]
+
+
+def test_an_answer_that_cannot_be_written_is_one_sentence() -> None:
+    verbs = ("profiles", "profiles --format json", "rank --help")
+    calls = [(verb, output) for verb in verbs for output in ("closed", "/dev/full")]
+    for (_, output), (status, said) in zip(calls, called(*calls), strict=True):
+        assert status == HostError.exit_code
+        error, hint = said.splitlines(keepends=True)
+        assert error == (_CLOSED if output == "closed" else _FULL)
+        assert hint.startswith("hint: ")
+
+
+def test_a_start_of_its_own_ends_alike() -> None:
+    ended = in_shell(f"{sys.executable} -m vdisklab profiles >&-")
     assert ended.returncode == HostError.exit_code
-    error, hint = ended.stderr.splitlines(keepends=True)
-    assert error == expected
-    assert hint.startswith("hint: ")
-
-
-def test_a_reader_that_leaves_is_no_error() -> None:
+    assert ended.stderr.startswith(_CLOSED)
     ended = in_shell(f"{sys.executable} -m vdisklab profiles | true; echo ${{PIPESTATUS[0]}}")
     assert (ended.stdout, ended.stderr) == ("0\n", "")
 
@@ -173,17 +211,16 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> str:
     return file
 
 
-@pytest.mark.parametrize(
-    "verb",
-    ["rank", "report --format csv -o -", "export-data -"],
-)  # fmt: skip
-def test_every_verb_ends_alike_without_a_reader_and_without_room(verb: str, measured: str) -> None:
-    command = f"{sys.executable} -m vdisklab {verb} --db {measured}"
-    ended = in_shell(f"{command} | true; echo ${{PIPESTATUS[0]}}; {command} >/dev/full; echo $?")
-    assert ended.stdout == "0\n3\n"
-    error, hint = ended.stderr.splitlines()
-    assert error.endswith(" cannot be written: No space left on device")
-    assert hint.startswith("hint: ")
+def test_every_verb_ends_alike_without_a_reader_and_without_room(measured: str) -> None:
+    verbs = ("rank", "report --format csv -o -", "export-data -")
+    lines = [f"{verb} --db {measured}" for verb in verbs]
+    ends = called(*((line, output) for line in lines for output in ("no reader", "/dev/full")))
+    assert ends[::2] == [(0, "")] * len(lines)
+    for status, said in ends[1::2]:
+        assert status == HostError.exit_code
+        error, hint = said.splitlines()
+        assert error.endswith(" cannot be written: No space left on device")
+        assert hint.startswith("hint: ")
 
 
 LONG = "x" * 300
@@ -253,9 +290,9 @@ def test_claims_before_anything_was_measured(
 
 def test_errors_are_told_from_a_full_standard_output() -> None:
     """A verb's own error keeps its sentence and its status."""
-    ended = in_shell(f"{sys.executable} -m vdisklab profiles absent >/dev/full")
-    assert ended.returncode == PlanError.exit_code
-    assert "standard output" not in ended.stderr
+    ((status, said),) = called(("profiles absent", "/dev/full"))
+    assert status == PlanError.exit_code
+    assert "standard output" not in said
 
 
 def in_shell(command: str) -> subprocess.CompletedProcess[str]:

@@ -76,20 +76,13 @@ def test_what_a_verb_prints_is_what_its_schema_says(
 
 
 @pytest.mark.usefixtures("store")
-def test_the_report_is_what_its_schema_says(tmp_path: Path) -> None:
+def test_the_report_is_what_its_schema_says_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / "report.json"
     assert main(["report", "--format", "json", "-o", str(target)]) == 0
     found = json.loads(target.read_text())
     jsonschema.validate(found, schema("report"))
     assert found["claims"]["claims"]
     assert found["published"]
-
-
-@pytest.mark.usefixtures("store")
-def test_a_schema_refuses_what_is_not_in_it(tmp_path: Path) -> None:
-    target = tmp_path / "report.json"
-    assert main(["report", "--format", "json", "-o", str(target)]) == 0
-    found = json.loads(target.read_text())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**found, "surprise": 1}, schema("report"))
     del found["values"][0]["median"]
