@@ -176,7 +176,7 @@ def powercut(
 
       vdisklab powercut ext4/raw/none --access guest --client sqlite-wal
 
-      vdisklab powercut ext4/{raw,qcow2}/{none,writeback} --model plp --model qemu-killed
+      vdisklab powercut ext4/raw/{none,writeback} --model plp --model qemu-killed
 
       vdisklab powercut --replay 3f2a9c01/12-3f
     """
