@@ -37,6 +37,13 @@ def make(directory: Path, options: str, seed: int = 1) -> Path:
     return image
 
 
+def flat(image: Path) -> bytes:
+    """What QEMU reads."""
+    raw = image.with_suffix(".flat")
+    HOST.run("qemu-img", "convert", "-f", "qcow2", "-O", "raw", image, raw)
+    return raw.read_bytes()
+
+
 def ours(image: Path) -> tuple[bool, int]:
     """Whether there is a problem, and how many clusters leaked."""
     descriptor = os.open(image, os.O_RDONLY)
@@ -56,18 +63,19 @@ def qemus(image: Path) -> tuple[bool, int]:
 
 
 OPTIONS = ["cluster_size=64k", "cluster_size=4k", "compat=0.10", "preallocation=metadata",
-           "refcount_bits=8", "refcount_bits=64,cluster_size=512"]  # fmt: skip
+           "refcount_bits=8", "refcount_bits=64,cluster_size=512", "extended_l2=on",
+           "extended_l2=on,cluster_size=16k"]  # fmt: skip
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_sound_image_is_sound_and_reads_the_same(options: str, tmp_path: Path) -> None:
     image = make(tmp_path, options)
     assert ours(image) == qemus(image) == (False, 0)
-    flat = tmp_path / "flat"
-    HOST.run("qemu-img", "convert", "-f", "qcow2", "-O", "raw", image, flat)
+    content = flat(image)
     numbers = np.arange(SIZE // 512, dtype=np.int64)
-    assert read_image(image, "qcow2", numbers).content.tobytes() == flat.read_bytes()
-    assert read_image(flat, "raw", numbers[5:9]).content.tobytes() == flat.read_bytes()[2560:4608]
+    assert read_image(image, "qcow2", numbers).content.tobytes() == content
+    raw = read_image(image.with_suffix(".flat"), "raw", numbers[5:9])
+    assert raw.content.tobytes() == content[2560:4608]
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -81,6 +89,70 @@ def test_a_damaged_image_is_judged_as_qemu_judges_it(seed: int, tmp_path: Path) 
         file.seek(block + 2 * rng.randrange(48))
         file.write(struct.pack(">H", rng.choice([0, 1, 2])))
     assert ours(image) == qemus(image)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_damaged_subclusters_are_judged_as_qemu_judges_them(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)  # noqa: S311 - reproducible
+    image = make(tmp_path, "cluster_size=16k,extended_l2=on", seed)
+    with image.open("r+b") as file:
+        header = parse_header(file.read(4096))
+        file.seek(header.l1_offset)
+        (table,) = struct.unpack(">Q", file.read(8))
+        where = (table & 0x00FFFFFFFFFFFE00) + 16 * rng.randrange(SIZE // (16 << 10)) + 8
+        file.seek(where)
+        (bits,) = struct.unpack(">Q", file.read(8))
+        file.seek(where)
+        file.write(struct.pack(">Q", bits ^ (1 << rng.randrange(64))))
+    assert ours(image) == qemus(image)
+    if not ours(image)[0]:
+        numbers = np.arange(SIZE // 512, dtype=np.int64)
+        assert read_image(image, "qcow2", numbers).content.tobytes() == flat(image)
+
+
+@pytest.mark.parametrize("options", ["cluster_size=64k", "cluster_size=16k,extended_l2=on"])
+def test_a_chain_reads_as_qemu_reads_it(options: str, tmp_path: Path) -> None:
+    chain = [make(tmp_path, options).rename(tmp_path / "base.qcow2")]
+    for number in range(3):
+        over = tmp_path / f"over{number}.qcow2"
+        HOST.run("qemu-img", "create", "-q", "-f", "qcow2", "-o", options, "-b", chain[0].name,
+                 "-F", "qcow2", over)  # fmt: skip
+        where = 4096 * (17 + 61 * number)
+        HOST.run("qemu-io", "-f", "qcow2", "-c", f"write -P {200 + number} {where} 8k",
+                 "-c", f"write -z {where + 65536} 4k", over)  # fmt: skip
+        chain.insert(0, over)
+    numbers = np.arange(SIZE // 512, dtype=np.int64)
+    found = read_image(chain[0], "qcow2", numbers, backing=chain[1:])
+    assert found.content.tobytes() == flat(chain[0])
+    assert (found.problems, found.leaked) == ((), 0)
+
+
+@pytest.mark.parametrize("options", ["data_file", "data_file_raw=on,data_file"])
+def test_an_external_data_file_reads_as_qemu_reads_it(options: str, tmp_path: Path) -> None:
+    data = tmp_path / "image.data"
+    image = make(tmp_path, f"{options}={data}")
+    assert ours(image) == qemus(image) == (False, 0)
+    numbers = np.arange(SIZE // 512, dtype=np.int64)
+    found = read_image(image, "qcow2", numbers, data_file=data)
+    assert found.content.tobytes() == flat(image)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_snapshots_hold_their_clusters(damaged: bool, tmp_path: Path) -> None:
+    image = make(tmp_path, "cluster_size=4k")
+    for number in range(3):
+        HOST.run("qemu-img", "snapshot", "-c", f"the name {number}", image)
+        HOST.run("qemu-io", "-f", "qcow2", "-c", f"write -P 9 {number * 40960} 20k", image)
+    if damaged:
+        with image.open("r+b") as file:
+            header = parse_header(file.read(4096))
+            file.seek(header.refcount_table_offset)
+            (block,) = struct.unpack(">Q", file.read(8))
+            file.seek(block + 2 * 20)
+            file.write(struct.pack(">H", 0))
+    assert ours(image) == qemus(image)
+    numbers = np.arange(SIZE // 512, dtype=np.int64)
+    assert read_image(image, "qcow2", numbers).content.tobytes() == flat(image)
 
 
 def test_pointers_behind_the_end_are_found(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Reads sectors of raw and qcow2 images, and checks a qcow2's reference counts, without QEMU.
 
 The format is that of QEMU's docs/interop/qcow2.txt. `qemu-img check` would start a process for each
-of thousands of states; tests compare both on real crash states. Only images made by `qemu-img
-create` are supported: no snapshots, encryption, compression or external data.
+of thousands of states; tests compare both on real crash states. Images as `qemu-img create` makes
+them are supported, with subclusters, backing files, internal snapshots and an external data file;
+not encryption, compression or bitmaps.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,14 +27,19 @@ PARSED_FORMATS = ("raw", "qcow2")
 _HEADER = struct.Struct(">4sIQIIQIIQQIIQ")
 _HEADER_V3 = struct.Struct(">QQQII")
 _MAGIC = b"QFI\xfb"
-_DIRTY, _CORRUPT = 1, 2
+_DIRTY, _CORRUPT, _EXTERNAL_DATA, _EXTENDED_L2 = 1, 2, 4, 16
 _OFFSET_MASK = np.uint64(0x00FFFFFFFFFFFE00)
 _COPIED = np.uint64(1 << 63)
 _COMPRESSED = np.uint64(1 << 62)
 _ZERO = np.uint64(1)
 _TABLE_LIMIT = 32 << 20
 _V3_LENGTH = 104
-_UNMAPPED = -1
+_SUBCLUSTERS = 32
+_SNAPSHOT = struct.Struct(">QIHHIIQII")
+_MOST_SNAPSHOTS = 65536  # QCOW_MAX_SNAPSHOTS
+
+_UNMAPPED, _ZEROES = -1, -2
+"""In place of a file offset: the data is in the image below, if there is one; it reads as zeros."""
 
 Words = npt.NDArray[np.uint64]
 
@@ -50,28 +58,51 @@ class ImageSectors:
     dirty: bool = False
 
 
-def read_image(path: Path, image_format: str, numbers: Numbers) -> ImageSectors:
+def read_image(
+    path: Path,
+    image_format: str,
+    numbers: Numbers,
+    *,
+    backing: Sequence[Path] = (),
+    data_file: Path | None = None,
+) -> ImageSectors:
     """The sectors with these sorted numbers. Raises OSError and BadImageError.
 
-    Sectors beyond the end of the file read as zeros, as in QEMU.
+    `backing` are the qcow2 images below, nearest first. Sectors beyond the end of a file read as
+    zeros, as in QEMU.
     """
+    if image_format == "raw":
+        with _opened(path) as descriptor:
+            return ImageSectors(_read_sectors(descriptor, numbers * SECTOR).reshape(-1))
+    sectors = np.zeros((len(numbers), SECTOR), dtype=np.uint8)
+    missing = np.arange(len(numbers))
+    checked: list[Qcow2Metadata] = []
+    for image in (path, *backing):
+        with _opened(image) as descriptor, _opened(data_file or image) as data:
+            metadata = read_metadata(descriptor)
+            offsets = metadata.offsets_of(numbers[missing])
+            sectors[missing] = _read_sectors(data, offsets)
+        missing = missing[offsets == _UNMAPPED]
+        checked.append(metadata)
+    return ImageSectors(
+        sectors.reshape(-1),
+        tuple(problem for metadata in checked for problem in metadata.problems),
+        sum(metadata.leaked for metadata in checked),
+        checked[0].header.dirty,
+    )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if image_format == "raw":
-            return ImageSectors(_read_sectors(descriptor, numbers * SECTOR))
-        metadata = read_metadata(descriptor)
-        return ImageSectors(
-            _read_sectors(descriptor, metadata.offsets_of(numbers)),
-            metadata.problems,
-            metadata.leaked,
-            metadata.header.dirty,
-        )
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
 def _read_sectors(descriptor: int, offsets: Numbers) -> Bytes:
-    """The sectors at these offsets; zeros where an offset is `_UNMAPPED`."""
+    """A row for the sector at each offset; zeros where an offset is `_UNMAPPED` or `_ZEROES`."""
     sectors = np.zeros((len(offsets), SECTOR), dtype=np.uint8)
     order = np.argsort(offsets, kind="stable")
     order = order[offsets[order] >= 0]
@@ -81,7 +112,7 @@ def _read_sectors(descriptor: int, offsets: Numbers) -> Bytes:
 
     for part, rows in read_sorted(offsets[order] // SECTOR, read):
         sectors[order[part]] = rows
-    return sectors.reshape(-1)
+    return sectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +127,44 @@ class Qcow2Header:
     refcount_table_offset: int
     refcount_table_clusters: int
     refcount_order: int
-    dirty: bool
-    marked_corrupt: bool
+    features: int
+    snapshots: int
+    snapshots_offset: int
 
     @property
     def cluster(self) -> int:
         """Bytes of a cluster."""
         return 1 << self.cluster_bits
 
+    @property
+    def dirty(self) -> bool:
+        """True if the reference counts are known to be out of date (lazy_refcounts)."""
+        return bool(self.features & _DIRTY)
+
+    @property
+    def external_data(self) -> bool:
+        """True if another file holds the data."""
+        return bool(self.features & _EXTERNAL_DATA)
+
+    @property
+    def words_per_entry(self) -> int:
+        """The 64-bit words of an L2 entry; the second holds the bits of its subclusters."""
+        return 2 if self.features & _EXTENDED_L2 else 1
+
+    @property
+    def entries_per_table(self) -> int:
+        """L2 entries in a table, which fills a cluster."""
+        return self.cluster // 8 // self.words_per_entry
+
+    @property
+    def unit_bits(self) -> int:
+        """The unit of the mapping: a subcluster, or a cluster."""
+        return self.cluster_bits - (5 if self.features & _EXTENDED_L2 else 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Qcow2Metadata:
-    """A parsed image: `mapping` holds the file offset of each guest cluster, or -1."""
+    """A parsed image: `mapping` holds the file offset of each guest cluster or subcluster."""
 
     header: Qcow2Header
     mapping: Numbers
@@ -115,11 +172,12 @@ class Qcow2Metadata:
     leaked: int
 
     def offsets_of(self, sectors: Numbers) -> Numbers:
-        """The file offset of each sector, or -1 where it reads as zeros."""
-        bits = self.header.cluster_bits
+        """The file offset of each sector, or `_UNMAPPED` or `_ZEROES`."""
+        bits = self.header.unit_bits
         guest = sectors * SECTOR
-        clusters = self.mapping[guest >> bits]
-        return np.where(clusters < 0, _UNMAPPED, clusters + (guest & ((1 << bits) - 1)))
+        units = self.mapping[guest >> bits]
+        offsets: Numbers = np.where(units < 0, units, units + (guest & ((1 << bits) - 1)))
+        return offsets
 
 
 def read_metadata(descriptor: int) -> Qcow2Metadata:
@@ -131,27 +189,21 @@ def read_metadata(descriptor: int) -> Qcow2Metadata:
     """
     header = parse_header(os.pread(descriptor, 4096, 0))
     file_size = os.fstat(descriptor).st_size
-    l1 = _table(descriptor, header.l1_offset, header.l1_entries * 8, "L1 table")
-    l2_offsets = (l1 & _OFFSET_MASK).astype(np.int64)
-    present = np.flatnonzero(l2_offsets)
-    tables = {
-        int(at): _table(descriptor, int(l2_offsets[at]), header.cluster, "L2 table")
-        for at in present
-    }
-    mapping, data = _mapping(header, tables)
+    active = _read_tables(descriptor, header, header.l1_offset, header.l1_entries)
+    mapping, mapping_problems = _mapping(header, active)
     references = _References(header, file_size)
     references.add(np.array([0]))
-    references.add_range(header.l1_offset, header.l1_entries * 8)
-    references.add(l2_offsets[present])
-    references.add(data.offsets)
+    _refer(references, header, active)
+    for tables in _snapshot_tables(descriptor, header, references):
+        _refer(references, header, tables)
     counts = _refcounts(descriptor, header, references)
     problems: list[str] = []
-    if header.marked_corrupt:
+    if header.features & _CORRUPT:
         problems.append("QEMU itself marked the image as corrupt")
     leaked = 0
     if not header.dirty:
-        wrong_counts, leaked = _compare(header, counts, references, l1[present], data)
-        problems += [*data.problems, *references.problems, *wrong_counts]
+        wrong_counts, leaked = _compare(header, counts, references, active)
+        problems += [*mapping_problems, *references.problems, *wrong_counts]
     return Qcow2Metadata(header, mapping, tuple(problems), leaked)
 
 
@@ -161,21 +213,24 @@ def parse_header(head: bytes) -> Qcow2Header:
         raise BadImageError("its header is not a qcow2 header")
     (
         _, version, _backing, _backing_length, cluster_bits, size, encrypted,
-        l1_entries, l1_offset, table_offset, table_clusters, snapshots, _snapshots_at,
+        l1_entries, l1_offset, table_offset, table_clusters, snapshots, snapshots_at,
     ) = _HEADER.unpack_from(head)  # fmt: skip
     features, order = 0, 4
     if version == 3 and len(head) >= _V3_LENGTH:
         features, _, _, order, _ = _HEADER_V3.unpack_from(head, _HEADER.size)
     if version not in (2, 3) or not 9 <= cluster_bits <= 21 or not 3 <= order <= 6:
         raise BadImageError("its header has impossible values")
-    if encrypted or snapshots or features & ~(_DIRTY | _CORRUPT):
+    if encrypted or features & ~(_DIRTY | _CORRUPT | _EXTERNAL_DATA | _EXTENDED_L2):
         raise BadImageError("it uses features that images made by vdisklab do not have")
-    needed = -(-size // (1 << (2 * cluster_bits - 3)))
+    if snapshots > _MOST_SNAPSHOTS:
+        raise BadImageError(f"its header has {snapshots} snapshots")
+    entry_bits = 4 if features & _EXTENDED_L2 else 3
+    needed = -(-size // (1 << (2 * cluster_bits - entry_bits)))
     if l1_entries < needed or l1_entries * 8 > _TABLE_LIMIT:
         raise BadImageError(f"its L1 table has {l1_entries} entries, but {needed} are needed")
     return Qcow2Header(
         version, cluster_bits, size, l1_entries, l1_offset, table_offset, table_clusters, order,
-        bool(features & _DIRTY), bool(features & _CORRUPT),
+        features, snapshots, snapshots_at,
     )  # fmt: skip
 
 
@@ -197,31 +252,89 @@ def _read(descriptor: int, length: int, offset: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _DataClusters:
-    """The L2 entries that point at a cluster, and the file offsets they point to."""
+class _Tables:
+    """An L1 table and its L2 tables: the active ones, or those of a snapshot.
 
-    offsets: Numbers
+    `l1` are the entries that point at a table. `entries` has a row for each guest cluster; the
+    second word, where there is one, holds the bits of its subclusters.
+    """
+
+    l1_offset: int
+    l1_entries: int
+    l1: Words
     entries: Words
-    problems: tuple[str, ...]
+
+    @property
+    def offsets(self) -> Numbers:
+        """The file offset of each guest cluster; 0 without one."""
+        return (self.entries[:, 0] & _OFFSET_MASK).astype(np.int64)
 
 
-def _mapping(header: Qcow2Header, tables: dict[int, Words]) -> tuple[Numbers, _DataClusters]:
-    per_table = header.cluster // 8
+def _read_tables(descriptor: int, header: Qcow2Header, offset: int, count: int) -> _Tables:
+    l1 = _table(descriptor, offset, count * 8, "L1 table")
+    tables = (l1 & _OFFSET_MASK).astype(np.int64)
+    present = np.flatnonzero(tables)
+    words = header.words_per_entry
+    entries = np.zeros((count * header.entries_per_table, words), dtype=np.uint64)
+    for at in present:
+        table = _table(descriptor, int(tables[at]), header.cluster, "L2 table")
+        first = at * header.entries_per_table
+        entries[first : first + header.entries_per_table] = table.reshape(-1, words)
+    return _Tables(offset, count, l1[present], entries)
+
+
+def _snapshot_tables(
+    descriptor: int, header: Qcow2Header, references: _References
+) -> Iterator[_Tables]:
+    """The tables of each internal snapshot; adds the references to the list of snapshots."""
+    at = header.snapshots_offset
+    for _ in range(header.snapshots):
+        head = _read(descriptor, _SNAPSHOT.size, at)
+        if len(head) < _SNAPSHOT.size:
+            raise BadImageError("its list of snapshots is cut off")
+        l1_offset, l1_entries, id_length, name_length, *_, extra = _SNAPSHOT.unpack(head)
+        if l1_entries * 8 > _TABLE_LIMIT:
+            raise BadImageError(f"a snapshot's L1 table has {l1_entries} entries")
+        yield _read_tables(descriptor, header, l1_offset, l1_entries)
+        at += -(-(_SNAPSHOT.size + extra + id_length + name_length) // 8) * 8
+    if header.snapshots:
+        references.add_range(header.snapshots_offset, at - header.snapshots_offset)
+
+
+def _refer(references: _References, header: Qcow2Header, tables: _Tables) -> None:
+    """Counts the references of an L1 table, its L2 tables, and their clusters in this file."""
+    references.add_range(tables.l1_offset, tables.l1_entries * 8)
+    references.add((tables.l1 & _OFFSET_MASK).astype(np.int64))
+    if not header.external_data:
+        offsets = tables.offsets
+        references.add(offsets[offsets != 0])
+
+
+def _mapping(header: Qcow2Header, active: _Tables) -> tuple[Numbers, list[str]]:
+    """Where each guest cluster or subcluster is, and what is wrong with the entries."""
     clusters = -(-header.size // header.cluster)
-    entries = np.zeros(header.l1_entries * per_table, dtype=np.uint64)
-    for at, table in tables.items():
-        entries[at * per_table : (at + 1) * per_table] = table
-    entries = entries[:clusters]
+    descriptors, offsets = active.entries[:clusters, 0], active.offsets[:clusters]
     problems: list[str] = []
-    if (entries & _COMPRESSED).any():
+    if (descriptors & _COMPRESSED).any():
         problems.append("a cluster is marked as compressed, but vdisklab never compresses")
-    zero = (entries & _ZERO).astype(bool) if header.version == 3 else np.zeros(clusters, dtype=bool)
-    offsets = (entries & _OFFSET_MASK).astype(np.int64)
     if (offsets % header.cluster).any():
         problems.append("a cluster is not aligned")
-    mapping = np.where(zero | (offsets == 0), _UNMAPPED, offsets)
     allocated = offsets != 0
-    return mapping, _DataClusters(offsets[allocated], entries[allocated], tuple(problems))
+    if header.external_data:  # there offset 0 is a cluster like any other
+        allocated |= (descriptors & _COPIED).astype(bool)
+    if header.words_per_entry == 1:
+        zero = (descriptors & _ZERO).astype(bool) & (header.version == 3)
+        return np.where(zero, _ZEROES, np.where(allocated, offsets, _UNMAPPED)), problems
+    bits = active.entries[:clusters, 1:] >> np.arange(2 * _SUBCLUSTERS, dtype=np.uint64)
+    flags = (bits & np.uint64(1)).astype(bool)
+    written, zeroes = flags[:, :_SUBCLUSTERS], flags[:, _SUBCLUSTERS:]
+    if (written & zeroes).any():
+        problems.append("a subcluster is marked as written and as zeroes")
+    if (written & ~allocated[:, None]).any():
+        problems.append("a subcluster is marked as written in a cluster that is not allocated")
+    places = offsets[:, None] + (np.arange(_SUBCLUSTERS) << header.unit_bits)
+    mapping = np.where(zeroes, _ZEROES, np.where(written & allocated[:, None], places, _UNMAPPED))
+    return mapping.reshape(-1), problems
 
 
 class _References:
@@ -270,7 +383,7 @@ def _refcounts(descriptor: int, header: Qcow2Header, references: _References) ->
 
 
 def _compare(
-    header: Qcow2Header, counts: Numbers, references: _References, l1: Words, data: _DataClusters
+    header: Qcow2Header, counts: Numbers, references: _References, active: _Tables
 ) -> tuple[list[str], int]:
     """The problems as sentences, and the number of leaked clusters (counted but unused)."""
     stored = counts[: references.clusters]
@@ -278,7 +391,10 @@ def _compare(
     short = int((references.counts > stored).sum())
     if short:
         problems.append(f"{short} clusters have more references than their reference count")
-    for name, entries in (("L2 table", l1), ("cluster", data.entries)):
+    clusters = active.entries[active.offsets != 0, 0]
+    if header.external_data:
+        clusters = clusters[:0]
+    for name, entries in (("L2 table", active.l1), ("cluster", clusters)):
         offsets = (entries & _OFFSET_MASK).astype(np.int64) >> header.cluster_bits
         inside = offsets < references.clusters
         copied = (entries[inside] & _COPIED).astype(bool)
