@@ -11,7 +11,7 @@ record of the same machine. A table is written into a page between the lines
     <!-- table: powercut-guest.json rows=bus,client where=client:never -->
     <!-- end -->
 
-with a column for each cache mode, and a sentence about its data. In a cell, `ok 40` means that all
+with a column for each cache mode (or, with `columns=model`, failure model), and a sentence about its data. In a cell, `ok 40` means that all
 promises were kept in 40 judged states, `ok all 17` that there are no other states, and
 `LOSS 3 of 40` that 3 states broke a promise; an outcome other than a lost sector is named. The
 record of `bench/caches.py` has its own kind of table: `<!-- table: powercut-caches.json -->`.
@@ -25,12 +25,15 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.durability import FailureModel
 from vdisklab.path.segments import CacheMode, WriteCache
 from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.results.power_cut import MODEL
 
 Record = dict[str, Any]
 Verdict = Mapping[str, Any]
@@ -111,7 +114,7 @@ def _shared(settings: Sequence[Record]) -> Record:
     return {
         name: value
         for name, value in settings[0].items()
-        if name != "driver" and all(each.get(name) == value for each in settings)
+        if name not in ("driver", MODEL) and all(each.get(name) == value for each in settings)
     }
 
 
@@ -228,6 +231,8 @@ _AXES: Mapping[str, Callable[[DiskPath, Verdict], str]] = {
     "write_cache": _write_cache,
     "client": lambda _path, verdict: str(verdict["client"]),
     "driver": _setting("driver"),
+    "cache": lambda path, _verdict: path.cache.value,
+    "model": lambda _path, verdict: str(verdict["settings"].get(MODEL, FailureModel.POWER)),
     "guest_queue": _seen("guest.queue.write_cache"),
     "guest_drive": _seen("guest.ata.write_cache"),
     "qemu": _seen("qemu.write_cache"),
@@ -236,20 +241,22 @@ _AXES: Mapping[str, Callable[[DiskPath, Verdict], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A table in a page: its record, the axes of its rows, and a filter of verdicts."""
+    """A table in a page: its record, its axes, and a filter of verdicts."""
 
     record: str
     rows: tuple[str, ...]
+    columns: str
     where: Mapping[str, str]
 
     @classmethod
     def parse(cls, text: str) -> Wish:
-        """Reads `FILE rows=A,B [where=C:VALUE,...]`."""
+        """Reads `FILE rows=A,B [columns=model] [where=C:VALUE,...]`."""
         record, *options = text.split()
         given = dict(option.split("=", 1) for option in options)
         return cls(
             record,
             tuple(given["rows"].split(",")),
+            given.get("columns", "cache"),
             dict(each.split(":", 1) for each in given.get("where", "").split(",") if each),
         )
 
@@ -262,7 +269,7 @@ class Wish:
 
 
 def table(verdicts: Sequence[Verdict], wish: Wish) -> str:
-    """A Markdown table: rows in the order of the verdicts, columns in that of the cache modes.
+    """A Markdown table: rows in the order of the verdicts, columns in that of modes or models.
 
     Raises SystemExit when two verdicts belong in one cell.
     """
@@ -271,13 +278,14 @@ def table(verdicts: Sequence[Verdict], wish: Wish) -> str:
     for verdict in verdicts:
         path = parse_path(verdict["path"])
         row = tuple(_AXES[axis](path, verdict) for axis in wish.rows)
-        column = path.cache.value
+        column = _AXES[wish.columns](path, verdict)
         columns.add(column)
         if column in rows.setdefault(row, {}):
             raise SystemExit(f"{wish.record} has two verdicts for {row}, {column}")
         rows[row][column] = cell(verdict)
     head = [axis.replace("_", " ") for axis in wish.rows]
-    shown = [mode.value for mode in CacheMode if mode.value in columns]
+    kinds: type[StrEnum] = FailureModel if wish.columns == "model" else CacheMode
+    shown = [kind.value for kind in kinds if kind.value in columns]
     lines = [f"| {' | '.join([*head, *shown])} |", f"|{'---|' * (len(head) + len(shown))}"]
     for row, cells in rows.items():
         lines.append(f"| {' | '.join([*row, *(cells.get(name, '') for name in shown)])} |")

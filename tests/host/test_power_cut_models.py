@@ -46,6 +46,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PowerCutSessio
         # QEMU holds the place of new clusters in memory until the next flush.
         ("ext4/qcow2:preallocation=off/none", {"plp": False, "qemu-killed": False}),
         ("ext4/qcow2/none", {"plp": True, "qemu-killed": True}),
+        # Just after a snapshot every first write needs a new cluster again.
+        ("ext4/qcow2:backing=1:extended_l2=on/none", {"plp": False, "qemu-killed": False}),
     ],
 )
 def test_what_a_guest_without_flushes_keeps_depends_on_what_dies(
@@ -66,8 +68,33 @@ def test_what_a_guest_without_flushes_keeps_depends_on_what_dies(
     assert len({verdict.started for verdict in of_the_host}) == 1, "one recording answers them"
 
 
+@pytest.mark.parametrize(
+    "image", ["backing=3", "extended_l2=on:preallocation=off", "data_file=on", "snapshots=1"]
+)
+def test_what_a_guest_flushes_survives_in_todays_images(
+    image: str, session: PowerCutSession, tmp_path: Path
+) -> None:
+    settings = QuestionSettings(writes=16, post_recovery_states=4, sampling=Sampling(states=40))
+    path = parse_path(f"xfs/qcow2:{image}/none")
+    models = [FailureModel.POWER]
+    models += [] if "data_file" in image else [FailureModel.QEMU_KILLED]
+    questions = [Question(path, ClientKind.FLUSHES, settings, model=model) for model in models]
+    facts = collect_facts(LocalHost())
+    verdicts = list(judge_questions(session, questions, facts, tmp_path, silent))
+    assert [(verdict.failure, verdict.survives) for verdict in verdicts] == [
+        (None, True) for _ in models
+    ]
+    assert all(verdict.afterlives for verdict in verdicts), "QEMU wrote to the whole chain again"
+
+
+def test_a_data_file_is_not_judged_with_a_killed_qemu(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["powercut", "ext4/qcow2:data_file=on/none", "--model", "qemu-killed"]
+    assert main(command) == 2
+    assert "only one file is logged, and the data is in another" in capsys.readouterr().err
+
+
 def test_a_killed_qemu_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["powercut", "ext4/qcow2:preallocation=off/writeback", "--client", "never",
+    command = ["powercut", "ext4/qcow2:backing=1/writeback", "--client", "never",
                "--model", "qemu-killed", "--writes", "12", "--dir", str(tmp_path),
                "--db", str(tmp_path / "db"), "--format", "json"]  # fmt: skip
     assert main(command) == 0

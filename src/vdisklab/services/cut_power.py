@@ -25,7 +25,11 @@ from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Sampling
 from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings, judge_questions
 from vdisklab.powercut.recording.logged_disk import LoggedBy, require_log_writes
 from vdisklab.powercut.recording.promises import DEFAULT_WRITES
-from vdisklab.powercut.recording.recordings import not_judgeable, require_judgeable
+from vdisklab.powercut.recording.recordings import (
+    not_judgeable,
+    not_judgeable_under,
+    require_judgeable,
+)
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.session import PowerCutSession, open_session, replayed
 from vdisklab.progress import Note, Progress
@@ -86,6 +90,13 @@ def plan_questions(request: PowerCutRequest) -> PlannedQuestions:
     dropped = list(matrix.dropped)
     questions: list[Question] = []
     for path in dict.fromkeys(cell.path for cell in matrix.cells):
+        refusals = {model: not_judgeable_under(model, path) for model in models}
+        judgeable = [model for model, refused in refusals.items() if refused is None]
+        dropped += [
+            Dropped(path.canonical, refused.reason, refused.instead)
+            for refused in refusals.values()
+            if refused is not None
+        ]
         for driver in drivers:
             bus = path.attachment.bus
             boots = request.access is AccessKind.BOOT_SECTOR
@@ -97,7 +108,7 @@ def plan_questions(request: PowerCutRequest) -> PlannedQuestions:
             questions += [
                 Question(path, kind, with_driver, request.access, model)
                 for kind in clients
-                for model in models
+                for model in judgeable
             ]
     if not questions:
         raise PlanError(f"{dropped[0].path}: {dropped[0].reason}", hint=dropped[0].instead)

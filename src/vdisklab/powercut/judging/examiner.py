@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from vdisklab.errors import PowercutError
-from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.block_nodes import Disk, ImageParts
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import attach_loop, detach_loop
 from vdisklab.path.disk_path import Attachment
@@ -50,7 +50,7 @@ from vdisklab.powercut.judging.outcomes import (
 )
 from vdisklab.powercut.judging.recovery import Recovery, open_recovery
 from vdisklab.powercut.recording.recordings import Recording
-from vdisklab.powercut.recording.trace import FIRST_VERSION, Trace
+from vdisklab.powercut.recording.trace import FIRST_VERSION, NO_FILESYSTEM, Trace
 from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.powercut.sectors import SECTOR, Bytes, Numbers, read_sorted, read_versions
 from vdisklab.storage.site import Site
@@ -93,6 +93,8 @@ class Examiner:
     recovery: Recovery
     daemon: RestartingDaemon | None
     guest: GuestFileSystem | None = None
+    beside: Path | None = None
+    """The directory of the image's other files; None: they are in the file system."""
 
     def judge(self, cut: Cut, *, write_after: bool = False) -> JudgedState:
         """Builds and judges the state of a cut.
@@ -184,7 +186,14 @@ class Examiner:
         else:  # the whole disk: it holds a file system
             numbers = np.arange(self.trace.image_size // SECTOR, dtype=np.int64)
         if self.trace.image_format in PARSED_FORMATS:
-            return read_image(image, self.trace.image_format, numbers)
+            parts = self._parts(image)
+            return read_image(
+                image,
+                self.trace.image_format,
+                numbers,
+                backing=tuple(map(Path, parts.backing)),
+                data_file=None if parts.data_file is None else Path(parts.data_file),
+            )
         if self.daemon is None:
             raise PowercutError(
                 f"{self.trace.image_format} can only be read with QEMU, which was not started"
@@ -228,8 +237,16 @@ class Examiner:
         """The image as QEMU opens it at the guest's next boot, for writing."""
         return Disk(
             _SERIAL, self.trace.image_size, str(image), False, self.trace.image_format,
-            CacheMode.WRITEBACK, Attachment(),
+            CacheMode.WRITEBACK, Attachment(), self._parts(image),
         )  # fmt: skip
+
+    def _parts(self, image: Path) -> ImageParts:
+        """The other files of a recovered image."""
+        directory, data_file = self.beside or image.parent, self.trace.data_file
+        return ImageParts(
+            backing=tuple(str(directory / name) for name in self.trace.backing),
+            data_file=None if data_file is None else str(directory / data_file),
+        )
 
 
 def _write_and_compare(disk: NbdDisk, size: int, promised: dict[int, int]) -> str | None:
@@ -291,4 +308,8 @@ def open_examiner(
         site.tracked(Kind.LOOP, rebuilder.state_file),
         open_recovery(site, trace) as recovery,
     ):
-        yield Examiner(trace, epochs, Expectation(trace), rebuilder, recovery, daemon, guest)
+        beside = recording.directory if trace.filesystem == NO_FILESYSTEM else None
+        expectation = Expectation(trace)
+        yield Examiner(
+            trace, epochs, expectation, rebuilder, recovery, daemon, guest, beside
+        )  # fmt: skip

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import PlanError, PowercutError
-from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
+from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import freeze_and_thaw, sync_filesystem, write_whole
 from vdisklab.path.backing import in_memory
 from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.durability import FailureModel
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import ImageFormat, LayerKind
 from vdisklab.powercut.cutting.memory_files import stored_ranges
@@ -40,6 +42,7 @@ from vdisklab.powercut.recording.write_log import open_tail, read_log
 from vdisklab.powercut.sectors import SECTOR, make_sectors
 from vdisklab.storage.filesystem import wanted_mount_options
 from vdisklab.storage.image import ImageFile, image_file
+from vdisklab.storage.image_commands import create_command
 from vdisklab.storage.room import size_for
 from vdisklab.storage.site import Site, Target
 from vdisklab.storage.stack import BUILDERS
@@ -69,6 +72,11 @@ class Recording:
         """The log of writes."""
         return self.directory / LOG_NAME
 
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The images of the chain below that are not in a recorded file system."""
+        return self.trace.backing if self.trace.filesystem == NO_FILESYSTEM else ()
+
     def remove(self) -> None:
         """Deletes the directory."""
         shutil.rmtree(self.directory)
@@ -80,7 +88,8 @@ class Recording:
         """
         try:
             directory.mkdir(parents=True)
-            _copy_sparse(self.log, directory / LOG_NAME)
+            for name in (LOG_NAME, *self.beside):
+                _copy_sparse(self.directory / name, directory / name)
             shutil.copyfile(self.directory / TRACE_NAME, directory / TRACE_NAME)
         except OSError as error:
             shutil.rmtree(directory, ignore_errors=True)
@@ -151,6 +160,8 @@ def make_recording(site: Site, spec: RunSpec, access: Access, directory: Path) -
             filesystem=stack.filesystem,
             mount_options=stack.mount_options,
             image=stack.image_name,
+            backing=tuple(file.name for file in stack.image.backing),
+            data_file=None if stack.image.data_file is None else stack.image.data_file.name,
             image_format=stack.image.format,
             image_size=spec.size,
             disk_size=stack.disk.size,
@@ -176,6 +187,11 @@ def _guest_disk(spec: RunSpec, image: ImageFile, name: str) -> Disk:
         driver=image.format,
         cache=spec.path.cache,
         attachment=spec.path.attachment,
+        parts=ImageParts(
+            backing=tuple(map(str, image.backing)),
+            data_file=None if image.data_file is None else str(image.data_file),
+            format_options=format_options(spec.path.image),
+        ),
     )
 
 
@@ -223,6 +239,16 @@ def not_judgeable(path: DiskPath) -> Impossible | None:
     return _unknown_recovery(path) or _unknown_image(path)
 
 
+def not_judgeable_under(model: FailureModel, path: DiskPath) -> Impossible | None:
+    """Why a path cannot be judged under a model, as what follows its name; None if it can."""
+    if model.spares_the_host and path.image is not None and path.image.has_data_file:
+        return Impossible(
+            f"cannot be judged under {model}: only one file is logged, and the data is in another",
+            "leave out data_file",
+        )
+    return not_judgeable(path)
+
+
 def _unknown_recovery(path: DiskPath) -> Impossible | None:
     (layer, *above) = path.layers
     filesystems = ", ".join(RECOVERIES)
@@ -260,7 +286,7 @@ def _unknown_image(path: DiskPath) -> Impossible | None:
     return None
 
 
-_NOT_JUDGED = ("extended_l2", "backing", "data_file", "encrypt", "snapshots", "bitmaps")
+_NOT_JUDGED = ("encrypt", "bitmaps")
 """Options of an image whose tables or files the judge's reader does not know."""
 
 
@@ -276,10 +302,10 @@ def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator
         source = None if image.is_thin else site.directory / f"{name}.source"
         if source is not None:
             _write_source(source, spec.size)
-        with image_file(site, target, image, size=spec.size, name="disk", source=source) as file:
+        with _image(site, target, image, size=spec.size, name="disk", source=source) as file:
             if source is not None:
                 source.unlink()
-            _make_durable(file.path, target.path)
+            _make_durable(file, target.path)
             pool = site.unique(f"{name}.mnt") if layer.kind is LayerKind.ZFS else None
             if pool is None:
                 freeze_and_thaw(target.path)
@@ -307,11 +333,12 @@ def _recorded_file(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[
     source = None if image.is_thin else site.directory / f"{name}.source"
     if source is not None:
         _write_source(source, spec.size)
-    with image_file(
-        site, Target(site.directory, False), image, size=spec.size, name=name, source=source
-    ) as made:
+    place = Target(site.directory, False)
+    with _image(site, place, image, size=spec.size, name=name, source=source) as made:
         if source is not None:
             source.unlink()
+        for below in made.backing:  # QEMU only reads it, so it stays with the recording as it is
+            os.link(below, log.parent / below.name)
         size = spec.size if image.format is ImageFormat.RAW else 2 * spec.size + 4 * MIB
         with logged_file(site, name, size, lies=spec.lies, log=log) as file:
             _copy_sparse(made.path, file.target.path, "r+b")
@@ -354,9 +381,30 @@ def _sync_pool(site: Site, pool: str) -> None:
         site.host.run("zfs", verb, snapshot)
 
 
-def _make_durable(image: Path, directory: Path) -> None:
+@contextmanager
+def _image(
+    site: Site, target: Target, image: Image, *, size: int, name: str, source: Path | None
+) -> Iterator[ImageFile]:
+    """The path's image; of a chain, empty overlays above a base, as just after a snapshot.
+
+    Each overlay names the image below without a directory, so that it is found after a recovery.
+    """
+    with ExitStack() as files:
+        base = image_file(site, target, image.base, size=size, name=name, source=source)
+        made = files.enter_context(base)
+        chain = [made.path]
+        for number in range(1, image.backing + 1):
+            file = target.path / f"{name}-{number}.{image.format}"
+            files.enter_context(site.tracked(Kind.FILE, file))
+            site.run(*create_command(image, file, size, below=Path(chain[0].name)))
+            chain.insert(0, file)
+        yield replace(made, path=chain[0], backing=tuple(chain[1:]))
+
+
+def _make_durable(image: ImageFile, directory: Path) -> None:
     """Syncs a new image and its name: `qemu-img create` alone may lose the file."""
-    for path in (image, directory):
+    data = () if image.data_file is None else (image.data_file,)
+    for path in (image.path, *image.backing, *data, directory):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

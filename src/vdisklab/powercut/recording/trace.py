@@ -76,8 +76,10 @@ class Write:
 class Trace:
     """A recorded run: the stack, the log positions of its begin and end, and all its writes.
 
-    `image` is relative to the mount point. `seen` holds the properties that were read back.
-    `flushes` has, for each flush, the positions before it was sent and after its acknowledgement.
+    `image` is relative to the mount point, and so are `data_file` and `backing`, the images below,
+    nearest first; without a file system these are beside the recording. `seen` holds the properties
+    that were read back. `flushes` has, for each flush, the positions before it was sent and after
+    its acknowledgement.
     """
 
     path: str
@@ -95,6 +97,8 @@ class Trace:
     writes: tuple[Write, ...]
     seen: Mapping[str, str]
     flushes: tuple[tuple[int, int], ...] = ()
+    backing: tuple[str, ...] = ()
+    data_file: str | None = None
 
     @property
     def promises(self) -> int:
@@ -129,9 +133,10 @@ def trace_from_json(text: str | bytes) -> Trace:
 
 def _contradiction(trace: Trace) -> str | None:
     """The first impossible or unsafe statement in a trace; None if there is none."""
-    image = PurePosixPath(trace.image)
-    if image.is_absolute() or ".." in image.parts:
-        return "its image lies outside its file system"
+    for name in (trace.image, *trace.backing, trace.data_file or ""):
+        file = PurePosixPath(name)
+        if file.is_absolute() or ".." in file.parts:
+            return "its image lies outside its file system"
     if min(trace.image_size, trace.disk_size) <= 0:
         return "its disk has no size"
     if any(write.first < 0 or write.count < 0 for write in trace.writes):
