@@ -11,10 +11,11 @@ record of the same machine. A table is written into a page between the lines
     <!-- table: powercut-guest.json rows=bus,client where=client:never -->
     <!-- end -->
 
-with a column for each cache mode (or, with `columns=model`, failure model), and a sentence about its data. In a cell, `ok 40` means that all
-promises were kept in 40 judged states, `ok all 17` that there are no other states, and
-`LOSS 3 of 40` that 3 states broke a promise; an outcome other than a lost sector is named. The
-record of `bench/caches.py` has its own kind of table: `<!-- table: powercut-caches.json -->`.
+with a column for each cache mode (with `columns=model`: for each failure model), and a sentence
+about its data. In a cell, `ok 40` means that all promises were kept in 40 judged states, `ok all
+17` that there are no other states, and `LOSS 3 of 40` that 3 states broke a promise; an outcome
+other than a lost sector is named. The record of `bench/caches.py` has its own kind of table:
+`<!-- table: powercut-caches.json -->`.
 """
 
 from __future__ import annotations
