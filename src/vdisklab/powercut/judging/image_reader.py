@@ -252,7 +252,7 @@ def _read(descriptor: int, length: int, offset: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tables:
+class _ClusterTables:
     """An L1 table and its L2 tables: the active ones, or those of a snapshot.
 
     `l1` are the entries that point at a table. `entries` has a row for each guest cluster; the
@@ -270,7 +270,7 @@ class _Tables:
         return (self.entries[:, 0] & _OFFSET_MASK).astype(np.int64)
 
 
-def _read_tables(descriptor: int, header: Qcow2Header, offset: int, count: int) -> _Tables:
+def _read_tables(descriptor: int, header: Qcow2Header, offset: int, count: int) -> _ClusterTables:
     l1 = _table(descriptor, offset, count * 8, "L1 table")
     tables = (l1 & _OFFSET_MASK).astype(np.int64)
     present = np.flatnonzero(tables)
@@ -280,12 +280,12 @@ def _read_tables(descriptor: int, header: Qcow2Header, offset: int, count: int) 
         table = _table(descriptor, int(tables[at]), header.cluster, "L2 table")
         first = at * header.entries_per_table
         entries[first : first + header.entries_per_table] = table.reshape(-1, words)
-    return _Tables(offset, count, l1[present], entries)
+    return _ClusterTables(offset, count, l1[present], entries)
 
 
 def _snapshot_tables(
     descriptor: int, header: Qcow2Header, references: _References
-) -> Iterator[_Tables]:
+) -> Iterator[_ClusterTables]:
     """The tables of each internal snapshot; adds the references to the list of snapshots."""
     at = header.snapshots_offset
     for _ in range(header.snapshots):
@@ -301,7 +301,7 @@ def _snapshot_tables(
         references.add_range(header.snapshots_offset, at - header.snapshots_offset)
 
 
-def _refer(references: _References, header: Qcow2Header, tables: _Tables) -> None:
+def _refer(references: _References, header: Qcow2Header, tables: _ClusterTables) -> None:
     """Counts the references of an L1 table, its L2 tables, and their clusters in this file."""
     references.add_range(tables.l1_offset, tables.l1_entries * 8)
     references.add((tables.l1 & _OFFSET_MASK).astype(np.int64))
@@ -310,7 +310,7 @@ def _refer(references: _References, header: Qcow2Header, tables: _Tables) -> Non
         references.add(offsets[offsets != 0])
 
 
-def _mapping(header: Qcow2Header, active: _Tables) -> tuple[Numbers, list[str]]:
+def _mapping(header: Qcow2Header, active: _ClusterTables) -> tuple[Numbers, list[str]]:
     """Where each guest cluster or subcluster is, and what is wrong with the entries."""
     clusters = -(-header.size // header.cluster)
     descriptors, offsets = active.entries[:clusters, 0], active.offsets[:clusters]
@@ -383,7 +383,7 @@ def _refcounts(descriptor: int, header: Qcow2Header, references: _References) ->
 
 
 def _compare(
-    header: Qcow2Header, counts: Numbers, references: _References, active: _Tables
+    header: Qcow2Header, counts: Numbers, references: _References, active: _ClusterTables
 ) -> tuple[list[str], int]:
     """The problems as sentences, and the number of leaked clusters (counted but unused)."""
     stored = counts[: references.clusters]
