@@ -30,7 +30,7 @@ _LOOKING = re.compile(
 
 
 class LoggingHost(LocalHost):
-    """Runs programs, and remembers those that change something."""
+    """Runs programs, and remembers those that changed something: one that fails may be repeated."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -43,10 +43,11 @@ class LoggingHost(LocalHost):
         stdin: str | None = None,
         watch: Callable[[int], None] | None = None,
     ) -> Completed:
+        completed = super().run(*argv, timeout=timeout, allowed=allowed, stdin=stdin, watch=watch)
         line = shlex.join(map(str, argv))
         if not _LOOKING.match(line):
             self.lines.append(line)
-        return super().run(*argv, timeout=timeout, allowed=allowed, stdin=stdin, watch=watch)
+        return completed
 
 
 def built(plan: CampaignPlan, state: Path) -> list[str]:
