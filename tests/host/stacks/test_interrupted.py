@@ -92,8 +92,15 @@ def test_an_interrupt_while_a_daemon_makes_a_pool_leaves_no_pool(
     assert not ledger.path.exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-@pytest.mark.parametrize("stack", ["ext4", "zfs"])
+@pytest.mark.parametrize(
+    ("stack", "number"),
+    [
+        ("ext4", signal.SIGTERM),
+        ("zfs", signal.SIGTERM),
+        ("zfs", signal.SIGHUP),
+        ("zfs", signal.SIGKILL),
+    ],
+)
 def test_a_signal_to_the_whole_group_leaves_nothing(
     stack: str, number: signal.Signals, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
