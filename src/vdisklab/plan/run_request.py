@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from vdisklab.errors import PlanError
@@ -32,6 +33,10 @@ class SearchFor(StrEnum):
     """The goals of a search."""
 
     BEST = "best"
+
+
+_search_setting = partial(setting, panel=Panel.SEARCH, key="")
+_setting_of_find = partial(_search_setting, needs="find")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,62 +74,42 @@ class RunRequest(Request):
         metavar="FILE",
         shown="none",
     )
-    find: SearchFor | None = setting(
+    find: SearchFor | None = _search_setting(
         one_of(SearchFor),
         "Measure only paths that may be the best, judged from the segments that paths share.",
-        Panel.SEARCH,
-        key="",
         metavar="best",
     )
-    within: float | None = setting(
+    within: float | None = _setting_of_find(
         PERCENTAGE,
         "With --find: a path counts as good as the best if it is worse by less than this.",
-        Panel.SEARCH,
-        key="",
         metavar="SHARE",
         default=DEFAULT_MARGIN,
-        needs="find",
     )
-    budget: float | None = setting(
+    budget: float | None = _setting_of_find(
         SECONDS,
         "With --find: stop after this time, such as 30m.",
-        Panel.SEARCH,
-        key="",
         metavar="TIME",
         shown="none",
-        needs="find",
     )
-    every_path: bool = setting(
+    every_path: bool = _setting_of_find(
         SWITCH,
         "With --find: measure every path at least once, to find one that is better than its "
         "segments promise.",
-        Panel.SEARCH,
-        key="",
-        needs="find",
     )
-    need: tuple[Need, ...] = setting(
+    need: tuple[Need, ...] = _setting_of_find(
         several(parse_need, str),
         needs_help("With --find: a need that the path must meet, beside durable"),
-        Panel.SEARCH,
-        key="",
         metavar="NEED",
-        needs="find",
     )
-    unsafe: bool = setting(
+    unsafe: bool = _setting_of_find(
         SWITCH,
         f"With --find: {UNSAFE_HELP[0].lower()}{UNSAFE_HELP[1:]}",
-        Panel.SEARCH,
-        key="",
-        needs="find",
     )
-    metric: str | None = setting(
+    metric: str | None = _setting_of_find(
         TEXT,
         "With --find: the metric to rank by, as in `vdisklab rank`.",
-        Panel.SEARCH,
-        key="",
         metavar="MEASURE",
         shown="overall",
-        needs="find",
     )
 
     def campaigns(self) -> tuple[Request, ...]:

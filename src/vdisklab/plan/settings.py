@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -143,7 +144,7 @@ def setting(
 
 
 _DAY = 86_400
-_GUEST = "guest"
+_guest_setting = partial(setting, panel=Panel.GUEST, table="guest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,40 +288,32 @@ class Request:
         limits=Limits(64 * MIB),
         stored="arc_bytes",
     )
-    accelerator: AcceleratorChoice | None = setting(
+    accelerator: AcceleratorChoice | None = _guest_setting(
         one_of(AcceleratorChoice),
         "What runs the guest; auto is KVM if it really runs one, else emulation (tcg).",
-        Panel.GUEST,
-        table=_GUEST,
         default=AcceleratorChoice.AUTO,
         stored="guest.accelerator",
     )
-    guest_cpus: int | None = setting(
+    guest_cpus: int | None = _guest_setting(
         WHOLE,
         "Number of virtual CPUs.",
-        Panel.GUEST,
-        table=_GUEST,
         key="cpus",
         default=USUAL_GUEST.cpus,
         limits=Limits(1, 255),
         stored="guest.cpus",
     )
-    guest_memory: int | None = setting(
+    guest_memory: int | None = _guest_setting(
         SIZE,
         "The guest's memory.",
-        Panel.GUEST,
-        table=_GUEST,
         key="memory",
         metavar="SIZE",
         default=USUAL_GUEST.memory_bytes,
         limits=Limits(128 * MIB),  # a guest with less memory does not boot
         stored="guest.memory_bytes",
     )
-    guest_kernel: str | None = setting(
+    guest_kernel: str | None = _guest_setting(
         TEXT,
         "Kernel image to boot instead of the host's.",
-        Panel.GUEST,
-        table=_GUEST,
         key="kernel",
         flag="",
         stored="guest.kernel",
@@ -332,43 +325,35 @@ class Request:
         metavar="[NAME=]BIN",
         shown="the installed one",
     )
-    guest_image: Path | None = setting(
+    guest_image: Path | None = _guest_setting(
         INPUT_FILE,
         "Measure in a guest of your own: a disk image with the QEMU guest agent in it. It is never "
         "written to.",
-        Panel.GUEST,
-        table=_GUEST,
         key="image",
         flag="--guest",
         metavar="IMAGE",
         shown="a micro guest made from this host's programs",
         stored="guest.image",
     )
-    guest_firmware: Firmware | None = setting(
+    guest_firmware: Firmware | None = _guest_setting(
         one_of(Firmware),
         "What boots your own guest.",
-        Panel.GUEST,
-        table=_GUEST,
         key="firmware",
         shown="bios",
         needs="guest_image",
         stored="guest.firmware",
     )
-    guest_bus: SystemBus | None = setting(
+    guest_bus: SystemBus | None = _guest_setting(
         one_of(SystemBus),
         "How your own guest sees the disk it boots from.",
-        Panel.GUEST,
-        table=_GUEST,
         key="system_bus",
         shown="virtio",
         needs="guest_image",
         stored="guest.system_bus",
     )
-    guest_boot: float | None = setting(
+    guest_boot: float | None = _guest_setting(
         SECONDS,
         "How long your own guest may take until its agent answers.",
-        Panel.GUEST,
-        table=_GUEST,
         key="boot",
         metavar="TIME",
         shown="5m, 15m under emulation",
@@ -376,11 +361,9 @@ class Request:
         needs="guest_image",
         stored="guest_boot",
     )
-    diskspd: Path | None = setting(
+    diskspd: Path | None = _guest_setting(
         INPUT_FILE,
         "Microsoft's DISKSPD (amd64/diskspd.exe), which measures in a Windows guest.",
-        Panel.GUEST,
-        table=_GUEST,
         metavar="FILE",
         needs="guest_image",
         stored="diskspd",
