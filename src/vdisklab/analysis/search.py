@@ -130,7 +130,7 @@ class Outcome:
     with `rivals` other cells without the model (0 if there were too few blocks): those in `as_good`
     are better by at most `margin`, those in `undecided` may be better by up to `gap`. Of the
     `cells` that compete, `measured` have numbers and `failed` were given up. `step` is the metric's
-    step if the margin is that step.
+    step if the margin is that step. `predicted` is True if `best` was not measured itself.
     """
 
     best: MeasuredCell
@@ -146,6 +146,7 @@ class Outcome:
     measured: int
     failed: int
     step: float | None = None
+    predicted: bool = False
 
     @property
     def alone(self) -> bool:

@@ -329,7 +329,8 @@ def search_sentences(outcome: Outcome) -> Iterator[str]:
     if outcome.alone:
         yield f"Best: {outcome.best}, {after}."
     else:
-        yield f"No winner: {outcome.best} leads {after}."
+        unseen = ", by prediction: it was not measured itself" if outcome.predicted else ""
+        yield f"No winner: {outcome.best} leads {after}{unseen}."
     yield (
         f"With a probability of {_probability(outcome.probability)} no other path is better by "
         f"more than {_margin(outcome)}, judged from {outcome.measured} measured paths of "

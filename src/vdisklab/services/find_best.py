@@ -193,6 +193,7 @@ class BestSearch:
             blocks=known.logs.shape[1],
             margin=known.margin,
             step=known.step,
+            predicted=not np.isfinite(known.logs[state.leader]).any(),
             cells=len(contest.cells),
             measured=int(np.isfinite(known.logs).any(axis=1).sum()),
             failed=len(known.out),

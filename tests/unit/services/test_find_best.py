@@ -149,6 +149,8 @@ def test_the_outcome_is_put_into_words(measured: Measured) -> None:
     assert (
         "Not measured: 5 paths. In case one is better than its segments promise, --every-" in most
     )
+    guessed = dataclasses.replace(outcome, predicted=True)
+    assert "leads after 4 blocks, by prediction: it was not" in next(search_sentences(guessed))
     other = dataclasses.replace(
         outcome, probability=0.9537, rivals=3, as_good=(cell("qcow2/none"),), failed=2,
         undecided=(cell("raw/unsafe"),), gap=0.07, ended=Ended.OUT_OF_BLOCKS,
