@@ -17,6 +17,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     caveats_of,
     failed_cells,
     ranking_diagnostics,
+    slow_diagnostics,
 )
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.diagnostics.values import (
@@ -239,6 +240,7 @@ def answer_comparisons(
             comparisons=compare_cells(scored, first, second),
             findings=(
                 *(diagnostic for diagnostic in cached if diagnostic.cell in (first, second)),
+                *slow_diagnostics(loaded.observations.too_slow, (first, second)),
                 *host_diagnostics(loaded.campaigns, (first, second)),
             ),
         )

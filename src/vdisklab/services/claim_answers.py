@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimStatus, ClaimVerdict, judge_claims
 from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
-from vdisklab.analysis.diagnostics.kinds import Caveats, Diagnostic, caveats_of
+from vdisklab.analysis.diagnostics.kinds import Caveats, Diagnostic, caveats_of, slow_diagnostics
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.published import Publication, ShapeComparison, compare_shape, find_series
@@ -227,7 +227,10 @@ def evaluate_claims(
         answers=answers,
         titles={file.article: file.title for file in files},
         commands=commands,
-        findings=host_diagnostics(loaded.campaigns, loaded.observations.cells),
+        findings=(
+            *slow_diagnostics(loaded.observations.too_slow),
+            *host_diagnostics(loaded.campaigns, loaded.observations.cells),
+        ),
         left_out=left_out,
     )
 
@@ -267,7 +270,10 @@ def evaluate_series(
         comparison=comparison,
         title=article.title,
         command=command,
-        findings=host_diagnostics(loaded.campaigns, loaded.observations.cells),
+        findings=(
+            *slow_diagnostics(loaded.observations.too_slow),
+            *host_diagnostics(loaded.campaigns, loaded.observations.cells),
+        ),
     )
 
 

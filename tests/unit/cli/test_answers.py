@@ -18,16 +18,18 @@ from vdisklab.cli.compare import compare
 from vdisklab.cli.rank import rank
 from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
+from vdisklab.cli.table import table
 from vdisklab.errors import DatabaseError, PlanError, VdisklabError
 from vdisklab.host.ledger import state_directory
 from vdisklab.render.documents.schemas import document_schema
 from vdisklab.results.address import default_url
+from vdisklab.results.model import Failure, FailureKind
 from vdisklab.services.answers import database_url
 
 
 def verbs() -> typer.Typer:
     app = typer.Typer()
-    for verb in (rank, compare, show, runs):
+    for verb in (rank, compare, show, runs, table):
         app.command()(verb)
     return app
 
@@ -84,7 +86,7 @@ def test_golden(database: Database, name: str, arguments: tuple[str, ...]) -> No
 
 def test_no_form_lets_an_escape_sequence_through(database: Database) -> None:
     for form in ("table", "json", "csv"):
-        for verb in (("rank",), ("show", "01ff"), ("runs", "c0ff")):
+        for verb in (("rank",), ("show", "01ff"), ("runs", "c0ff"), ("table",)):
             assert "\x1b" not in call(*verb, "--format", form)
 
 
@@ -145,6 +147,23 @@ def test_a_baseline_that_was_not_measured(database: Database) -> None:
     assert "weighted by the baseline raw/none" in " ".join(text.split())
     with pytest.raises(PlanError, match="was not measured"):
         call("rank", "--baseline", "xfs/raw")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("rank",), ("compare", "raw/none", "qcow2/directsync"), ("table",)]
+)
+def test_every_answer_names_a_path_that_was_too_slow(
+    database: Database, arguments: tuple[str, ...]
+) -> None:
+    failure = Failure(FailureKind.TOO_SLOW, "`fio` did not end within 9 s")
+    database.write(
+        dataclasses.replace(run, failure=failure, measurements=())
+        if (run.path, run.block) == ("qcow2/directsync", 2)
+        else run
+        for run in campaign_runs()
+    )
+    text = " ".join(call(*arguments).split())
+    assert "qcow2/directsync: too slow to end in time in 1 block." in text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from vdisklab.analysis.observations import Block
@@ -298,6 +298,14 @@ def too_slow(runs: Iterable[AnyRun]) -> set[tuple[MeasuredCell, Block]]:
     return slow - measured
 
 
+def slow_diagnostics(
+    too_slow: Iterable[tuple[MeasuredCell, Block]], among: Collection[MeasuredCell] | None = None
+) -> tuple[TooSlow, ...]:
+    """One diagnostic of the cells that were too slow, of all or of those `among` some; or none."""
+    slow = [cell for cell, _ in too_slow if among is None or cell in among]
+    return (TooSlow(tuple(sorted(set(slow))), len(slow)),) if slow else ()
+
+
 def failed_cells(runs: Iterable[AnyRun]) -> tuple[FailedCell, ...]:
     """The cells with failed blocks that no later run measured, by label."""
     ordered = sorted(runs, key=lambda run: (run.started, run.id))
@@ -333,9 +341,7 @@ def ranking_diagnostics(ranking: Ranking, want: int) -> tuple[Diagnostic, ...]:
     ]
     if ranking.inconclusive:
         diagnostics.append(Inconclusive(len(ranking.rows)))
-    if ranking.too_slow:
-        cells = tuple(sorted({cell for cell, _ in ranking.too_slow}))
-        diagnostics.append(TooSlow(cells, len(ranking.too_slow)))
+    diagnostics += slow_diagnostics(ranking.too_slow)
     if ranking.best is not None and ranking.best.shared:
         diagnostics.append(SharedBlocks(ranking.best.shared, ranking.best.blocks))
     return tuple(diagnostics)

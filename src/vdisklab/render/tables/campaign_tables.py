@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from vdisklab import __version__
+from vdisklab.analysis.diagnostics.kinds import slow_diagnostics
 from vdisklab.errors import PlanError
 from vdisklab.render.documents.reports import GridRow, TableDocument
 from vdisklab.render.tables.layout import Table
@@ -25,7 +26,7 @@ from vdisklab.render.tables.program_texts import (
     bonnie_text,
     crystaldiskmark_text,
 )
-from vdisklab.render.wording import caution
+from vdisklab.render.wording import caution, sentence
 from vdisklab.results.model import Origin
 from vdisklab.services.places import Places, of_sysbench, sysbench_notes
 
@@ -116,6 +117,8 @@ def _notes(places: Places, numbers: Medians) -> tuple[str, ...]:
         notes.append(
             "each place was measured separately: their differences are not taken within blocks"
         )
+    for loaded in places.loaded.values():
+        notes += map(sentence, slow_diagnostics(loaded.observations.too_slow))
     warning = caution(places.caveats)
     if warning is not None:
         notes.append(f"Measured {warning}.")
