@@ -18,6 +18,7 @@ from vdisklab.cli.output import print_overview
 from vdisklab.errors import GuestError, HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import cache_directory
+from vdisklab.host.visible import is_visible_file
 from vdisklab.lab.lab_image import build_lab_image
 from vdisklab.lab.lab_machine import LabConfig, usable_cpus
 from vdisklab.lab.payload import CARRIED
@@ -179,7 +180,7 @@ def _files_by_name(files: Iterable[Path]) -> dict[str, Path]:
     """The files to carry. Raises PlanError if one is missing or two have the same name."""
     named: dict[str, Path] = {}
     for file in files:
-        if not file.is_file():
+        if not is_visible_file(file):
             raise PlanError(f"{file} is not a file", hint="--carry takes a file")
         if named.setdefault(file.name, file) != file:
             raise PlanError(f"two files to carry are called {file.name}", hint="rename one")

@@ -13,6 +13,7 @@ from pathlib import Path
 import vdisklab
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
+from vdisklab.host.visible import is_visible_file
 from vdisklab.plan.plan_file import PLAN_FLAG
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import settings_of
@@ -45,7 +46,7 @@ def carried_files(arguments: Sequence[str]) -> tuple[list[str], dict[str, Path]]
             before = f"{option}="
         else:
             continue
-        if Path(value).is_file():
+        if is_visible_file(Path(value)):
             name = f"{len(files)}-{Path(value).name}"
             files[name] = Path(value)
             words[number] = f"{before}{CARRIED / name}"

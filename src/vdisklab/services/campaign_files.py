@@ -13,6 +13,7 @@ from typing import IO, TextIO
 from pydantic import ValidationError
 
 from vdisklab.errors import DatabaseError, HostError, PlanError
+from vdisklab.host.visible import is_visible_file
 from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.settings import Request
 from vdisklab.results.exchange import (
@@ -121,7 +122,7 @@ def _text(binary: IO[bytes], *, packed: bool) -> Iterator[TextIO]:
 
 def exported_files(files: Sequence[Path]) -> bool:
     """True if the files were written by `export-data`. Raises PlanError for a mixture."""
-    exported = [file.is_file() and is_export(_ends(file)) for file in files]
+    exported = [is_visible_file(file) and is_export(_ends(file)) for file in files]
     if any(exported) and not all(exported):
         raise PlanError(
             f"{files[exported.index(True)]} holds whole campaigns, but "

@@ -12,6 +12,7 @@ from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.host.visible import is_visible_directory
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.needs import Need
 from vdisklab.path.segments import LayerKind
@@ -235,7 +236,7 @@ def _judge(
     controls: list[ControlResult],
 ) -> Generator[PowerCut, None, None]:
     """Runs the controls, adds their results to `controls`, then yields the verdicts."""
-    if not place.work.is_dir():
+    if not is_visible_directory(place.work):
         raise HostError(
             f"the work directory {place.work} does not exist", hint=f"mkdir -p {place.work}"
         )

@@ -35,6 +35,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.image_header import header_format
 from vdisklab.host.mounts import free_bytes, mount_of
+from vdisklab.host.visible import is_visible_file
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import Durability, Verdicts, durability
@@ -267,7 +268,7 @@ def disk_context(host: Host, disk: ConfiguredDisk) -> DiskContext:
     if disk.source is None or disk.path is None or not disk.source.startswith("/"):
         return UNKNOWN_CONTEXT
     source = Path(disk.source)
-    if not source.is_file():
+    if not is_visible_file(source):
         return UNKNOWN_CONTEXT
     allocated = os.stat(source).st_blocks * 512  # noqa: PTH116 - st_blocks
     size, image = _image(host, disk.path, source, allocated)

@@ -23,6 +23,7 @@ from vdisklab.audit.configured_disk import (
 )
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
+from vdisklab.host.visible import is_visible_directory
 from vdisklab.path.disk_path import DiskPath, Image, Layer, parse_path
 from vdisklab.path.managers import NEW_GUEST_DISKS, Manager
 from vdisklab.path.neighbours import neighbours
@@ -139,7 +140,7 @@ def _place(disk: ConfiguredDisk) -> Path | None:
     if disk.source is None or not disk.source.startswith("/") or disk.source.startswith("/dev/"):
         return None
     directory = Path(disk.source).parent
-    while not directory.is_dir() and directory != directory.parent:
+    while not is_visible_directory(directory) and directory != directory.parent:
         directory = directory.parent
     return directory if directory != directory.parent else None
 

@@ -13,6 +13,7 @@ from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.audit.guest_texts import STORAGES, GuestText, read_guests
 from vdisklab.errors import CommandError, HostError, PlanError
 from vdisklab.host.command import Host
+from vdisklab.host.visible import is_visible_directory, is_visible_file
 from vdisklab.path.managers import Manager
 
 LARGEST = 32 << 20
@@ -51,7 +52,7 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
     texts: list[GuestText] = []
     notes: list[str] = []
     for file in files:
-        if file.is_dir():
+        if is_visible_directory(file):
             texts += _directory(file, notes)
         else:
             texts.append(_text(file))
@@ -73,7 +74,7 @@ def read_host(host: Host, roots: Roots | None = None) -> ExistingGuests:
     where = roots or Roots()
     notes: list[str] = []
     disks: list[ConfiguredDisk] = []
-    if (where.proxmox / "qemu-server").is_dir():
+    if is_visible_directory(where.proxmox / "qemu-server"):
         disks += read_guests(_directory(where.proxmox / "qemu-server", notes))
     disks += _libvirt_guests(host, where.libvirt, notes)
     if host.which("incus") is not None:
@@ -92,7 +93,7 @@ def read_host(host: Host, roots: Roots | None = None) -> ExistingGuests:
 def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
     """The guests' texts of a directory, and Proxmox's storages beside or above it."""
     storages = (directory / STORAGES, directory.parent / STORAGES)
-    texts = [_text(file) for file in storages if file.is_file()][:1]
+    texts = [_text(file) for file in storages if is_visible_file(file)][:1]
     try:
         files = sorted(file for file in directory.iterdir() if file.suffix in _ENDINGS)
     except OSError as error:
@@ -150,9 +151,9 @@ def _libvirt_guests(host: Host, directory: Path, notes: list[str]) -> Iterable[C
         if host.which("virsh") is not None:
             return read_guests(tuple(_libvirt_domains(host, "qemu:///system")))
     except (HostError, PlanError) as error:
-        if directory.is_dir():
+        if is_visible_directory(directory):
             notes.append(f"{error}; its files in {directory} are read instead.")
-    has_files = directory.is_dir() and any(directory.glob("*.xml"))
+    has_files = is_visible_directory(directory) and any(directory.glob("*.xml"))
     return read_guests(_directory(directory, notes)) if has_files else ()
 
 

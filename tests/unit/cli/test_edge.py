@@ -315,3 +315,29 @@ def test_help_is_wrapped_once_and_examples_stay_whole_at_80_columns() -> None:
             assert "\n" not in paragraph, name
             if paragraph.startswith(("  vdisklab ", "Example: ")):
                 assert len(paragraph) <= 78, f"{name}: {paragraph}"
+
+
+def test_a_name_that_no_file_system_takes_is_no_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Like a directory that may not be searched: asking for such a file fails."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    name = "a" * 300
+    domain = tmp_path / "web.xml"
+    domain.write_text(
+        "<domain type='kvm'><name>web</name><devices><disk type='file' device='disk'>"
+        "<driver name='qemu' type='qcow2' cache='none'/>"
+        f"<source file='/{name}/{name}'/><target dev='vda' bus='virtio'/></disk></devices></domain>"
+    )
+    for words, status in (
+        (["audit", name], PlanError.exit_code),
+        (["audit", str(domain)], 0),
+        (["advise", name], PlanError.exit_code),
+        (["advise", str(domain)], 0),
+        (["import", name, name + "b"], PlanError.exit_code),
+        (["powercut", "ext4/raw/none", "--dir", name], HostError.exit_code),
+        (["lab", "job", str(domain), "--carry", name], PlanError.exit_code),
+    ):
+        assert main(words) == status, (words[0], capsys.readouterr().err[-400:])
+        assert len(capsys.readouterr().err) < 5000

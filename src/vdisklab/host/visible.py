@@ -1,0 +1,20 @@
+"""Whether a path that a user or a configuration names is a file or a directory.
+
+pathlib's own questions raise OSError if a directory above may not be searched, or if the name is
+longer than the file system takes; os.path answers False.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def is_visible_file(path: Path) -> bool:
+    """True for a regular file that this user can find."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_visible_directory(path: Path) -> bool:
+    """True for a directory that this user can find."""
+    return os.path.isdir(path)  # noqa: PTH112
