@@ -36,7 +36,7 @@ from pages import with_tables
 from vdisklab.analysis.additive import Fit, Usable, fit
 from vdisklab.analysis.best import BestSet, beaten, best_set
 from vdisklab.analysis.diagnostics.values import drift_diagnostics, first_block_diagnostics
-from vdisklab.analysis.intervals import bootstrap_interval, median_interval
+from vdisklab.analysis.intervals import Interval, median_interval
 from vdisklab.analysis.observations import Block, Floats, MeasureKey, from_numbers
 from vdisklab.analysis.pair_noise import pair_noise
 from vdisklab.analysis.pair_tests import separate
@@ -273,6 +273,23 @@ def medians(rng: Rng, campaigns: int) -> Table:
                 }
             )
     return rows
+
+
+def bootstrap_interval(grid: Floats, *, resamples: int) -> Interval:
+    """Percentile bootstrap of the median over blocks (Efron 1979): for comparison.
+
+    At n = 3 it covers 75 %, at n = 7 still only 88 %. It is deterministic, and a row's result does
+    not depend on the other rows. Memory grows with rows x resamples.
+    """
+    count = np.isfinite(grid).sum(axis=1)
+    low, high = np.full(len(grid), np.nan), np.full(len(grid), np.nan)
+    ordered = np.sort(grid, axis=1)
+    for n in np.unique(count[count >= 2]):
+        rows = count == n
+        draw = np.random.default_rng([0, int(n)]).integers(0, n, (resamples, int(n)))
+        medians = np.median(ordered[rows][:, draw], axis=2)
+        low[rows], high[rows] = np.quantile(medians, [0.025, 0.975], axis=1)
+    return low, high
 
 
 def _covered(interval: tuple[Floats, Floats], truth: float) -> float:

@@ -63,3 +63,12 @@ def test_the_record_keeps_its_limits() -> None:
     record = json.loads(RECORD.read_text())
     limit = 0.05 + 2 * (0.05 * 0.95 / record["campaigns"]["best"]) ** 0.5
     assert max(row["wrong"] for row in record["results"]["best"]) <= limit
+
+
+@pytest.mark.parametrize(("n", "most"), [(3, 0.78), (7, 0.90)])
+def test_the_percentile_bootstrap_covers_too_little(
+    bench: dict[str, Any], n: int, most: float
+) -> None:
+    grid = np.exp(np.random.default_rng(9).normal(0, 0.2, (1_000, n)))
+    low, high = bench["bootstrap_interval"](grid, resamples=499)
+    assert ((low <= 1) & (high >= 1)).mean() < most

@@ -100,27 +100,6 @@ def _order_statistic(n: int, level: float) -> tuple[int, float]:
     return k, (n - k) * excess / (k + (n - 2 * k) * excess)
 
 
-def bootstrap_interval(
-    grid: Floats, level: float = 0.95, *, resamples: int = 1999, seed: int = 0
-) -> Interval:
-    """Percentile bootstrap of the median over blocks (Efron 1979): for comparison only.
-
-    vdisklab does not show it: at n = 3 it covers 75 %, at n = 7 still only 88 %. It is
-    deterministic for a seed, and a row's result does not depend on the other rows. Memory grows
-    with rows x resamples; callers with many rows pass them in parts.
-    """
-    count = np.isfinite(grid).sum(axis=1)
-    low, high = np.full(len(grid), np.nan), np.full(len(grid), np.nan)
-    ordered = np.sort(grid, axis=1)
-    for n in np.unique(count[count >= 2]):
-        rows = count == n
-        draw = np.random.default_rng([seed, int(n)]).integers(0, n, (resamples, int(n)))
-        medians = np.median(ordered[rows][:, draw], axis=2)
-        tail = (1 - level) / 2
-        low[rows], high[rows] = np.quantile(medians, [tail, 1 - tail], axis=1)
-    return low, high
-
-
 # The functions below use scipy.special, because importing scipy.stats takes 1.5 s.
 
 

@@ -22,7 +22,6 @@ FALLOC_KEEP_SIZE = 0x01
 FALLOC_PUNCH_HOLE = 0x02
 FALLOC_ZERO_RANGE = 0x10
 
-_FICLONE = 0x40049409
 _FIFREEZE = 0xC0045877
 _FITHAW = 0xC0045878
 _LOOP_CONFIGURE = 0x4C0A
@@ -78,11 +77,6 @@ def write_whole(descriptor: int, parts: Sequence[bytes], offset: int) -> None:
     """pwritev(2) of all parts. A short write means that there is no room for the rest."""
     if os.pwritev(descriptor, parts, offset) < sum(map(len, parts)):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def clone_file(source: int, target: int) -> None:
-    """Makes an open file share all blocks of another (ioctl_ficlone(2)), without copying."""
-    fcntl.ioctl(target, _FICLONE, source)
 
 
 def sync_filesystem(directory: Path) -> None:
