@@ -109,6 +109,7 @@ class _Grids:
 
     def row(self, cell: Cell, measure: MeasureKey) -> Floats | None:
         """The cell's logarithms by block; None if it has no value of the measure."""
+        measure = self._observations.stored_as(measure)
         if measure not in self._logs:
             self._logs[measure] = self._observations.logs(measure)
         row = self._rows.get(cell.measured)

@@ -109,6 +109,14 @@ class Observations:
         grid.ravel()[place] = self.value[rows]
         return grid
 
+    def stored_as(self, measure: MeasureKey) -> MeasureKey:
+        """The measure under which these observations hold it.
+
+        A stall is stored without a direction if a counter saw it, and with one if fio's log did.
+        """
+        without = replace(measure, direction=Direction.NONE)
+        return without if measure not in self.measures and without in self.measures else measure
+
     def logs(self, measure: MeasureKey) -> Floats:
         """The logarithms of `grid` that comparisons of this measure use."""
         return logarithms(self.grid(measure), measure.quantity)

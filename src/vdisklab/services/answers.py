@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from vdisklab.analysis.diagnostics.kinds import (
@@ -33,7 +33,7 @@ from vdisklab.powercut.judging.outcomes import StateOutcome
 from vdisklab.powercut.questions import AccessKind
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.results.address import default_url
-from vdisklab.results.model import Campaign, Direction, HostFacts
+from vdisklab.results.model import Campaign, HostFacts
 from vdisklab.results.outlines import RunOutline
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
@@ -302,16 +302,12 @@ def find_cells(observations: Observations, name: str) -> tuple[MeasuredCell, ...
 
 
 def find_measure(observations: Observations, name: str) -> MeasureKey:
-    """The measure of that name, or the only one that contains it. Raises PlanError.
-
-    A stall is stored without a direction if a counter saw it, and with one if fio's log did:
-    `seqread/read/longest_stall` names both.
-    """
+    """The measure of that name, or the only one that contains it. Raises PlanError."""
     by_name = {str(measure): measure for measure in sorted(observations.measures)}
-    measurement, _, metric = name.rsplit("/", 2) if name.count("/") > 1 else ("", "", "")
-    for spelled in (name, f"{measurement}/{Direction.NONE}/{metric}"):
-        if spelled in by_name:
-            return by_name[spelled]
+    with suppress(PlanError):
+        measure = observations.stored_as(MeasureKey.parse(name))
+        if measure in observations.measures:
+            return measure
     containing = [text for text in by_name if name in text]
     if len(containing) == 1:
         return by_name[containing[0]]

@@ -97,6 +97,20 @@ def test_verdicts(ratio: float, rest: str, verdict: ClaimVerdict) -> None:
     assert (found.more_blocks is None) is (verdict is not ClaimVerdict.INCONCLUSIVE)
 
 
+@pytest.mark.parametrize("stored", [Direction.READ, Direction.NONE])
+def test_a_stall_is_found_however_its_observer_stored_it(stored: Direction) -> None:
+    stall = MeasureKey("randread-4k-q1", stored, "longest_stall")
+    observations = labelled(
+        {
+            (path, block, stall): value
+            for path, values in {"raw/none": (0.0, 0.0, 0.1), "qcow2/none": (2.0, 2.1, 2.0)}.items()
+            for block, value in enumerate(values)
+        }
+    )
+    found = answered(claim(metric="longest_stall", rest="high = 0.5"), observations)
+    assert found.verdict is ClaimVerdict.HOLDS
+
+
 def test_two_blocks_are_inconclusive_and_one_more_is_asked_for() -> None:
     found = answered(claim(), measured(raw=np.ones(2), qcow2=np.ones(2)))
     assert (found.verdict, found.more_blocks) == (ClaimVerdict.INCONCLUSIVE, 1)
