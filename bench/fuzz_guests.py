@@ -114,7 +114,7 @@ def _guests(text: str) -> object:
 
 
 def _values(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """The JSON value; a text that is no JSON does not get past QEMU's own protocol."""
+    """The JSON value; invalid JSON does not get past QEMU's own protocol."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -120,7 +120,7 @@ def _check_node(machine: Machine, disk: Disk, device_driver: str) -> tuple[Check
 
 
 def _check_throttle(machine: Machine, disk: Disk) -> Check:
-    """The limits of the throttle group; QEMU lists many, and 0 is no limit."""
+    """The limits of the throttle group; QEMU lists many, and 0 means unlimited."""
     group = AttachedNames(disk.serial).throttle
     limits = machine.monitor.execute("qom-get", {"path": f"/objects/{group}", "property": "limits"})
     seen = {name: number for name, number in limits.items() if name.endswith("-total") and number}

@@ -111,8 +111,8 @@ EXPLANATIONS = (
         "rank, compare, claims",
         "",
         "A zero is a measured value. What can be zero (stalls, flushes, growth, the worst second) "
-        "is compared as value + step, the step being the smallest value that is told from zero; a "
-        "rate of zero is the worst. Intervals are never narrower than the step or the last digit.",
+        "is compared as value + step, where the step is the smallest value above zero that counts; "
+        "a rate of zero is the worst. No interval is narrower than the step or the last digit.",
         "results/model.py",
     ),
     _entry(
