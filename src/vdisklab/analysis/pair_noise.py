@@ -3,8 +3,8 @@
 Three blocks say little about one cell's noise, so all cells share one estimate, unless the data
 contradict that in one of two ways: a cell is noisier than the others, or cells are fast and slow in
 the same blocks (the paths on one pool, or with one bus). The limits were chosen by simulation
-(`bench/simulations.py`): with equal noise the test keeps its power, and in both other cases at most about
-5 % of the answers are wrong.
+(`bench/simulations.py`): with equal noise the test keeps its power, and in both other cases at most
+about 5 % of the answers are wrong.
 """
 
 from __future__ import annotations
