@@ -175,3 +175,14 @@ def test_a_dirty_image_is_left_to_qemu(tmp_path: Path) -> None:
     found = read_image(image, "qcow2", numbers)
     assert found.dirty
     assert not found.problems
+
+
+def test_a_smaller_disk_and_an_impossible_table_are_refused(tmp_path: Path) -> None:
+    image = make(tmp_path, "cluster_size=64k")
+    with pytest.raises(BadImageError, match="its disk has only"):
+        read_image(image, "qcow2", np.array([SIZE // 512], dtype=np.int64))
+    with image.open("r+b") as file:
+        file.seek(36)
+        file.write(struct.pack(">I", 1 << 20))
+    with pytest.raises(BadImageError, match="impossibly large"):
+        read_image(image, "qcow2", np.arange(8, dtype=np.int64))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.errors import PlanError
+from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import METRICS, Better, Direction, Metric, Run
@@ -105,7 +105,10 @@ class Observations:
         rows = np.flatnonzero(self.measure == self.measures.index(measure))
         place = self.cell[rows].astype(np.int64) * shape[1] + self.block[rows]
         if np.bincount(place, minlength=1).max(initial=0) > 1:
-            raise ValueError(f"two values of {measure} for one cell in one block")
+            raise DatabaseError(
+                f"the database is damaged: it has two values of {measure} for one cell in a block",
+                hint="restore the database, or measure again into another one with --db",
+            )
         grid.ravel()[place] = self.value[rows]
         return grid
 

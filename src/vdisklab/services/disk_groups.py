@@ -57,6 +57,9 @@ class DiskGroup:
         return self.disks[0].manager
 
 
+_READ_ONLY = "it is read-only: no power cut loses its data, and vdisklab measures with writes"
+
+
 def group_disks(
     host: Host, disks: Sequence[ConfiguredDisk], machine: str, directory: Path | None = None
 ) -> tuple[DiskGroup, ...]:
@@ -81,7 +84,11 @@ def _group_of(
 ) -> DiskGroup:
     disk_risks = risks(disk, context)
     path = None if disk.path is None else _measured_form(disk, disk.path, context)
-    problem = disk.problem or _problem(disk, path, disk_risks, machine)
+    problem = (
+        disk.problem
+        or (_READ_ONLY if disk.read_only else None)
+        or _problem(disk, path, disk_risks, machine)
+    )
     return DiskGroup((disk,), path, directory or _place(disk), problem, disk_risks)
 
 

@@ -205,7 +205,7 @@ def _bandwidth_over_time(
     """
     shown = [(int(m[1]), _decimal(m[3])) for m in _LINE.finditer(text)]
     # After a stall several lines have the same second; the last one has all its bytes.
-    seconds = {at: size for size, at in shown[:-1] if at == int(at)}
+    seconds = {at: size for size, at in shown[:-1] if at.is_integer()}
     ticks = [(0, 0.0), *((size, at) for at, size in seconds.items()), shown[-1]]
     moved = [
         Moved(begin, end, size - before)

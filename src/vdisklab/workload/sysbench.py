@@ -200,7 +200,10 @@ def _old(text: str) -> tuple[list[Sample], float, Counted]:
 
 def _bytes(number: str, unit: str) -> float:
     power = "KMGT".index(unit[0].upper()) + 1 if unit else 0
-    return _float(number) * float(1024**power)
+    size = _float(number) * float(1024**power)
+    if not math.isfinite(size):
+        raise WorkloadError(f"sysbench printed {number}{unit} bytes, which no disk holds")
+    return size
 
 
 def _latency(text: str, samples: list[Sample]) -> Iterator[Sample]:

@@ -19,7 +19,7 @@ from vdisklab.analysis.observations import (
     observe,
     rounded_to,
 )
-from vdisklab.errors import PlanError
+from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import PageCache
@@ -90,7 +90,7 @@ def test_two_values_for_one_place_are_refused() -> None:
     data = observed({IOPS: np.ones((1, 1))})
     codes = np.zeros(2, dtype=np.int32)
     double = Observations(codes, codes, codes, np.ones(2), data.cells, data.blocks, data.measures)
-    with pytest.raises(ValueError, match="two values"):
+    with pytest.raises(DatabaseError, match="two values"):
         double.grid(IOPS)
 
 

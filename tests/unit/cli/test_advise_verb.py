@@ -156,6 +156,16 @@ def test_each_reason_why_a_disk_cannot_be_measured(
     assert "block device whose layers are not known" in reasons
 
 
+def test_a_read_only_disk_gets_no_advice(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    xml = Path(guest(tmp_path, "raw/unsafe", "reader"))
+    xml.write_text(xml.read_text().replace("</disk>", "<readonly/></disk>"))
+    (group,) = advised(capsys, str(xml))["groups"]
+    assert group["advice"] == "cannot be measured"
+    assert group["reason"].startswith("it is read-only")
+
+
 def test_no_guest_file_is_opened_for_writing(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,7 +36,7 @@ _TABLE_LIMIT = 32 << 20
 _V3_LENGTH = 104
 _SUBCLUSTERS = 32
 _SNAPSHOT = struct.Struct(">QIHHIIQII")
-_MOST_SNAPSHOTS = 65536  # QCOW_MAX_SNAPSHOTS
+_MOST_SNAPSHOTS = 256  # of an image made by vdisklab; QEMU allows 65536
 
 _UNMAPPED, _ZEROES = -1, -2
 """In place of a file offset: the data is in the image below, if there is one; it reads as zeros."""
@@ -80,6 +80,8 @@ def read_image(
     for image in (path, *backing):
         with _opened(image) as descriptor, _opened(data_file or image) as data:
             metadata = read_metadata(descriptor)
+            if len(numbers) and int(numbers[-1]) >= metadata.header.size // SECTOR:
+                raise BadImageError(f"its disk has only {metadata.header.size} bytes")
             offsets = metadata.offsets_of(numbers[missing])
             sectors[missing] = _read_sectors(data, offsets)
         missing = missing[offsets == _UNMAPPED]
@@ -274,6 +276,8 @@ def _read_tables(descriptor: int, header: Qcow2Header, offset: int, count: int) 
     l1 = _table(descriptor, offset, count * 8, "L1 table")
     tables = (l1 & _OFFSET_MASK).astype(np.int64)
     present = np.flatnonzero(tables)
+    if count * header.cluster > _TABLE_LIMIT:
+        raise BadImageError(f"its L1 table of {count} entries is impossibly large")
     words = header.words_per_entry
     entries = np.zeros((count * header.entries_per_table, words), dtype=np.uint64)
     for at in present:

@@ -20,6 +20,7 @@ from vdisklab.results.model import METRICS, Direction
 from vdisklab.units import KIB, MIB
 from vdisklab.workload.importers.formats import recognise
 from vdisklab.workload.program import Report
+from vdisklab.workload.sysbench import parse_text as parse_sysbench
 
 READ, WRITE, NONE = Direction.READ, Direction.WRITE, Direction.NONE
 
@@ -91,6 +92,12 @@ def test_crystaldiskmark_3_and_6() -> None:
     later = numbers("foreign/crystaldiskmark-6.0.txt")
     assert later["rnd4k-q8t8-write", "bandwidth", WRITE] == 204.8e6
     assert later["seq-q32t1-read", "bandwidth", READ] == 500e6
+
+
+def test_sysbench_04_with_an_endless_size_is_refused() -> None:
+    text = recorded("foreign/sysbench-0.4.12.txt").replace("93.75Mb", "9" * 400 + "Mb")
+    with pytest.raises(WorkloadError):
+        parse_sysbench(text)
 
 
 def test_sysbench_04_counts_by_1024() -> None:
