@@ -5,9 +5,10 @@ Those of the requested failure models run before every campaign; if one fails, n
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from vdisklab.errors import PowercutError, VdisklabError
@@ -197,11 +198,12 @@ class _KilledDisk:
 
     @property
     def seen(self) -> Mapping[str, str]:
-        return {"killed_by": "SIGKILL"}
+        return {"storage_daemon.status": str(self.process.returncode)}
 
     @property
     def is_killed(self) -> bool:
-        return not self.answers
+        """True once the daemon's exit status says that SIGKILL ended it."""
+        return self.process.returncode == -signal.SIGKILL
 
     def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
         return self.disk.write(first, count, version, fua=fua)
@@ -212,9 +214,10 @@ class _KilledDisk:
     def await_one(self) -> int:
         number = self.disk.await_one()
         self.answers -= 1
-        if self.is_killed:
+        if not self.answers:
             self.process.kill()
-            self.process.wait(_KILL_SECONDS)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(_KILL_SECONDS)
         return number
 
 
@@ -231,6 +234,8 @@ def _killed_disk(session: PowerCutSession, disk: Disk, control: Control) -> Iter
         ):
             killed = _KilledDisk(opened, daemon.process, control.spec.load.writes)
             yield killed
+            if not killed.is_killed:
+                raise PowercutError("the control's storage daemon was not ended by SIGKILL")
     except VdisklabError:  # nothing can be closed at a daemon that is gone
         if killed is None or not killed.is_killed:
             raise

@@ -46,8 +46,8 @@ class ExistingGuests:
 def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGuests:
     """The disks of the guests in files and directories, and of all guests of a libvirt.
 
-    In a directory, files that are no guest's are skipped with a note. Raises PlanError if a named
-    file cannot be read or no guest has a disk, HostError if libvirt does not answer.
+    In a directory, files that do not describe a guest are skipped with a note. Raises PlanError if
+    a named file cannot be read or no guest has a disk, HostError if libvirt does not answer.
     """
     texts: list[GuestText] = []
     notes: list[str] = []
