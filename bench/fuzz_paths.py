@@ -11,7 +11,7 @@ from vdisklab.path.backing import BackingDevices
 from vdisklab.path.braces import expand, expand_segments
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.durability import durability
+from vdisklab.path.durability import Verdicts, durability
 from vdisklab.path.needs import nearest, parse_needs, unmet
 from vdisklab.path.rules import impossible
 from vdisklab.plan.plan_file import parse_plan_file
@@ -86,7 +86,7 @@ def _path(text: str) -> object:
     if parse_path(path.canonical) != path:
         raise AssertionError(f"{path.canonical} is another path")
     impossible(path, BackingDevices())
-    return path.fingerprint, str(path), path.stack, durability(path, {})
+    return path.fingerprint, str(path), path.stack, durability(path, Verdicts())
 
 
 def _pattern(text: str) -> object:
@@ -96,7 +96,7 @@ def _pattern(text: str) -> object:
 def _needs(text: str) -> object:
     needs = parse_needs(text.split(","))
     path = parse_path("ext4/raw/writeback")
-    return unmet(path, needs, {}), nearest(path, needs, {})
+    return unmet(path, needs, Verdicts()), nearest(path, needs, Verdicts())
 
 
 def _address(text: str) -> object:

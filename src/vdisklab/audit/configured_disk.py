@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath, Image, Layer
-from vdisklab.path.durability import FlushDropper, dropped_flushes
+from vdisklab.path.durability import FlushDropper, HostDisk, dropped_flushes, needs_no_flush
 from vdisklab.path.managers import Manager
 from vdisklab.path.rules import Impossible, impossible, native_without_direct
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat
@@ -67,7 +67,8 @@ class DiskContext:
 
     `layers` is the file system that holds it, `below` describes stacked devices below that, of
     which the layers are not read. `image` is its format with the options that qemu-img reads,
-    `header` the format that its first bytes show. Sizes are bytes.
+    `header` the format that its first bytes show. Sizes are bytes. `disk` is what the user says
+    about the host's disk.
     """
 
     header: ImageFormat | None = None
@@ -77,6 +78,7 @@ class DiskContext:
     virtual_size: int | None = None
     allocated: int | None = None
     free: int | None = None
+    disk: HostDisk = HostDisk.VOLATILE
 
 
 UNKNOWN_CONTEXT = DiskContext()
@@ -238,21 +240,23 @@ def _other_format(path: DiskPath, context: DiskContext) -> Risk | None:
     return None if header is None or header is configured else OtherFormat(configured, header)
 
 
-def _forgotten_fua(path: DiskPath, _context: DiskContext) -> Risk | None:
-    droppers = {drop.dropper for drop in dropped_flushes(path)}
+def _forgotten_fua(path: DiskPath, context: DiskContext) -> Risk | None:
+    droppers = {drop.dropper for drop in dropped_flushes(path, context.disk)}
     forgets = FlushDropper.DEVICE in droppers and FlushDropper.CACHE_MODE not in droppers
     return FuaForgotten() if forgets else None
 
 
-def _flushes(path: DiskPath, _context: DiskContext) -> Risk:
+def _flushes(path: DiskPath, context: DiskContext) -> Risk | None:
     """Risks for flushes in cache mode and layers; `_forgotten_fua` checks the device."""
-    for drop in dropped_flushes(path):
+    for drop in dropped_flushes(path, context.disk):
         if drop.dropper is FlushDropper.CACHE_MODE:
             return FlushesDropped()
         if drop.dropper in (FlushDropper.LAYER, FlushDropper.IMAGE):
             return FlushesDroppedBelow(drop.reason)
     if not path.offers_write_cache:
         return FlushAfterEachWrite()
+    if needs_no_flush(path, context.disk):
+        return None
     return HangsOnGuestFlushes(in_memory=not path.cache.direct)
 
 

@@ -44,6 +44,7 @@ SHORT = Request(runtime=1.0, ramp=0.2, size_bytes=512 * MIB)
     Request,
     "platform",
     "directory",
+    "disk",
     "profile",
     "blocks",
     "runtime",

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
+from vdisklab.cli.options import CampaignOption, DbOption, DiskOption, Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.host.command import LocalHost
+from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.render.tables.audited_disks import audit_document, audit_table
 from vdisklab.services.disk_audit import answer_audit
@@ -40,6 +41,7 @@ def audit(
         ),
     ] = None,
     campaign: CampaignOption = None,
+    disk: DiskOption = None,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -57,7 +59,9 @@ def audit(
     """
     host, needs = LocalHost(), parse_needs(need)
     guests = read_disks(host, domains or (), libvirt)
-    answer = answer_audit(host, guests.disks, needs, campaign, db)
+    answer = answer_audit(
+        host, guests.disks, needs, campaign, db, host_disk=disk or HostDisk.VOLATILE
+    )
     for note in guests.notes:
         print(f"note: {note}", file=sys.stderr)
     emit(form, [audit_table(answer)], lambda: audit_document(answer))

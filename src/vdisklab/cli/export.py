@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.cli.options import DbOption
+from vdisklab.cli.options import DbOption, DiskOption
 from vdisklab.export.configuration import ExportRequest
 from vdisklab.export.platforms import DOMAIN_TYPES, Platform
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.render.tables.power_cuts import durability_sentence
 from vdisklab.services.disk_export import answer_export, libvirt_version
@@ -49,6 +50,7 @@ def export(
         list[str] | None,
         typer.Option(metavar="NEED", help=needs_help("Refuse a path that does not meet this need")),
     ] = None,
+    disk: DiskOption = None,
     db: DbOption = None,
 ) -> None:
     """Print the configuration that gives a guest its disk in this way.
@@ -67,7 +69,7 @@ def export(
     request = ExportRequest(
         parse_path(path), source, name, parse_size(size), domain_type, libvirt_version(libvirt)
     )
-    answer = answer_export(request, to, parse_needs(need), db)
+    answer = answer_export(request, to, parse_needs(need), disk or HostDisk.VOLATILE, db)
     sys.stdout.write(answer.configuration.text)
     for note in (*answer.configuration.gaps, *answer.configuration.requirements):
         print(f"note: {note}", file=sys.stderr)

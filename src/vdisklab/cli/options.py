@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from vdisklab.cli.campaign_options import setting_option
+from vdisklab.path.durability import HostDisk
 
 
 class Format(StrEnum):
@@ -19,6 +20,7 @@ class Format(StrEnum):
 
 
 DbOption = Annotated[str | None, setting_option("db")]
+DiskOption = Annotated[HostDisk | None, setting_option("disk")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the answer.")]
 CampaignOption = Annotated[
     list[str] | None,

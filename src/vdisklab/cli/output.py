@@ -13,6 +13,7 @@ from rich.text import Text
 
 from vdisklab.cli.options import Format
 from vdisklab.errors import PlanError
+from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import with_default
 from vdisklab.render.documents.conversion import to_json
 from vdisklab.render.tables.campaign_tables import places_document, places_tables
@@ -73,13 +74,14 @@ def print_overview(
     messages: Console,
     metric: str = DEFAULT_METRIC,
     failed: int = 0,
+    disk: HostDisk | None = None,
 ) -> RankingAnswer | Places | None:
     """Prints the answer of a campaign after measuring: its ranking, or all its numbers.
 
     If nothing can be ranked, explains it on `messages` and returns None: measuring did not fail.
     """
     try:
-        answer = overview(store, campaign, metric)
+        answer = overview(store, campaign, metric, disk)
     except PlanError as error:
         if failed:
             messages.print(f"{failed} cells failed; `vdisklab runs {campaign}` lists them")
@@ -93,13 +95,15 @@ def print_overview(
     return answer
 
 
-def print_verdict(store: Store, campaign: str, form: Format, messages: Console) -> str | None:
+def print_verdict(
+    store: Store, campaign: str, form: Format, messages: Console, disk: HostDisk | None = None
+) -> str | None:
     """Prints the recommendation in a few sentences, unless the format is for programs.
 
     Returns the recommended path. If there is none, explains it on `messages`.
     """
     try:
-        answer = answer_recommendation(store, with_default(()), None, [campaign])
+        answer = answer_recommendation(store, with_default(()), None, [campaign], disk)
     except PlanError as error:
         messages.print(Text(f"no recommendation: {error}; {error.hint}"), soft_wrap=True)
         return None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
+from vdisklab.cli.options import CampaignOption, DbOption, DiskOption, Format, FormatOption
 from vdisklab.cli.output import emit, print_ranking
 from vdisklab.render.tables.pareto_table import pareto_document, pareto_table
 from vdisklab.services.advice import DEFAULT_METRIC, answer_ranking
@@ -51,6 +51,7 @@ def rank(
         ),
     ] = None,
     bars: Annotated[bool, typer.Option("--bars", help="Draw the ranked numbers as bars.")] = False,
+    disk: DiskOption = None,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -77,5 +78,5 @@ def rank(
         emit(form, [pareto_table(front)], lambda: pareto_document(front))
         return
     with open_results(db) as results:
-        answer = answer_ranking(results, metric, campaign, baseline)
+        answer = answer_ranking(results, metric, campaign, baseline, disk)
     print_ranking(replace(answer, top=top), form, bars=bars)

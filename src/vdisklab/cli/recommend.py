@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
+from vdisklab.cli.options import CampaignOption, DbOption, DiskOption, Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.path.needs import UNSAFE_HELP, needs_help, parse_needs, with_default
 from vdisklab.render.tables.recommendation import recommendation_document, recommendation_table
@@ -40,6 +40,7 @@ def recommend(
     unsafe: Annotated[bool, typer.Option("--unsafe", help=UNSAFE_HELP)] = False,
     weights: WeightsOption = None,
     campaign: CampaignOption = None,
+    disk: DiskOption = None,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -56,5 +57,5 @@ def recommend(
     """
     needs = with_default(parse_needs(need), unsafe=unsafe)
     with open_results(db) as results:
-        answer = answer_recommendation(results, needs, weights, campaign)
+        answer = answer_recommendation(results, needs, weights, campaign, disk)
     emit(form, [recommendation_table(answer)], lambda: recommendation_document(answer))

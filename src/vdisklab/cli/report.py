@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vdisklab.cli.options import CampaignOption, DbOption
+from vdisklab.cli.options import CampaignOption, DbOption, DiskOption
 from vdisklab.errors import HostError, PlanError
 from vdisklab.render.charts.svg import drawing_aside
 from vdisklab.render.page.contents import ReportFormat
@@ -38,6 +38,7 @@ def report(
         ),
     ] = None,
     campaign: CampaignOption = None,
+    disk: DiskOption = None,
     db: DbOption = None,
 ) -> None:
     """Write a report: the recommendation, charts, all cells, and warnings about the numbers.
@@ -58,7 +59,7 @@ def report(
             hint="name a directory: --output figures",
         )
     with _without_garbage_collection(), drawing_aside() as draw, open_results(db) as results:
-        contents = gather(results, campaign)
+        contents = gather(results, campaign, disk)
         from vdisklab.render.page.files import build  # noqa: PLC0415 - takes half a second
 
         files = build(contents, form, draw)

@@ -124,10 +124,12 @@ def _print_answer(
         print_tables(load_places(store, campaigns), form)
     elif campaigns:
         metric = DEFAULT_METRIC if search is None else search.metric
-        answer = print_overview(store, campaigns[0], form, console, metric, measured[0].failed)
+        answer = print_overview(
+            store, campaigns[0], form, console, metric, measured[0].failed, request.disk
+        )
         path = None
         if isinstance(answer, RankingAnswer) and search is None and not request.here:
-            path = print_verdict(store, campaigns[0], form, console)
+            path = print_verdict(store, campaigns[0], form, console, request.disk)
         if answer is not None and not measured[0].interrupted:
             newest = store.campaigns(with_runs=True)[0].id
             campaign = None if campaigns[0] == newest else campaigns[0]

@@ -198,6 +198,7 @@ class StackedDevice:
     model: str | None
     rotational: bool | None
     write_cache: str | None
+    fua: bool | None = None
     below: tuple[StackedDevice, ...] = ()
 
     def leaves(self) -> Iterator[StackedDevice]:
@@ -238,8 +239,13 @@ def medium_of(directory: Path, root: Path = SYSTEM) -> str | None:
 
 def describe_device(path: Path, root: Path = SYSTEM) -> str | None:
     """A description of a block device; None if it is unknown."""
-    device = _device(_number(path.stat().st_rdev), root, 0)
+    device = stacked_device(path, root)
     return None if device is None else device.describe()
+
+
+def stacked_device(path: Path, root: Path = SYSTEM) -> StackedDevice | None:
+    """A block device with those below it; None if it is unknown."""
+    return _device(_number(path.stat().st_rdev), root, 0)
 
 
 def device_of(directory: Path, root: Path = SYSTEM, depth: int = 0) -> StackedDevice | None:
@@ -276,13 +282,14 @@ def _device(number: str, root: Path, depth: int) -> StackedDevice | None:
     node = link.resolve()
     if (node / "partition").exists():
         node = node.parent
-    rotational = read_text(node / "queue/rotational")
+    rotational, fua = read_text(node / "queue/rotational"), read_text(node / "queue/fua")
     return StackedDevice(
         name=node.name,
         kind=_kind(node),
         model=read_text(node / "device/model"),
         rotational=None if rotational is None else rotational == "1",
         write_cache=read_text(node / "queue/write_cache"),
+        fua=None if fua is None else fua == "1",
         below=tuple(_below(node, root, depth)),
     )
 

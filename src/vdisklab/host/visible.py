@@ -18,3 +18,11 @@ def is_visible_file(path: Path) -> bool:
 def is_visible_directory(path: Path) -> bool:
     """True for a directory that this user can find."""
     return os.path.isdir(path)  # noqa: PTH112
+
+
+def is_visible_device(path: Path) -> bool:
+    """True for a block device that this user can find."""
+    try:
+        return path.is_block_device()
+    except OSError:
+        return False

@@ -7,12 +7,12 @@ All rules about flushes: what drops them, which device ignores FUA, and which pa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from vdisklab.path.backing import in_memory
-from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import Bus
+from vdisklab.path.disk_path import DiskPath, Image
+from vdisklab.path.segments import Bus, ImageFormat, LayerKind
 
 FEWEST_CUTS = 20
 """Minimum number of states for a verdict; with 20 clean states the 95 % bound is still 15 %."""
@@ -62,6 +62,28 @@ class FailureModel(StrEnum):
     def spares_the_host(self) -> bool:
         """True if the host's kernel survives, with its page cache and file systems."""
         return self is FailureModel.QEMU_KILLED
+
+
+class HostDisk(StrEnum):
+    """The disk below the host, by what its own write cache keeps in a power cut."""
+
+    VOLATILE = "volatile"
+    PLP = "plp"
+
+    @property
+    def model(self) -> FailureModel:
+        """What a power cut means above this disk."""
+        return FailureModel.PLP if self is HostDisk.PLP else FailureModel.POWER
+
+    @property
+    def keeps_its_cache(self) -> bool:
+        """True if a write that the disk completed survives without a flush."""
+        return not self.model.disk_reorders
+
+    @property
+    def above(self) -> str:
+        """What follows `power cut` in a sentence; empty for the disk that is assumed anyway."""
+        return " above a disk with power-loss protection" if self is HostDisk.PLP else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +153,7 @@ class Durability:
     """`reason` says what drops flushes; `flush_free` means that writes are durable without a flush.
 
     `cuts` counts the states behind the verdict, or too few states for one; `tested` holds all
-    power-cut results of the path.
+    power-cut results of the path above `disk`.
     """
 
     keeping: Keeping
@@ -139,10 +161,19 @@ class Durability:
     reason: str | None = None
     cuts: Cuts = Cuts()
     tested: PathVerdict | None = None
+    disk: HostDisk = HostDisk.VOLATILE
 
 
-Verdicts = Mapping[str, PathVerdict]
-"""Verdicts by canonical path."""
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What is known about power cuts above a disk: the verdicts by canonical path."""
+
+    by_path: Mapping[str, PathVerdict] = field(default_factory=dict)
+    disk: HostDisk = HostDisk.VOLATILE
+
+    def get(self, path: str) -> PathVerdict | None:
+        """The verdict on a canonical path; None if none is stored."""
+        return self.by_path.get(path)
 
 
 def durability(path: DiskPath, verdicts: Verdicts) -> Durability:
@@ -150,14 +181,16 @@ def durability(path: DiskPath, verdicts: Verdicts) -> Durability:
 
     Losses of unflushed data count only if the path needs no flush.
     """
-    flush_free = not path.offers_write_cache
+    disk = verdicts.disk
+    flush_free = needs_no_flush(path, disk)
     tested = verdicts.get(path.canonical)
-    drops = dropped_flushes(path)
+    drops = dropped_flushes(path, disk)
     if drops:
-        return Durability(Keeping.LOST_BY_CONSTRUCTION, False, drops[0].reason, tested=tested)
+        lost = Keeping.LOST_BY_CONSTRUCTION
+        return Durability(lost, False, drops[0].reason, tested=tested, disk=disk)
     verdict = tested or PathVerdict(path.canonical)
     cuts = verdict.flushed + verdict.unflushed if flush_free else verdict.flushed
-    return Durability(_TESTED[cuts.kept], flush_free, None, cuts, tested)
+    return Durability(_TESTED[cuts.kept], flush_free, None, cuts, tested, disk)
 
 
 _TESTED = {
@@ -188,22 +221,25 @@ class DroppedFlushes:
     reason: str
 
 
-def dropped_flushes(path: DiskPath) -> tuple[DroppedFlushes, ...]:
+def dropped_flushes(
+    path: DiskPath, disk: HostDisk = HostDisk.VOLATILE
+) -> tuple[DroppedFlushes, ...]:
     """All parts of the path that drop flushes: image, cache mode, device, layers from the bottom.
 
     cache=unsafe drops the guest's flushes (qemu(1)); tmpfs lives in memory; ZFS with sync=disabled
     acknowledges before data is stable (zfsprops(7)); with barrier=0 and nobarrier the device's
-    cache is not flushed (ext4(5), btrfs(5)).
+    cache is not flushed, which a disk that keeps its cache does not need (ext4(5), btrfs(5)).
     """
-    return tuple(_dropped_flushes(path))
+    return tuple(_dropped_flushes(path, disk))
 
 
-def _dropped_flushes(path: DiskPath) -> Iterator[DroppedFlushes]:
+def _dropped_flushes(path: DiskPath, disk: HostDisk) -> Iterator[DroppedFlushes]:
     if not path.has_storage:
         yield DroppedFlushes(FlushDropper.IMAGE, NOTHING_STORED)
-    if path.cache.no_flush:
+    needed = not (disk.keeps_its_cache and writes_in_place(path))
+    if path.cache.no_flush and needed:
         yield DroppedFlushes(FlushDropper.CACHE_MODE, f"cache mode {path.cache} drops flushes")
-    if forgets_fua(path):
+    if forgets_fua(path) and needed:
         yield DroppedFlushes(
             FlushDropper.DEVICE,
             "QEMU's NVMe device acknowledges FUA writes, which journaling file systems use, "
@@ -212,12 +248,43 @@ def _dropped_flushes(path: DiskPath) -> Iterator[DroppedFlushes]:
     if in_memory(path.layers):
         yield DroppedFlushes(FlushDropper.LAYER, "tmpfs is memory")
     for layer in path.layers:
-        if layer.option("barrier") is False:
+        if layer.option("barrier") is False and not disk.keeps_its_cache:
             yield DroppedFlushes(FlushDropper.LAYER, f"{layer} sends no flushes to the disk")
         if layer.option("sync") == "disabled":
             yield DroppedFlushes(
                 FlushDropper.LAYER, f"{layer} acknowledges flushes without writing"
             )
+
+
+def needs_no_flush(path: DiskPath, disk: HostDisk) -> bool:
+    """True if an acknowledged write is durable before any flush."""
+    return not path.offers_write_cache or (disk.keeps_its_cache and writes_in_place(path))
+
+
+_IN_PLACE = frozenset({LayerKind.EXT4, LayerKind.XFS, LayerKind.LVM})
+
+
+def writes_in_place(path: DiskPath) -> bool:
+    """True if an acknowledged write is on the disk, and nothing else is needed to find it again.
+
+    O_DIRECT bypasses the page cache. All blocks were written before, so neither QEMU nor the host
+    has to note a new place: not on copy-on-write layers, below snapshots, or where a discard frees
+    blocks. ext4 with data=journal has no O_DIRECT (ext4(5)).
+    """
+    attachment = path.attachment
+    return (
+        path.cache.direct
+        and bool(path.layers)
+        and all(layer.kind in _IN_PLACE for layer in path.layers)
+        and all(layer.option("data") != "journal" for layer in path.layers)
+        and "unmap" not in (attachment.option("discard"), attachment.option("detect_zeroes"))
+        and (path.image is None or _has_fixed_blocks(path.image))
+    )
+
+
+def _has_fixed_blocks(image: Image) -> bool:
+    known = image.format in (ImageFormat.RAW, ImageFormat.QCOW2) and not image.has_data_file
+    return known and not image.is_made_anew
 
 
 def forgets_fua(path: DiskPath) -> bool:

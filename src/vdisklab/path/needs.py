@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options, parse_path
-from vdisklab.path.durability import NOTHING_STORED, Keeping, Verdicts, durability
+from vdisklab.path.durability import NOTHING_STORED, Keeping, Verdicts, durability, needs_no_flush
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
 
@@ -121,11 +121,13 @@ def undecided(path: DiskPath, need: Need) -> bool:
     needs that go by power cuts.
     """
     rule = _RULES[need.kind]
-    if not rule.by_layers or meets(path, need, {}):
+    if not rule.by_layers or meets(path, need, Verdicts()):
         return False
     stacks = [stack for kind in LayerKind for stack in _stacks(kind)]
     complete = (DiskPath((*stack, *path.layers), path.image) for stack in stacks)
-    return any(meets(variant, need, {}) and impossible(variant) is None for variant in complete)
+    return any(
+        meets(variant, need, Verdicts()) and impossible(variant) is None for variant in complete
+    )
 
 
 def _loses_flushed_data(path: DiskPath, _value: str, verdicts: Verdicts) -> str | None:
@@ -137,7 +139,7 @@ def _loses_flushed_data(path: DiskPath, _value: str, verdicts: Verdicts) -> str 
 
 def _loses_unflushed_data(path: DiskPath, value: str, verdicts: Verdicts) -> str | None:
     reason = _loses_flushed_data(path, value, verdicts)
-    if reason is None and path.offers_write_cache:
+    if reason is None and not needs_no_flush(path, verdicts.disk):
         return "its device has a write cache, so a write waits for the guest's flush"
     return reason
 
@@ -240,7 +242,7 @@ _EXAMPLE = "ext4/qcow2/none"
 
 def example_of(needs: Sequence[Need]) -> DiskPath | None:
     """An example of a path that meets all needs; None if the needs contradict each other."""
-    return nearest(parse_path(_EXAMPLE), needs, {})
+    return nearest(parse_path(_EXAMPLE), needs, Verdicts())
 
 
 def nearest(

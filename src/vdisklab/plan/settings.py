@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
+from vdisklab.path.durability import HostDisk
 from vdisklab.path.managers import PLATFORMS, Manager, parse_platform
 from vdisklab.plan.guest import (
     USUAL_GUEST,
@@ -275,6 +276,13 @@ class Request:
         shown="as few as they need, or all of --on",
         limits=Limits(1, 26),
         stored="disks",
+    )
+    disk: HostDisk | None = setting(
+        one_of(HostDisk),
+        "The host's disk in a power cut: volatile loses writes that it has not flushed; plp has "
+        "power-loss protection and keeps every write that it completed.",
+        Panel.WHERE,
+        default=HostDisk.VOLATILE,
     )
     arc_bytes: int | None = setting(
         SIZE,

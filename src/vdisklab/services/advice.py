@@ -37,7 +37,7 @@ from vdisklab.analysis.tallies import Workings, workings
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, parse_path
-from vdisklab.path.durability import Verdicts
+from vdisklab.path.durability import HostDisk, Verdicts
 from vdisklab.path.managers import NEW_GUEST_DISKS, Manager
 from vdisklab.path.needs import CONTRADICTION, Need, example_of
 from vdisklab.path.segments import PageCache
@@ -81,7 +81,7 @@ class RankingAnswer:
     failed: tuple[FailedCell, ...]
     findings: tuple[Diagnostic, ...]
     blocks: int
-    verdicts: Verdicts = field(default_factory=dict)
+    verdicts: Verdicts = field(default_factory=Verdicts)
     top: int | None = None
     """How many cells to show; None for all."""
 
@@ -130,17 +130,25 @@ class RecommendationAnswer:
 
 
 def answer_ranking(
-    results: Store, metric: str, names: list[str] | None, baseline: str | None
+    results: Store,
+    metric: str,
+    names: list[str] | None,
+    baseline: str | None,
+    disk: HostDisk | None = None,
 ) -> RankingAnswer:
     """Ranks the cells of the named campaigns (None: the newest) by a score or a measure.
 
     Raises PlanError for an unknown metric or baseline, DatabaseError for an unknown campaign.
     """
-    return ranking_of(results, load(results, names), metric, baseline)
+    return ranking_of(results, load(results, names), metric, baseline, disk)
 
 
 def ranking_of(
-    results: Store, loaded: Loaded, metric: str = DEFAULT_METRIC, baseline: str | None = None
+    results: Store,
+    loaded: Loaded,
+    metric: str = DEFAULT_METRIC,
+    baseline: str | None = None,
+    disk: HostDisk | None = None,
 ) -> RankingAnswer:
     """Like `answer_ranking`, for loaded campaigns."""
     require_numbers(loaded)
@@ -174,7 +182,7 @@ def ranking_of(
             *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
         ),
         blocks=loaded.blocks,
-        verdicts=stored_verdicts(results, loaded.campaigns[0].host),
+        verdicts=stored_verdicts(results, loaded.campaigns[0].host, disk),
     )
 
 
@@ -288,12 +296,16 @@ def _by_path(
 
 
 def answer_recommendation(
-    results: Store, needs: tuple[Need, ...], weights: str | None, names: list[str] | None
+    results: Store,
+    needs: tuple[Need, ...],
+    weights: str | None,
+    names: list[str] | None,
+    disk: HostDisk | None = None,
 ) -> RecommendationAnswer:
     """The best path that meets all needs. Raises PlanError if there is none."""
     loaded = load(results, names)
     require_numbers(loaded)
-    return recommendation_of(results, loaded, needs, weights)
+    return recommendation_of(results, loaded, needs, weights, disk=disk)
 
 
 def recommendation_of(
@@ -301,13 +313,15 @@ def recommendation_of(
     loaded: Loaded,
     needs: tuple[Need, ...],
     weights: str | None = None,
+    *,
     worked: Mapping[MeasuredCell, Workings] | None = None,
+    disk: HostDisk | None = None,
 ) -> RecommendationAnswer:
     """Like `answer_recommendation`, for loaded campaigns.
 
     `worked` has the counters of each cell; it is read from the database if it is None.
     """
-    verdicts = stored_verdicts(results, loaded.campaigns[0].host)
+    verdicts = stored_verdicts(results, loaded.campaigns[0].host, disk)
     scored = add_scores(loaded.observations, baseline_of(loaded)[0])
     if not candidates(scored.observations.cells):
         raise _nothing_to_recommend(scored.observations, needs, Score.OVERALL.key)

@@ -25,7 +25,14 @@ from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.durability import Cuts, FailureModel, PathVerdict, Verdicts, forgets_fua
+from vdisklab.path.durability import (
+    Cuts,
+    FailureModel,
+    HostDisk,
+    PathVerdict,
+    Verdicts,
+    forgets_fua,
+)
 from vdisklab.path.segments import HOST, PageCache
 from vdisklab.plan.guest import RanUnder
 from vdisklab.powercut.clients.client_guests import DriverSetting
@@ -318,22 +325,27 @@ def find_measure(observations: Observations, name: str) -> MeasureKey:
     raise PlanError(f"{name!r} {problem}", hint=f"write one of {shown}")
 
 
-def stored_verdicts(results: Store, host: HostFacts) -> Verdicts:
-    """The power-cut verdicts of a machine with its current kernel and QEMU.
+def stored_verdicts(results: Store, host: HostFacts, disk: HostDisk | None = None) -> Verdicts:
+    """The power-cut verdicts of a machine with its current kernel and QEMU, above a disk.
 
     A verdict with another kernel or QEMU does not apply: it is for a different path.
     """
     cuts = results.power_cuts(host.machine_id)
-    return verdicts_of(cut for cut in cuts if cut.applies_to(host))
+    applicable = (cut for cut in cuts if cut.applies_to(host))
+    return verdicts_of(applicable, disk or HostDisk.VOLATILE)
 
 
-def verdicts_of(power_cuts: Iterable[PowerCut]) -> Verdicts:
-    """The verdicts by path, separate for clients that flush and for the one that never does."""
+def verdicts_of(power_cuts: Iterable[PowerCut], disk: HostDisk = HostDisk.VOLATILE) -> Verdicts:
+    """The verdicts by path, separate for clients that flush and for the one that never does.
+
+    A path that kept everything above the strictest disk does so above any.
+    """
     verdicts: dict[str, PathVerdict] = {}
     for cut in power_cuts:
         if cut.failure is not None or cut.survives is None:
             continue
-        if cut.model != FailureModel.POWER:
+        stricter = cut.model == FailureModel.POWER and cut.survives
+        if cut.model != disk.model and not stricter:
             continue
         if _guest_changed_cache(cut) or judged_without_its_device(cut):
             continue
@@ -344,7 +356,7 @@ def verdicts_of(power_cuts: Iterable[PowerCut]) -> Verdicts:
             if cut.client == ClientKind.NEVER
             else replace(known, flushed=known.flushed + counts)
         )
-    return verdicts
+    return Verdicts(verdicts, disk)
 
 
 def judged_without_its_device(cut: PowerCut) -> bool:

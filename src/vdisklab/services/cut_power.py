@@ -13,7 +13,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.visible import is_visible_directory
-from vdisklab.path.durability import FailureModel
+from vdisklab.path.durability import FailureModel, Verdicts
 from vdisklab.path.needs import Need
 from vdisklab.path.segments import LayerKind
 from vdisklab.plan.campaign import Dropped
@@ -133,7 +133,9 @@ def _matrix(request: PowerCutRequest) -> Matrix:
         raise PlanError("no path is named", hint="vdisklab powercut ext4/{raw,qcow2}/none")
     # Needs use rules, not stored power cuts, because the verdicts are what is requested.
     matrix = expand_matrix(tuple(request.paths))
-    matrix = narrow_to_needs(matrix, request.needs, {}, lambda path: not_judgeable(path) is None)
+    matrix = narrow_to_needs(
+        matrix, request.needs, Verdicts(), lambda path: not_judgeable(path) is None
+    )
     for cell in matrix.cells:
         require_judgeable(cell.path)
     return matrix

@@ -20,7 +20,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import Durability, Verdicts, durability
+from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
 from vdisklab.path.needs import DURABLE, meets
 from vdisklab.path.neighbours import neighbours
 from vdisklab.plan.build import build_plan
@@ -115,7 +115,7 @@ def advise_groups(
     `request` has the options of the campaigns to measure, and names no paths. Without `campaigns`
     each group takes the newest campaign of this machine that measured it.
     """
-    desk = _Desk(results, host, campaigns)
+    desk = _Desk(results, host, campaigns, request.disk or HostDisk.VOLATILE)
     advice = tuple(desk.advise(group) for group in groups)
     open_groups = [
         entry.group
@@ -149,15 +149,21 @@ def _plans(groups: Iterable[DiskGroup], request: Request) -> Iterator[PlannedMea
 class _Desk:
     """Answers for groups, with each campaign loaded once."""
 
-    def __init__(self, results: Store | None, host: Host, campaigns: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        results: Store | None,
+        host: Host,
+        campaigns: Sequence[str] | None,
+        disk: HostDisk,
+    ) -> None:
         self._results = results
         self._loaded: dict[str, tuple[Loaded, Observations]] = {}
-        self._verdicts: Verdicts = {}
+        self._verdicts = Verdicts(disk=disk)
         self._campaigns: tuple[Campaign, ...] = ()
         if results is None:
             return
         facts = collect_facts(host)
-        self._verdicts = stored_verdicts(results, facts)
+        self._verdicts = stored_verdicts(results, facts, disk)
         stored = (
             choose_campaigns(results, campaigns) if campaigns else results.campaigns(with_runs=True)
         )
@@ -278,7 +284,7 @@ def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
     """
     for other in neighbours(path):
         usable = same_image_and_bus(path, other) and can_change(group.disks[0], other)
-        if usable and meets(other, DURABLE, {}):
+        if usable and meets(other, DURABLE, Verdicts(disk=now.disk)):
             return DiskAdvice(
                 group,
                 DiskAction.CHANGE,
@@ -286,7 +292,7 @@ def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
                 to=other,
                 for_safety=True,
                 now=now,
-                then=durability(other, {}),
+                then=durability(other, Verdicts(disk=now.disk)),
                 changes=tuple(change_of(disk, other) for disk in group.disks),
             )
     return DiskAdvice(

@@ -30,15 +30,15 @@ from vdisklab.audit.configured_disk import (
     unknown_layers,
 )
 from vdisklab.errors import DatabaseError, HostError, PlanError
-from vdisklab.host.blockdevice import device_of
+from vdisklab.host.blockdevice import device_of, stacked_device
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.image_header import header_format
 from vdisklab.host.mounts import free_bytes, mount_of
-from vdisklab.host.visible import is_visible_file
+from vdisklab.host.visible import is_visible_device, is_visible_file
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer
-from vdisklab.path.durability import Durability, Verdicts, durability
+from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
 from vdisklab.path.needs import Need, distance, nearest, undecided, unmet, with_default
 from vdisklab.path.segments import ImageFormat, LayerKind, OptionValue
 from vdisklab.results.store import Store
@@ -51,6 +51,7 @@ from vdisklab.services.answers import (
 )
 from vdisklab.storage.image import data_file_of
 
+_MOST_SNAPSHOTS = 100  # of a disk path
 _MEASURE = "Measure first: `vdisklab run PATHS…`."
 
 
@@ -74,12 +75,25 @@ class PathScore:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimedCache:
+    """What a disk of the host says about its write cache in queue/write_cache and queue/fua.
+
+    None if the kernel does not know it.
+    """
+
+    name: str
+    write_cache: str | None
+    fua: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class AuditedDisk:
     """One disk with its risks, its speed, and the effect of a power cut on its data.
 
     `lacks` gives the reason for each requested need that the path does not meet, `undecided` for
     each that depends on unknown layers; `instead` is the nearest path that meets all. `nearest` has
-    the measured path that differs least, for a disk without a `standing`.
+    the measured path that differs least, for a disk without a `standing`. `caches` are those
+    of the host's disks that hold its source.
     """
 
     disk: ConfiguredDisk
@@ -91,23 +105,28 @@ class AuditedDisk:
     undecided: Mapping[Need, str] = field(default_factory=dict)
     instead: DiskPath | None = None
     nearest: PathScore | None = None
+    caches: tuple[ClaimedCache, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AuditAnswer:
-    """All disks. `caveats` belong to the campaign that the speeds come from."""
+    """All disks. `caveats` belong to the campaign that the speeds come from.
+
+    `host_disk` is the disk below the host according to the user.
+    """
 
     disks: tuple[AuditedDisk, ...]
     caveats: Caveats
     why_no_speed: str | None = None
     needs: tuple[Need, ...] = ()
+    host_disk: HostDisk = HostDisk.VOLATILE
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
     """The database's data about paths; empty if nothing was measured."""
 
-    verdicts: Verdicts = field(default_factory=dict)
+    verdicts: Verdicts = field(default_factory=Verdicts)
     scores: Mapping[DiskPath, PathScore] = field(default_factory=dict)
     nearest: Mapping[DiskPath, PathScore] = field(default_factory=dict)
     caveats: Caveats = field(default_factory=lambda: caveats_of(()))
@@ -120,25 +139,30 @@ def answer_audit(
     needs: tuple[Need, ...],
     campaign: Sequence[str] | None,
     db: str | None,
+    *,
+    host_disk: HostDisk = HostDisk.VOLATILE,
 ) -> AuditAnswer:
     """Every disk with its risks and unmet needs, and its score if the database has one.
 
     Raises DatabaseError if the caller named a database or campaign that cannot be read.
     """
-    placed = [(disk, disk_context(host, disk)) for disk in disks]
+    placed = [(disk, replace(disk_context(host, disk), disk=host_disk)) for disk in disks]
     paths = [disk_path(disk, context) for disk, context in placed]
     try:
         known_paths = [path for path in paths if path is not None]
-        measured = _measured(host, known_paths, with_default(needs), campaign, db)
+        measured = _measured(
+            host, known_paths, with_default(needs), campaign, db, host_disk=host_disk
+        )
     except DatabaseError as error:
         if db is not None or campaign:
             raise
-        measured = _Measured(why_no_speed=f"No speeds: {error}. {_MEASURE}")
+        reason = f"No speeds: {error}. {_MEASURE}"
+        measured = _Measured(Verdicts(disk=host_disk), why_no_speed=reason)
     audited = tuple(
         _audited(disk, path, context, needs, measured)
         for (disk, context), path in zip(placed, paths, strict=True)
     )
-    return AuditAnswer(audited, measured.caveats, measured.why_no_speed, needs)
+    return AuditAnswer(audited, measured.caveats, measured.why_no_speed, needs, host_disk)
 
 
 def _audited(
@@ -166,6 +190,7 @@ def _audited(
         reasons,
         nearest(path, needs, measured.verdicts) if lacks else None,
         measured.nearest.get(path),
+        _caches_below(disk),
     )
 
 
@@ -175,13 +200,15 @@ def _measured(
     needs: Sequence[Need],
     campaign: Sequence[str] | None,
     db: str | None,
+    *,
+    host_disk: HostDisk,
 ) -> _Measured:
     with open_results(db) as results:
         if not campaign and not results.campaigns():
-            verdicts = stored_verdicts(results, collect_facts(host))
+            verdicts = stored_verdicts(results, collect_facts(host), host_disk)
             reason = f"No speeds: the database holds no campaign. {_MEASURE}"
             return _Measured(verdicts, why_no_speed=reason)
-        return _measured_in(results, paths, needs, campaign)
+        return _measured_in(results, paths, needs, campaign, host_disk)
 
 
 def _measured_in(
@@ -189,9 +216,10 @@ def _measured_in(
     paths: Sequence[DiskPath],
     needs: Sequence[Need],
     campaign: Sequence[str] | None,
+    host_disk: HostDisk,
 ) -> _Measured:
     loaded = load_chosen(results, choose_campaigns(results, campaign))
-    verdicts = stored_verdicts(results, loaded.campaigns[0].host)
+    verdicts = stored_verdicts(results, loaded.campaigns[0].host, host_disk)
     baseline, _ = baseline_of(loaded)
     scored = add_scores(loaded.observations, baseline)
     cells = candidates(loaded.observations.cells)
@@ -279,6 +307,19 @@ def disk_context(host: Host, disk: ConfiguredDisk) -> DiskContext:
     return DiskContext(header, layers, below, image, size, allocated, free_bytes(source))
 
 
+def _caches_below(disk: ConfiguredDisk) -> tuple[ClaimedCache, ...]:
+    """The caches of the host's disks that hold a disk's source; none if it is not on this host."""
+    if disk.source is None or not disk.source.startswith("/"):
+        return ()
+    source = Path(disk.source)
+    if is_visible_file(source):
+        device = device_of(source.parent)
+    else:
+        device = stacked_device(source) if is_visible_device(source) else None
+    leaves = () if device is None else device.leaves()
+    return tuple(ClaimedCache(leaf.name, leaf.write_cache, leaf.fua) for leaf in leaves)
+
+
 def _layers(source: Path) -> tuple[Layer, ...] | None:
     """The file system that holds a file; None if vdisklab has no layer for it."""
     mount = mount_of(source)
@@ -312,5 +353,8 @@ def _image(
             ("compat", str(data.get("compat", "1.1"))),
             ("lazy_refcounts", bool(data.get("lazy-refcounts", False))),
             ("data_file", data_file_of(data)),
+            ("extended_l2", bool(data.get("extended-l2", False))),
+            ("backing", int("backing-filename" in info)),  # one at least: its depth is not read
+            ("snapshots", min(len(info.get("snapshots", ())), _MOST_SNAPSHOTS)),
         ]
     return size, Image(form, tuple(options))

@@ -11,7 +11,7 @@ from vdisklab.export.platforms import Platform, configure
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import Durability, Verdicts, durability
+from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.plan.guest import without_qemu
 from vdisklab.services.answers import open_results, stored_verdicts
@@ -42,7 +42,11 @@ def libvirt_version(text: str | None, host: Host | None = None) -> tuple[int, ..
 
 
 def answer_export(
-    request: ExportRequest, platform: Platform, needs: tuple[Need, ...], db: str | None
+    request: ExportRequest,
+    platform: Platform,
+    needs: tuple[Need, ...],
+    disk: HostDisk,
+    db: str | None,
 ) -> ExportAnswer:
     """The configuration. Raises PlanError if the path lacks a need; the hint names one that meets
     all.
@@ -50,7 +54,8 @@ def answer_export(
     Needs that go by power cuts use those stored for this machine; other needs use only rules.
     """
     path = without_qemu(request.path)
-    verdicts = _verdicts_here(db) if any(need.goes_by_power_cuts for need in needs) else {}
+    tested = any(need.goes_by_power_cuts for need in needs)
+    verdicts = _verdicts_here(db, disk) if tested else Verdicts(disk=disk)
     require_configurable(path)
     _require_needs(path, needs, verdicts)
     return ExportAnswer(path, configure(request, platform), durability(path, verdicts))
@@ -66,15 +71,15 @@ def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: Verdicts) 
     )
 
 
-def _verdicts_here(db: str | None) -> Verdicts:
+def _verdicts_here(db: str | None, disk: HostDisk) -> Verdicts:
     """The verdicts stored for this machine; none if no database exists.
 
     Raises DatabaseError if the caller named one that cannot be read.
     """
     try:
         with open_results(db) as results:
-            return stored_verdicts(results, collect_facts(LocalHost()))
+            return stored_verdicts(results, collect_facts(LocalHost()), disk)
     except DatabaseError:
         if db is not None:
             raise
-        return {}
+        return Verdicts(disk=disk)

@@ -80,7 +80,8 @@ def measure(
             if narrow is not None:
                 plan = narrow(plan)
             if search is not None:
-                plan = search.narrow(plan, stored_verdicts(store, collect_facts(host)), progress)
+                verdicts = stored_verdicts(store, collect_facts(host), request.disk)
+                plan = search.narrow(plan, verdicts, progress)
             report_plan(plan, progress)
             context = GuestContext(host, ledger, cache_directory(), progress)
             steps_of_plan = _measure_plan(store, context, plan, search, new=new, publish=publish)

@@ -8,6 +8,7 @@ from typing import Any
 
 from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
 from vdisklab.analysis.score import role_set
+from vdisklab.path.durability import HostDisk
 from vdisklab.results.model import Campaign, Origin
 from vdisklab.results.outlines import RunOutline
 from vdisklab.results.store import Store
@@ -104,7 +105,9 @@ def place_of(campaign: Campaign) -> str:
     return " + ".join(map(str, devices)) or str(campaign.plan.get("directory", "unknown"))
 
 
-def overview(results: Store, campaign: str, metric: str) -> RankingAnswer | Places:
+def overview(
+    results: Store, campaign: str, metric: str, disk: HostDisk | None = None
+) -> RankingAnswer | Places:
     """The answer to show after a run: a ranking, or all numbers if the profile has no scores.
 
     Raises PlanError if nothing can be ranked.
@@ -113,7 +116,7 @@ def overview(results: Store, campaign: str, metric: str) -> RankingAnswer | Plac
     observations = loaded.observations
     if metric == DEFAULT_METRIC and observations.measures and role_set(observations) is None:
         return Places({"": loaded})
-    return ranking_of(results, loaded, metric)
+    return ranking_of(results, loaded, metric, disk=disk)
 
 
 def of_sysbench(names: Sequence[str], planned: Planned) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from vdisklab.analysis.summary import Summaries, Summary, summarise
 from vdisklab.analysis.tallies import BandwidthSeries, Workings, bandwidth_series, workings
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.durability import Verdicts
+from vdisklab.path.durability import HostDisk, Verdicts
 from vdisklab.path.needs import with_default
 from vdisklab.results.model import Campaign
 from vdisklab.results.outlines import CellTally, Example
@@ -94,7 +94,7 @@ class Contents:
     examples: Mapping[MeasuredCell, Example]
     failed: tuple[FailedCell, ...]
     findings: tuple[Diagnostic, ...]
-    verdicts: Verdicts = field(default_factory=dict)
+    verdicts: Verdicts = field(default_factory=Verdicts)
     bandwidth_series: tuple[BandwidthSeries, ...] = ()
     claims: ClaimsAnswer | None = None
     published: tuple[PublishedAnswer, ...] = ()
@@ -129,7 +129,7 @@ class Contents:
         return dict(zip(summaries[0].cells if summaries else (), most, strict=True))
 
 
-def gather(results: Store, names: list[str] | None) -> Contents:
+def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None) -> Contents:
     """The contents of a report on the named campaigns (None: the newest).
 
     Raises PlanError if they hold no numbers.
@@ -149,7 +149,7 @@ def gather(results: Store, names: list[str] | None) -> Contents:
         summaries = {key: summarise(observations, key) for key in _scores_first(scored)}
     tallies, cells = summing.result(), loaded.cells
     worked = workings(tallies, cells)
-    answer, why_none = _recommendation(results, loaded, worked)
+    answer, why_none = _recommendation(results, loaded, worked, disk)
     caveats = caveats_of(loaded.outlines)
     cached = from_page_cache(tallies, cells)
     contents = Contents(
@@ -178,7 +178,7 @@ def gather(results: Store, names: list[str] | None) -> Contents:
         ),
         claims=evaluate_claims(loaded, builtin_claims()),
         published=evaluate_publications(loaded, builtin_publications()),
-        verdicts=stored_verdicts(results, loaded.campaigns[0].host),
+        verdicts=stored_verdicts(results, loaded.campaigns[0].host, disk),
         trade_offs=usual_front(results, loaded, scored)
         if len(observations.cells) <= EVIDENCE_CELLS
         else None,
@@ -247,11 +247,14 @@ def _time_series(
 
 
 def _recommendation(
-    results: Store, loaded: Loaded, worked: Mapping[MeasuredCell, Workings]
+    results: Store,
+    loaded: Loaded,
+    worked: Mapping[MeasuredCell, Workings],
+    disk: HostDisk | None,
 ) -> tuple[RecommendationAnswer | None, str]:
     """The recommendation for the default needs, or why there is none."""
     try:
-        return recommendation_of(results, loaded, with_default(()), worked=worked), ""
+        return recommendation_of(results, loaded, with_default(()), worked=worked, disk=disk), ""
     except PlanError as error:
         hint = f" ({error.hint})" if error.hint else ""
         return None, f"Nothing can be recommended yet: {error}{hint}."

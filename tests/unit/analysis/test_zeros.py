@@ -12,6 +12,7 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import compare_cells, paired_ratios
 from vdisklab.analysis.rank_intervals import rank
 from vdisklab.analysis.summary import summarise
+from vdisklab.path.durability import Verdicts
 from vdisklab.render.wording import reach_sentence
 from vdisklab.results.model import METRICS, Direction
 from vdisklab.services.answers import find_measure
@@ -57,7 +58,7 @@ def test_zeros_are_compared_and_have_an_interval_of_their_step() -> None:
 
 def test_zeros_are_recommended() -> None:
     data = observed({STALL: np.array([ALWAYS, NEVER])})
-    answer = recommend_path(data, STALL, (), {})
+    answer = recommend_path(data, STALL, (), Verdicts())
     # Names that are no disk path are no candidates, so this is the ranking's part only.
     assert answer is None or answer.cell == cell("c01")
 

@@ -24,6 +24,7 @@ from vdisklab.audit.configured_disk import (
     unknown_layers,
 )
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import HostDisk
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import CacheMode
 
@@ -58,6 +59,23 @@ def risks_of(path: str, context: DiskContext = UNKNOWN_CONTEXT) -> tuple[Risk, .
 )  # fmt: skip
 def test_each_risk_is_seen(path: str, expected: tuple[Risk, ...]) -> None:
     assert risks_of(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("ext4/raw/none", ()),
+        ("ext4/raw/none/nvme", ()),
+        ("ext4/raw/writeback", (HangsOnGuestFlushes(in_memory=True),)),
+        ("ext4/qcow2:snapshots=1/none", (HangsOnGuestFlushes(in_memory=False),)),
+        ("ext4:barrier=off/raw/directsync", (FlushAfterEachWrite(),)),
+        ("ext4/raw/unsafe", (FlushesDropped(),)),
+    ],
+)
+def test_a_disk_that_keeps_its_cache_takes_risks_away(
+    path: str, expected: tuple[Risk, ...]
+) -> None:
+    assert risks_of(path, DiskContext(disk=HostDisk.PLP)) == expected
 
 
 def test_emulated_controllers_and_impossible_paths_are_seen() -> None:

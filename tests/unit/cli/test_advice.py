@@ -17,8 +17,15 @@ from tests.unit.stored import Database
 from vdisklab.cli.main import main
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.durability import Cuts, Keeping, PathVerdict, durability
-from vdisklab.render.tables.power_cuts import power_cut_fields, power_cut_word
+from vdisklab.path.durability import (
+    Cuts,
+    HostDisk,
+    Keeping,
+    PathVerdict,
+    Verdicts,
+    durability,
+)
+from vdisklab.render.tables.power_cuts import durability_sentence, power_cut_fields, power_cut_word
 from vdisklab.render.tables.ranking import bar
 from vdisklab.results.model import Run
 from vdisklab.results.power_cut import MODEL, PowerCut
@@ -243,24 +250,56 @@ def test_a_client_that_never_flushes_counts_where_none_is_needed() -> None:
     found = verdicts_of([replace(never, path="raw/directsync")])
     assert durability(parse_path("raw/directsync"), found).cuts.broken == 10
     failed = replace(CUT_LOST, failure="no room", survives=None)
-    assert verdicts_of([failed]) == {}
+    assert verdicts_of([failed]) == Verdicts()
 
 
 def test_a_verdict_under_another_model_says_nothing_about_a_power_cut() -> None:
     spared = replace(CUT_KEPT, settings={**CUT_KEPT.settings, MODEL: "plp"})
     assert (spared.model, CUT_KEPT.model) == ("plp", "power")
-    assert verdicts_of([spared]) == {}
+    assert verdicts_of([spared]) == Verdicts()
+
+
+def test_a_verdict_counts_above_its_own_disk_and_a_survivor_of_the_strictest_above_any() -> None:
+    under_plp = {**CUT_KEPT.settings, MODEL: "plp"}
+    kept, lost = replace(CUT_KEPT, settings=under_plp), replace(CUT_LOST, settings=under_plp)
+    path = CUT_KEPT.path
+    for cuts, counted in (
+        ([kept], kept.states),
+        ([CUT_KEPT], CUT_KEPT.states),
+        ([CUT_LOST], None),  # a loss above a volatile disk says nothing about this one
+        ([replace(kept, settings={**under_plp, MODEL: "qemu-killed"})], None),
+    ):
+        found = verdicts_of(cuts, HostDisk.PLP).get(path)
+        assert (found and found.flushed.judged) == counted
+    broken = durability(parse_path(path), verdicts_of([CUT_KEPT, lost], HostDisk.PLP))
+    assert broken.keeping is Keeping.LOST_IN_TEST
+    assert "power cuts above a disk with power-loss protection" in durability_sentence(path, broken)
+
+
+def test_every_answer_says_which_disk_it_assumes(
+    store: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.add_power_cuts([replace(CUT_LOST, path="raw/none")])
+    strict = answer(capsys, "recommend", "--need", "durable")
+    assert (strict["path"], strict["host_disk"]) == ("qcow2/none", "volatile")
+    relaxed = answer(capsys, "recommend", "--need", "durable", "--disk", "plp")
+    assert (relaxed["path"], relaxed["host_disk"]) == ("raw/none", "plp")
+    assert answer(capsys, "rank", "--disk", "plp")["host_disk"] == "plp"
+    assert main(["rank", "--disk", "plp"]) == 0
+    assert "above a disk with power-loss protection (--disk plp)" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_what_the_block_layer_kept_is_not_what_a_forgetful_device_keeps() -> None:
     alone = replace(CUT_KEPT, path="ext4/raw/none/nvme", access="nbd")
-    assert verdicts_of([alone]) == {}
+    assert verdicts_of([alone]) == Verdicts()
     for told in (
         replace(alone, access="guest"),
         replace(alone, path="ext4/raw/none/nvme:write_cache=off"),
         replace(alone, path="ext4/raw/none/virtio"),
     ):
-        assert set(verdicts_of([told])) == {told.path}
+        assert set(verdicts_of([told]).by_path) == {told.path}
 
 
 def test_a_verdict_holds_for_its_kernel_and_qemu_only(store: Database) -> None:
@@ -268,8 +307,8 @@ def test_a_verdict_holds_for_its_kernel_and_qemu_only(store: Database) -> None:
     store.add_power_cuts([CUT_KEPT, replace(CUT_LOST, host=older)])
     with store.open() as results:
         now, before = stored_verdicts(results, CAMPAIGN.host), stored_verdicts(results, older)
-    assert now["raw/none"].flushed == Cuts(100, 0, all_judged=True)
-    assert before["raw/none"].flushed == Cuts(100, 10, all_judged=True)
+    assert now.by_path["raw/none"].flushed == Cuts(100, 0, all_judged=True)
+    assert before.by_path["raw/none"].flushed == Cuts(100, 10, all_judged=True)
 
 
 def test_the_ranking_tells_what_power_cuts_found_and_nothing_else(

@@ -14,12 +14,18 @@ from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import CUT_LOST, answer, runs
 from tests.unit.results.test_power_cuts import LOST
 from tests.unit.stored import Database
+from vdisklab.analysis.diagnostics.kinds import caveats_of
+from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.cli.main import main
 from vdisklab.errors import HostError, PlanError
 from vdisklab.export.configuration import ExportRequest
 from vdisklab.export.platforms import EXPORTERS, Platform
+from vdisklab.host.blockdevice import device_of
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import HostDisk
+from vdisklab.render.tables.audited_disks import audit_table
 from vdisklab.results.store import open_store
+from vdisklab.services.disk_audit import AuditAnswer, AuditedDisk, ClaimedCache
 
 NETWORK = """<domain><name>far</name><devices><disk type='network'>
 <source protocol='rbd' name='p/i'/><target dev='vda' bus='virtio'/></disk></devices></domain>"""
@@ -278,3 +284,43 @@ def test_an_image_is_read_with_its_data_file(
     (disk,) = audited(capsys, *words, "--need", "snapshots")
     assert "qcow2:data_file=on:preallocation=off/none" in disk["path"]
     assert disk["needs"][0]["met"] is not True
+
+
+@pytest.mark.parametrize(
+    ("cache", "assumed", "words"),
+    [
+        (
+            "write back",
+            HostDisk.VOLATILE,
+            "so the strictest power cuts count; if it has power-loss",
+        ),
+        ("write back", HostDisk.PLP, "so --disk plp holds only if it has power-loss protection"),
+        ("write through", HostDisk.VOLATILE, "so the power cuts of --disk plp count, unless"),
+        ("write through", HostDisk.PLP, "as --disk plp assumes, unless queue/write_cache was set"),
+        (None, HostDisk.VOLATILE, None),
+    ],
+)
+def test_what_the_hosts_disk_claims_decides_which_power_cuts_count(
+    cache: str | None, assumed: HostDisk, words: str | None
+) -> None:
+    disk = ConfiguredDisk("d", "vda", "/a", parse_path("ext4/raw/none"))
+    claims = (ClaimedCache("nvme0n1", cache, True),)
+    audited = AuditedDisk(disk, disk.path, (), None, caches=claims)
+    answer = AuditAnswer((audited, audited), caveats_of(()), "none", host_disk=assumed)
+    notes = [note for note in audit_table(answer).notes if note.startswith("nvme0n1 claims")]
+    assert len(notes) == (words is not None)
+    assert (words or "") in "".join(notes)
+
+
+def test_the_claim_is_read_from_the_disk_below_the_image(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = tmp_path / "a.img"
+    image.write_bytes(bytes(4096))
+    (tmp_path / "a.xml").write_text(
+        EXPORTERS[Platform.LIBVIRT](ExportRequest(parse_path("raw/none"), str(image), "web")).text
+    )
+    (disk,) = audited(capsys, str(tmp_path / "a.xml"))
+    device = device_of(tmp_path)
+    leaves = () if device is None else device.leaves()
+    assert disk["write_caches"] == {leaf.name: leaf.write_cache for leaf in leaves}

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.durability import Cuts, Keeping, PathVerdict, durability, forgets_fua
+from vdisklab.path.durability import (
+    Cuts,
+    HostDisk,
+    Keeping,
+    PathVerdict,
+    Verdicts,
+    durability,
+    forgets_fua,
+)
 from vdisklab.path.needs import Need, NeedKind, meets, parse_need
 from vdisklab.render.tables.power_cuts import durability_sentence
 
@@ -26,13 +34,13 @@ from vdisklab.render.tables.power_cuts import durability_sentence
 def test_nvme_with_a_write_cache_is_not_durable(path: str, forgets: bool) -> None:
     parsed = parse_path(path)
     assert forgets_fua(parsed) is forgets
-    assert meets(parsed, Need(NeedKind.DURABLE), {}) is not forgets
+    assert meets(parsed, Need(NeedKind.DURABLE), Verdicts()) is not forgets
 
 
 def test_no_cut_through_another_device_makes_good_for_it() -> None:
     """Verdicts through NBD never see the device; its rule stands."""
     path = parse_path("raw/none/nvme")
-    found = durability(path, {path.canonical: PathVerdict(path.canonical, Cuts(60, 0))})
+    found = durability(path, Verdicts({path.canonical: PathVerdict(path.canonical, Cuts(60, 0))}))
     assert found.keeping is Keeping.LOST_BY_CONSTRUCTION
     assert "write_cache=off" in (found.reason or "")
 
@@ -45,10 +53,13 @@ def test_few_power_cuts_tell_nothing_unless_they_lose_or_are_all() -> None:
         (Cuts(7, 0, all_judged=True), Keeping.KEPT_IN_TEST),
         (Cuts(1, 1), Keeping.LOST_IN_TEST),
     ):
-        assert durability(path, {path.canonical: PathVerdict("raw/none", cuts)}).keeping is keeping
-    few = durability(path, {path.canonical: PathVerdict("raw/none", Cuts(3))})
+        assert (
+            durability(path, Verdicts({path.canonical: PathVerdict("raw/none", cuts)})).keeping
+            is keeping
+        )
+    few = durability(path, Verdicts({path.canonical: PathVerdict("raw/none", Cuts(3))}))
     assert "tested in 3 power cuts, which is too few" in durability_sentence("raw/none", few)
-    enough = durability(path, {path.canonical: PathVerdict("raw/none", Cuts(60))})
+    enough = durability(path, Verdicts({path.canonical: PathVerdict("raw/none", Cuts(60))}))
     assert "at most 5.0% of all lose data, 95 %" in durability_sentence("raw/none", enough)
 
 
@@ -62,9 +73,9 @@ def test_a_sum_of_cuts_is_whole_when_its_parts_are() -> None:
 
 def test_a_verdict_of_power_cuts_counts() -> None:
     path = parse_path("ext4/raw/none")
-    lost = {path.canonical: PathVerdict(path.canonical, Cuts(100, 3))}
-    kept = {path.canonical: PathVerdict(path.canonical, Cuts(100, 0))}
-    assert durability(path, {}).keeping is Keeping.NOT_TESTED
+    lost = Verdicts({path.canonical: PathVerdict(path.canonical, Cuts(100, 3))})
+    kept = Verdicts({path.canonical: PathVerdict(path.canonical, Cuts(100, 0))})
+    assert durability(path, Verdicts()).keeping is Keeping.NOT_TESTED
     assert durability(path, lost).keeping is Keeping.LOST_IN_TEST
     assert durability(path, kept).keeping is Keeping.KEPT_IN_TEST
     assert not meets(path, parse_need("durable"), lost)
@@ -75,6 +86,61 @@ def test_a_verdict_of_power_cuts_counts() -> None:
              "raw/unsafe"]
 )  # fmt: skip
 def test_what_drops_flushes_is_known_without_a_test(text: str) -> None:
-    found = durability(parse_path(text), {})
+    found = durability(parse_path(text), Verdicts())
     assert found.keeping is Keeping.LOST_BY_CONSTRUCTION
     assert found.reason
+
+
+_PLP = Verdicts(disk=HostDisk.PLP)
+
+
+@pytest.mark.parametrize(
+    ("text", "flush_free"),
+    [
+        ("ext4/raw/none", True),
+        ("xfs/qcow2/none", True),
+        ("lvm/none", True),
+        ("ext4/raw/directunsafe", True),
+        ("ext4/raw/none/nvme", True),
+        ("raw/none", False),  # the work directory's file system is unknown
+        ("ext4/raw/writeback", False),
+        ("ext4/raw:preallocation=off/none", False),
+        ("ext4/qcow2:backing=1/none", False),
+        ("ext4/qcow2:snapshots=1/none", False),
+        ("ext4/raw/none/virtio:discard=unmap", False),
+        ("ext4:data=journal/raw/none", False),
+        ("btrfs/raw/none", False),
+        ("lvmthin/none", False),
+    ],
+)
+def test_a_disk_that_keeps_its_cache_needs_no_flush_for_writes_in_place(
+    text: str, flush_free: bool
+) -> None:
+    path = parse_path(text)
+    known = durability(path, _PLP)
+    assert known.flush_free is flush_free
+    assert meets(path, parse_need("no-flush-safe"), _PLP) is flush_free
+    assert not durability(path, Verdicts()).flush_free
+    if flush_free:
+        assert known.keeping is Keeping.NOT_TESTED
+        sentence = durability_sentence(text, known)
+        assert "writes in place to a disk that keeps what it completed" in sentence
+        assert sentence.endswith("--model plp`.")
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("ext4:barrier=off/raw:preallocation=off/none", True),  # completed in order is enough
+        ("ext4/raw/unsafe", False),
+        ("ext4/raw:preallocation=off/directunsafe", False),
+        ("ext4/qcow2:preallocation=off/none/nvme", False),
+        ("zfs:sync=disabled/raw/none", False),
+        ("tmpfs/raw/none", False),
+    ],
+)
+def test_a_disk_that_keeps_its_cache_does_not_replace_flushes_above_it(
+    text: str, kept: bool
+) -> None:
+    assert durability(parse_path(text), _PLP).keeping.acceptable is kept
+    assert not durability(parse_path(text), Verdicts()).keeping.acceptable

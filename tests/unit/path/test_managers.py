@@ -8,6 +8,7 @@ import pytest
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
+from vdisklab.path.durability import Verdicts
 from vdisklab.path.managers import NEW_GUEST_DISKS, PLATFORMS, Manager, parse_platform
 from vdisklab.path.needs import DURABLE, meets
 from vdisklab.path.neighbours import neighbours
@@ -47,7 +48,7 @@ def test_neighbours_differ_keep_flushed_data_and_can_exist(text: str) -> None:
     assert len(set(others)) == len(others) >= 2
     for other in others:
         assert impossible(other) is None
-        assert meets(other, DURABLE, {})
+        assert meets(other, DURABLE, Verdicts())
         assert path.offers_write_cache or not other.offers_write_cache
 
 

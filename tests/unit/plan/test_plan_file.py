@@ -11,6 +11,7 @@ import pytest
 
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
+from vdisklab.path.durability import HostDisk
 from vdisklab.path.managers import Manager
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.plan_file import parse_plan_file, plan_file_schema
@@ -29,6 +30,7 @@ size = "2G"
 dir = "/srv/images"
 devices = ["/dev/sdb", "/dev/sdc"]
 disks = 2
+disk = "plp"
 arc = "1G"
 db = "postgresql://lab/runs"
 seed = 42
@@ -54,6 +56,7 @@ FULL_REQUEST = Request(
     directory=Path("/srv/images"),
     devices=(Path("/dev/sdb"), Path("/dev/sdc")),
     disks=2,
+    disk=HostDisk.PLP,
     arc_bytes=1 << 30,
     db="postgresql://lab/runs",
     seed=42,

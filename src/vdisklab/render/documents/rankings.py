@@ -17,6 +17,7 @@ from vdisklab.analysis.pareto import Standing
 from vdisklab.analysis.published import Shape
 from vdisklab.analysis.rank_intervals import Unranked
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.durability import HostDisk
 from vdisklab.path.segments import PageCache
 from vdisklab.render.documents.conversion import CampaignEntry, DiagnosticEntry, Key, Limit
 from vdisklab.results.model import Better
@@ -52,6 +53,8 @@ class PowerCutOutcome(StrEnum):
     LOST_UNFLUSHED = "lost-unflushed"
     LOST_FLUSHED = "lost-flushed"
 
+
+AssumedDisk = Annotated[HostDisk, "the host's disk in a power cut, as --disk says"]
 
 PowerCutAnswer = Annotated[
     PowerCutOutcome | None,
@@ -121,6 +124,7 @@ class RankDocument:
     unit: str
     better: Better
     baseline: Annotated[MeasuredCell, "the cell that scores and ratios relate to"]
+    host_disk: AssumedDisk
     roles: Annotated[Mapping[str, str], "for scores: which measure played which role"]
     alpha: Annotated[float, "family-wise error"]
     comparisons: Annotated[int, "pairs of cells"]

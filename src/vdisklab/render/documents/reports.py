@@ -13,6 +13,7 @@ from vdisklab.path.managers import Manager
 from vdisklab.path.segments import PageCache
 from vdisklab.render.documents.conversion import CampaignEntry, DiagnosticEntry, Key
 from vdisklab.render.documents.rankings import (
+    AssumedDisk,
     ClaimsDocument,
     Count,
     EmulatedHost,
@@ -62,6 +63,7 @@ class RecommendDocument:
     cell: MeasuredCell
     measure: Annotated[str, "the measure that decided"]
     needs: tuple[str, ...]
+    host_disk: AssumedDisk
     considered: Annotated[int, "paths that were measured"]
     excluded: Annotated[Mapping[str, int], "need: paths that it rules out"]
     winner: Annotated[MeasuredCell | None, "null if several may be the best"]
@@ -152,6 +154,10 @@ class AuditedDiskEntry:
     nearest: Annotated[
         StandingEntry | None, "the measured path that differs least, without `standing`"
     ]
+    write_caches: Annotated[
+        Mapping[str, str | None],
+        "queue/write_cache of the host's disks that hold the source; null if unknown",
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +169,7 @@ class AuditDocument:
     emulated_host: EmulatedHost
     lab: Lab
     why_no_speed: Annotated[str | None, "a sentence if there is no database"]
+    host_disk: AssumedDisk
     disks: tuple[AuditedDiskEntry, ...]
     findings: tuple[DiagnosticEntry, ...]
 

@@ -23,7 +23,7 @@ from vdisklab.audit.configured_disk import (
     StaleNote,
     backing_of,
 )
-from vdisklab.path.durability import Durability
+from vdisklab.path.durability import Durability, HostDisk
 from vdisklab.path.needs import Need
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import CacheMode
@@ -40,12 +40,13 @@ from vdisklab.render.documents.reports import (
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.tables.power_cuts import (
+    disk_note,
     durability_sentence,
     power_cut_fields,
     power_cut_word,
 )
 from vdisklab.render.wording import caution
-from vdisklab.services.disk_audit import AuditAnswer, AuditedDisk, PathScore
+from vdisklab.services.disk_audit import AuditAnswer, AuditedDisk, ClaimedCache, PathScore
 from vdisklab.units import counted, format_bytes
 
 _VOLATILE = {True: "in the host's memory", False: "in the disk's own cache"}
@@ -151,6 +152,7 @@ def audit_document(answer: AuditAnswer) -> AuditDocument:
         emulated_host=answer.caveats.emulated_host,
         lab=answer.caveats.lab,
         why_no_speed=answer.why_no_speed,
+        host_disk=answer.host_disk,
         disks=tuple(_entry(audited, answer.needs) for audited in answer.disks),
         findings=diagnostic_entries(answer.caveats.findings),
     )
@@ -242,11 +244,43 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
         if audited.standing is None and audited.path is not None and answer.why_no_speed is None:
             yield f"{name}: not measured here{_way_to_measure(audited)}."
     yield from _volatile_data(answer.disks)
+    yield from disk_note(answer.host_disk)
+    caches = dict.fromkeys(cache for audited in answer.disks for cache in audited.caches)
+    yield from filter(None, (_claim(cache, answer.host_disk) for cache in caches))
     if answer.why_no_speed is not None:
         yield answer.why_no_speed
     beware = caution(answer.caveats)
     if beware is not None:
         yield f"Speeds were measured {beware}."
+
+
+def _claim(disk: ClaimedCache, assumed: HostDisk) -> str | None:
+    """What a disk of the host says about its write cache, and which verdicts count above it.
+
+    None if the kernel does not know it.
+    """
+    match disk.write_cache:
+        case "write back":
+            fua = {None: "", False: ", no FUA", True: ", FUA"}[disk.fua]
+            counts = (
+                "so --disk plp holds only if it has power-loss protection"
+                if assumed.keeps_its_cache
+                else "so the strictest power cuts count; if it has power-loss protection, "
+                "add --disk plp"
+            )
+            return f"{disk.name} claims a volatile write cache (write back{fua}), {counts}."
+        case "write through":
+            counts = (
+                "as --disk plp assumes"
+                if assumed.keeps_its_cache
+                else "so the power cuts of --disk plp count"
+            )
+            return (
+                f"{disk.name} claims no volatile write cache (write through), {counts}, unless "
+                "queue/write_cache was set by hand: then the kernel drops its flushes."
+            )
+        case _:
+            return None
 
 
 def _volatile_data(disks: Iterable[AuditedDisk]) -> Iterator[str]:
@@ -338,6 +372,7 @@ def _entry(audited: AuditedDisk, needs: Sequence[Need]) -> AuditedDiskEntry:
         standing=None if audited.standing is None else _standing(audited.standing),
         read_only=disk.read_only,
         nearest=None if audited.nearest is None else _standing(audited.nearest),
+        write_caches={cache.name: cache.write_cache for cache in audited.caches},
     )
 
 

@@ -7,7 +7,14 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from vdisklab.analysis.candidates import Recommendation
-from vdisklab.path.durability import Cuts, Durability, FailureModel, Keeping, PathVerdict
+from vdisklab.path.durability import (
+    Cuts,
+    Durability,
+    FailureModel,
+    HostDisk,
+    Keeping,
+    PathVerdict,
+)
 from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.rankings import PowerCutOutcome
 from vdisklab.render.documents.records import (
@@ -189,24 +196,44 @@ def power_cut_fields(verdict: PathVerdict | None) -> dict[str, Any]:
 def durability_sentence(path: str, durability: Durability) -> str:
     """What a power cut does to a path: as tested here, otherwise by rule."""
     condition = "even without a flush" if durability.flush_free else "once the guest has flushed it"
-    cuts = durability.cuts
+    cuts, above = durability.cuts, durability.disk.above
     match durability.keeping:
         case Keeping.LOST_BY_CONSTRUCTION:
-            return f"{path} loses flushed data in a power cut: {durability.reason}."
+            return f"{path} loses flushed data in a power cut{above}: {durability.reason}."
         case Keeping.LOST_IN_TEST:
-            answer = f"{path} lost promised data in {cuts.broken} of {cuts.judged} power cuts."
+            broken = f"{cuts.broken} of {cuts.judged} power cuts{above}"
+            answer = f"{path} lost promised data in {broken}."
         case Keeping.KEPT_IN_TEST:
-            answer = f"{path} kept all that was promised in {_extent(cuts)}: {condition}."
+            answer = f"{path} kept all that was promised in {_extent(cuts)}{above}: {condition}."
         case Keeping.NOT_TESTED:
             few = cuts.judged
             tested = f"tested in {few} power cuts, which is too few" if few else "not tested"
             answer = (
-                f"{path} passes flushes on, so data should be safe {condition}; {tested}: "
-                f"run `vdisklab powercut {path}`."
+                f"{path} {_rule(durability)}, so data should be safe {condition}; {tested}: "
+                f"run `vdisklab powercut {path}{_model_option(durability.disk)}`."
             )
         case _:
             assert_never(durability.keeping)
     return " ".join([answer, *_unflushed(durability)])
+
+
+def _rule(durability: Durability) -> str:
+    if durability.flush_free and durability.disk.keeps_its_cache:
+        return "writes in place to a disk that keeps what it completed"
+    return "passes flushes on"
+
+
+def _model_option(disk: HostDisk) -> str:
+    return "" if disk is HostDisk.VOLATILE else f" --model {disk.model}"
+
+
+def disk_note(disk: HostDisk) -> Iterator[str]:
+    """What the column `power cut` assumes, unless it is the strictest disk."""
+    if disk is HostDisk.PLP:
+        yield (
+            "Power cuts are above a disk with power-loss protection (--disk plp): it keeps every "
+            "write that it completed; the host's memory is lost."
+        )
 
 
 def _extent(cuts: Cuts) -> str:

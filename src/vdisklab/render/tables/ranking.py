@@ -21,7 +21,7 @@ from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
 from vdisklab.render.documents.rankings import BarRow, BestEntry, RankDocument, RankedCell
 from vdisklab.render.tables.layout import NAMES, Column, Table
-from vdisklab.render.tables.power_cuts import power_cut_fields, power_cut_word
+from vdisklab.render.tables.power_cuts import disk_note, power_cut_fields, power_cut_word
 from vdisklab.render.wording import (
     best_sentence,
     caution,
@@ -96,6 +96,7 @@ def ranking_document(answer: RankingAnswer) -> RankDocument:
         unit=quantity.unit,
         better=quantity.better,
         baseline=answer.baseline,
+        host_disk=answer.verdicts.disk,
         roles={role.value: str(key) for role, key in roles.items()},
         alpha=ranking.alpha,
         comparisons=ranking.comparisons,
@@ -291,6 +292,7 @@ def _notes(answer: RankingAnswer) -> tuple[str, ...]:
             f"Scores are Jim Salter's, {answer.roles.title} ({answer.roles.name}), "
             f"weighted by the baseline {answer.baseline}."
         )
+    notes += disk_note(answer.verdicts.disk)
     if answer.cached:
         notes.append(
             "RAM: less than half of the bytes read (r) or written (w) reached the device; "

@@ -131,6 +131,7 @@ def recommendation_document(answer: RecommendationAnswer) -> RecommendDocument:
         cell=recommendation.cell,
         measure=str(recommendation.measure),
         needs=tuple(map(str, recommendation.needs)),
+        host_disk=recommendation.durability[recommendation.cell].disk,
         considered=recommendation.considered,
         excluded={str(need): count for need, count in recommendation.excluded.items()},
         ties=tuple(cell for cell in recommendation.ties if cell != recommendation.cell),
