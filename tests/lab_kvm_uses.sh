@@ -1,0 +1,45 @@
+#!/bin/sh
+# Runs inside the lab (script/test-lab kvm-uses): with guests under KVM, installations on a growing
+# image, power cuts, a killed campaign that continues, and a domain of `export` that libvirt starts.
+. /vdisklab/files/lab_checks.sh
+killed() { # a campaign of four runs is killed after the first, cleaned up, and continued
+    # shellcheck disable=SC2086
+    set -- raw/none raw/writeback qcow2/none raw/none/scsi $short --blocks 1 --baseline none \
+        --dir /work --db /work/killed.sqlite
+    python3 -m vdisklab run "$@" --stream /work/killed.jsonl >/tmp/first 2>&1 &
+    process=$!
+    while [ ! -s /work/killed.jsonl ]; do kill -0 "$process" || return; sleep 1; done
+    kill -KILL "$process"
+    wait "$process"
+    python3 -m vdisklab clean || return
+    python3 -m vdisklab run "$@" >/tmp/second 2>&1 || { cat /tmp/second; return 1; }
+    grep "continuing" /tmp/second || { echo "it did not continue"; return 1; }
+    python3 "$carried/lab_under_kvm.py" /work/killed.sqlite 4
+}
+check "SIGKILL, clean, continue" killed
+indented
+exported() { # a domain of type kvm, started by libvirt and audited
+    truncate -s 64M /work/disk.raw
+    python3 -m vdisklab export raw/none --to libvirt --source /work/disk.raw >/work/domain.xml ||
+        return
+    grep -q "type='kvm'\|type=\"kvm\"" /work/domain.xml || { cat /work/domain.xml; return 1; }
+    tar --skip-old-files -xf "$carried/libvirt.tar" -C / && ldconfig
+    unshare --mount --pid --fork --kill-child --mount-proc \
+        python3 "$carried/libvirt_session.py" --audit /work/domain.xml
+}
+check "libvirt starts an exported domain of type kvm" exported
+indented
+tar -xf "$carried/packages.tar" -C /work/state
+measured "profile growth-short" 1 qcow2/writeback --profile growth-short
+power_cut() { # ARGUMENTS...: power cuts that must be judged; prints the verdicts
+    python3 -m vdisklab powercut "$@" --writes 12 --states 20 --dir /work \
+        --db /work/powercut.sqlite
+}
+check "powercut --access guest" power_cut ext4/raw/none/virtio --access guest --client flushes
+indented | tail -4
+check "powercut --access guest, SQLite" power_cut ext4/raw/none --access guest --client sqlite-wal
+indented | tail -4
+check "powercut --access boot-sector" power_cut ext4/raw/writeback/ide --access boot-sector
+indented | tail -4
+echo "failed: $failed"
+[ $failed = 0 ]

@@ -1,0 +1,21 @@
+"""Prints each run of a database; the exit status is 0 if N runs were measured, all under KVM.
+
+    python lab_under_kvm.py DATABASE N
+
+For script/test-lab: inside the lab, and below it for the runs that a lab has brought back.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from vdisklab.results.store import open_store
+
+wrong = 0
+with open_store(sys.argv[1], create=False) as store:
+    runs = list(store.runs())
+for run in runs:
+    wrong += run.failure is not None or run.accelerator not in (None, "kvm-emulated-host")
+    words = [str(run.path), run.page_cache.value, run.accelerator, f"{run.wall_seconds:.1f} s"]
+    print(*words, run.failure.sentence if run.failure else "")
+sys.exit(wrong > 0 or len(runs) != int(sys.argv[2]))
