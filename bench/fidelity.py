@@ -8,7 +8,8 @@ people do) or read fio's result: `hand` is a guest made by hand (hand_guest.py) 
 kernel command line, `system` (with --guest) is a Debian that boots by its own GRUB. Both have the
 disk at boot. The guest that waits is stopped; the order changes from pair to pair.
 
-With --parameters the guest made by hand is compared with itself, with one parameter more.
+With --parameters the guest made by hand is compared with itself, changed in one way: a parameter
+that vdisklab's guest has or had, the root port behind which it plugs disks, fio's log over time.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,6 @@ from machine import machine_facts, print_result
 from vdisklab.campaign.context import CampaignContext, open_campaign
 from vdisklab.campaign.measure_cell import measure_cell
 from vdisklab.guest.factory import GuestContext
-from vdisklab.guest.image.guest_image import APPEND
 from vdisklab.guest.image.kernel import Kernel, find_kernel
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, state_directory
@@ -47,6 +48,7 @@ from vdisklab.progress import silent
 PATH = "raw/writeback"
 SIZE = 128 << 20
 RUNTIME = 2
+SMALL_MEMORY_MIB = 384  # so that all changed guests fit into the lab
 JOBS: Mapping[str, dict[str, Setting]] = {
     "write-1m-q1": {"rw": "write", "bs": "1M"},
     "randread-4k-q1": {"rw": "randread", "bs": "4k"},
@@ -59,18 +61,47 @@ Numbers = dict[str, float]
 """IOPS of each job."""
 
 
-def by_hand(guest: HandGuest, image: Path) -> Numbers:
+@dataclass(frozen=True)
+class Change:
+    """One thing in which a guest made by hand differs: a kernel parameter, devices, fio options."""
+
+    parameter: str = ""
+    devices: tuple[str, ...] = ("-device", "virtio-blk-pci,drive=disk")
+    fio: tuple[str, ...] = ()
+
+
+CHANGES = {
+    "tsc": Change("tsc=reliable"),
+    "root port": Change(
+        devices=("-device", "pcie-root-port,id=hp0,slot=1",
+                 "-device", "virtio-blk-pci,drive=disk,bus=hp0")
+    ),
+    "log": Change(fio=("--write_bw_log=/tmp/log", "--log_avg_msec=100", "--per_job_logs=0")),
+    # These saved boot time in earlier versions.
+    "lpj": Change("lpj=8000000"),
+    "no_timer_check": Change("no_timer_check"),
+    "cryptomgr": Change("cryptomgr.notests"),
+    "ipv6": Change("ipv6.disable=1"),
+    "initcalls": Change(
+        "initcall_blacklist=init_kprobe_trace,load_system_certificate_list,crypto_kdf108_init,"
+        "cubictcp_register,btf_module_init,bpf_rstat_kfunc_init,tcp_congestion_default,"
+        "slab_sysfs_init,init_encrypted,init_ima,blake2s_mod_init"
+    ),
+}  # fmt: skip
+
+
+def by_hand(guest: HandGuest, image: Path, more: tuple[str, ...]) -> Numbers:
     """One run of each job in the hand-made guest, with the image in the page cache."""
     image.read_bytes()
     guest.cont()
     try:
-        return {name: iops(guest.run(fio_command(job))) for name, job in JOBS.items()}
+        return {name: iops(guest.run(fio_command(job, more))) for name, job in JOBS.items()}
     finally:
         guest.stop()
 
 
-def fio_command(job: Mapping[str, Setting]) -> str:
-    """The options that vdisklab gives fio, but for its log of bandwidth over time."""
+def fio_command(job: Mapping[str, Setting], more: tuple[str, ...] = ()) -> str:
+    """The options that vdisklab gives fio, but for its log of bandwidth over time, and `more`."""
     options = {
         "name": "hand", "filename": DISK, "size": SIZE, "rw": job["rw"], "bs": job["bs"],
         "iodepth": job.get("iodepth", 1), "ioengine": "libaio", "direct": 1,
@@ -78,7 +109,7 @@ def fio_command(job: Mapping[str, Setting]) -> str:
         "output-format": "json",
     }  # fmt: skip
     words = [f"--{name}={value}" for name, value in options.items()]
-    return shlex.join(("fio", "--time_based", *words))
+    return shlex.join(("fio", "--time_based", *words, *more))
 
 
 def iops(text: str) -> float:
@@ -108,7 +139,7 @@ def make_plan(directory: Path, accelerator: str, guest: Path | None = None) -> C
 
 @contextmanager
 def hand_made(
-    kernel: Kernel, place: Path, accelerator: str, command_line: str
+    kernel: Kernel, place: Path, accelerator: str, change: Change, memory_mib: int = 1024
 ) -> Iterator[Callable[[], Numbers]]:
     """A function that measures once in a hand-made guest, which is stopped otherwise."""
     image = place / f"hand-{len(list(place.iterdir()))}.img"
@@ -116,9 +147,13 @@ def hand_made(
     initrd = place / "hand.cpio"
     if not initrd.exists():
         make_initrd(kernel.modules.directory, place)
-    with hand_guest(kernel.image, initrd, image, accelerator, command_line) as guest:
+    command_line = f"{COMMAND_LINE} {change.parameter}".rstrip()
+    with hand_guest(
+        kernel.image, initrd, image, accelerator, command_line,
+        devices=change.devices, memory_mib=memory_mib,
+    ) as guest:  # fmt: skip
         guest.stop()
-        yield lambda: by_hand(guest, image)
+        yield lambda: by_hand(guest, image, change.fio)
 
 
 @contextmanager
@@ -155,12 +190,36 @@ def ratios(rounds: list[dict[str, Numbers]], over: str, under: str) -> dict[str,
     return result
 
 
-def parameters_of(command_line: str) -> dict[str, str]:
-    """Each parameter of the micro guest that an ordinary command line lacks, by its name."""
-    own = set(COMMAND_LINE.split())
-    return {
-        word.partition("=")[0]: word for word in command_line.split() if word not in own
+def parameters(options: argparse.Namespace, kernel: Kernel, place: Path) -> dict[str, Any]:
+    """What each change of the guest made by hand does. All guests run, one at a time."""
+    changes = {"plain": Change(), **CHANGES}
+    with contextlib.ExitStack() as opened:
+        arms = {
+            name: opened.enter_context(
+                hand_made(kernel, place, options.accelerator, change, SMALL_MEMORY_MIB)
+            )
+            for name, change in changes.items()
+        }
+        rounds = in_turns(arms, options.pairs)
+    with_change = {
+        name: {
+            "parameter": change.parameter, "devices": change.devices, "fio": change.fio,
+            **ratios(rounds, name, "plain"),
+        }
+        for name, change in CHANGES.items()
     }  # fmt: skip
+    return {"with_change_over_plain": with_change, "iops": rounded(rounds)}
+
+
+def rounded(rounds: list[dict[str, Numbers]]) -> list[dict[str, dict[str, int]]]:
+    """The same in whole numbers."""
+    return [
+        {
+            arm: {job: round(value) for job, value in numbers.items()}
+            for arm, numbers in each.items()
+        }
+        for each in rounds
+    ]
 
 
 def report(options: argparse.Namespace) -> dict[str, Any]:
@@ -174,25 +233,15 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         "kernel": kernel.release,
         "cell": f"{PATH} (warm), {RUNTIME} s a job",
         "pairs": options.pairs,
+        **({"below": options.below} if options.below else {}),
     }
     with contextlib.ExitStack() as opened, tempfile.TemporaryDirectory(dir=directory) as name:
         place = Path(name)
 
-        def hand(command_line: str) -> Callable[[], Numbers]:
-            return opened.enter_context(hand_made(kernel, place, options.accelerator, command_line))
-
         if options.parameters:
-            plain = hand(COMMAND_LINE)
-            changed = {}
-            for short, parameter in parameters_of(options.append or APPEND).items():
-                with hand_made(
-                    kernel, place, options.accelerator, f"{COMMAND_LINE} {parameter}"
-                ) as measure:
-                    rounds = in_turns({"with": measure, "plain": plain}, options.pairs)
-                changed[short] = {"parameter": parameter, **ratios(rounds, "with", "plain")}
-            opened.close()
-            return {**result, "with_parameter_over_without": changed}
-        arms = {"hand": hand(COMMAND_LINE)}
+            return {**result, **parameters(options, kernel, place)}
+        made = hand_made(kernel, place, options.accelerator, Change())
+        arms = {"hand": opened.enter_context(made)}
         arms["vdisklab"] = opened.enter_context(through_vdisklab(directory, options.accelerator))
         if options.guest is not None:
             user = through_vdisklab(directory, options.accelerator, options.guest)
@@ -201,14 +250,8 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         opened.close()
     compared = {f"vdisklab_over_{name}": ratios(rounds, "vdisklab", name) for name in arms
                 if name != "vdisklab"}  # fmt: skip
-    iops_of_rounds = [
-        {
-            arm: {job: round(value) for job, value in numbers.items()}
-            for arm, numbers in each.items()
-        }
-        for each in rounds
-    ]
-    return {**result, "goal": GOAL, **compared, "iops": iops_of_rounds}
+    load_after = Path("/proc/loadavg").read_text().split()[0]
+    return {**result, "goal": GOAL, **compared, "load_after": load_after, "iops": rounded(rounds)}
 
 
 if __name__ == "__main__":
@@ -218,5 +261,5 @@ if __name__ == "__main__":
     parser.add_argument("--accelerator", choices=("kvm", "tcg"), default="tcg")
     parser.add_argument("--guest", type=Path, help="the image of a Debian, the second reference")
     parser.add_argument("--parameters", action="store_true")
-    parser.add_argument("--append", help="compare these parameters instead of the micro guest's")
+    parser.add_argument("--below", help="in the lab: the machine below it, and how busy it is")
     print_result(report(parser.parse_args()))

@@ -14,7 +14,6 @@ from vdisklab.guest.image.guest_image import GuestImage, build_guest_image
 from vdisklab.guest.image.kernel import Flavour, find_kernel
 from vdisklab.guest.system.guest_system import STDERR_LOG
 from vdisklab.host.command import LocalHost
-from vdisklab.host.waiting import patience
 from vdisklab.lab.lab_machine import boot_lab_kernel
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator
@@ -199,6 +198,6 @@ def test_cloud_kernel_serves_what_it_can_hot_plug(cache: Path, tmp_path: Path) -
 def test_the_kernel_trial_of_the_lab_ends_with_its_panic(cache: Path) -> None:
     """It has no root on purpose; under a deadline that no kernel keeps it is an error."""
     kernel = find_kernel(LocalHost(), cache, frozenset({Bus.VIRTIO})).image
-    boot_lab_kernel(LocalHost(), kernel, 60 * patience(), Accelerator.TCG)
+    boot_lab_kernel(LocalHost(), kernel, 60, Accelerator.TCG)
     with pytest.raises(GuestError, match="gave no answer within"):
         boot_lab_kernel(LocalHost(), kernel, 0.2, Accelerator.TCG)

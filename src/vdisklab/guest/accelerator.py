@@ -16,6 +16,7 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError
 from vdisklab.host.facts import SYSTEM, virtualisation_flag, virtualised
+from vdisklab.host.waiting import patience
 
 DEVICE = Path("/dev/kvm")
 TRIAL_SECONDS = 12.0
@@ -82,7 +83,7 @@ def try_kvm(
     """Whether a guest runs under KVM.
 
     `boot(seconds)` boots the campaign's kernel under KVM and ends the guest. Its GuestError means
-    that the guest did not come up within `seconds`; other errors are passed on.
+    that the guest did not come up within `seconds` times the patience; other errors are passed on.
     """
     refused = device_refused(device, root)
     if refused is not None:
@@ -93,8 +94,8 @@ def try_kvm(
     except GuestError as error:
         return KvmTrial(
             works=False,
-            tried=f"{device} opens, but a guest did not boot under KVM within {seconds:.0f} s "
-            f"({error})",
+            tried=f"{device} opens, but a guest did not boot under KVM within "
+            f"{seconds * patience():.0f} s ({error})",
             remedy=_remedy_for_hang(root),
         )
     return KvmTrial(True, f"a guest booted under KVM in {time.monotonic() - begun:.1f} s")

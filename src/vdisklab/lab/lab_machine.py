@@ -15,6 +15,7 @@ from vdisklab.host.facts import program_version
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.programs import QEMU
+from vdisklab.host.waiting import patience
 from vdisklab.lab.lab_image import LabImage
 from vdisklab.plan.guest import Accelerator
 from vdisklab.storage.site import Site
@@ -205,7 +206,8 @@ def boot_lab_kernel(
 ) -> None:
     """Boots the lab's kernel without a root file system: it panics at once, which ends QEMU.
 
-    Raises GuestError when this takes more than `seconds`, or the accelerator does not work.
+    Raises GuestError when this takes more than `seconds` times the patience, or if the accelerator
+    does not work.
     """
     cpu = "host" if accelerator is Accelerator.KVM else "max"
     try:
@@ -213,7 +215,7 @@ def boot_lab_kernel(
             QEMU, "-machine", f"q35,accel={accelerator}", "-cpu", cpu, "-m", "256M",
             "-nodefaults", "-display", "none", "-no-reboot",
             "-kernel", kernel, "-append", "panic=-1 quiet",
-            timeout=seconds,
+            timeout=seconds * patience(),
         )  # fmt: skip
     except HostError as error:
         raise GuestError(f"the lab's kernel did not boot: {error}") from error

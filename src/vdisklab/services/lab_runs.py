@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from vdisklab.errors import GuestError, HostError
-from vdisklab.guest.accelerator import try_kvm
+from vdisklab.guest.accelerator import remembered_trial, trial_key, try_kvm
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import cache_directory, open_ledger
+from vdisklab.host.programs import QEMU
 from vdisklab.lab.lab_image import LabImage, find_lab_image, lab_cache, require_same_python
 from vdisklab.lab.lab_job import JobOutput, LabEnd, run_job
 from vdisklab.lab.lab_machine import (
@@ -73,11 +74,19 @@ def open_lab(host: Host, directory: Path | None) -> Iterator[Lab]:
 
 
 def choose_accelerator(lab: Lab, choice: AcceleratorChoice, progress: Progress) -> Accelerator:
-    """The chosen accelerator; for `auto`, KVM if the lab's kernel boots under it."""
+    """The chosen accelerator; for `auto`, KVM if the lab's kernel boots under it.
+
+    The cache keeps the trial's result until this machine boots again, or QEMU or the image changes.
+    """
     if choice.accelerator is not None:
         return choice.accelerator
+    host, kernel = lab.site.host, lab.image.kernel
     progress(Step("testing whether the lab runs under KVM"))
-    trial = try_kvm(partial(boot_lab_kernel, lab.site.host, lab.image.kernel), KVM_TRIAL_SECONDS)
+    trial = remembered_trial(
+        cache_directory() / "accelerator-of-lab.json",
+        trial_key(host.run(QEMU, "--version").stdout.splitlines()[0], str(kernel)),
+        lambda: try_kvm(partial(boot_lab_kernel, host, kernel), KVM_TRIAL_SECONDS),
+    )
     if trial.works:
         return Accelerator.KVM
     progress(Note(f"the lab runs under emulation: {trial.tried}"))

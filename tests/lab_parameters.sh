@@ -1,0 +1,7 @@
+#!/bin/sh
+# Runs inside the lab (script/test-lab parameters): bench/fidelity.py --parameters under KVM. Prints
+# its JSON only.
+carried=/vdisklab/files
+export VDISKLAB_PATIENCE=8 PYTHONPATH="$PYTHONPATH:$carried"
+python3 "$carried/fidelity.py" --parameters --pairs 6 --accelerator kvm --dir /work \
+    --below "$(cat "$carried/below")" 2>/work/errors || { cat /work/errors; exit 1; }
