@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
@@ -28,6 +30,19 @@ def patience() -> float:
         return max(1.0, float(os.environ.get(PATIENCE, "1")))
     except ValueError:
         return 1.0
+
+
+def seconds_without_cpu(pid: int, proc: Path = Path("/proc")) -> float:
+    """How long the thread of a process that waited longest was ready to run but had no CPU.
+
+    0 if the process has ended or the kernel does not count this. Source: the second number of
+    /proc/PID/task/TID/schedstat, in ns (Documentation/scheduler/sched-stats.rst).
+    """
+    waited = [0]
+    with contextlib.suppress(OSError):  # a thread may end at any time
+        for task in (proc / str(pid) / "task").iterdir():
+            waited.append(int((task / "schedstat").read_text().split()[1]))
+    return max(waited) / 1e9
 
 
 class Clock(Protocol):

@@ -15,7 +15,7 @@ from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
 from vdisklab.guest.qemu.qmp import Channel, open_channel
 from vdisklab.host.ledger import Kind, state_directory
 from vdisklab.host.mounts import free_bytes
-from vdisklab.host.waiting import PATIENCE, patience
+from vdisklab.host.waiting import PATIENCE, patience, seconds_without_cpu
 from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv
 from vdisklab.plan.guest import Accelerator
 from vdisklab.storage.site import Site
@@ -52,12 +52,13 @@ class LabEnd:
 
 
 class _NewLines:
-    """The complete lines that are appended to a file."""
+    """The complete lines that are appended to a file; `clock` gives seconds."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, clock: Callable[[], float]) -> None:
         self._file = file.open("rb")
+        self._clock = clock
         self._rest = b""
-        self.last = time.monotonic()
+        self.last = clock()
         """When the last bytes were read."""
 
     def close(self) -> None:
@@ -68,34 +69,44 @@ class _NewLines:
         output = self._file.read()
         if not output:
             return []
-        self.last = time.monotonic()
+        self.last = self._clock()
         *lines, self._rest = (self._rest + output).split(b"\n")
         return [line.decode(errors="replace").rstrip("\r") for line in lines]
 
     @property
     def seconds_silent(self) -> float:
         """How long nothing has been appended."""
-        return time.monotonic() - self.last
+        return self._clock() - self.last
 
 
 class _Deadlines:
     """Raises an error when the lab hangs, prints nothing for too long, or has filled the disk."""
 
-    def __init__(self, files: LabFiles, monitor: Channel, accelerator: Accelerator) -> None:
+    def __init__(
+        self,
+        files: LabFiles,
+        monitor: Channel,
+        accelerator: Accelerator,
+        clock: Callable[[], float],
+    ) -> None:
         self._files = files
         self._monitor = monitor
-        self._started = time.monotonic()
+        self._clock = clock
+        self._started = clock()
         self._boot_seconds = _BOOT_SECONDS[accelerator] * patience()
 
     def check(self, job: _NewLines, pulse: _NewLines, *, up: bool) -> None:
         """Raises GuestError for a lab that does not boot, hangs or is silent; HostError for a full
         disk, because QEMU would pause the lab at its next write."""
-        if not up and time.monotonic() - self._started > self._boot_seconds:
-            boot = format_duration(self._boot_seconds)
-            self._stop(f"the lab did not come up within {boot}")
+        if not up and self._clock() - self._started > self._boot_seconds:
+            if self._is_paused():
+                self._started = self._clock()
+            else:
+                boot = format_duration(self._boot_seconds)
+                self._stop(f"the lab did not come up within {boot}")
         if up and pulse.seconds_silent > _PULSE_SECONDS * patience():
             if self._is_paused():
-                job.last = pulse.last = time.monotonic()
+                job.last = pulse.last = self._clock()
             else:
                 still = format_duration(pulse.seconds_silent)
                 self._stop(f"the lab's machine has been stuck for {still}")
@@ -143,13 +154,15 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, output: JobOutput) -
         argv = lab_argv(config, files, name, far.fileno())
         for file in (files.stream, files.runs, files.pulse):
             file.touch()
-        lines, runs, pulse = (
-            stack.enter_context(_new_lines(file))
-            for file in (files.stream, files.runs, files.pulse)
-        )
         process = stack.enter_context(qemu_process(argv, (far,), files.errors))
         far.close()
-        deadlines = _Deadlines(files, _monitor(stack, ours, process), config.accelerator)
+        clock = _clock_of(process.pid)
+        lines, runs, pulse = (
+            stack.enter_context(_new_lines(file, clock))
+            for file in (files.stream, files.runs, files.pulse)
+        )
+        monitor = _monitor(stack, ours, process)
+        deadlines = _Deadlines(files, monitor, config.accelerator, clock)
         up: float | None = None
         while True:
             ended = process.poll() is not None
@@ -173,9 +186,21 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, output: JobOutput) -
             time.sleep(0.2)
 
 
+def _clock_of(pid: int) -> Callable[[], float]:
+    """A clock in seconds that stands still while a busy host lets the process wait for a CPU."""
+    waited = 0.0
+
+    def clock() -> float:
+        nonlocal waited
+        waited = max(waited, seconds_without_cpu(pid))  # it is 0 again when the process has ended
+        return time.monotonic() - waited
+
+    return clock
+
+
 @contextmanager
-def _new_lines(file: Path) -> Iterator[_NewLines]:
-    lines = _NewLines(file)
+def _new_lines(file: Path, clock: Callable[[], float]) -> Iterator[_NewLines]:
+    lines = _NewLines(file, clock)
     try:
         yield lines
     finally:

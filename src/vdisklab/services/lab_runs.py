@@ -16,6 +16,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.programs import QEMU
+from vdisklab.host.waiting import patience
 from vdisklab.lab.lab_image import LabImage, find_lab_image, lab_cache, require_same_python
 from vdisklab.lab.lab_job import JobOutput, LabEnd, run_job
 from vdisklab.lab.lab_machine import (
@@ -199,7 +200,7 @@ def job_script(arguments: Sequence[str], identity: str, *, continued: bool = Fal
             "#!/bin/sh",
             f"echo {identity} >/etc/machine-id",
             # Guests of an emulated host answer slowly, and very slowly without KVM.
-            "[ -e /dev/kvm ] && patience=8 || patience=20",
+            f"[ -e /dev/kvm ] && patience={8 * patience():g} || patience={20 * patience():g}",
             'export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE="$patience"',
             *([earlier] if continued else ()),
             # Its tables do not know that they are from a lab; ours do.

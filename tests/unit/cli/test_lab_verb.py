@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -197,6 +198,11 @@ def test_a_lab_that_stands_still_is_ended_with_a_trace_of_its_kernel(
     paused = "up(); answer['status'] = 'paused'; time.sleep(2); done(); time.sleep(1)"
     assert lab(paused) == GuestError.exit_code
     assert "measured nothing" in capsys.readouterr().err, "nor one that somebody has paused"
+    began = time.monotonic()
+    with monkeypatch.context() as busy:
+        busy.setattr(lab_job, "seconds_without_cpu", lambda _pid: time.monotonic() - began)
+        assert lab("up(); time.sleep(2); done(); time.sleep(1)") == GuestError.exit_code
+    assert "measured nothing" in capsys.readouterr().err, "nor one that waits for a CPU"
     assert lab("up(); time.sleep(60)") == GuestError.exit_code
     err = capsys.readouterr().err
     assert "has been stuck for" in err

@@ -14,7 +14,12 @@ import pytest
 from vdisklab.errors import DirtyHostError, GuestError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Kind, open_ledger, pending
-from vdisklab.host.waiting import INTERRUPTS, interrupts_held, wait_until
+from vdisklab.host.waiting import (
+    INTERRUPTS,
+    interrupts_held,
+    seconds_without_cpu,
+    wait_until,
+)
 from vdisklab.storage.site import open_site
 
 
@@ -208,3 +213,17 @@ def test_what_cannot_be_taken_down_for_any_reason_stays_in_the_ledger(
         Kind.MAPPED,
         Kind.DIRECTORY,
     ]
+
+
+def test_the_thread_that_waited_longest_for_a_cpu_counts(tmp_path: Path) -> None:
+    for thread, waited in {"7": 2_500_000_000, "8": 9_000_000}.items():
+        (tmp_path / "7/task" / thread).mkdir(parents=True)
+        (tmp_path / "7/task" / thread / "schedstat").write_text(f"81 {waited} 3\n")
+    assert seconds_without_cpu(7, tmp_path) == 2.5
+    (tmp_path / "7/task/9").mkdir()
+    assert seconds_without_cpu(7, tmp_path) in (0, 0.009, 2.5), "a thread that has just ended"
+    assert seconds_without_cpu(8, tmp_path) == 0, "no such process"
+
+
+def test_the_kernel_counts_how_long_a_process_waits_for_a_cpu() -> None:
+    assert 0 <= seconds_without_cpu(os.getpid()) < 1e6
