@@ -139,7 +139,7 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     places = (tmp_path_factory.getbasetemp(), scratch, *([_RUNTIME] if alone else []))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VDISKLAB_STATE", str(state))
-        # What programs put into temporary directories then lies in a place of ours.
+        # What programs put into temporary directories then lies in our own directory.
         patch.setenv("TMPDIR", str(scratch))
         patch.setattr("tempfile.tempdir", None)
         before = look_around(state, places)

@@ -171,7 +171,7 @@ def beaten(
     one, other = np.meshgrid(challengers, np.arange(len(order)), indexing="ij")
     error, freedom = noise.between(one, other)
     unique, index = np.unique(freedom, return_inverse=True)
-    limits = np.array([critical(alpha, others, int(each), noise.blocks) for each in unique])
+    limits = np.array([critical(alpha, others, int(count), noise.blocks) for count in unique])
     shown = goodness[one] - goodness[other] > limits[index.reshape(freedom.shape)] * error
     return np.asarray(shown.any(axis=0))
 

@@ -268,7 +268,7 @@ def collect(
         cells=cells,
         blocks=tuple(
             Block(campaigns[place], number)
-            for place, number in (divmod(each, width) for each in used.tolist())
+            for place, number in (divmod(code, width) for code in used.tolist())
         ),
         measures=measures,
     )
@@ -292,9 +292,9 @@ def _measures(
     pair = name * width + quantity
     pairs = np.flatnonzero(np.bincount(pair))
     keys = [
-        MeasureKey(names[each // width], Direction(direction), metric)
-        for each in pairs.tolist()
-        for direction, metric in [quantities[each % width]]
+        MeasureKey(names[code // width], Direction(direction), metric)
+        for code in pairs.tolist()
+        for direction, metric in [quantities[code % width]]
     ]
     measures = tuple(sorted(set(keys)))
     new = np.array([measures.index(key) for key in keys], dtype=np.int32)

@@ -128,7 +128,7 @@ def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
 
 
 def _two_accelerators(campaigns: Iterable[Campaign], ran_under: Iterable[str | None]) -> PlanError:
-    words = " and ".join(sorted(RanUnder(each).words for each in ran_under if each is not None))
+    words = " and ".join(sorted(RanUnder(name).words for name in ran_under if name is not None))
     names = ", ".join(campaign.id for campaign in campaigns)
     return PlanError(
         f"the guests of {names} ran {words}, which are never ranked together",

@@ -243,17 +243,17 @@ class _Desk:
             if same_image_and_bus(cells[own], other)
             and can_change(group.disks[0], _adapted(path, other))
         }
-        found = _Comparison(observations, own)
-        if not found.ranked([own, *usable]):
+        comparison = _Comparison(observations, own)
+        if not comparison.ranked([own, *usable]):
             few = f"fewer than {MIN_BLOCKS} blocks of its path, or no other setting, are measured"
             return DiskAdvice(group, DiskAction.MEASURE, few)
         unsafe = not now.keeping.acceptable
-        chosen = found.winner(usable) if unsafe else found.better(usable)
+        chosen = comparison.winner(usable) if unsafe else comparison.better(usable)
         if unsafe and chosen is None:
             return _made_safe(group, path, now)
-        best = chosen or found.winner(usable)
-        rebuilt = found.better([cell for cell in safe if cell not in usable])
-        if rebuilt is not None and chosen is not None and not found.beats(rebuilt, chosen):
+        best = chosen or comparison.winner(usable)
+        rebuilt = comparison.better([cell for cell in safe if cell not in usable])
+        if rebuilt is not None and chosen is not None and not comparison.beats(rebuilt, chosen):
             rebuilt = None
         to = None if chosen is None else usable[chosen]
         default = default_path(group)
@@ -264,13 +264,13 @@ class _Desk:
             campaign=campaign.id,
             measured_as=own,
             to=to,
-            gain=None if best is None else found.ratio(best),
+            gain=None if best is None else comparison.ratio(best),
             for_safety=unsafe and to is not None,
             now=now,
             then=None if to is None else durability(to, self._verdicts),
             changes=() if to is None else tuple(change_of(disk, to) for disk in group.disks),
             rebuilt=None if rebuilt is None else cells[rebuilt],
-            over_rebuilt=None if rebuilt is None else found.ratio(rebuilt),
+            over_rebuilt=None if rebuilt is None else comparison.ratio(rebuilt),
             over_default=None
             if default_cell in (None, chosen or own)
             else ratio_of(observations, Score.OVERALL.key, chosen or own, default_cell),

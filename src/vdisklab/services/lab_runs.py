@@ -110,12 +110,12 @@ def measure_in_lab(
     site = lab.site
     facts = lab_facts(collect_facts(site.host), lab.image, config, words)
     known = store.campaigns()
-    earlier = next((each for each in known if _is_continued(each, facts)), None)
+    earlier = next((campaign for campaign in known if _is_continued(campaign, facts)), None)
     if earlier is not None:
         carried[_EARLIER] = site.directory / _EARLIER
         with carried[_EARLIER].open("w") as file:
             write_json(file, store, (earlier,), (), raw=False)
-    results = LabResults(store, facts, {each.id for each in known}, print_line)
+    results = LabResults(store, facts, {campaign.id for campaign in known}, print_line)
     job = job_script(arguments, facts["lab_identity"], continued=earlier is not None)
     code = payload_disk(site.host, site.directory, job, carried)
     with lab_files(site, lab.image, code, config) as files:

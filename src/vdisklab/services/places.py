@@ -37,7 +37,7 @@ class Places:
     @property
     def outlines(self) -> tuple[RunOutline, ...]:
         """All runs, without their numbers."""
-        return tuple(run for each in self.loaded.values() for run in each.outlines)
+        return tuple(run for place in self.loaded.values() for run in place.outlines)
 
     @property
     def campaigns(self) -> tuple[Campaign, ...]:
@@ -58,7 +58,7 @@ class Places:
     @property
     def order(self) -> list[str]:
         """The names of the measurements in the plan's order."""
-        return [str(each.get("name", "")) for each in self.planned]
+        return [str(measurement.get("name", "")) for measurement in self.planned]
 
     @property
     def installations(self) -> list[str]:

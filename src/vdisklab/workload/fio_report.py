@@ -214,8 +214,8 @@ def _samples(job: FioJob) -> list[Sample]:
         )
     if not job.sides:
         raise WorkloadError(f"fio job {job.jobname[:60]} has no 'read', 'write' or 'mixed'")
-    found = [sample for direction, side in job.sides for sample in _side_samples(direction, side)]
-    return found + _sync_samples(job.sync)
+    samples = [sample for direction, side in job.sides for sample in _side_samples(direction, side)]
+    return samples + _sync_samples(job.sync)
 
 
 def _side_samples(direction: Direction, side: _Side) -> list[Sample]:

@@ -260,7 +260,7 @@ def test_the_same_command_continues_what_it_began(
     blocks: tuple[str, ...],
     continues: bool,
 ) -> None:
-    """What an unfinished campaign of ours holds is no reason to leave it unfinished."""
+    """Results in our own unfinished campaign are no reason to leave it unfinished."""
     begun(database, runs, label)
     measuring = Measuring(monkeypatch)
     call("--file", mine, "--run", *blocks)

@@ -1,4 +1,4 @@
-"""`vdisklab lab` as a user meets it, with programs of ours in the place of QEMU and apt."""
+"""`vdisklab lab` as a user meets it, with our own programs in place of QEMU and apt."""
 
 from __future__ import annotations
 

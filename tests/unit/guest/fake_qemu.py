@@ -70,7 +70,7 @@ def disk_of(name: str, file: Path, *, serial: str = SERIAL) -> Disk:
 
 
 def make_image(directory: Path) -> Path:
-    """An empty image where O_DIRECT can be had."""
+    """An empty image where O_DIRECT works."""
     file = directory / "image"
     with file.open("wb") as sink:
         sink.truncate(SIZE)

@@ -45,7 +45,7 @@ class Server:
 
 @contextmanager
 def private_server() -> Iterator[Server]:
-    """Raises ServerMissing where it cannot be had."""
+    """Raises ServerMissing if it is not installed."""
     programs = _programs()
     directory = Path(tempfile.mkdtemp(prefix="vdisklab-pg-"))  # short: a socket's path has a limit
     as_user = _as_user(directory)

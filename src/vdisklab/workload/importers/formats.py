@@ -148,7 +148,7 @@ def _fio(text: str) -> tuple[Report, ...]:
 
 
 def _fio_job(job: FioJob, jobs: Sequence[FioJob]) -> NamedResult:
-    if sum(each.jobname == job.jobname for each in jobs) > 1:
+    if sum(other.jobname == job.jobname for other in jobs) > 1:
         raise WorkloadError(
             "fio's report has several jobs of the same name", hint="run fio with --group_reporting"
         )
