@@ -8,40 +8,45 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from importlib import import_module
 from types import FrameType
 from typing import Annotated
 
 import typer
 
 from vdisklab import __version__
-from vdisklab.cli.advise import advise
-from vdisklab.cli.audit import audit
-from vdisklab.cli.claims import claims
-from vdisklab.cli.clean import clean
-from vdisklab.cli.compare import compare
-from vdisklab.cli.doctor import doctor
-from vdisklab.cli.export import export
-from vdisklab.cli.export_data import export_data_verb
-from vdisklab.cli.importing import import_files
-from vdisklab.cli.lab import lab_verbs
-from vdisklab.cli.method import method
-from vdisklab.cli.plan import plan
-from vdisklab.cli.powercut import powercut
-from vdisklab.cli.profiles import profiles
-from vdisklab.cli.rank import rank
-from vdisklab.cli.recommend import recommend
-from vdisklab.cli.report import report
-from vdisklab.cli.run import run
-from vdisklab.cli.runs import runs
-from vdisklab.cli.show import show
 from vdisklab.cli.standard_streams import open_standard_streams
-from vdisklab.cli.table import table
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, ReaderGoneError, VdisklabError
 from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.render.tables.layout import sanitise
 
 EXIT_BUG = 70
+
+VERBS = {
+    "doctor": "doctor:doctor",
+    "advise": "advise:advise",
+    "profiles": "profiles:profiles",
+    "plan": "plan:plan",
+    "run": "run:run",
+    "rank": "rank:rank",
+    "compare": "compare:compare",
+    "table": "table:table",
+    "claims": "claims:claims",
+    "show": "show:show",
+    "runs": "runs:runs",
+    "recommend": "recommend:recommend",
+    "export": "export:export",
+    "audit": "audit:audit",
+    "powercut": "powercut:powercut",
+    "report": "report:report",
+    "method": "method:method",
+    "clean": "clean:clean",
+    "export-data": "export_data:export_data_verb",
+    "import": "importing:import_files",
+    "lab": "lab:lab_verbs",
+}
+"""The module and function of each verb, in the order of the help."""
 
 _LONGEST_MESSAGE = 2000
 _WHOLE = "a whole number is expected"
@@ -68,8 +73,8 @@ def _root(
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format="%(message)s")
 
 
-def build_app() -> typer.Typer:
-    """The command line with all its verbs; each verb is one file of this package."""
+def build_app(verbs: Collection[str] = VERBS.keys()) -> typer.Typer:
+    """The command line with these verbs; each verb is one file of this package."""
     app = typer.Typer(
         name="vdisklab",
         no_args_is_help=True,
@@ -78,19 +83,30 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    verbs = (
-        doctor, advise, profiles, plan, run, rank, compare, table, claims, show, runs, recommend,
-        export, audit, powercut, report, method,
-    )  # fmt: skip
-    for verb in (*verbs, clean):
-        app.command()(verb)
-    app.command("export-data")(export_data_verb)
-    app.command("import")(import_files)
-    lab = lab_verbs()
-    app.add_typer(lab)
-    for command in (*app.registered_commands, *lab.registered_commands):
+    commands = app.registered_commands
+    for name in [name for name in VERBS if name in verbs]:
+        module, _, function = VERBS[name].partition(":")
+        verb = getattr(import_module(f"vdisklab.cli.{module}"), function)
+        if name == "lab":
+            lab = verb()
+            app.add_typer(lab)
+            commands = [*commands, *lab.registered_commands]
+        else:
+            app.command(name)(verb)
+    for command in commands:
         command.help = _help_text(command.callback)
     return app
+
+
+def _needed(arguments: Sequence[str]) -> Collection[str]:
+    """The verbs to load for these arguments: all of them take seconds to import on a busy machine.
+
+    Help, completion and a misspelled verb need all.
+    """
+    verb = next((word for word in arguments if not word.startswith("-")), None)
+    if verb is None:
+        return () if "--version" in arguments else VERBS.keys()
+    return (verb,) if verb in VERBS else VERBS.keys()
 
 
 def _help_text(verb: Callable[..., object] | None) -> str:
@@ -111,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _turn_signals_into_interrupts()
     try:
         # Inside the try: on a busy machine this takes seconds, and Ctrl-C may come meanwhile.
-        command = typer.main.get_command(build_app())
+        command = typer.main.get_command(build_app(_needed(arguments)))
         status: object = command.main(args=arguments, prog_name="vdisklab", standalone_mode=False)
         sys.stdout.flush()  # its error is still in time for a sentence and a status
     except VdisklabError as error:
