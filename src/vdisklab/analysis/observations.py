@@ -24,6 +24,7 @@ SCORE_METRICS: Mapping[str, Metric] = {
     for name in ("weighted_read", "weighted_write", "weighted_overall")
 } | {
     "weighted_mix": Metric("weighted_mix", "1", Better.HIGHER),
+    "overall_ratio": Metric("overall_ratio", "1", Better.HIGHER),
     "cpu_per_operation": Metric("cpu_per_operation", "s", Better.LOWER),
 }
 """Computed from measurements (`analysis.score`, `analysis.pareto`), then used like any metric."""

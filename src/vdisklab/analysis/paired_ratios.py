@@ -198,7 +198,15 @@ def compare_cells(
 _RATES = {
     name: place
     for place, name in enumerate(
-        ("weighted_overall", "bandwidth", "transactions", "iops", "duration", "boot_time")
+        (
+            "weighted_overall",
+            "overall_ratio",
+            "bandwidth",
+            "transactions",
+            "iops",
+            "duration",
+            "boot_time",
+        )
     )
 }
 

@@ -8,6 +8,9 @@ On the baseline, small random reads therefore weigh as much as large sequential 
 bandwidths in B/s, and so is the score. k comes from the baseline in the same block. So the score
 is the baseline's sequential bandwidth times the mean of two ratios within a block, and drift
 cancels as in every other comparison.
+
+A profile without these four measurements has one score instead: the geometric mean of the ratios
+to the baseline of all its rates (`MEAN`).
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,
 )
+from vdisklab.analysis.paired_ratios import main_measures
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction
 
@@ -120,13 +124,22 @@ class NoScore:
 class Scored:
     """The observations with scores as further measures, and the scores that are missing.
 
-    `roles` is None if no set of roles fits the measurements; then there are no scores.
+    `roles` is None if no set of roles fits the measurements. If no measurement has one of the
+    roles, `rates` has the measures whose mean is the score instead.
     """
 
     observations: Observations
     baseline: MeasuredCell
     roles: RoleSet | None
     missing: tuple[NoScore, ...]
+    rates: tuple[MeasureKey, ...] = ()
+
+    @property
+    def overall(self) -> MeasureKey | None:
+        """The measure that decides if the user names none; None if there is no score."""
+        if self.rates:
+            return MEAN
+        return None if self.roles is None else Score.OVERALL.key
 
 
 def role_set(observations: Observations, sets: tuple[RoleSet, ...] = ROLE_SETS) -> RoleSet | None:
@@ -142,11 +155,15 @@ def add_scores(
     """Adds the scores, per cell and block, as three more measures.
 
     A score needs all its roles of cell and baseline in the same block. Without numbers of the
-    baseline no cell has a score.
+    baseline no cell has a score. If a role was not measured at all, the mean of all rates is
+    added.
     """
     chosen = roles or role_set(observations)
+    rates = _rates_of(observations, baseline, chosen)
+    if rates:
+        observations = add_mix(observations, baseline, dict.fromkeys(rates, 1.0), MEAN)
     if chosen is None:
-        return Scored(observations, baseline, None, ())
+        return Scored(observations, baseline, None, (), rates)
     row = observations.place.get(baseline)
     grids = {role: observations.grid(key) for role, key in chosen.measures.items()}
     scores = {score: _score(grids, row, score) for score in (Score.READ, Score.WRITE)}
@@ -156,7 +173,20 @@ def add_scores(
         baseline=baseline,
         roles=chosen,
         missing=tuple(_missing(observations.cells, grids, row, scores)),
+        rates=rates,
     )
+
+
+def _rates_of(
+    observations: Observations, baseline: MeasuredCell, roles: RoleSet | None
+) -> tuple[MeasureKey, ...]:
+    """The rates whose mean is the score: none if every role was measured, or no baseline."""
+    measured = set(observations.used)
+    if baseline not in observations.place or (
+        roles is not None and measured.issuperset(roles.measures.values())
+    ):
+        return ()
+    return tuple(sorted(main_measures(measured)))
 
 
 def _score(grids: Mapping[Role, Floats], baseline: int | None, score: Score) -> Floats:
@@ -213,12 +243,16 @@ def _any(grid: Floats) -> npt.NDArray[np.bool_]:
 
 
 MIX = MeasureKey("score", Direction.NONE, "weighted_mix")
+MEAN = MeasureKey("score", Direction.NONE, "overall_ratio")
 
 
 def add_mix(
-    observations: Observations, baseline: MeasuredCell, weights: Mapping[MeasureKey, float]
+    observations: Observations,
+    baseline: MeasuredCell,
+    weights: Mapping[MeasureKey, float],
+    key: MeasureKey = MIX,
 ) -> Observations:
-    """Adds the user's weighted mix as one more measure; only cells with all its parts have it.
+    """Adds a weighted mix as one more measure, `key`; only cells with all its parts have it.
 
         mix = product of (value / baseline in the same block) ** (weight / sum of weights)
 
@@ -245,5 +279,5 @@ def add_mix(
             [observations.measure, np.full(count, len(observations.measures), dtype=np.int32)]
         ),
         value=np.concatenate([observations.value, np.exp(mixed[rows, columns])]),
-        measures=(*observations.measures, MIX),
+        measures=(*observations.measures, key),
     )

@@ -93,6 +93,15 @@ def measure_name(measure: MeasureKey) -> str:
     return measure.metric.replace("_", " ") if measure.name == "score" else str(measure)
 
 
+def mean_sentence(rates: Sequence[MeasureKey], baseline: object) -> str:
+    """What the overall ratio of a profile without the usual score is."""
+    names = ", ".join(map(str, rates))
+    return (
+        f"overall ratio: how many times as good as {baseline} in the same block, as the geometric "
+        f"mean of {counted(len(rates), 'rate')}: {names}."
+    )
+
+
 def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per kind
     """One diagnostic in one or two sentences."""
     match finding:

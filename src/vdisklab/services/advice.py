@@ -31,7 +31,7 @@ from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Comparison, Ratio, against_baseline, compare_cells
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.rank_intervals import rank as rank_cells
-from vdisklab.analysis.score import MIX, NoScore, RoleSet, Score, Scored, add_mix, add_scores
+from vdisklab.analysis.score import MEAN, MIX, NoScore, RoleSet, Score, Scored, add_mix, add_scores
 from vdisklab.analysis.summary import Summary, summarise
 from vdisklab.analysis.tallies import Workings, workings
 from vdisklab.errors import PlanError
@@ -82,6 +82,8 @@ class RankingAnswer:
     findings: tuple[Diagnostic, ...]
     blocks: int
     verdicts: Verdicts = field(default_factory=Verdicts)
+    rates: tuple[MeasureKey, ...] = ()
+    """The measures whose mean is ranked, for a profile without the score's measurements."""
     top: int | None = None
     """How many cells to show; None for all."""
 
@@ -115,6 +117,8 @@ class RecommendationAnswer:
     workings: Mapping[MeasuredCell, Workings]
     findings: tuple[Diagnostic, ...]
     lead: Ratio | None = None
+    rates: tuple[MeasureKey, ...] = ()
+    """The measures whose mean decides, for a profile without the score's measurements."""
     over_platforms: Mapping[Manager, Ratio | None] = field(default_factory=dict)
 
     @property
@@ -167,6 +171,7 @@ def ranking_of(
         ranking=ranking,
         baseline=base,
         roles=scored.roles if measure.name == "score" else None,
+        rates=scored.rates if measure == scored.overall else (),
         summaries={key: summarise(observations, key) for key in shown},
         ratios=against_baseline(observations, measure, base),
         cached=tuple(diagnostic for diagnostic in cached if diagnostic.measurement in used),
@@ -213,8 +218,10 @@ def missing_scores(scored: Scored, measure: MeasureKey) -> tuple[NoScore, ...]:
 
 def measurements_used(scored: Scored, measure: MeasureKey) -> set[str]:
     """The names of the measurements from which the ranked numbers are computed."""
-    if measure.name != "score" or scored.roles is None:
+    if measure.name != "score":
         return {measure.name}
+    if scored.roles is None or measure == MEAN:
+        return {key.name for key in scored.rates}
     return {key.name for key in scored.roles.measures.values()}
 
 
@@ -223,12 +230,24 @@ def _measures(scored: Scored, metric: str) -> tuple[MeasureKey, tuple[MeasureKey
     if metric not in SCORES:
         measure = find_measure(scored.observations, metric)
         return measure, (measure,)
+    if scored.overall == MEAN and metric == DEFAULT_METRIC:
+        return MEAN, (MEAN,)
     if scored.roles is None:
         raise PlanError(
-            "this campaign's profile has no scores",
+            _no_score(scored, metric),
             hint="name a measure: `vdisklab rank --metric MEASUREMENT/DIRECTION/METRIC`",
         )
     return SCORES[metric].key, (Score.READ.key, Score.WRITE.key, Score.OVERALL.key)
+
+
+def _no_score(scored: Scored, metric: str) -> str:
+    """Why a profile without the score's four measurements has no score of this name."""
+    if metric != DEFAULT_METRIC and scored.overall is not None:
+        return f"this campaign's profile has no {metric} score, only the overall one"
+    return (
+        "this campaign has no scores: its profile has no rate, or the baseline "
+        f"{scored.baseline} was not measured"
+    )
 
 
 def answer_comparisons(
@@ -341,6 +360,7 @@ def recommendation_of(
         lead=ratio_of(observations, measure, best.ties[0], best.cell)
         if best.ties and best.ties[0] != best.cell
         else None,
+        rates=scored.rates if measure == scored.overall else (),
         over_platforms=dict(_over_platforms(observations, measure, best.cell)),
         workings=worked,
         findings=ranking_diagnostics(best.ranking, MIN_BLOCKS),
@@ -366,11 +386,13 @@ def _weighted(
 ) -> tuple[Observations, MeasureKey, tuple[MeasureKey, ...]]:
     """The measure that decides, and the measures shown as columns."""
     if weights is None:
-        if scored.roles is None:
+        if scored.overall is None:
             raise PlanError(
-                "this campaign's profile has no scores, so the deciding measure is unknown",
+                f"{_no_score(scored, DEFAULT_METRIC)}, so the deciding measure is unknown",
                 hint="name it: --weights MEASUREMENT/DIRECTION/METRIC=1,…",
             )
+        if scored.overall == MEAN:
+            return scored.observations, MEAN, (MEAN,)
         return scored.observations, Score.OVERALL.key, tuple(score.key for score in Score)
     chosen = parse_weights(scored, weights)
     if scored.baseline not in scored.observations.cells:

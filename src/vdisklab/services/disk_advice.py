@@ -10,10 +10,10 @@ from pathlib import Path
 from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of, simplest
 from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
 from vdisklab.analysis.intervals import MIN_BLOCKS
-from vdisklab.analysis.observations import Observations, narrowed
+from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.rank_intervals import rank as rank_cells
-from vdisklab.analysis.score import Score, add_scores
+from vdisklab.analysis.score import Scored, add_scores
 from vdisklab.audit.changes import Change, can_change, change_of, same_image_and_bus
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
@@ -157,7 +157,7 @@ class _Desk:
         disk: HostDisk,
     ) -> None:
         self._results = results
-        self._loaded: dict[str, tuple[Loaded, Observations]] = {}
+        self._loaded: dict[str, tuple[Loaded, Scored]] = {}
         self._verdicts = Verdicts(disk=disk)
         self._campaigns: tuple[Campaign, ...] = ()
         if results is None:
@@ -209,24 +209,25 @@ class _Desk:
             ):
                 yield campaign
 
-    def _observations(self, campaign: Campaign) -> Observations:
+    def _scored(self, campaign: Campaign) -> Scored:
         assert self._results is not None  # noqa: S101 - a campaign comes from the results
         if campaign.id not in self._loaded:
             loaded = load_chosen(self._results, (campaign,))
             scored = add_scores(loaded.observations, baseline_of(loaded)[0])
-            self._loaded[campaign.id] = loaded, scored.observations
+            self._loaded[campaign.id] = loaded, scored
         return self._loaded[campaign.id][1]
 
     def _answer(
         self, group: DiskGroup, path: DiskPath, campaign: Campaign, now: Durability
     ) -> DiskAdvice:
         try:
-            observations = self._observations(campaign)
+            scored = self._scored(campaign)
         except PlanError as error:
             return DiskAdvice(group, DiskAction.MEASURE, str(error))
+        observations, score = scored.observations, scored.overall
         cells = candidates(observations.cells)
         alike = [cell for cell in cells if looks_alike(group, cells[cell])]
-        if not alike or Score.OVERALL.key not in observations.used:
+        if not alike or score is None or score not in observations.used:
             return DiskAdvice(group, DiskAction.MEASURE, "its measurements have no score")
         own = min(alike, key=lambda cell: (unlikeness(path, cells[cell]), cell))
         safe = {
@@ -243,7 +244,7 @@ class _Desk:
             if same_image_and_bus(cells[own], other)
             and can_change(group.disks[0], _adapted(path, other))
         }
-        comparison = _Comparison(observations, own)
+        comparison = _Comparison(observations, score, own)
         if not comparison.ranked([own, *usable]):
             few = f"fewer than {MIN_BLOCKS} blocks of its path, or no other setting, are measured"
             return DiskAdvice(group, DiskAction.MEASURE, few)
@@ -273,7 +274,7 @@ class _Desk:
             over_rebuilt=None if rebuilt is None else comparison.ratio(rebuilt),
             over_default=None
             if default_cell in (None, chosen or own)
-            else ratio_of(observations, Score.OVERALL.key, chosen or own, default_cell),
+            else ratio_of(observations, score, chosen or own, default_cell),
         )
 
 
@@ -313,16 +314,17 @@ class _Comparison:
     """Comparisons of measured cells with the disk's own, by the overall score."""
 
     observations: Observations
+    score: MeasureKey
     own: MeasuredCell
 
     def ranked(self, cells: Sequence[MeasuredCell]) -> bool:
         """True if the own cell and at least one other have enough blocks for a rank."""
-        rows = rank_cells(narrowed(self.observations, cells), Score.OVERALL.key).rows
+        rows = rank_cells(narrowed(self.observations, cells), self.score).rows
         return len(rows) > 1 and any(row.cell == self.own for row in rows)
 
     def winner(self, cells: Collection[MeasuredCell]) -> MeasuredCell | None:
         """The simplest of those that may be the best of these cells."""
-        ranking = rank_cells(narrowed(self.observations, list(cells)), Score.OVERALL.key)
+        ranking = rank_cells(narrowed(self.observations, list(cells)), self.score)
         return simplest(possible_winners(ranking) or tuple(row.cell for row in ranking.rows[:1]))
 
     def better(self, cells: Collection[MeasuredCell]) -> MeasuredCell | None:
@@ -333,7 +335,7 @@ class _Comparison:
         if not cells:
             return None
         together = narrowed(self.observations, [self.own, *cells])
-        ranking = rank_cells(together, Score.OVERALL.key)
+        ranking = rank_cells(together, self.score)
         rows = {row.cell: row for row in ranking.rows}
         if self.own not in rows:
             return None
@@ -345,12 +347,12 @@ class _Comparison:
 
     def beats(self, cell: MeasuredCell, other: MeasuredCell) -> bool:
         """True if the interval of the ratio of two cells lies above 1."""
-        ratio = ratio_of(self.observations, Score.OVERALL.key, cell, other)
+        ratio = ratio_of(self.observations, self.score, cell, other)
         return ratio.low is not None and ratio.low > 1
 
     def ratio(self, cell: MeasuredCell) -> Ratio:
         """How many times as good a cell is as the own one."""
-        return ratio_of(self.observations, Score.OVERALL.key, cell, self.own)
+        return ratio_of(self.observations, self.score, cell, self.own)
 
 
 def grouped_by_verdict(advice: Iterable[DiskAdvice]) -> Mapping[DiskAction, int]:

@@ -223,7 +223,7 @@ def _measured_in(
     baseline, _ = baseline_of(loaded)
     scored = add_scores(loaded.observations, baseline)
     cells = candidates(loaded.observations.cells)
-    measure = Score.OVERALL.key
+    measure = scored.overall or Score.OVERALL.key
     ranking = rank_cells(narrowed(scored.observations, cells), measure)
     eligible = [cell for cell, path in cells.items() if not unmet(path, needs, verdicts)]
     winners = possible_winners(rank_cells(narrowed(scored.observations, eligible), measure))
@@ -258,7 +258,7 @@ def _path_score(
     """The score and rank of a measured cell."""
     row = next((row for row in ranking.rows if row.cell == cell), None)
     better = better_than(cell)
-    measure = Score.OVERALL.key
+    measure = ranking.measure
     return PathScore(
         cell,
         True,

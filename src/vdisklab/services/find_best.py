@@ -273,6 +273,8 @@ class BestSearch:
                 )
             return
         roles = SCORES[self.metric].roles
+        if self.metric == DEFAULT_METRIC:
+            return  # without the score's measurements it is the mean of all rates
         if not any(all(known.measures[r].name in names for r in roles) for known in ROLE_SETS):
             raise PlanError(
                 f"the profile {plan.profile.name} has no score {self.metric!r}",
@@ -288,6 +290,8 @@ class BestSearch:
         baseline = str(campaign.plan.get("baseline", HOST))
         cells = [cell for cell in observations.cells if cell.name == baseline]
         scored = add_scores(observations, cells[0] if cells else MeasuredCell(baseline))
+        if self.metric == DEFAULT_METRIC and scored.overall is not None:
+            return scored.observations, scored.overall
         return scored.observations, SCORES[self.metric].key
 
 

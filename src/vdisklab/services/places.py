@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
 from vdisklab.analysis.score import role_set
 from vdisklab.path.durability import HostDisk
@@ -108,13 +109,15 @@ def place_of(campaign: Campaign) -> str:
 def overview(
     results: Store, campaign: str, metric: str, disk: HostDisk | None = None
 ) -> RankingAnswer | Places:
-    """The answer to show after a run: a ranking, or all numbers if the profile has no scores.
+    """The answer to show after a run: a ranking, or all numbers if only hosts were measured with
+    a profile that lacks the score's measurements.
 
     Raises PlanError if nothing can be ranked.
     """
     loaded = load(results, [campaign])
     observations = loaded.observations
-    if metric == DEFAULT_METRIC and observations.measures and role_set(observations) is None:
+    hosts_only = not candidates(observations.cells)
+    if metric == DEFAULT_METRIC and hosts_only and role_set(observations) is None:
         return Places({"": loaded})
     return ranking_of(results, loaded, metric, disk=disk)
 

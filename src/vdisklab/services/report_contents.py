@@ -25,7 +25,7 @@ from vdisklab.analysis.paired_ratios import Ratio, against_baseline
 from vdisklab.analysis.published import builtin_publications
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.rank_intervals import rank as rank_cells
-from vdisklab.analysis.score import RoleSet, Score, Scored, add_scores
+from vdisklab.analysis.score import MEAN, RoleSet, Score, Scored, add_scores
 from vdisklab.analysis.summary import Summaries, Summary, summarise
 from vdisklab.analysis.tallies import BandwidthSeries, Workings, bandwidth_series, workings
 from vdisklab.errors import PlanError
@@ -99,6 +99,8 @@ class Contents:
     claims: ClaimsAnswer | None = None
     published: tuple[PublishedAnswer, ...] = ()
     trade_offs: ParetoAnswer | None = None
+    rates: tuple[MeasureKey, ...] = ()
+    """The measures whose mean is the score, for a profile without the score's measurements."""
 
     @property
     def featured(self) -> tuple[MeasuredCell, ...]:
@@ -158,6 +160,7 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
         blocks=loaded.blocks,
         baseline=baseline,
         roles=scored.roles,
+        rates=scored.rates,
         measure=measure,
         ranking=ranking,
         ratios=against_baseline(observations, measure, baseline),
@@ -205,8 +208,8 @@ def from_page_cache(
 def _measure(scored: Scored) -> MeasureKey:
     """The overall score if any cell has it, else the first bandwidth, else the first measure."""
     used = scored.observations.used
-    if Score.OVERALL.key in used:
-        return Score.OVERALL.key
+    if scored.overall in used:
+        return scored.overall
     return min(used, key=lambda key: (key.metric != "bandwidth", key))
 
 
@@ -219,7 +222,8 @@ def _checked_measures(scored: Scored, measure: MeasureKey) -> tuple[MeasureKey, 
     if measure.name != "score":
         return (measure,)
     used = set(scored.observations.used)
-    return tuple(score.key for score in Score if score.key in used)
+    scores = [MEAN] if scored.overall == MEAN else [score.key for score in Score]
+    return tuple(key for key in scores if key in used)
 
 
 def _evidence_diagnostics(results: Store, loaded: Loaded) -> Iterator[Diagnostic]:

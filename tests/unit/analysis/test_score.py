@@ -6,7 +6,7 @@ import pytest
 from tests.unit.analysis.made import campaign_runs, cell, observed
 from vdisklab.analysis.observations import MeasureKey, observe
 from vdisklab.analysis.rank_intervals import rank
-from vdisklab.analysis.score import ROLE_SETS, Role, Score, add_scores, role_set
+from vdisklab.analysis.score import MEAN, ROLE_SETS, Role, Score, add_scores, role_set
 from vdisklab.results.model import Direction
 
 Q1, Q32, *_ = ROLE_SETS
@@ -87,3 +87,34 @@ def test_one_request_at_a_time_comes_first_and_the_fuller_set_wins() -> None:
     other = {MeasureKey("bonnie", Direction.READ, "bandwidth"): np.ones((1, 1))}
     assert role_set(observed(other)) is None
     assert add_scores(observed(other), cell("c00")).roles is None
+
+
+def test_without_the_four_measurements_the_score_is_the_mean_of_the_rates() -> None:
+    reads = MeasureKey("oltp", Direction.READ, "bandwidth")
+    waits = MeasureKey("oltp", Direction.READ, "latency_mean")  # says the same again
+    boots = MeasureKey("boot", Direction.NONE, "boot_time")
+    grids = {
+        reads: np.array([[100.0, 50.0], [400.0, 200.0], [100.0, np.nan]]),
+        waits: np.array([[2.0, 4.0], [1.0, 1.0], [1.0, 1.0]]),
+        boots: np.array([[10.0, 10.0], [40.0, 40.0], [5.0, 5.0]]),
+    }
+    scored = add_scores(observed(grids), cell("c00"))
+    assert (scored.roles, scored.overall) == (None, MEAN)
+    assert set(scored.rates) == {reads, boots}
+    np.testing.assert_allclose(
+        scored.observations.grid(MEAN), [[1.0, 1.0], [1.0, 1.0], [2**0.5, np.nan]]
+    )
+
+
+def test_one_of_the_four_measurements_is_not_enough_for_the_articles_score() -> None:
+    lone = Q1.measures[Role.SEQUENTIAL_READ]
+    scored = add_scores(observed({lone: np.array([[2.0], [3.0]])}), cell("c00"))
+    assert (scored.overall, scored.rates) == (MEAN, (lone,))
+    np.testing.assert_allclose(scored.observations.grid(MEAN), [[1.0], [1.5]])
+
+
+def test_without_the_baseline_there_is_no_mean() -> None:
+    lone = Q1.measures[Role.SEQUENTIAL_READ]
+    scored = add_scores(observed({lone: np.array([[2.0], [3.0]])}), cell("elsewhere"))
+    assert scored.rates == ()
+    assert MEAN not in scored.observations.measures

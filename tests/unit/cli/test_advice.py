@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -432,3 +433,35 @@ def test_a_platform_stands_for_its_path_in_other_verbs(
     assert str(parse_path("proxmox")) in capsys.readouterr().out
     assert main(["export", "proxmox", "--to", "proxmox"]) == 0
     assert "aio=io_uring" in capsys.readouterr().out
+
+
+def of_another_profile(run: Run) -> Run:
+    """The run with measurements of which none has a role in the articles' score."""
+    renamed = (replace(entry, name=f"oltp-{entry.name}") for entry in run.measurements)
+    return replace(run, measurements=tuple(renamed))
+
+
+def test_a_profile_without_the_scores_measurements_is_ranked_by_the_mean_of_its_rates(
+    database: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    database.write(of_another_profile(run) for run in runs())
+    page = tmp_path / "report.html"
+    ranked = answer(capsys, "rank")
+    assert ranked["measure"] == "score/none/overall_ratio"
+    assert ranked["roles"] == {}
+    assert "oltp-randread-4k-q1/read/bandwidth" in ranked["rates"]
+    assert {row["path"]: row["rank"] for row in ranked["cells"]}["raw/unsafe"] == "1"
+    recommended = answer(capsys, "recommend")
+    assert recommended["path"] == "raw/none"
+    assert main(["rank"]) == 0
+    assert "geometric mean of" in " ".join(capsys.readouterr().out.split())
+    for words in (
+        ["recommend"],
+        ["compare", "raw/none", "qcow2/none"],
+        ["report", "--output", str(page)],
+    ):
+        assert main(words) == 0, words
+    assert "geometric mean of" in page.read_text()
+    capsys.readouterr()
+    assert main(["rank", "--metric", "write"]) == 2
+    assert "no write score, only the overall one" in capsys.readouterr().err

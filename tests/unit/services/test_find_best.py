@@ -208,7 +208,8 @@ def test_how_much_was_measured_is_said() -> None:
         (("randread-4k-q1", "seqread-1m-q1"), "iops", "several numbers called 'iops'"),
         (("randread-4k-q1",), "randread-4k-q1/write/iops", "nothing called"),
         (("randread-4k-q1",), "randread-4k-q1/read/speed", "nothing called"),
-        (("randread-4k-q1",), "overall", "has no score 'overall'"),
+        (("randread-4k-q1",), "overall", None),
+        (("randread-4k-q1",), "write", "has no score 'write'"),
         (("randread-4k-q1", "seqread-1m-q1"), "read", None),
     ],
 )

@@ -126,6 +126,7 @@ class RankDocument:
     baseline: Annotated[MeasuredCell, "the cell that scores and ratios relate to"]
     host_disk: AssumedDisk
     roles: Annotated[Mapping[str, str], "for scores: which measure played which role"]
+    rates: Annotated[tuple[str, ...], "for `overall_ratio`: the measures whose mean it is"]
     alpha: Annotated[float, "family-wise error"]
     comparisons: Annotated[int, "pairs of cells"]
     separated: Annotated[int, "pairs shown to differ"]

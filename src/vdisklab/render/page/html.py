@@ -46,7 +46,7 @@ from vdisklab.render.page.contents import (
     unmeasured_claims,
 )
 from vdisklab.render.tables.layout import sanitise
-from vdisklab.render.wording import measure_name
+from vdisklab.render.wording import mean_sentence, measure_name
 from vdisklab.results.outlines import Example
 from vdisklab.services.report_contents import Contents
 
@@ -102,6 +102,7 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         comparisons=contents.ranking.comparisons,
         baseline=contents.baseline.label,
         roles=contents.roles.title if contents.roles else None,
+        rates=mean_sentence(contents.rates, contents.baseline.label) if contents.rates else None,
         figures=_figures(contents, shown, drawn()),
     )
 

@@ -255,6 +255,15 @@ EXPLANATIONS = (
         "docs/articles.md",
     ),
     _entry(
+        "the score of a profile without the score's measurements",
+        "rank, recommend, report, advise",
+        "overall_ratio rates",
+        "The geometric mean of the ratios to the baseline in the same block of one rate for each "
+        "measurement and direction: its bandwidth, else its transactions or IOPS, else the inverse "
+        "of its duration.",
+        "Fleming & Wallace 1986",
+    ),
+    _entry(
         "your own weights (recommend --weights)",
         "recommend",
         "weighted_mix",

@@ -26,6 +26,7 @@ from vdisklab.render.wording import (
     best_sentence,
     caution,
     grouped_sentences,
+    mean_sentence,
     measure_name,
     reach_sentence,
 )
@@ -98,6 +99,7 @@ def ranking_document(answer: RankingAnswer) -> RankDocument:
         baseline=answer.baseline,
         host_disk=answer.verdicts.disk,
         roles={role.value: str(key) for role, key in roles.items()},
+        rates=tuple(map(str, answer.rates)),
         alpha=ranking.alpha,
         comparisons=ranking.comparisons,
         separated=ranking.separated,
@@ -292,6 +294,8 @@ def _notes(answer: RankingAnswer) -> tuple[str, ...]:
             f"Scores are Jim Salter's, {answer.roles.title} ({answer.roles.name}), "
             f"weighted by the baseline {answer.baseline}."
         )
+    if answer.rates:
+        notes.append(mean_sentence(answer.rates, answer.baseline))
     notes += disk_note(answer.verdicts.disk)
     if answer.cached:
         notes.append(

@@ -22,7 +22,7 @@ from vdisklab.render.documents.reports import (
 from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.render.tables.power_cuts import keeping_word
 from vdisklab.render.verdict import reasons, verdict_sentences
-from vdisklab.render.wording import caution, measure_name, sentence
+from vdisklab.render.wording import caution, mean_sentence, measure_name, sentence
 from vdisklab.services.advice import RecommendationAnswer
 
 SHOWN = 6
@@ -115,6 +115,8 @@ def _explained(answer: RecommendationAnswer) -> Iterator[str]:
             "mix: how many times as good as the baseline in the same block, as the geometric mean "
             f"over the measures of --weights ({weighted}), each by its weight."
         )
+    if answer.rates:
+        yield mean_sentence(answer.rates, "the baseline")
 
 
 def recommendation_document(answer: RecommendationAnswer) -> RecommendDocument:
