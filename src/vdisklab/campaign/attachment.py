@@ -24,7 +24,9 @@ from vdisklab.guest.qemu.block_nodes import (
     spell_commands,
 )
 from vdisklab.guest.qemu.read_back import check_state
+from vdisklab.guest.queue_settings import guest_queue_checks, with_scheduler
 from vdisklab.guest.system.guest_system import Family
+from vdisklab.host.queue_facts import host_queue_checks
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import FORMAT_OPTIONS, LAYER_OPTIONS
@@ -93,7 +95,11 @@ def _on_host(
         HostPlace(site, subject, None if is_device else image.path.parent),
         Counters(lambda: None, context.stacks.devices_for(cell.path), None, image),
         ProgramWatch(context.progress, shows_waiting=waiting),
-        (*storage_checks(cell.path, image), *package_checks(context.packages)),
+        (
+            *storage_checks(cell.path, image),
+            *host_queue_checks(context.stacks.devices_for(cell.path)),
+            *package_checks(context.packages),
+        ),
     )
 
 
@@ -108,8 +114,10 @@ def _in_guest(
 ) -> Iterator[AttachedDisk]:
     plan = context.plan
     disk = disk_for(cell.path, image, plan.size_bytes, f"vdl{secrets.token_hex(4)}")
-    with context.guests.plugged(disk, fresh=fresh) as (pooled, guest_disk):
+    with context.guests.plugged(disk, fresh=fresh) as (pooled, plugged_disk):
         machine, system = pooled.machine, pooled.machine.system
+        guest_disk = with_scheduler(machine, disk, plugged_disk)
+        bus = cell.path.attachment
         write_back.wait()  # for a group in another guest before, whose writes may still move
         checks = check_state(machine, disk, guest_disk, pooled.at_start)
         subject = Subject(
@@ -121,10 +129,17 @@ def _in_guest(
         yield AttachedDisk(
             image,
             write_back,
-            GuestPlace(machine, subject),
+            GuestPlace(machine, subject, bus.guest_fs, bus.guest_mount),
             guest_counters(machine, disk.serial, devices, image),
             DiskWatch(machine.monitor, disk.serial, context.progress),
-            (*stored, *checks, *pooled.facts, *package_checks(context.packages)),
+            (
+                *stored,
+                *checks,
+                *guest_queue_checks(disk, guest_disk),
+                *host_queue_checks(devices),
+                *pooled.facts,
+                *package_checks(context.packages),
+            ),
             (spell_arguments(machine.argv), *plug_commands(disk)),
             in_windows=system.family is Family.WINDOWS,
         )

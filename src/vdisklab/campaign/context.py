@@ -139,9 +139,12 @@ def programs_of(plan: CampaignPlan) -> tuple[str, ...]:
 
 
 def _programs(plan: CampaignPlan) -> Iterator[str]:
+    guests = [cell.path.attachment for cell in plan.cells if not cell.path.on_host]
     for measurement in plan.profile.measurements:
         if measurement.filesystem is not None:
-            yield from (command[0] for command in make_commands("", measurement.filesystem))
+            kinds = [bus.guest_fs or measurement.filesystem for bus in guests]
+            for kind in dict.fromkeys([measurement.filesystem, *kinds]):
+                yield from (command[0] for command in make_commands("", kind))
         script = planned_script(plan, measurement)
         yield from (program_of(step.command) for step in script.prepare)
         yield program_of(script.command)

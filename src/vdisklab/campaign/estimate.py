@@ -96,6 +96,8 @@ def campaign_seconds(plan: CampaignPlan, slots: tuple[Slot, ...]) -> float:
 def room_needed(plan: CampaignPlan) -> int:
     """Bytes that the campaign occupies in the work directory, without stacks on tmpfs."""
     total = plan.size_bytes  # the random bytes that images are filled with
+    if any(cell.path.image and cell.path.image.compressed for cell in plan.cells):
+        total += plan.size_bytes  # the bytes that compress
     for stack, capacity in stacks_of(plan).items():
         layers = stack.layers
         if plan.backing.on_devices(layers) or in_memory(layers):

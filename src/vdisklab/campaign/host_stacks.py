@@ -19,7 +19,14 @@ from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.progress import Progress, Step
-from vdisklab.storage.image import ImageFile, empty_source, image_file, overlays, random_source
+from vdisklab.storage.image import (
+    ImageFile,
+    compressible_source,
+    empty_source,
+    image_file,
+    overlays,
+    random_source,
+)
 from vdisklab.storage.site import Site, Target
 from vdisklab.storage.stack import build_stack
 from vdisklab.units import MIB, format_bytes
@@ -115,7 +122,7 @@ class ActiveStack:
 
 @dataclass(slots=True)
 class HostStacks:
-    """Builds stacks and images when they are first needed.
+    """Builds stacks and images when they are first needed, from the bytes of three sources.
 
     All cells of one stack and format share an allocated image, so that cache modes are compared on
     the same blocks. A thin image is created anew for each run, because a measurement changes it; it
@@ -127,6 +134,8 @@ class HostStacks:
     source: Path
     progress: Progress
     thin_source: Path | None = None
+    write_system: Callable[[Path], None] | None = None
+    _compressible: Path | None = None
     _active: dict[Stack, ActiveStack] = field(default_factory=dict)
     _teardown: ExitStack = field(default_factory=ExitStack)
 
@@ -161,7 +170,19 @@ class HostStacks:
             yield self._filled(active, base)
 
     def _content(self, image: Image) -> Path | None:
+        if image.compressed:
+            return self._compressible_source()
         return self.thin_source if image.is_thin else self.source
+
+    def _compressible_source(self) -> Path:
+        """The bytes of compressed images, made when they are first needed."""
+        if self._compressible is None:
+            source = compressible_source(self.site, self.source, self.plan.size_bytes)
+            self._compressible = self._teardown.enter_context(source)
+            if self.write_system is not None:
+                self.write_system(self._compressible)
+                evict(self._compressible)
+        return self._compressible
 
     def build_side_by_side(self) -> None:
         """Builds all stacks that do not take turns, and fills their allocated images."""
@@ -254,7 +275,7 @@ def open_host_stacks(
             evict(source)
             thin_source = opened.enter_context(empty_source(site, plan.size_bytes))
             write_system(thin_source)
-        stacks = HostStacks(site, plan, source, progress, thin_source)
+        stacks = HostStacks(site, plan, source, progress, thin_source, write_system)
         opened.callback(stacks.close)
         stacks.build_side_by_side()
         yield stacks

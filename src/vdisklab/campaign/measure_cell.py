@@ -46,15 +46,18 @@ def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
             with attached(context, cell, image, write_back, fresh=fresh) as attachment:
                 results = [_measure(context, cell, attachment, plan) for plan in plans]
             checks += attachment.checks
-            commands += (*attachment.commands, *(result.command for result in results))
-            measurements += results
+            for result, more in results:
+                checks += more
+                measurements.append(result)
+            commands += (*attachment.commands, *(result.command for result, _ in results))
     # Drop the repeated checks of later groups.
     return CellResult(tuple(dict.fromkeys(checks)), tuple(commands), tuple(measurements))
 
 
 def _measure(
     context: CampaignContext, cell: Cell, attachment: AttachedDisk, plan: MeasurementPlan
-) -> Measurement:
+) -> tuple[Measurement, tuple[Check, ...]]:
+    """The measurement, and the states of its file system that were read back."""
     workload, place = workload_for(plan, in_windows=attachment.in_windows), attachment.place
     image, write_back = attachment.image, attachment.write_back
     timing = Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
@@ -84,7 +87,7 @@ def _measure(
     write_back.begin()
     outcome = with_time_series(workload.parse(plan, output), series)
     evidence = evidence_between(before, after, outcome.counted)
-    return Measurement(
+    measurement = Measurement(
         name=plan.name,
         program=plan.program,
         command=shlex.join(script.command),
@@ -96,6 +99,7 @@ def _measure(
         raw=output.text,
         series=outcome.series,
     )
+    return measurement, space.checks
 
 
 def _rest(seconds: float) -> None:

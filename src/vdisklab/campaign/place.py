@@ -25,6 +25,7 @@ from vdisklab.guest.machine import Machine
 from vdisklab.guest.system.guest_system import Family
 from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
+from vdisklab.results.model import Check
 from vdisklab.storage.site import Site
 from vdisklab.workload.program import Output, Script, SideCommand, Subject, program_of
 
@@ -34,10 +35,11 @@ _LARGEST_FILE = 64 << 20
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """The subject of one measurement; `empty_cache` removes it from the page cache of the machine
-    that runs the program."""
+    that runs the program. `checks` are states of its file system that were read back."""
 
     subject: Subject
     empty_cache: Callable[[], None]
+    checks: tuple[Check, ...] = ()
 
 
 class Place(Protocol):
@@ -92,10 +94,15 @@ def with_files(place: Place, script: Script, output: Output) -> Output:
 
 @dataclass(frozen=True, slots=True)
 class GuestPlace:
-    """Inside a guest; `disk` is the whole measured disk there."""
+    """Inside a guest; `disk` is the whole measured disk there.
+
+    `filesystem` replaces the one of each measurement that uses files; None leaves it as it is.
+    """
 
     machine: Machine
     disk: Subject
+    filesystem: str | None = None
+    mount_options: tuple[str, ...] = ()
 
     @contextmanager
     def workspace(self, filesystem: str | None) -> Iterator[Workspace]:
@@ -108,7 +115,8 @@ class GuestPlace:
                 "files in a Windows guest are not measured",
                 hint="choose measurements that work on the disk itself",
             )
-        with guest_filesystem(self.machine, self.disk.path, filesystem) as mounted:
+        kind, options = self.filesystem or filesystem, self.mount_options
+        with guest_filesystem(self.machine, self.disk.path, kind, options) as mounted:
             subject = replace(
                 self.disk,
                 path=mounted.mount_point,
@@ -116,7 +124,7 @@ class GuestPlace:
                 is_device=False,
                 is_directory=True,
             )
-            yield Workspace(subject, mounted.empty_cache)
+            yield Workspace(subject, mounted.empty_cache, mounted.checks)
 
     def step(self, step: SideCommand) -> None:
         """Runs it through the guest agent."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from vdisklab.errors import PlanError
 from vdisklab.export import incus, kubevirt, libvirt, libvirt_disk, proxmox, qemu
 from vdisklab.export.configuration import Configuration, Exporter, ExportRequest, Gap
-from vdisklab.plan.guest import without_qemu
+from vdisklab.plan.guest import IN_THE_GUEST, without_options
 
 DOMAIN_TYPES = ("kvm", "qemu")
 
@@ -38,18 +38,29 @@ EXPORTERS: Mapping[Platform, Exporter] = {
 def configure(request: ExportRequest, platform: Platform) -> Configuration:
     """The configuration of a disk with a user's options.
 
-    A QEMU named in the path becomes a gap, because guests' configurations cannot choose it. Raises
-    PlanError for texts and sizes that the platform would refuse, and for paths that it cannot
-    express.
+    A QEMU named in the path and what is set inside the guest become gaps, because guests'
+    configurations cannot say them. Raises PlanError for texts and sizes that the platform would
+    refuse, and for paths that it cannot express.
     """
     _require_plain_texts(request)
     _require_disk(request, platform)
-    qemu_name = request.path.attachment.qemu
-    if qemu_name is None:
+    attachment = request.path.attachment
+    gaps = tuple(
+        Gap(f"{option}={attachment.option(option)}", instead)
+        for option, instead in _NOT_CONFIGURED.items()
+        if attachment.option(option) is not None
+    )
+    if not gaps:
         return EXPORTERS[platform](request)
-    configuration = EXPORTERS[platform](replace(request, path=without_qemu(request.path)))
-    gap = Gap(f"qemu={qemu_name}", "the guest runs under the QEMU that is installed")
-    return replace(configuration, gaps=(gap, *configuration.gaps))
+    path = without_options(request.path, _NOT_CONFIGURED)
+    configuration = EXPORTERS[platform](replace(request, path=path))
+    return replace(configuration, gaps=(*gaps, *configuration.gaps))
+
+
+_NOT_CONFIGURED = {
+    "qemu": "the guest runs under the QEMU that is installed",
+    **dict.fromkeys(IN_THE_GUEST, "set it inside the guest"),
+}
 
 
 def _require_plain_texts(request: ExportRequest) -> None:

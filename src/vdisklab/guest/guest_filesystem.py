@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
+from vdisklab.results.model import Check
 
 MOUNT_POINT = "/mnt/vdisklab"
 
@@ -26,13 +27,20 @@ _MKFS: dict[str, tuple[str, ...]] = {
 }
 
 
-def make_commands(device: str, kind: str) -> tuple[tuple[str, ...], ...]:
+def make_commands(
+    device: str, kind: str, options: tuple[str, ...] = ()
+) -> tuple[tuple[str, ...], ...]:
     """The commands that make and mount the file system. Raises KeyError for an unknown kind."""
     return (
         (*_MKFS[kind], device),
         ("mkdir", "-p", MOUNT_POINT),
-        ("mount", "-t", kind, device, MOUNT_POINT),
+        _mount_command(device, kind, options),
     )
+
+
+def _mount_command(device: str, kind: str, options: tuple[str, ...]) -> tuple[str, ...]:
+    flags = ("-o", ",".join(options)) if options else ()
+    return ("mount", "-t", kind, *flags, device, MOUNT_POINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +50,53 @@ class MountedInGuest:
     machine: Machine
     device: str
     kind: str
+    options: tuple[str, ...]
+    seen_options: str
     free: int
     mount_point: str = MOUNT_POINT
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The file system and its mount options, as the guest's kernel shows them."""
+        return (
+            Check("guest.filesystem", self.kind, self.kind),
+            Check("guest.mount", None, self.seen_options),
+        )
 
     def empty_cache(self) -> None:
         """Removes its pages from the guest's page cache by remounting it."""
         agent = self.machine.agent
         agent.run(("umount", MOUNT_POINT), timeout=_MOUNT_SECONDS)
-        mount = ("mount", "-t", self.kind, self.device, MOUNT_POINT)
-        agent.run(mount, timeout=_MOUNT_SECONDS)
-        _require_mounted(self.machine, self.device, self.kind)
+        command = _mount_command(self.device, self.kind, self.options)
+        agent.run(command, timeout=_MOUNT_SECONDS)
+        _require_mounted(self.machine, self.device, self.kind, self.options)
 
 
 @contextmanager
-def guest_filesystem(machine: Machine, device: str, kind: str) -> Iterator[MountedInGuest]:
+def guest_filesystem(
+    machine: Machine, device: str, kind: str, options: tuple[str, ...] = ()
+) -> Iterator[MountedInGuest]:
     """The new file system, mounted at MOUNT_POINT.
 
     Raises WorkloadError when mkfs, mount or umount fails, GuestError when it is not mounted
     although mount succeeded. After an error it stays mounted: the guest is not used again, and an
     error of umount would hide the first one.
     """
-    for command in make_commands(device, kind):
+    for command in make_commands(device, kind, options):
         machine.agent.run(command, timeout=_MKFS_SECONDS)
-    _require_mounted(machine, device, kind)
-    yield MountedInGuest(machine, device, kind, _free(machine))
+    seen = _require_mounted(machine, device, kind, options)
+    yield MountedInGuest(machine, device, kind, options, seen, _free(machine))
     machine.agent.run(("umount", MOUNT_POINT), timeout=_MOUNT_SECONDS)
 
 
-def _require_mounted(machine: Machine, device: str, kind: str) -> None:
+def _require_mounted(machine: Machine, device: str, kind: str, options: tuple[str, ...]) -> str:
+    """The mount options that the guest's kernel shows.
+
+    Raises GuestError if the file system or one of the requested options is not there.
+    """
     table = machine.agent.run(("cat", "/proc/mounts"), timeout=60).stdout
     for line in table.splitlines():
-        source, point, mounted_kind, *_ = line.split()
+        source, point, mounted_kind, seen, *_ = line.split()
         if point == MOUNT_POINT and source == device:
             if mounted_kind != kind:
                 raise GuestError(
@@ -80,12 +104,25 @@ def _require_mounted(machine: Machine, device: str, kind: str) -> None:
                     hint="the guest's mount command used another driver: measure with the micro "
                     "guest",
                 )
-            return
+            _require_options(kind, options, seen)
+            return seen
     raise GuestError(
         f"{device} is not mounted in the guest although mount succeeded",
         hint="the machine may be too busy: try again when it is idle; in a user guest an "
         "automounter may have unmounted it",
     )
+
+
+def _require_options(kind: str, options: tuple[str, ...], seen: str) -> None:
+    """The kernel may show a value with more detail: compress=zstd as compress=zstd:3."""
+    shown = seen.split(",")
+    for option in options:
+        if not any(word == option or word.startswith(f"{option}:") for word in shown):
+            raise GuestError(
+                f"{kind} was mounted without the requested option {option}: {seen}",
+                hint="write the option as the guest's /proc/mounts shows it, or leave it out if it "
+                "is the default",
+            )
 
 
 def _free(machine: Machine) -> int:

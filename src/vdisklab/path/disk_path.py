@@ -121,6 +121,11 @@ class Image:
         return self.format is ImageFormat.QCOW2 and not self.has_data_file
 
     @property
+    def compressed(self) -> bool:
+        """True for a qcow2 image whose clusters are compressed; guests' writes are not."""
+        return self.option("compression") not in (None, "off")
+
+    @property
     def encrypted(self) -> bool:
         """True for an image that QEMU encrypts with LUKS."""
         return self.option("encrypt") == "luks"
@@ -139,7 +144,7 @@ class Image:
     @property
     def is_made_anew(self) -> bool:
         """True when a measurement changes what is allocated, so each run needs a new image."""
-        return self.is_thin or self.backing > 0 or self.snapshots > 0
+        return self.is_thin or self.backing > 0 or self.snapshots > 0 or self.compressed
 
     def _number(self, name: str) -> int:
         return int(self.option(name) or 0)
@@ -200,6 +205,30 @@ class Attachment:
         """Bytes of a logical and physical block, or None for QEMU's own choice."""
         value = self.option("block_size")
         return None if value is None else int(value)
+
+    @property
+    def discard_granularity(self) -> int | None:
+        """Bytes that the guest should discard together, or None for QEMU's own choice."""
+        value = self.option("discard_granularity")
+        return None if value is None else int(value)
+
+    @property
+    def guest_scheduler(self) -> str | None:
+        """The I/O scheduler of the disk in the guest, or None for the guest's own choice."""
+        value = self.option("guest_scheduler")
+        return None if value is None else str(value)
+
+    @property
+    def guest_fs(self) -> str | None:
+        """The file system for programs that use files, or None for the measurement's own."""
+        value = self.option("guest_fs")
+        return None if value is None else str(value)
+
+    @property
+    def guest_mount(self) -> tuple[str, ...]:
+        """The options with which the guest mounts that file system."""
+        value = self.option("guest_mount")
+        return () if value is None else tuple(str(value).split("+"))
 
     @property
     def detect_zeroes(self) -> str:

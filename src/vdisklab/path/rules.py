@@ -49,7 +49,7 @@ def _something_to_give(path: DiskPath, backing: BackingDevices) -> Impossible | 
 def _raw_on_block(path: DiskPath, backing: BackingDevices) -> Impossible | None:
     if path.image is None or not backing.is_block(path.layers):
         return None
-    if path.image.format is ImageFormat.RAW:
+    if path.image.driver == "raw":
         below = path.layers[-1].kind if path.layers else "a whole device"
         return Impossible(
             f"raw on {below} is the block device itself",
@@ -97,6 +97,7 @@ def _qcow2_features(path: DiskPath, _backing: BackingDevices) -> Impossible | No
             ("extended_l2", image.option("extended_l2")),
             ("data_file", image.has_data_file),
             ("bitmaps", image.bitmaps),
+            ("compression=zstd", image.option("compression") == "zstd"),
         )
         if wanted
     ]
@@ -114,14 +115,13 @@ _LEAST_SUBCLUSTERED = 16 << 10
 
 
 def _image_files(path: DiskPath, backing: BackingDevices) -> Impossible | None:
-    """What needs files beside the image's own: a chain, a data file, a key."""
+    """What needs files beside the image's own: a chain, a data file."""
     image = path.image
     if image is None or not backing.is_block(path.layers):
         return None
     for option, wanted in (
         ("backing", image.backing),
         ("data_file", image.has_data_file),
-        ("encrypt", image.encrypted),
     ):
         if wanted:
             return Impossible(
@@ -146,6 +146,16 @@ def _what_a_chain_excludes(path: DiskPath, _backing: BackingDevices) -> Impossib
         if image.backing and wanted:
             return Impossible(
                 f"a chain of images with {option} is not built", f"leave out backing or {option}"
+            )
+    for option, wanted in (
+        ("data_file", image.has_data_file),
+        ("encrypt", image.encrypted),
+        (f"preallocation={image.option('preallocation')}", image.is_thin),
+    ):
+        if image.compressed and wanted:
+            return Impossible(
+                f"compressed clusters exclude {option}",
+                f"leave out compression or {option.partition('=')[0]}",
             )
     if image.snapshots and not image.can_have_snapshots:
         return Impossible(
@@ -220,6 +230,18 @@ def _threads_to_set(path: DiskPath, _backing: BackingDevices) -> Impossible | No
     return None
 
 
+def _whole_blocks_to_discard(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
+    """QEMU: a discard granularity is a multiple of the logical block (hw/block/block.c)."""
+    attachment = path.attachment
+    granularity, block = attachment.discard_granularity, attachment.block_size
+    if granularity is not None and block is not None and granularity < block:
+        return Impossible(
+            f"discard_granularity is smaller than the block of {block} bytes",
+            f"write discard_granularity={block} or more",
+        )
+    return None
+
+
 def _zeroes_to_unmap(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
     """QEMU: "setting detect-zeroes to unmap is not allowed without setting discard operation to
     unmap" (block.c, bdrv_parse_detect_zeroes)."""
@@ -247,6 +269,7 @@ _RULES: tuple[Callable[[DiskPath, BackingDevices], Impossible | None], ...] = (
     _stacking, _enough_disks, _something_to_give, _raw_on_block, _null_stands_alone,
     _native_needs_direct, _qcow2_features, _reserved_in_files, _usb_keeps_its_write_cache,
     _image_files, _what_a_chain_excludes, _threads_to_set, _zeroes_to_unmap,
+    _whole_blocks_to_discard,
 )  # fmt: skip
 
 

@@ -150,6 +150,16 @@ class WriteCache(StrEnum):
         return self.qemu_property(mode) is not WriteCache.OFF
 
 
+class GuestFsKind(StrEnum):
+    """File systems that a guest can make on the measured disk, for programs that use files."""
+
+    EXT2 = "ext2"
+    EXT3 = "ext3"
+    EXT4 = "ext4"
+    XFS = "xfs"
+    BTRFS = "btrfs"
+
+
 class PageCache(StrEnum):
     """The page cache before each measurement: `warm` holds the whole image, `cold` none of it."""
 
@@ -293,6 +303,16 @@ class Percent(OptionType):
         return f"{value}%"
 
 
+@dataclass(frozen=True, slots=True)
+class MountOptions(OptionType):
+    """Options of mount(8), joined by `+`: a comma would end an alternative in braces."""
+
+    expected = "options of mount joined by +, such as noatime+commit=60"
+
+    def _read(self, text: str) -> OptionValue | None:
+        return text if re.fullmatch(r"[a-z0-9_=.-]+(\+[a-z0-9_=.-]+)*", text) else None
+
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,39}")
 """A name without characters that are special in disk paths or shells."""
 
@@ -331,7 +351,9 @@ LAYER_OPTIONS: Mapping[LayerKind, Schema] = {
         "datacow": Switch(default=True),
         "compress": Choice(("no", "lzo", "zlib", "zstd"), default="no"),
     },
-    LayerKind.TMPFS: _NONE,
+    LayerKind.TMPFS: {
+        "huge": Choice(("never", "always", "within_size", "advise"), default="never"),
+    },
     LayerKind.LVM: _NONE,
     LayerKind.LVMTHIN: _NONE,
     LayerKind.MD: {"level": Choice(("0", "1", "5", "10"), default="1")},
@@ -355,6 +377,7 @@ FORMAT_OPTIONS: Mapping[ImageFormat, Schema] = {
         "data_file": Choice(("off", "on", "raw"), default="off"),
         "backing": Number(0, 200, default=0),
         "overlay": Percent(default=10),
+        "compression": Choice(("off", "zlib", "zstd"), default="off"),
         "snapshots": Number(0, 100, default=0),
         "bitmaps": Number(0, 100, default=0),
         "l2_cache": Size(512, 1 << 40, power_of_two=False),
@@ -376,6 +399,9 @@ _ANY_BUS: Schema = {
     "throttle_iops": Number(1, 999_999_999),
     "throttle_bps": Size(1, 1 << 50, power_of_two=False),
     "qemu": Name(),
+    "guest_scheduler": Choice(("none", "mq-deadline", "kyber", "bfq")),
+    "guest_fs": Choice(tuple(GuestFsKind)),
+    "guest_mount": MountOptions(),
 }
 _BLOCK_SIZES: Schema = {"block_size": Choice(("512", "4096"))}
 _VIRTIO: Schema = {
@@ -386,6 +412,7 @@ _VIRTIO: Schema = {
     "queues": Number(1, 64),
     "queue_size": Number(2, 1024, power_of_two=True),
     "packed": Switch(),
+    "discard_granularity": Size(512, 32 << 20),
     **_BLOCK_SIZES,
 }
 

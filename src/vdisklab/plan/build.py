@@ -18,10 +18,12 @@ from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.guest import GuestPlan, Qemu, UserGuest
 from vdisklab.plan.matrix import (
+    Axes,
     Matrix,
     cells_of,
     drop_excess_queues,
     drop_unbootable,
+    drop_unused_files,
     expand_paths,
     judge_paths,
     require_possible,
@@ -75,12 +77,12 @@ def draft_plan(
         )
     if profile.boots and settings.baseline is None:
         settings = replace(settings, baseline=NO_BASELINE)
-    names = tuple(qemu.name for qemu in qemus)
+    axes = _axes(settings, qemus)
     named = settings.baseline not in (None, NO_BASELINE)
     return Draft(
         settings=settings,
-        paths=expand_paths(settings.patterns, names),
-        baseline=_one_path(_set(settings.baseline), names) if named else None,
+        paths=expand_paths(settings.patterns, axes),
+        baseline=_one_path(_set(settings.baseline), axes) if named else None,
         profile=profile,
         qemus=qemus,
         guest=GuestPlan(
@@ -91,6 +93,16 @@ def draft_plan(
             user=own,
         ),
     )
+
+
+def _axes(settings: Request, qemus: tuple[Qemu, ...]) -> Axes:
+    """What every path of a guest is measured with: each QEMU, and each setting in the guest."""
+    return {
+        "qemu": tuple(qemu.name for qemu in qemus),
+        "guest_scheduler": settings.guest_scheduler,
+        "guest_fs": settings.guest_fs,
+        "guest_mount": settings.guest_mount,
+    }
 
 
 def backing_of(request: Request) -> BackingDevices:
@@ -134,7 +146,7 @@ class Draft:
         )
         matrix = drop_unbootable(drop_excess_queues(matrix, self.guest.cpus), self.profile)
         baseline, matrix = self._with_baseline(matrix, capabilities)
-        matrix = drop_unbootable(matrix, self.profile)
+        matrix = drop_unused_files(drop_unbootable(matrix, self.profile), self.profile)
         plan = CampaignPlan(
             cells=matrix.cells,
             dropped=matrix.dropped,
@@ -184,8 +196,8 @@ class Draft:
         return replace(matrix, cells=(*added, *matrix.cells))
 
 
-def _one_path(text: str, qemus: tuple[str, ...]) -> DiskPath:
-    paths = expand_paths([text], qemus)
+def _one_path(text: str, axes: Axes) -> DiskPath:
+    paths = expand_paths([text], axes)
     if len(paths) != 1:
         raise PlanError(
             f"the baseline {text!r} stands for {len(paths)} paths",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -181,26 +181,34 @@ def require_distinct(qemus: Sequence[Qemu]) -> None:
             )
 
 
-def with_each(path: DiskPath, names: Iterable[str]) -> tuple[DiskPath, ...]:
-    """The path with each QEMU in turn; unchanged without a guest, or if it names its QEMU."""
-    qemus = tuple(names)
-    if path.on_host or path.attachment.qemu is not None or not qemus:
+def with_each(path: DiskPath, option: str, values: Iterable[str]) -> tuple[DiskPath, ...]:
+    """The path with each value of an option of its bus in turn.
+
+    Unchanged without a guest, without values, or if it has the option itself.
+    """
+    words = tuple(values)
+    if path.on_host or path.attachment.option(option) is not None or not words:
         return (path,)
+    bus, options = path.attachment.bus, path.attachment.options
     return tuple(
-        replace(path, attachment=_with(path.attachment, (("qemu", name),))) for name in qemus
+        replace(path, attachment=Attachment(bus, (*options, (option, word)))) for word in words
     )
+
+
+IN_THE_GUEST = ("guest_scheduler", "guest_fs", "guest_mount")
+"""Options of a bus that are set inside the guest, not in its configuration."""
+
+
+def without_options(path: DiskPath, names: Collection[str]) -> DiskPath:
+    """The path without these options of its bus."""
+    attachment = path.attachment
+    options = tuple(option for option in attachment.options if option[0] not in names)
+    return replace(path, attachment=Attachment(attachment.bus, options))
 
 
 def without_qemu(path: DiskPath) -> DiskPath:
     """The path without the choice of a QEMU."""
-    if path.attachment.qemu is None:
-        return path
-    return replace(path, attachment=_with(path.attachment, ()))
-
-
-def _with(attachment: Attachment, added: tuple[tuple[str, str], ...]) -> Attachment:
-    options = tuple(option for option in attachment.options if option[0] != "qemu")
-    return Attachment(attachment.bus, (*options, *added))
+    return without_options(path, ("qemu",))
 
 
 @dataclass(frozen=True, slots=True)

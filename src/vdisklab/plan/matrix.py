@@ -27,8 +27,14 @@ class Matrix:
     dropped: tuple[Dropped, ...]
 
 
-def expand_paths(patterns: Sequence[str], qemus: Sequence[str] = ()) -> tuple[DiskPath, ...]:
-    """The distinct paths of the patterns, each with each QEMU, in order of first mention.
+Axes = Mapping[str, Sequence[str]]
+"""Values of options of the bus, by option, that every path of a guest gets in turn."""
+
+NO_AXES: Axes = {}
+
+
+def expand_paths(patterns: Sequence[str], axes: Axes = NO_AXES) -> tuple[DiskPath, ...]:
+    """The distinct paths of the patterns, with each value of each axis, in order of first mention.
 
     Two spellings of one path count once. Raises PathSyntaxError for a malformed path.
     """
@@ -41,7 +47,10 @@ def expand_paths(patterns: Sequence[str], qemus: Sequence[str] = ()) -> tuple[Di
             raise PlanError(
                 f"the patterns stand for more than {MAX_WORDS} paths", hint="write fewer of them"
             )
-    return tuple(variant for path in paths.values() for variant in with_each(path, qemus))
+    expanded = tuple(paths.values())
+    for option, values in axes.items():
+        expanded = tuple(path for one in expanded for path in with_each(one, option, values))
+    return tuple(dict.fromkeys(expanded))
 
 
 def judge_paths(
@@ -76,10 +85,10 @@ def expand_matrix(
     page_cache: PageCacheChoice = PageCacheChoice.BOTH,
     capabilities: Capabilities | None = None,
     backing: BackingDevices = WORK_DIRECTORY,
-    qemus: Sequence[str] = (),
+    axes: Axes = NO_AXES,
 ) -> Matrix:
     """The cells of the patterns: expands them by `expand_paths`, then calls `judge_paths`."""
-    paths = expand_paths(patterns, qemus)
+    paths = expand_paths(patterns, axes)
     return judge_paths(paths, page_cache, capabilities or Capabilities(), backing)
 
 
@@ -203,6 +212,22 @@ def drop_excess_queues(matrix: Matrix, cpus: int) -> Matrix:
             Dropped(path, verdict.reason, verdict.instead)
             for path, verdict in verdicts.items()
             if verdict is not None
+        ),
+    )
+
+
+def drop_unused_files(matrix: Matrix, profile: Profile) -> Matrix:
+    """Drops paths with a guest's file system or mount options if no measurement uses files."""
+    if any(measurement.filesystem for measurement in profile.measurements):
+        return matrix
+    reason = f"no measurement of profile {profile.name} uses files, so it changes nothing"
+    return drop_paths(
+        matrix,
+        (
+            Dropped(cell.path.canonical, f"{option}: {reason}", "choose another --profile")
+            for cell in matrix.cells
+            for option in ("guest_fs", "guest_mount")
+            if not cell.path.on_host and cell.path.attachment.option(option) is not None
         ),
     )
 

@@ -20,11 +20,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from vdisklab.errors import PlanError
+from vdisklab.path.segments import GuestFsKind
 from vdisklab.plan.toml_file import TomlTable, read_toml
 from vdisklab.plan.value_kinds import Bytes, Seconds
 
@@ -92,9 +93,6 @@ _Program = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+_-]{0,62}$")]
 _Setting = Annotated[Setting, BeforeValidator(_setting)]
 
 
-_FileSystem = Literal["ext2", "ext3", "ext4", "xfs", "btrfs"]
-
-
 class _MeasurementTable(TomlTable):
     model_config = ConfigDict(extra="allow")
 
@@ -102,7 +100,7 @@ class _MeasurementTable(TomlTable):
 
     name: _Name = Field(description='name = "randread-4k-q1", unique within the profile')
     program: _Program = Field(description='program = "fio"')
-    filesystem: _FileSystem | None = Field(
+    filesystem: Annotated[GuestFsKind, Field(strict=False)] | None = Field(
         None, description='filesystem = "ext4": created in the guest; the program uses files in it'
     )
 

@@ -20,6 +20,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.managers import PLATFORMS, Manager, parse_platform
+from vdisklab.path.segments import BUS_OPTIONS, Bus
 from vdisklab.plan.guest import (
     USUAL_GUEST,
     AcceleratorChoice,
@@ -46,6 +47,7 @@ from vdisklab.plan.value_kinds import (
     ValueKind,
     one_of,
     several,
+    values_of,
 )
 from vdisklab.units import GIB, MIB
 
@@ -332,6 +334,31 @@ class Request:
         Panel.GUEST,
         metavar="[NAME=]BIN",
         shown="the installed one",
+    )
+    guest_scheduler: tuple[str, ...] = _guest_setting(
+        values_of(BUS_OPTIONS[Bus.VIRTIO]["guest_scheduler"]),
+        "Measure each path with this I/O scheduler in the guest: none, mq-deadline, kyber or bfq; "
+        "braces or repeating it compare several.",
+        key="scheduler",
+        metavar="NAME",
+        shown="the guest's own",
+    )
+    guest_fs: tuple[str, ...] = _guest_setting(
+        values_of(BUS_OPTIONS[Bus.VIRTIO]["guest_fs"]),
+        "The guest's file system for measurements that use files: ext2, ext3, ext4, xfs or btrfs; "
+        "braces or repeating it compare several.",
+        key="filesystem",
+        flag="--guest-fs",
+        metavar="NAME",
+        shown="the measurement's own",
+    )
+    guest_mount: tuple[str, ...] = _guest_setting(
+        values_of(BUS_OPTIONS[Bus.VIRTIO]["guest_mount"]),
+        "Options with which the guest mounts that file system, joined by +, such as "
+        "noatime+commit=60; braces or repeating it compare several.",
+        key="mount",
+        metavar="OPTIONS",
+        shown="the guest's own",
     )
     guest_image: Path | None = _guest_setting(
         INPUT_FILE,

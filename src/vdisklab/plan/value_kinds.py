@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from vdisklab.errors import PlanError
 from vdisklab.path.braces import expand_segments
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import OptionType
 from vdisklab.units import format_size, parse_duration, parse_percentage, parse_size
 
 
@@ -107,6 +108,23 @@ def several(
     """Several values, each read by `parse`; plan files hold a list of `toml`."""
     tuple_of = Annotated[list[toml], AfterValidator(_each(parse))]
     return ValueKind(tuple_of, list[flag], _each(parse), hint="a list", empty=())
+
+
+def values_of(option: OptionType) -> ValueKind:
+    """Several values of an option of disk paths; braces make several of one."""
+
+    def parse(values: list[str]) -> tuple[str, ...]:
+        return tuple(_value_of(option, word) for value in values for word in expand_segments(value))
+
+    toml = Annotated[list[str], AfterValidator(parse)]
+    return ValueKind(toml, list[str], parse, hint="a list", empty=())
+
+
+def _value_of(option: OptionType, word: str) -> str:
+    try:
+        return option.format(option.parse(word))
+    except ValueError as error:
+        raise PlanError(f"{word!r} is not possible here", hint=f"write {error}") from None
 
 
 def one_of(words: type[StrEnum]) -> ValueKind:

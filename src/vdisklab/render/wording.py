@@ -31,6 +31,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     NoisyNeighbour,
     NotDirect,
     NothingToCompare,
+    QueueDiffers,
     SharedBlocks,
     SlowFirstBlock,
     ThinImage,
@@ -171,6 +172,14 @@ def _limitation(diagnostic: CellDiagnostic) -> str:  # noqa: PLR0911 - one case 
                 f"{_names(cells)}: ZFS {version} accepts O_DIRECT and serves it from its cache "
                 "(ARC), so this was not direct I/O. Limit the cache (--arc) or "
                 "zfs:primarycache=metadata, or measure a larger --size."
+            )
+        case QueueDiffers(setting, values):
+            side, _, name = setting.partition(".")
+            shares = ", ".join(f"{value} ({counted(count, 'cell')})" for value, count in values)
+            return (
+                f"The cells differ in {name} of the disk's queue ({side}), which no path sets: "
+                f"{shares}. Differences may come from that; guest_scheduler sets the guest's "
+                "scheduler."
             )
         case ThinImage(cells, grown):
             return (

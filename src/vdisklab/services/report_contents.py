@@ -18,7 +18,11 @@ from vdisklab.analysis.diagnostics.kinds import (
     failed_cells,
     ranking_diagnostics,
 )
-from vdisklab.analysis.diagnostics.recorded import FROM_CACHE_BELOW, host_diagnostics
+from vdisklab.analysis.diagnostics.recorded import (
+    FROM_CACHE_BELOW,
+    host_diagnostics,
+    queue_diagnostics,
+)
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio, against_baseline
@@ -229,6 +233,7 @@ def _checked_measures(scored: Scored, measure: MeasureKey) -> tuple[MeasureKey, 
 def _evidence_diagnostics(results: Store, loaded: Loaded) -> Iterator[Diagnostic]:
     """Diagnostics from evidence and host; the page cache has its own column in the table."""
     yield from load_direct_diagnostics(results, loaded)
+    yield from queue_diagnostics(results.examples(loaded.ids))
     yield from host_diagnostics(loaded.campaigns, loaded.observations.cells)
     if len(loaded.observations.cells) <= EVIDENCE_CELLS:
         for diagnostic in load_evidence_diagnostics(results, loaded):

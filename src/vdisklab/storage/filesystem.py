@@ -152,24 +152,36 @@ def _read_reflink(host: Host, mountpoint: Path) -> str:
     return "unknown"
 
 
+_TMPFS = Layer(LayerKind.TMPFS)
+
+
 @contextmanager
-def tmpfs(site: Site, name: str, size: int) -> Iterator[Target]:
-    """A tmpfs that holds `size` bytes. Raises HostError if not enough memory is available."""
+def tmpfs(site: Site, name: str, size: int, layer: Layer = _TMPFS) -> Iterator[Target]:
+    """A tmpfs that holds `size` bytes. Raises HostError if not enough memory is available.
+
+    Its option `huge` puts files on huge pages (tmpfs(5)).
+    """
     site.observe(lambda: require_memory(size, available_memory(), "this stack"), planned=None)
     mountpoint = site.directory / name
     with site.tracked(Kind.DIRECTORY, mountpoint):
         site.run("mkdir", mountpoint)
         with site.tracked(Kind.MOUNT, mountpoint):
-            site.run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", mountpoint)
-            options = site.observe(lambda: _tmpfs_options(mountpoint), planned="")
-            yield Target(mountpoint, False, {"tmpfs.mount": options})
+            huge = str(layer.option("huge"))
+            wanted = f"size={size}" if huge == "never" else f"size={size},huge={huge}"
+            site.run("mount", "-t", "tmpfs", "-o", wanted, "tmpfs", mountpoint)
+            properties = site.observe(lambda: _tmpfs_properties(mountpoint), planned=NO_PROPERTIES)
+            yield Target(mountpoint, False, properties)
 
 
-def _tmpfs_options(mountpoint: Path) -> str:
+def _tmpfs_properties(mountpoint: Path) -> dict[str, str]:
     mount = mount_at(mountpoint)
     if mount is None or mount.filesystem != "tmpfs":
         raise HostError(
             f"{mountpoint} is not a tmpfs although mount succeeded",
             hint="another program may have mounted over it (`findmnt`): choose another --dir",
         )
-    return ",".join(sorted(mount.options))
+    huge = [option.removeprefix("huge=") for option in mount.options if option.startswith("huge=")]
+    return {
+        "tmpfs.mount": ",".join(sorted(mount.options)),
+        "tmpfs.huge": huge[0] if huge else "never",
+    }

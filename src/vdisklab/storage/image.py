@@ -80,6 +80,17 @@ def random_source(site: Site, size: int) -> Iterator[Path]:
 
 
 @contextmanager
+def compressible_source(site: Site, random: Path, size: int) -> Iterator[Path]:
+    """A file of `size` bytes that compresses to half: the hexadecimal digits of random bytes."""
+    file = site.directory / "compressible.source"
+    script = 'basenc --base16 --wrap=0 "$1" | head --bytes="$2" > "$3"'
+    with site.tracked(Kind.FILE, file):
+        site.run_marked("sh", "-c", script, "sh", random, str(size), file, timeout=_CREATE_TIMEOUT)
+        site.observe(lambda: evict(file), planned=None)
+        yield file
+
+
+@contextmanager
 def empty_source(site: Site, size: int) -> Iterator[Path]:
     """A sparse file of `size` zeros, for the contents of thin images."""
     file = site.directory / "thin.source"
@@ -99,7 +110,8 @@ def image_file(
     HostError if the size or the allocation that was read back is not as requested.
     """
     if target.is_block:
-        yield _on_device(site, target, image, size, source)
+        with _device_key(site, image, name) as key:
+            yield _on_device(site, target, image, size=size, source=source, key=key)
         return
     if image is None:
         raise HostError(
@@ -111,9 +123,21 @@ def image_file(
         files.enter_context(site.tracked(Kind.FILE, file))
         if image.has_data_file:
             files.enter_context(site.tracked(Kind.FILE, data_path(file)))
-        if image.encrypted:
-            files.enter_context(site.secret(key_path(file)))
-        yield _make(site, target, image, file, size=size, source=source)
+        key = key_path(file) if image.encrypted else None
+        if key is not None:
+            files.enter_context(site.secret(key))
+        yield _make(site, target, image, file, size=size, source=source, key=key)
+
+
+@contextmanager
+def _device_key(site: Site, image: Image | None, name: str) -> Iterator[Path | None]:
+    """The key of an encrypted image on a device, in the site's directory; None without one."""
+    if image is None or not image.encrypted:
+        yield None
+        return
+    key = site.directory / f"{name}.key"
+    with site.secret(key):
+        yield key
 
 
 @contextmanager
@@ -152,10 +176,16 @@ def overlays(
 
 
 def _on_device(
-    site: Site, target: Target, image: Image | None, size: int, source: Path | None
+    site: Site,
+    target: Target,
+    image: Image | None,
+    *,
+    size: int,
+    source: Path | None,
+    key: Path | None,
 ) -> ImageFile:
-    if image is not None and image.format is not ImageFormat.RAW:
-        return _make(site, target, image, target.path, size=size, source=source)
+    if image is not None and image.driver != "raw":
+        return _make(site, target, image, target.path, size=size, source=source, key=key)
     if source is not None:
         site.run_marked(*fill_command("raw", source, target.path), timeout=_CREATE_TIMEOUT)
         site.observe(lambda: evict(target.path), planned=None)
@@ -193,14 +223,22 @@ def _create(site: Site, image: Image, command: Sequence[str]) -> None:
 
 
 def _make(
-    site: Site, target: Target, image: Image, path: Path, *, size: int, source: Path | None
+    site: Site,
+    target: Target,
+    image: Image,
+    path: Path,
+    *,
+    size: int,
+    source: Path | None,
+    key: Path | None,
 ) -> ImageFile:
     if image.format is ImageFormat.RAW and site.host.which("qemu-img") is None:
         return _copy_plain(site, target, path, size=size, source=source)
-    _create(site, image, create_command(image, path, size, on_device=target.is_block))
-    key = key_path(path) if image.encrypted else None
+    _create(site, image, create_command(image, path, size, on_device=target.is_block, key=key))
     if source is not None:
-        fill = fill_command(image.driver, source, path, thin=image.is_thin, key=key)
+        fill = fill_command(
+            image.driver, source, path, thin=image.is_thin, compressed=image.compressed, key=key
+        )
         site.run_marked(*fill, timeout=_CREATE_TIMEOUT)
     elif not image.is_thin:
         raise HostError(f"{path} must be filled, but there is no source to fill it with")
@@ -214,18 +252,28 @@ def _make(
     def read_back() -> Mapping[str, str]:
         for file in held_in:
             evict(file)
-        properties = read_properties(site.host, path, image)
-        _require(properties, "image.virtual_size", size, path)
+        properties = read_properties(site.host, path, image, key)
+        whole = _whole_size(image, properties, size, is_block=target.is_block)
+        _require(properties, "image.virtual_size", whole, path)
         _require_preallocated(
-            image, properties, path, size, is_block=target.is_block, empty=source is None
+            image, properties, path, whole, is_block=target.is_block, empty=source is None
         )
         return properties
 
-    read_values = site.observe(read_back, planned=NO_PROPERTIES)
+    planned: Mapping[str, str] = {"image.virtual_size": str(size)}
+    read_values = site.observe(read_back, planned=planned)
+    whole = _whole_size(image, read_values, size, is_block=target.is_block)
     return ImageFile(
-        path, target.is_block, image.driver, size, {**target.properties, **read_values},
+        path, target.is_block, image.driver, whole, {**target.properties, **read_values},
         (*held_in, *target.cached_below), data_file=data, key_file=key,
     )  # fmt: skip
+
+
+def _whole_size(image: Image, properties: Mapping[str, str], size: int, *, is_block: bool) -> int:
+    """The bytes of the disk: LUKS has no size of its own, so it is all of a device."""
+    if is_block and image.driver == "luks":
+        return max(size, int(properties["image.virtual_size"]))
+    return size
 
 
 def _copy_plain(
@@ -279,14 +327,19 @@ def _placed(extents: Iterable[Mapping[str, Any]]) -> int:
     return sum(extent["length"] for extent in extents if "offset" in extent)
 
 
-def read_properties(host: Host, path: Path, image: Image) -> dict[str, str]:
-    """An image's sizes, mapped bytes and format settings, as qemu-img reports them."""
+def read_properties(
+    host: Host, path: Path, image: Image, key: Path | None = None
+) -> dict[str, str]:
+    """An image's sizes, mapped bytes and format settings, as qemu-img reports them.
+
+    An encrypted image needs its `key`.
+    """
     chained = ("--backing-chain",) if image.backing else ()
     command = ("qemu-img", "info", *chained, "-f", image.driver, "--output=json")
     answer = json.loads(host.run(*command, path).stdout)
     chain = answer if image.backing else [answer]
     info = chain[0]
-    extents = _extents(host, path, image.driver, key_path(path) if image.encrypted else None)
+    extents = _extents(host, path, image.driver, key)
     properties = {
         "image.virtual_size": str(info["virtual-size"]),
         "image.mapped": str(_mapped(extents)),
@@ -299,7 +352,18 @@ def read_properties(host: Host, path: Path, image: Image) -> dict[str, str]:
         properties["image.backing"] = str(len(chain) - 1)
     if image.snapshots:
         properties["image.snapshots"] = str(len(info.get("snapshots", ())))
+    if image.compressed and not image.backing:
+        properties["image.compression"] = _compression(host, path, info)
     return properties | _format_specific(info, image)
+
+
+def _compression(host: Host, path: Path, info: Mapping[str, Any]) -> str:
+    """The method of an image whose clusters are all compressed, else how many are."""
+    checked = json.loads(host.run("qemu-img", "check", "--output=json", path, timeout=600).stdout)
+    compressed = int(checked.get("compressed-clusters", 0))
+    if compressed < int(checked["total-clusters"]):
+        return f"{compressed} of {checked['total-clusters']} clusters"
+    return str(info["format-specific"]["data"]["compression-type"])
 
 
 def _format_specific(info: Mapping[str, Any], image: Image) -> dict[str, str]:

@@ -15,9 +15,17 @@ _KEY = "key"
 
 
 def create_command(
-    image: Image, path: Path, size: int, *, on_device: bool = False, below: Path | None = None
+    image: Image,
+    path: Path,
+    size: int,
+    *,
+    on_device: bool = False,
+    below: Path | None = None,
+    key: Path | None = None,
 ) -> tuple[str, ...]:
     """The qemu-img command that creates an image, with every option of the path.
+
+    The key of an encrypted image is in the file `key`, by default beside the image.
 
     On a block device all blocks exist already, so `full` only means that the format maps them:
     qemu-img accepts `full` only for regular files, so `metadata` is used. `below` makes an overlay,
@@ -31,8 +39,10 @@ def create_command(
     }
     if on_device and settings.get("preallocation") == "full":
         settings["preallocation"] = "metadata"
-    if below is not None:
+    if below is not None or image.compressed:
         settings["preallocation"] = "off"
+    if image.compressed:
+        settings["compression_type"] = str(image.option("compression"))
     if image.option("extended_l2"):
         settings["extended_l2"] = "on"
     if image.has_data_file:
@@ -42,7 +52,7 @@ def create_command(
     settings |= _encryption(image)
     options = ",".join(f"{name}={value}" for name, value in sorted(settings.items()))
     flags = ("-o", options) if options else ()
-    secret = _secret(key_path(path)) if image.encrypted else ()
+    secret = _secret(key or key_path(path)) if image.encrypted else ()
     chain = () if below is None else ("-b", str(below), "-F", image.driver)
     return (
         "qemu-img", "create", "-q", *secret, "-f", image.driver, *flags, *chain,
@@ -83,14 +93,21 @@ def _opening(driver: str, path: Path, key: Path | None) -> str:
 
 
 def fill_command(
-    driver: str, source: Path, path: Path, *, thin: bool = False, key: Path | None = None
+    driver: str,
+    source: Path,
+    path: Path,
+    *,
+    thin: bool = False,
+    compressed: bool = False,
+    key: Path | None = None,
 ) -> tuple[str, ...]:
     """The command that writes the bytes of `source` through the format into an existing image.
 
     Every block is written, including zeroes; on a thin image only blocks that are not zero.
     """
     zeroes = ("--target-is-zero",) if thin else ("-S", "0")
-    start = ("qemu-img", "convert", "-q", "-n", "-W", "-m", "8", *zeroes, "-f", "raw")
+    compress = ("-c",) if compressed else ()
+    start = ("qemu-img", "convert", "-q", "-n", "-W", "-m", "8", *zeroes, *compress, "-f", "raw")
     if key is None:
         return (*start, "-O", driver, str(source), str(path))
     target = _opening(driver, path, key)

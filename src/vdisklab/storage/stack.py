@@ -66,7 +66,7 @@ def _bottom(
     if not layers:
         return Target(site.directory, is_block=False)
     if in_memory(layers):
-        return built.enter_context(tmpfs(site, f"{name}-tmpfs", size))
+        return built.enter_context(tmpfs(site, f"{name}-tmpfs", size, layers[0]))
     if allocate:
         what = f"the stack {'/'.join(map(str, layers))}"
         site.observe(lambda: require_room(site.directory, size * disks, what), planned=None)

@@ -457,8 +457,8 @@ class TestOnHost:
         assert measured.series
         assert measured.evidence.qemu is None
         assert measured.evidence.host_cpu_seconds is not None
-        assert {check.name for check in run.checks} == {"host.image.virtual_size",
-                                                        "host.image.mapped"}  # fmt: skip
+        names = {check.name for check in run.checks if ".image." in check.name}
+        assert names == {"host.image.virtual_size", "host.image.mapped"}
 
     @pytest.mark.parametrize(
         ("body", "kind", "said"),

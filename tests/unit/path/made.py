@@ -18,6 +18,7 @@ from vdisklab.path.segments import (
     Choice,
     ImageFormat,
     LayerKind,
+    MountOptions,
     Name,
     Number,
     OptionType,
@@ -29,7 +30,7 @@ from vdisklab.path.segments import (
 )
 
 
-def values_of(option: OptionType) -> st.SearchStrategy[OptionValue]:
+def values_of(option: OptionType) -> st.SearchStrategy[OptionValue]:  # noqa: PLR0911 - one case per type
     """Any value that an option can have."""
     match option:
         case Choice():
@@ -45,6 +46,8 @@ def values_of(option: OptionType) -> st.SearchStrategy[OptionValue]:
             return exponents.map(lambda exponent: 1 << exponent)
         case Name():
             return st.from_regex(NAME, fullmatch=True)
+        case MountOptions():
+            return st.sampled_from(["noatime", "noatime+commit=60"])
         case _:
             raise AssertionError(option)
 

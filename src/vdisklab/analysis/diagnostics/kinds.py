@@ -137,6 +137,17 @@ class HostChanged:
     values: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class QueueDiffers:
+    """A setting of the disk's queue, in the guest or on the host, that no path asked for.
+
+    `values` are its values with the number of cells that have each.
+    """
+
+    setting: str
+    values: tuple[tuple[str, int], ...]
+
+
 CellDiagnostic = (
     FromPageCache
     | Drift
@@ -151,6 +162,7 @@ CellDiagnostic = (
     | NoisyNeighbour
     | HostChanged
     | NotDirect
+    | QueueDiffers
 )
 
 

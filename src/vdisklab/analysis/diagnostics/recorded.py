@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vdisklab.analysis.diagnostics.kinds import (
@@ -13,6 +14,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     HostChanged,
     NoisyNeighbour,
     NotDirect,
+    QueueDiffers,
     ThinImage,
 )
 from vdisklab.path.cell import MeasuredCell
@@ -154,6 +156,25 @@ def direct_diagnostics(
         if checks.get("host.zfs.o_direct") == SERVED_FROM_CACHE:
             by_version.setdefault(checks.get("host.zfs.version", _UNKNOWN), []).append(cell)
     return tuple(NotDirect(tuple(sorted(group)), version) for version, group in by_version.items())
+
+
+_QUEUE_SETTINGS = tuple(
+    f"{side}.{setting}"
+    for side in ("guest", "host")
+    for setting in ("scheduler", "nr_requests", "read_ahead_kb", "wbt_lat_usec")
+)
+
+
+def queue_diagnostics(runs: Iterable[Example]) -> Iterator[QueueDiffers]:
+    """The settings of disks' queues that differ between cells, although no path sets them."""
+    counts: dict[str, Counter[str]] = {name: Counter() for name in _QUEUE_SETTINGS}
+    for run in runs:
+        for name, requested, value in run.checks:
+            if name in counts and requested is None:
+                counts[name][value] += 1
+    for name, values in counts.items():
+        if len(values) > 1:
+            yield QueueDiffers(name, tuple(values.most_common()))
 
 
 FITS_BELOW = 0.8

@@ -35,8 +35,10 @@ BUS_MODULES: Mapping[Bus, tuple[str, ...]] = {
 }
 """Modules for a disk on each bus."""
 
-OPTIONAL_MODULES = ("xfs", "btrfs", "ext2", "loop", "virtio_rng")
-"""File systems for the measured disk; included if the kernel has them."""
+OPTIONAL_MODULES = (
+    "xfs", "btrfs", "ext2", "loop", "virtio_rng", "mq_deadline", "kyber_iosched", "bfq",
+)  # fmt: skip
+"""File systems and schedulers for the measured disk; included if the kernel has them."""
 
 # A module that looks up a checksum by name at run time (crypto_alloc_shash) has no symbol
 # dependency on it; `softdep` names the checksum by an alias.

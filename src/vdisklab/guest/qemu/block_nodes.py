@@ -251,6 +251,8 @@ def devices(disk: Disk, port: str | None) -> tuple[Arguments, ...]:
         shared["write-cache"] = write_cache.value
     if attachment.block_size is not None:
         shared["logical_block_size"] = shared["physical_block_size"] = attachment.block_size
+    if attachment.discard_granularity is not None:
+        shared["discard_granularity"] = attachment.discard_granularity
     match attachment.bus:
         case Bus.VIRTIO:
             return ({"driver": "virtio-blk-pci", **shared, **controlling},)

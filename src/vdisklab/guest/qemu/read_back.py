@@ -70,6 +70,10 @@ def check_state(
     if attachment.block_size is not None:
         for fact in ("logical_block_size", "physical_block_size"):
             checks += _check_fact(guest_disk, f"guest.{fact}", fact, str(attachment.block_size))
+    if attachment.discard_granularity is not None:
+        bytes_together = str(attachment.discard_granularity)
+        fact = "discard_granularity"
+        checks += _check_fact(guest_disk, f"guest.{fact}", fact, bytes_together)
     checks += _check_ring(machine, disk, guest_disk)
     if throttle_limits(attachment):
         checks.append(_check_throttle(machine, disk))

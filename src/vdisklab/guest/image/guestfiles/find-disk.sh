@@ -105,6 +105,9 @@ show fua fua
 show rotational rotational
 show nr_requests nr_requests
 show discard_max_bytes discard_max_bytes
+show discard_granularity discard_granularity
+show read_ahead_kb read_ahead_kb
+show wbt_lat_usec wbt_lat_usec
 show max_sectors_kb max_sectors_kb
 if [ -e "$disk/queue/scheduler" ]; then
     read -r value <"$disk/queue/scheduler"
