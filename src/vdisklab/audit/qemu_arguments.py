@@ -91,6 +91,12 @@ class DiskArguments:
     read_only: bool
 
 
+SERVED_ELSEWHERE = (
+    "another process serves it (vhost-user), so its image and cache mode are not in this "
+    "configuration"
+)
+
+
 def disks_of_arguments(words: Sequence[str]) -> Iterator[DiskArguments]:
     """Each hard disk that QEMU's arguments describe; skips disks without a file or device.
 
@@ -108,6 +114,10 @@ def disks_of_arguments(words: Sequence[str]) -> Iterator[DiskArguments]:
     ]
     implied = [drive.device for drive in drives if drive.device]
     for device in (*devices, *implied):
+        if str(device.get("driver")).startswith("vhost-user-blk"):
+            name = str(device.get("id", "?"))
+            yield DiskArguments(name, str(device.get("chardev")), None, SERVED_ELSEWHERE, False)
+            continue
         top = nodes.get(str(device.get("drive")))
         limits: Settings = {}
         if top is not None and top.get("driver") == "throttle":
@@ -200,6 +210,7 @@ def _path_of_arguments(
         "queue_size": owner.get(size),
         "packed": "on" if owner.get("packed") in (True, "on") else None,
         "block_size": device.get("logical_block_size"),
+        "discard_granularity": device.get("discard_granularity"),
         "iothreads": len(threads) or None,
         "aio_max_batch": thread.get("aio-max-batch"),
     }

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from vdisklab.campaign.context import CampaignContext, host_places, package_checks
 from vdisklab.campaign.measured_evidence import Counters, guest_counters
 from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject
+from vdisklab.campaign.served_disks import DaemonWatch, served
 from vdisklab.campaign.state import StateError, WriteBack
 from vdisklab.campaign.time_series import Watch
 from vdisklab.campaign.watches import DiskWatch, ProgramWatch, shows_waiting
 from vdisklab.errors import HostError
 from vdisklab.guest.hotplug import port_for
-from vdisklab.guest.qemu.block_nodes import (
-    Disk,
-    ImageParts,
+from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
+from vdisklab.guest.qemu.plugging import (
     attach_commands,
-    format_options,
+    daemon_arguments,
     spell_arguments,
     spell_commands,
 )
@@ -114,12 +114,17 @@ def _in_guest(
 ) -> Iterator[AttachedDisk]:
     plan = context.plan
     disk = disk_for(cell.path, image, plan.size_bytes, f"vdl{secrets.token_hex(4)}")
-    with context.guests.plugged(disk, fresh=fresh) as (pooled, plugged_disk):
+    site = context.stacks.site
+    with (
+        served(site.ledger, site.directory, disk) as serving,
+        context.guests.plugged(disk, fresh=fresh) as (pooled, plugged_disk),
+    ):
+        daemon = None if serving is None else serving.daemon
         machine, system = pooled.machine, pooled.machine.system
         guest_disk = with_scheduler(machine, disk, plugged_disk)
         bus = cell.path.attachment
         write_back.wait()  # for a group in another guest before, whose writes may still move
-        checks = check_state(machine, disk, guest_disk, pooled.at_start)
+        checks = check_state(machine, disk, guest_disk, pooled.at_start, serving)
         subject = Subject(
             guest_disk.device, plan.size_bytes, is_device=True, scratch=system.scratch,
             memory=plan.guest.memory_bytes, stderr_log=system.stderr_log,
@@ -130,8 +135,12 @@ def _in_guest(
             image,
             write_back,
             GuestPlace(machine, subject, bus.guest_fs, bus.guest_mount),
-            guest_counters(machine, disk.serial, devices, image),
-            DiskWatch(machine.monitor, disk.serial, context.progress),
+            guest_counters(
+                machine, disk.serial, devices, image, None if daemon is None else daemon.pid
+            ),
+            DiskWatch(machine.monitor, disk.serial, context.progress)
+            if daemon is None
+            else DaemonWatch(daemon, context.progress),
             (
                 *stored,
                 *checks,
@@ -140,9 +149,14 @@ def _in_guest(
                 *pooled.facts,
                 *package_checks(context.packages),
             ),
-            (spell_arguments(machine.argv), *plug_commands(disk)),
+            (*_daemon_commands(disk), spell_arguments(machine.argv), *plug_commands(disk)),
             in_windows=system.family is Family.WINDOWS,
         )
+
+
+def _daemon_commands(disk: Disk) -> tuple[str, ...]:
+    served_bus = disk.attachment.bus.is_served
+    return (spell_arguments(daemon_arguments(disk)),) if served_bus else ()
 
 
 def plug_commands(disk: Disk) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ from vdisklab.campaign.state import set_page_cache
 from vdisklab.campaign.time_series import TimeSeries, with_time_series
 from vdisklab.campaign.watches import DiskWatch
 from vdisklab.errors import HostError
-from vdisklab.guest.qemu.block_nodes import Disk, spell_arguments
+from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.plugging import spell_arguments
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.guest.qemu.read_back import QemuTraces, check_state, read_process
 from vdisklab.path.cell import Cell

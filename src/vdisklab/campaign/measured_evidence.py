@@ -31,10 +31,14 @@ class Counters:
     devices: tuple[tuple[int, int], ...]
     pid: int | None
     image: ImageFile | None
+    daemon: int | None = None
 
     def snapshot(self) -> Snapshot:
-        """All counters at this moment."""
+        """All counters at this moment; QEMU's CPU time has that of its daemon in it."""
         cpu = children_cpu_seconds() if self.pid is None else process_cpu_seconds(self.pid)
+        if self.daemon is not None:
+            served = process_cpu_seconds(self.daemon)
+            cpu = None if cpu is None or served is None else cpu + served
         return Snapshot(
             qemu=self.qemu(),
             device=read_devices(self.devices),
@@ -58,9 +62,18 @@ class Snapshot:
 
 
 def guest_counters(
-    machine: Machine, serial: str, devices: tuple[tuple[int, int], ...], image: ImageFile | None
+    machine: Machine,
+    serial: str,
+    devices: tuple[tuple[int, int], ...],
+    image: ImageFile | None,
+    daemon: int | None = None,
 ) -> Counters:
-    """The counters of a disk in a running guest."""
+    """The counters of a disk in a running guest.
+
+    The `daemon` that serves a disk has no counters of its requests, only CPU time.
+    """
+    if daemon is not None:
+        return Counters(lambda: None, devices, machine.pid, image, daemon)
     return Counters(lambda: block_stats(machine, serial), devices, machine.pid, image)
 
 

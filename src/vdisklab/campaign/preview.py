@@ -14,8 +14,8 @@ from vdisklab.campaign.host_stacks import HostStacks
 from vdisklab.campaign.place import host_subject
 from vdisklab.guest.factory import binary_of
 from vdisklab.guest.guest_filesystem import MOUNT_POINT, make_commands
-from vdisklab.guest.qemu.block_nodes import spell_arguments
 from vdisklab.guest.qemu.command_line import BootFiles, Channels, GuestConfig, UserBoot, build_argv
+from vdisklab.guest.qemu.plugging import daemon_arguments, spell_arguments
 from vdisklab.guest.system.guest_system import MicroGuest, expected_device
 from vdisklab.guest.system.linux import LinuxGuest
 from vdisklab.guest.system.windows import WindowsGuest
@@ -95,6 +95,8 @@ def preview_cell(
     )
     argv = build_argv(config, Channels(3, 4, directory / f"vdisklab-{RUN}.console"))
     qmp = plug_commands(disk) if plugged else ()
+    if disk.attachment.bus.is_served:
+        host_commands = (*host_commands, spell_arguments(daemon_arguments(disk)))
     return CellCommands(host_commands, spell_arguments(argv), qmp, measurements)
 
 

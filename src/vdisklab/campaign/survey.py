@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, VdisklabError
+from vdisklab.guest.qemu.plugging import DAEMON
 from vdisklab.guest.qemu.probe import IOTHREADS_SINCE, QemuFeatures, image_formats, probe_qemu
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
@@ -89,6 +90,7 @@ def find_qemus(
         qemu = Qemu(request.name or features.number, binary.absolute(), features.version)
         qemus.append(qemu)
         limits = _limits(features, f"QEMU {qemu.name}", "choose another bus")
+        limits = _with_daemon(host, limits)
         capabilities[qemu.name] = replace(limits, guest=_missing_program(host, "qemu-img"))
     require_distinct(qemus)
     return tuple(qemus), capabilities
@@ -127,7 +129,7 @@ def _missing_program(host: Host, *programs: str) -> Missing | None:
     """The first program that is not installed, with the command that installs all of them."""
     for program in programs:
         if host.which(program) is None:
-            return Missing(f"{program} is not installed", install_hint([QEMU, "qemu-img"]))
+            return Missing(f"{program} is not installed", install_hint([QEMU, *programs]))
     return None
 
 
@@ -178,7 +180,14 @@ def _limits_of_installed(host: Host) -> QemuLimits:
     if host.which(QEMU) is None:
         return QemuLimits(guest=missing)
     limits = _limits(probe_qemu(host), "this QEMU", "install a QEMU that has it")
-    return replace(limits, guest=missing)
+    return replace(_with_daemon(host, limits), guest=missing)
+
+
+def _with_daemon(host: Host, limits: QemuLimits) -> QemuLimits:
+    """The limits with the served buses, if the daemon that serves them is not installed."""
+    missing = _missing_program(host, DAEMON)
+    served = {bus: missing for bus in Bus if bus.is_served and missing is not None}
+    return replace(limits, buses={**limits.buses, **served})
 
 
 def _missing_aio(paths: tuple[DiskPath, ...]) -> dict[Aio, Missing]:

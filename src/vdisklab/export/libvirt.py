@@ -43,7 +43,7 @@ NVME_SINCE = (11, 5)
 
 _OLDEST = (9, 0)
 _UNKNOWN_FORMATS = (ImageFormat.VHDX,)
-_THREAD_OPTIONS = ("iothreads", "poll", "aio_max_batch")
+_THREAD_OPTIONS = ("iothreads", "poll", "aio_max_batch", "discard_granularity")
 _FOREIGN_OPTIONS = {
     Bus.SCSI: (*_THREAD_OPTIONS, "queue_size"), Bus.NVME: ("block_size",),
 }  # fmt: skip
@@ -63,11 +63,15 @@ def export(request: ExportRequest) -> Configuration:
     _add_metadata(domain, request)
     ET.SubElement(domain, "memory", {"unit": "MiB"}).text = "1024"
     ET.SubElement(domain, "vcpu").text = "2"
+    if request.path.attachment.bus.is_served:
+        backing = ET.SubElement(domain, "memoryBacking")
+        ET.SubElement(backing, "source", {"type": "memfd"})
+        ET.SubElement(backing, "access", {"mode": "shared"})
     attachment = request.path.attachment
     if attachment.iothread and not foreign:
         ET.SubElement(domain, "iothreads").text = "1"
     system = ET.SubElement(domain, "os")
-    machine = attachment.bus.machine
+    machine = attachment.bus.machine.partition(",")[0]
     ET.SubElement(system, "type", {"arch": "x86_64", "machine": machine}).text = "hvm"
     devices = ET.SubElement(domain, "devices")
     if foreign:
@@ -96,11 +100,18 @@ def foreign_reason(request: ExportRequest) -> str | None:
         return f"{image} needs a file beside the image, which is described for QEMU only"
     if request.path.cache is CacheMode.DIRECTUNSAFE:
         return f"libvirt has no cache mode {request.path.cache}"
-    foreign = _FOREIGN_OPTIONS.get(request.path.attachment.bus, _THREAD_OPTIONS)
-    for option, _ in request.path.attachment.options:
+    return _foreign_attachment(request.path.attachment, version)
+
+
+def _foreign_attachment(attachment: Attachment, version: tuple[int, ...]) -> str | None:
+    bus = attachment.bus
+    if bus.is_served:
+        return "libvirt's vhostuser disk names only the socket of the daemon that opens the image"
+    foreign = _FOREIGN_OPTIONS.get(bus, _THREAD_OPTIONS)
+    for option, _ in attachment.options:
         if option in foreign:
-            return f"libvirt {_dotted(_OLDEST)} has no {option} on {request.path.attachment.bus}"
-    if request.path.attachment.bus is Bus.NVME and version < NVME_SINCE:
+            return f"libvirt {_dotted(_OLDEST)} has no {option} on {bus}"
+    if bus is Bus.NVME and version < NVME_SINCE:
         return (
             f"libvirt {_dotted(version)} has no NVMe disks ({_dotted(NVME_SINCE)} and later have)"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 from vdisklab.export.configuration import (
@@ -12,7 +13,8 @@ from vdisklab.export.configuration import (
     preparation,
     require_configurable,
 )
-from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, cold_arguments, format_options
+from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
+from vdisklab.guest.qemu.plugging import cold_arguments, daemon_arguments, spell_arguments
 from vdisklab.path.segments import Bus
 from vdisklab.storage.image_commands import data_path, key_path
 
@@ -51,9 +53,17 @@ def export(request: ExportRequest) -> Configuration:
     require_configurable(request.path)
     place = request.place(DIRECTORY)
     accelerator = "kvm" if request.domain_type == "kvm" else "tcg"
-    first = ("qemu-system-x86_64", "-machine", request.path.attachment.bus.machine,
-             "-accel", accelerator, "-m", "1024", "-smp", "2")  # fmt: skip
+    bus = request.path.attachment.bus
+    shared = ("-object", "memory-backend-memfd,id=shared,share=on,size=1024M")
+    first = ("qemu-system-x86_64", "-machine", bus.machine, "-accel", accelerator, "-m", "1024",
+             "-smp", "2", *(shared if bus.is_served else ()))  # fmt: skip
     rest = arguments(request, place)
     pairs = [shlex.join(rest[at : at + 2]) for at in range(0, len(rest), 2)]
     command = " \\\n  ".join([shlex.join(first), *pairs])
-    return Configuration(f"{commented(preparation(request, place))}{command}\n")
+    return Configuration(f"{commented(_preparation(request, place))}{command}\n")
+
+
+def _preparation(request: ExportRequest, place: str) -> Iterator[str]:
+    yield from preparation(request, place)
+    if request.path.attachment.bus.is_served:
+        yield f"run this first: {spell_arguments(daemon_arguments(disk_of(request, place)))}"

@@ -8,8 +8,9 @@ from contextlib import closing, contextmanager
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.block_nodes import Disk, QmpCommand, attach_commands, detach_commands
+from vdisklab.guest.qemu.block_nodes import Disk, QmpCommand
 from vdisklab.guest.qemu.command_line import HOTPLUG_PORTS
+from vdisklab.guest.qemu.plugging import attach_commands, detach_commands
 from vdisklab.guest.system.guest_system import GuestDisk
 from vdisklab.path.segments import Bus
 
@@ -18,8 +19,8 @@ _CONNECT_SECONDS = 10.0
 
 
 def port_for(disk: Disk) -> str | None:
-    """The PCI root port for the disk; None for a bus without PCI hot-plug."""
-    return HOTPLUG_PORTS[0] if disk.attachment.bus in (Bus.VIRTIO, Bus.SCSI, Bus.NVME) else None
+    """The PCI root port for a hot-plugged disk; None for USB, which has a controller."""
+    return None if disk.attachment.bus is Bus.USB else HOTPLUG_PORTS[0]
 
 
 @contextmanager
@@ -32,7 +33,7 @@ def attached_disk(machine: Machine, disk: Disk) -> Iterator[GuestDisk]:
     port = port_for(disk)
     for command in attach_commands(disk, port):
         machine.monitor.perform(command)
-    yield machine.find_disk(disk.serial)
+    yield machine.find_disk(disk.guest_serial)
     for command in detach_commands(disk, port):
         if command.execute == "device_del":
             _unplug(machine, command.arguments["id"])

@@ -97,6 +97,10 @@ class CacheMode(StrEnum):
         return CacheMode.WRITEBACK if self is CacheMode.DEFAULT else self
 
 
+SHARED_MEMORY = "memory-backend=shared"
+"""The machine's option that makes the object `shared` the guest's memory."""
+
+
 class Bus(StrEnum):
     """How the guest sees the disk."""
 
@@ -106,6 +110,12 @@ class Bus(StrEnum):
     SATA = "sata"
     NVME = "nvme"
     USB = "usb"
+    VHOSTUSER = "vhostuser"
+
+    @property
+    def is_served(self) -> bool:
+        """True if qemu-storage-daemon opens the image and serves it to QEMU's device."""
+        return self is Bus.VHOSTUSER
 
     @property
     def hot_pluggable(self) -> bool:
@@ -114,7 +124,12 @@ class Bus(StrEnum):
 
     @property
     def machine(self) -> str:
-        """QEMU's machine type: PIIX IDE exists on `pc` only."""
+        """QEMU's machine type: PIIX IDE exists on `pc` only.
+
+        A disk that another process serves needs a guest whose memory that process can map.
+        """
+        if self is Bus.VHOSTUSER:
+            return f"q35,{SHARED_MEMORY}"
         return "pc" if self is Bus.IDE else "q35"
 
 
@@ -416,6 +431,9 @@ _VIRTIO: Schema = {
     **_BLOCK_SIZES,
 }
 
+_SERVED = ("iothread", "poll", "aio_max_batch", "queues", "queue_size", "packed")
+"""The options of virtio that a disk served by qemu-storage-daemon has, too."""
+
 BUS_OPTIONS: Mapping[Bus, Schema] = {
     Bus.VIRTIO: {**_ANY_BUS, **_VIRTIO},
     Bus.SCSI: {**_ANY_BUS, **_VIRTIO},
@@ -423,4 +441,5 @@ BUS_OPTIONS: Mapping[Bus, Schema] = {
     Bus.IDE: _ANY_BUS,
     Bus.SATA: _ANY_BUS,
     Bus.USB: _ANY_BUS,
+    Bus.VHOSTUSER: {**_ANY_BUS, **{name: _VIRTIO[name] for name in _SERVED}},
 }

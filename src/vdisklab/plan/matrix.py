@@ -252,12 +252,17 @@ def drop_unbootable(matrix: Matrix, profile: Profile) -> Matrix:
     return drop_paths(
         matrix,
         (
-            Dropped(
-                cell.path.canonical,
-                "a boot needs a guest" if cell.path.on_host else "there is no disk to boot from",
-                "leave it out",
-            )
+            Dropped(cell.path.canonical, reason, "leave it out")
             for cell in matrix.cells
-            if not cell.path.is_guest_storage
+            if (reason := _not_booted(cell.path)) is not None
         ),
     )
+
+
+def _not_booted(path: DiskPath) -> str | None:
+    """Why no guest boots from a path; None if one can."""
+    if path.on_host:
+        return "a boot needs a guest"
+    if path.attachment.bus.is_served:
+        return "no guest is booted from a disk that a daemon serves"
+    return None if path.is_guest_storage else "there is no disk to boot from"

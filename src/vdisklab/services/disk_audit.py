@@ -356,5 +356,7 @@ def _image(
             ("extended_l2", bool(data.get("extended-l2", False))),
             ("backing", int("backing-filename" in info)),  # one at least: its depth is not read
             ("snapshots", min(len(info.get("snapshots", ())), _MOST_SNAPSHOTS)),
+            ("encrypt", "luks" if info.get("encrypted") else "off"),
+            ("bitmaps", min(len(data.get("bitmaps", ())), _MOST_SNAPSHOTS)),
         ]
     return size, Image(form, tuple(options))

@@ -58,6 +58,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     made = Programs(directory)
     made.prints("qemu-system-x86_64", monitor_answers())
     made.prints("qemu-img", said("qemu-img-help"), status=1)
+    made.prints("qemu-storage-daemon", "")
     for program in ("truncate", "mkdir"):
         (directory / program).symlink_to(f"/bin/{program}")
     monkeypatch.setenv("PATH", str(directory))
@@ -91,12 +92,26 @@ def test_a_qemu_without_a_device_lacks_its_bus_alone(
     device = {
         Bus.VIRTIO: "virtio-blk-pci", Bus.SCSI: "virtio-scsi-pci", Bus.IDE: "ide-hd",
         Bus.SATA: "ich9-ahci", Bus.NVME: "nvme", Bus.USB: "usb-storage",
+        Bus.VHOSTUSER: "vhost-user-blk-pci",
     }[bus]  # fmt: skip
     programs.prints("qemu-system-x86_64", monitor_answers([device]))
     seen = found(tmp_path, *(f"raw/writeback/{each}" for each in Bus))
     lacking = {Bus.IDE, Bus.SATA} if bus is Bus.IDE else {bus}
     assert set(seen.installed.buses) == lacking
     assert f"this QEMU has no device {device}" in seen.installed.buses[bus].reason
+
+
+def test_without_its_daemon_only_the_served_bus_is_missing(
+    programs: Programs, tmp_path: Path
+) -> None:
+    (programs.directory / "qemu-storage-daemon").unlink()
+    path = parse_path("raw/none/vhostuser")
+    seen = found(tmp_path, "raw/none", str(path))
+    assert set(seen.installed.buses) == {Bus.VHOSTUSER}
+    verdict = infeasible(path, seen)
+    assert verdict is not None
+    assert "qemu-storage-daemon is not installed" in verdict.reason
+    assert infeasible(parse_path("raw/none"), seen) is None
 
 
 def test_a_qemu_without_io_uring_lacks_that_aio_mode(programs: Programs, tmp_path: Path) -> None:

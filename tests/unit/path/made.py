@@ -28,6 +28,7 @@ from vdisklab.path.segments import (
     Size,
     Switch,
 )
+from vdisklab.plan.guest import IN_THE_GUEST
 
 
 def values_of(option: OptionType) -> st.SearchStrategy[OptionValue]:  # noqa: PLR0911 - one case per type
@@ -81,7 +82,10 @@ def is_configurable(path: DiskPath) -> bool:
     return path.is_guest_storage and path.attachment.qemu is None and impossible(path) is None
 
 
-plain_attachments = attachments.filter(lambda attachment: attachment.qemu is None)
+NOT_CONFIGURED = ("qemu", *IN_THE_GUEST)
+plain_attachments = st.one_of([st.builds(Attachment, st.just(bus), options_of(
+    {name: option for name, option in BUS_OPTIONS[bus].items() if name not in NOT_CONFIGURED}))
+    for bus in Bus if not bus.is_served])  # fmt: skip
 configurable_paths = st.builds(
     DiskPath,
     st.lists(layers, max_size=2).map(tuple),

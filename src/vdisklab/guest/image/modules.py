@@ -32,6 +32,7 @@ BUS_MODULES: Mapping[Bus, tuple[str, ...]] = {
     Bus.SATA: ("ahci", "sd_mod"),
     Bus.NVME: ("nvme",),
     Bus.USB: ("xhci_pci", "usb_storage", "uas", "sd_mod"),
+    Bus.VHOSTUSER: ("virtio_blk",),
 }
 """Modules for a disk on each bus."""
 

@@ -1,9 +1,8 @@
-"""The QMP commands and arguments that add a disk to QEMU and remove it. Pure."""
+"""A disk in QEMU's terms: its objects, block nodes and devices. Pure."""
 
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +67,11 @@ class Disk:
     attachment: Attachment
     parts: ImageParts = ImageParts()
 
+    @property
+    def guest_serial(self) -> str:
+        """The serial number that the guest reads: qemu-storage-daemon gives its disks this one."""
+        return "vhost_user_blk" if self.attachment.bus.is_served else self.serial
+
 
 @dataclass(frozen=True, slots=True)
 class AttachedNames:
@@ -94,6 +98,11 @@ class AttachedNames:
     def controller(self) -> str:
         """The SCSI controller, which has this one disk."""
         return f"{self.serial}-hba"
+
+    @property
+    def served(self) -> str:
+        """The socket, and its character device in QEMU, of a disk that a daemon serves."""
+        return f"{self.serial}-vhost"
 
     @property
     def key(self) -> str:
@@ -218,6 +227,7 @@ CONTROLLER_PROPERTIES: Mapping[Bus, Mapping[str, str]] = {
     Bus.VIRTIO: {"queues": "num-queues", "queue_size": "queue-size", "packed": "packed"},
     Bus.SCSI: {"queues": "num_queues", "queue_size": "virtqueue_size", "packed": "packed"},
     Bus.NVME: {"queues": "max_ioqpairs"},
+    Bus.VHOSTUSER: {"queues": "num-queues", "queue_size": "queue-size", "packed": "packed"},
 }
 """The property of the disk's controller (of the disk itself on virtio and NVMe) by option."""
 
@@ -229,7 +239,7 @@ def _controller_properties(disk: Disk) -> dict[str, Any]:
         for option, name in CONTROLLER_PROPERTIES.get(attachment.bus, {}).items()
         if (value := attachment.option(option)) not in (None, False)
     }
-    if attachment.iothread:
+    if attachment.iothread and not attachment.bus.is_served:
         properties["iothread"] = names.iothread
     if attachment.iothreads is not None:
         properties["iothread-vq-mapping"] = [
@@ -238,10 +248,29 @@ def _controller_properties(disk: Disk) -> dict[str, Any]:
     return properties
 
 
+def _served_device(disk: Disk, port: str | None) -> Arguments:
+    """The device of a disk that qemu-storage-daemon serves.
+
+    The daemon leaves the setting of the write cache at 0, so a guest that could read it would never
+    flush (vu_blk_initialize_config in block/export/vhost-user-blk-server.c).
+    """
+    names = AttachedNames(disk.serial)
+    return {
+        "driver": "vhost-user-blk-pci",
+        "id": names.device,
+        "chardev": names.served,
+        "config-wce": not disk.attachment.write_cache.is_offered(disk.cache),
+        **({} if port is None else {"bus": port}),
+        **_controller_properties(disk),
+    }
+
+
 def devices(disk: Disk, port: str | None) -> tuple[Arguments, ...]:
     """The -device arguments of a disk, controller first; `port` is the PCI bus for hot-plug."""
     names = AttachedNames(disk.serial)
     attachment = disk.attachment
+    if attachment.bus.is_served:
+        return (_served_device(disk, port),)
     controlling = {**({} if port is None else {"bus": port}), **_controller_properties(disk)}
     shared: dict[str, Any] = {
         "id": names.device, "drive": drive_node(disk), "serial": disk.serial,
@@ -253,23 +282,21 @@ def devices(disk: Disk, port: str | None) -> tuple[Arguments, ...]:
         shared["logical_block_size"] = shared["physical_block_size"] = attachment.block_size
     if attachment.discard_granularity is not None:
         shared["discard_granularity"] = attachment.discard_granularity
-    match attachment.bus:
-        case Bus.VIRTIO:
-            return ({"driver": "virtio-blk-pci", **shared, **controlling},)
-        case Bus.SCSI:
-            controller = {"driver": "virtio-scsi-pci", "id": names.controller}
-            return (
-                {**controller, **controlling},
-                {"driver": "scsi-hd", **shared, "bus": f"{names.controller}.0"},
-            )
-        case Bus.NVME:
-            return ({"driver": "nvme", **shared, **controlling},)
-        case Bus.USB:
-            return ({"driver": "usb-storage", **shared, "bus": "xhci.0"},)
-        case Bus.IDE:
-            return ({"driver": "ide-hd", **shared, "bus": "ide.0", "unit": 0},)
-        case Bus.SATA:
-            return ({"driver": "ide-hd", **shared, "bus": "ide.0"},)
+    if attachment.bus is Bus.SCSI:
+        controller = {"driver": "virtio-scsi-pci", "id": names.controller}
+        disk_of_controller = {"driver": "scsi-hd", **shared, "bus": f"{names.controller}.0"}
+        return ({**controller, **controlling}, disk_of_controller)
+    if attachment.bus in _ON_PCI:
+        return ({"driver": _ON_PCI[attachment.bus], **shared, **controlling},)
+    return ({**shared, **_ON_A_BUS[attachment.bus]},)
+
+
+_ON_PCI: Mapping[Bus, str] = {Bus.VIRTIO: "virtio-blk-pci", Bus.NVME: "nvme"}
+_ON_A_BUS: Mapping[Bus, Arguments] = {
+    Bus.USB: {"driver": "usb-storage", "bus": "xhci.0"},
+    Bus.IDE: {"driver": "ide-hd", "bus": "ide.0", "unit": 0},
+    Bus.SATA: {"driver": "ide-hd", "bus": "ide.0"},
+}
 
 
 def node_objects(disk: Disk) -> tuple[Arguments, ...]:
@@ -304,53 +331,3 @@ def iothread_settings(attachment: Attachment) -> dict[str, int]:
         for option, name in options.items()
         if (value := attachment.option(option)) is not None
     }
-
-
-def attach_commands(disk: Disk, port: str | None) -> tuple[QmpCommand, ...]:
-    """The QMP commands that plug a disk into a running guest, in order."""
-    return (
-        *(QmpCommand("object-add", arguments) for arguments in objects(disk)),
-        *(QmpCommand("blockdev-add", arguments) for arguments in block_nodes(disk)),
-        *(QmpCommand("device_add", arguments) for arguments in devices(disk, port)),
-    )
-
-
-def detach_commands(disk: Disk, port: str | None) -> tuple[QmpCommand, ...]:
-    """The QMP commands that undo `attach_commands`, in reverse order.
-
-    After each device_del wait for the event DEVICE_DELETED.
-    """
-    return (
-        *(
-            QmpCommand("device_del", {"id": arguments["id"]})
-            for arguments in reversed(devices(disk, port))
-        ),
-        *(
-            QmpCommand("blockdev-del", {"node-name": arguments["node-name"]})
-            for arguments in reversed(block_nodes(disk))
-        ),
-        *(QmpCommand("object-del", {"id": arguments["id"]}) for arguments in objects(disk)),
-    )
-
-
-def cold_arguments(disk: Disk) -> tuple[str, ...]:
-    """The arguments of QEMU's command line for a disk that is present at boot."""
-    arguments: list[str] = []
-    for flag, values in (
-        ("-object", objects(disk)),
-        ("-blockdev", block_nodes(disk)),
-        ("-device", devices(disk, None)),
-    ):
-        for value in values:
-            arguments += (flag, json.dumps(value))
-    return tuple(arguments)
-
-
-def spell_commands(commands: tuple[QmpCommand, ...]) -> tuple[str, ...]:
-    """The commands as lines of JSON, to read or to paste into QEMU's qmp-shell."""
-    return tuple(str(command) for command in commands)
-
-
-def spell_arguments(arguments: tuple[str, ...]) -> str:
-    """A command line that can be pasted into a shell."""
-    return shlex.join(arguments)

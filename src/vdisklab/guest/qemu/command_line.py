@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.guest.qemu.block_nodes import Disk, cold_arguments
-from vdisklab.path.segments import Bus
+from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.plugging import cold_arguments
+from vdisklab.path.segments import SHARED_MEMORY, Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan, SystemBus
 from vdisklab.units import MIB
 
@@ -100,7 +101,7 @@ def build_argv(config: GuestConfig, channels: Channels) -> tuple[str, ...]:
         "-accel", _accelerator(config.accelerator),
         "-cpu", "host" if config.accelerator is Accelerator.KVM else "max",
         "-smp", str(plan.cpus),
-        "-m", str(plan.memory_bytes // MIB),
+        *_memory(config),
         *_boot(config.boot),
         *_flatten(_read_only(disk.path, disk.serial, disk.serial) for disk in config.carried),
         "-serial", f"file:{channels.console}",
@@ -108,6 +109,15 @@ def build_argv(config: GuestConfig, channels: Channels) -> tuple[str, ...]:
         *_ports(config),
         *_flatten(cold_arguments(disk) for disk in config.cold_disks),
     )  # fmt: skip
+
+
+def _memory(config: GuestConfig) -> tuple[str, ...]:
+    """The size of the memory, and the object that another process can map."""
+    size = str(config.plan.memory_bytes // MIB)
+    if SHARED_MEMORY not in config.machine:
+        return ("-m", size)
+    shared = f"memory-backend-memfd,id=shared,share=on,size={size}M"
+    return ("-m", size, "-object", shared)
 
 
 def _accelerator(accelerator: Accelerator) -> str:
@@ -189,7 +199,7 @@ def _channels(channels: Channels) -> tuple[str, ...]:
 
 
 def _ports(config: GuestConfig) -> tuple[str, ...]:
-    if config.machine != Bus.VIRTIO.machine:
+    if config.machine == Bus.IDE.machine:
         return ()
     arguments: list[str] = []
     for number, port in enumerate(HOTPLUG_PORTS):

@@ -30,6 +30,7 @@ BUS_DEVICES: Mapping[Bus, tuple[str, ...]] = {
     Bus.SATA: ("ide-hd", "ich9-ahci"),
     Bus.NVME: ("nvme",),
     Bus.USB: ("qemu-xhci", "usb-storage"),
+    Bus.VHOSTUSER: ("vhost-user-blk-pci",),
 }
 """The devices of QEMU that each bus needs."""
 

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.probe import QemuVersion
+from vdisklab.guest.qemu.qmp import Channel
+
+
+class BlockLayer(Protocol):
+    """A process with QEMU's block layer: QEMU with a guest, or its storage daemon."""
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+
+    @property
+    def monitor(self) -> Channel:
+        """Its monitor."""
+
+    def query(self, command: str) -> Any:  # noqa: ANN401 - QMP returns any JSON value
+        """What a QMP query returns."""
 
 
 class CacheModes(BaseModel):
@@ -34,6 +50,7 @@ class NamedNode(BaseModel):
     node_name: str = Field("", alias="node-name")
     drv: str
     detect_zeroes: str
+    cache: CacheModes
 
 
 class Statistics(BaseModel):
@@ -102,7 +119,7 @@ def running_version(machine: Machine) -> str:
         raise GuestError(f"QEMU's answer to query-version is not as expected: {answer}") from error
 
 
-def named_node(machine: Machine, name: str) -> NamedNode:
+def named_node(machine: BlockLayer, name: str) -> NamedNode:
     """A block node. Raises GuestError when QEMU does not list it."""
     nodes = _query(machine, "query-named-block-nodes", NamedNode)
     node = next((node for node in nodes if node.node_name == name), None)
@@ -127,7 +144,7 @@ def _list_of(kind: type[_Element]) -> TypeAdapter[list[_Element]]:
     return TypeAdapter(list[kind])  # type: ignore[valid-type]
 
 
-def _query(machine: Machine, query: str, kind: type[_Element]) -> list[_Element]:
+def _query(machine: BlockLayer, query: str, kind: type[_Element]) -> list[_Element]:
     answer = machine.query(query)
     try:
         return _list_of(kind).validate_python(answer)

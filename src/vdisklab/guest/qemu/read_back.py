@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,13 @@ from vdisklab.guest.qemu.block_nodes import (
     throttle_limits,
 )
 from vdisklab.guest.qemu.qmp_models import (
+    BlockLayer,
     inserted_node,
     iothreads,
     named_node,
     running_version,
 )
+from vdisklab.guest.qemu.storage_daemon import StorageDaemon
 from vdisklab.guest.system.guest_system import GuestDisk
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.results.model import Check
@@ -43,10 +45,30 @@ def read_process(machine: Machine) -> QemuTraces:
     return QemuTraces(_count_rings(machine.pid), 1 + len(iothreads(machine)))
 
 
+def read_daemon(daemon: StorageDaemon, disk: Disk | None = None) -> QemuTraces:
+    """The same of a daemon, which has a loop more for the iothread of a disk that it serves."""
+    threads = disk is not None and disk.attachment.iothread
+    return QemuTraces(_count_rings(daemon.pid), 1 + threads)
+
+
+@dataclass(frozen=True, slots=True)
+class ServingDaemon:
+    """The daemon that serves a disk, and its traces before it opened the disk."""
+
+    daemon: StorageDaemon
+    at_start: QemuTraces
+
+
 def check_state(
-    machine: Machine, disk: Disk, guest_disk: GuestDisk, at_start: QemuTraces
+    machine: Machine,
+    disk: Disk,
+    guest_disk: GuestDisk,
+    at_start: QemuTraces,
+    serving: ServingDaemon | None = None,
 ) -> tuple[Check, ...]:
     """Compares the requested state of this disk with the state that was read back.
+
+    A disk on a served bus is opened by the daemon `serving`.
 
     `at_start` are QEMU's traces before its first disk was plugged. All disks of a guest must use
     the same aio mode: QEMU never closes an aio context, so later modes cannot be distinguished.
@@ -56,14 +78,20 @@ def check_state(
         Check("qemu.version", machine.config.version, version),
         Check("guest.size", str(disk.size), guest_disk.facts.get("size_bytes", "unknown")),
         *_check_fact(guest_disk, "guest.write_cache", "write_cache", _expected_write_cache(disk)),
-        *_check_block(machine, disk),
     ]
-    if disk.filename is not None:
-        checks.append(_check_direct(machine.pid, disk))
-        checks.append(Check("qemu.aio", disk.attachment.aio, _seen_aio(machine, at_start)))
     attachment = disk.attachment
-    if attachment.iothread or attachment.iothreads is not None:
-        checks += _check_threads(machine, disk)
+    if serving is not None:
+        checks += _check_served(serving, disk)
+    else:
+        checks += _check_block(machine, disk)
+        if disk.filename is not None:
+            checks.append(_check_direct(machine.pid, disk))
+            seen = _seen_aio(machine.pid, read_process(machine), at_start)
+            checks.append(Check("qemu.aio", attachment.aio, seen))
+        if attachment.iothread or attachment.iothreads is not None:
+            checks += _check_threads(machine, disk)
+        if throttle_limits(attachment):
+            checks.append(_check_throttle(machine, disk))
     if attachment.queues is not None:
         queues = str(attachment.queues)
         checks += _check_fact(guest_disk, "guest.queues", "nr_hw_queues", queues)
@@ -75,9 +103,39 @@ def check_state(
         fact = "discard_granularity"
         checks += _check_fact(guest_disk, f"guest.{fact}", fact, bytes_together)
     checks += _check_ring(machine, disk, guest_disk)
-    if throttle_limits(attachment):
-        checks.append(_check_throttle(machine, disk))
     return tuple(checks)
+
+
+def _check_served(serving: ServingDaemon, disk: Disk) -> Iterator[Check]:
+    """The image as the daemon opened it. It has no query of iothreads, so their objects are read.
+
+    The write cache is the export's; the guest's kernel shows it (`guest.write_cache`).
+    """
+    daemon, names, attachment = serving.daemon, AttachedNames(disk.serial), disk.attachment
+    node = named_node(daemon, names.node)
+    yield Check("qemu.format", disk.driver, node.drv)
+    yield Check("qemu.cache.direct", _word(disk.cache.direct), _word(node.cache.direct))
+    yield Check("qemu.cache.no-flush", _word(disk.cache.no_flush), _word(node.cache.no_flush))
+    if attachment.detect_zeroes != "off":
+        yield Check("qemu.detect_zeroes", attachment.detect_zeroes, node.detect_zeroes)
+    if disk.filename is not None:
+        yield _check_direct(daemon.pid, disk)
+        seen = _seen_aio(daemon.pid, read_daemon(daemon, disk), serving.at_start)
+        yield Check("qemu.aio", attachment.aio, seen)
+    (export,) = daemon.query("query-block-exports")
+    yield Check("qemu.export", "vhost-user-blk", str(export.get("type")))
+    settings = iothread_settings(attachment)
+    if attachment.iothread:
+        threads = daemon.monitor.execute("qom-list", {"path": "/objects"})
+        thread = next((item["name"] for item in threads if item["name"] == names.iothread), "none")
+        yield Check("qemu.iothread", names.iothread, thread)
+    for name, value in settings.items():
+        where = {"path": f"/objects/{names.iothread}", "property": name}
+        yield Check(
+            f"qemu.iothread.{name}", str(value), str(daemon.monitor.execute("qom-get", where))
+        )
+    if throttle_limits(attachment):
+        yield _check_throttle(daemon, disk)
 
 
 def _check_fact(
@@ -123,7 +181,7 @@ def _check_node(machine: Machine, disk: Disk, device_driver: str) -> tuple[Check
     return (Check("qemu.format", disk.driver, node.drv), detecting)
 
 
-def _check_throttle(machine: Machine, disk: Disk) -> Check:
+def _check_throttle(machine: BlockLayer, disk: Disk) -> Check:
     """The limits of the throttle group; QEMU lists many, and 0 means unlimited."""
     group = AttachedNames(disk.serial).throttle
     limits = machine.monitor.execute("qom-get", {"path": f"/objects/{group}", "property": "limits"})
@@ -180,14 +238,13 @@ def _same_file(one: os.stat_result, other: os.stat_result) -> bool:
     return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 
 
-def _seen_aio(machine: Machine, at_start: QemuTraces) -> str:
+def _seen_aio(pid: int, now: QemuTraces, at_start: QemuTraces) -> str:
     """The aio mode, recognised by a ring of libaio in memory or by io_uring descriptors.
 
     Each of QEMU's event loops may have a ring for polling; an additional ring belongs to the disk.
     """
-    if _has_aio_ring(machine.pid):
+    if _has_aio_ring(pid):
         return Aio.NATIVE
-    now = read_process(machine)
     polling = at_start.rings * now.loops // max(1, at_start.loops)
     return Aio.IO_URING if now.rings > polling else Aio.THREADS
 

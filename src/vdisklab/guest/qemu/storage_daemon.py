@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.qemu.block_nodes import (
@@ -20,12 +21,12 @@ from vdisklab.guest.qemu.block_nodes import (
     block_nodes,
     drive_node,
     node_objects,
+    objects,
 )
+from vdisklab.guest.qemu.plugging import DAEMON, served_export
 from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
 from vdisklab.guest.qemu.qmp import Channel, open_channel
 from vdisklab.host.ledger import Kind, Ledger
-
-PROGRAM = "qemu-storage-daemon"
 
 _ANSWER_SECONDS = 30.0
 
@@ -40,6 +41,15 @@ class StorageDaemon:
     errors: Path
     process: subprocess.Popen[bytes]
 
+    @property
+    def pid(self) -> int:
+        """The daemon's process."""
+        return self.process.pid
+
+    def query(self, command: str) -> Any:  # noqa: ANN401 - QMP returns any JSON value
+        """What a QMP query returns."""
+        return self.monitor.execute(command)
+
     def alive(self, *, grace: float = 0.0) -> bool:
         """True if it still runs after `grace` seconds."""
         try:
@@ -50,14 +60,15 @@ class StorageDaemon:
 
     @contextmanager
     def export(self, disk: Disk) -> Iterator[None]:
-        """Exports a disk, writable, under its serial.
+        """Exports a disk, writable: to QEMU's device if its bus is served, else over NBD under its
+        serial.
 
         Raises GuestError if QEMU does not open it.
         """
-        names = AttachedNames(disk.serial)
+        names, served = AttachedNames(disk.serial), disk.attachment.bus.is_served
         nodes = block_nodes(disk)
         with ExitStack() as opened:
-            for made in node_objects(disk):
+            for made in objects(disk) if served else node_objects(disk):
                 self.monitor.execute("object-add", made)
                 opened.callback(self.monitor.execute, "object-del", {"id": made["id"]})
             for node in nodes:
@@ -65,7 +76,8 @@ class StorageDaemon:
                 opened.callback(
                     self.monitor.execute, "blockdev-del", {"node-name": node["node-name"]}
                 )
-            self.monitor.execute("block-export-add", export_arguments(disk))
+            arguments = served_export(disk) if served else export_arguments(disk)
+            self.monitor.execute("block-export-add", arguments)
             opened.callback(self._stop_export, names.device)
             yield
 
@@ -87,7 +99,7 @@ class StorageDaemon:
         except OSError as error:
             connection.close()
             raise GuestError(
-                f"{PROGRAM}'s NBD server does not answer: {error}",
+                f"{DAEMON}'s NBD server does not answer: {error}",
                 hint="the machine may be too busy: try again when it is idle",
             ) from error
         return connection
@@ -109,7 +121,7 @@ def export_arguments(disk: Disk) -> dict[str, object]:
 def daemon_argv(monitor: int, address: str) -> tuple[str, ...]:
     """The command line; `monitor` is a descriptor that the daemon inherits."""
     return (
-        PROGRAM,
+        DAEMON,
         "--chardev", f"socket,id=monitor,fd={monitor}",
         "--monitor", "chardev=monitor",
         "--nbd-server", f"addr.type=unix,addr.path={address},addr.abstract=on,addr.tight=on",

@@ -37,7 +37,7 @@ def expected_device(family: Family, bus: Bus, system: SystemBus) -> str:
     if family is Family.WINDOWS:
         return "#1"  # the disk after the one that it boots from
     match bus:
-        case Bus.VIRTIO:
+        case Bus.VIRTIO | Bus.VHOSTUSER:
             return "/dev/vdb" if system is SystemBus.VIRTIO else "/dev/vda"
         case Bus.NVME:
             return "/dev/nvme1n1" if system is SystemBus.NVME else "/dev/nvme0n1"

@@ -20,15 +20,18 @@ from vdisklab.guest.qemu.block_nodes import (
     AttachedNames,
     Disk,
     ImageParts,
-    attach_commands,
     block_nodes,
     cache_options,
-    cold_arguments,
-    detach_commands,
     devices,
     objects,
 )
 from vdisklab.guest.qemu.command_line import HOTPLUG_PORTS
+from vdisklab.guest.qemu.plugging import (
+    attach_commands,
+    cold_arguments,
+    detach_commands,
+    served_export,
+)
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, WriteCache
@@ -53,7 +56,7 @@ def disk(text: str, *, driver: str = "qcow2", is_block: bool = False) -> Disk:
 
 def possible_choices() -> Iterator[Choices]:
     """Every combination of bus, cache mode and options of the bus that can exist."""
-    for bus, cache in itertools.product(Bus, CacheMode):
+    for bus, cache in itertools.product([bus for bus in Bus if not bus.is_served], CacheMode):
         names = [name for name in VALUES if name in BUS_OPTIONS[bus]]
         for values in itertools.product(*(VALUES[name] for name in names)):
             chosen = (("bus", bus), ("cache", cache), *zip(names, values, strict=True))
@@ -222,8 +225,29 @@ def test_the_null_device_has_one_node_of_the_right_size() -> None:
 def test_serial_numbers_fit_every_bus() -> None:
     """virtio-blk carries 20 bytes (VIRTIO_BLK_ID_BYTES), ATA 20, NVMe 20; see find-disk."""
     for bus in Bus:
-        (*_, device) = devices(disk(f"qcow2/none/{bus}"), None)
-        assert device["serial"] == "vdl1"
+        if not bus.is_served:  # qemu-storage-daemon has a serial number of its own
+            (*_, device) = devices(disk(f"qcow2/none/{bus}"), None)
+            assert device["serial"] == "vdl1"
+
+
+@pytest.mark.parametrize(
+    ("cache", "through"), [("none", False), ("writethrough", True), ("directsync", True)]
+)
+def test_a_served_disk_is_opened_by_the_daemon_only(cache: str, through: bool) -> None:
+    """With config-wce on, the guest reads a write cache of 0 and never flushes."""
+    made = disk(f"qcow2/{cache}/vhostuser:queues=2:iothread=on")
+    plug, device = attach_commands(made, "hp0")
+    assert (plug.execute, device.execute) == ("chardev-add", "device_add")
+    assert plug.arguments["id"] == device.arguments["chardev"]
+    assert (device.arguments["config-wce"], device.arguments["num-queues"]) == (through, 2)
+    assert "drive" not in device.arguments
+    assert "iothread" not in device.arguments
+    export = served_export(made)
+    assert (export["writethrough"], export["node-name"]) == (through, "vdl1-node")
+    assert (export["iothread"], export["num-queues"]) == ("vdl1-io", 2)
+    assert [command.execute for command in detach_commands(made, "hp0")] == [
+        "device_del", "chardev-remove",
+    ]  # fmt: skip
 
 
 def test_cold_disks_are_json_that_qemu_reads() -> None:

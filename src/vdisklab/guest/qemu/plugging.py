@@ -1,0 +1,130 @@
+"""The QMP commands and arguments that give a disk to QEMU and take it away. Pure.
+
+QEMU opens the disk itself, or qemu-storage-daemon does and serves it to QEMU's device over a socket
+(vhost-user): then objects and block nodes belong to the daemon.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from vdisklab.guest.qemu.block_nodes import (
+    Arguments,
+    AttachedNames,
+    Disk,
+    QmpCommand,
+    block_nodes,
+    devices,
+    drive_node,
+    objects,
+)
+
+DAEMON = "qemu-storage-daemon"
+
+_MOST_QUEUES = 64
+"""Queues that a served disk offers; the device uses as many as the guest has CPUs."""
+
+
+def _address(disk: Disk) -> dict[str, Any]:
+    """The socket between the daemon and QEMU's device, in the abstract namespace."""
+    return {"path": AttachedNames(disk.serial).served, "abstract": True, "tight": True}
+
+
+def served_export(disk: Disk) -> Arguments:
+    """The arguments of block-export-add for a disk that QEMU's device gets from the daemon."""
+    names, attachment = AttachedNames(disk.serial), disk.attachment
+    thread = {"iothread": names.iothread} if attachment.iothread else {}
+    return {
+        "type": "vhost-user-blk",
+        "id": names.device,
+        "node-name": drive_node(disk),
+        "addr": {"type": "unix", **_address(disk)},
+        "writable": True,
+        "writethrough": not attachment.write_cache.is_offered(disk.cache),
+        "num-queues": attachment.queues or _MOST_QUEUES,
+        **thread,
+    }
+
+
+def daemon_arguments(disk: Disk) -> tuple[str, ...]:
+    """A command line of the daemon that serves a disk."""
+    return (DAEMON, *_flags("--", disk), "--export", json.dumps(served_export(disk)))
+
+
+def attach_commands(disk: Disk, port: str | None) -> tuple[QmpCommand, ...]:
+    """The QMP commands that plug a disk into a running guest, in order."""
+    return (
+        *_attach_below(disk),
+        *(QmpCommand("device_add", arguments) for arguments in devices(disk, port)),
+    )
+
+
+def _attach_below(disk: Disk) -> tuple[QmpCommand, ...]:
+    if disk.attachment.bus.is_served:
+        address = {"type": "unix", "data": _address(disk)}
+        backend = {"type": "socket", "data": {"addr": address, "server": False}}
+        names = AttachedNames(disk.serial)
+        return (QmpCommand("chardev-add", {"id": names.served, "backend": backend}),)
+    return (
+        *(QmpCommand("object-add", arguments) for arguments in objects(disk)),
+        *(QmpCommand("blockdev-add", arguments) for arguments in block_nodes(disk)),
+    )
+
+
+def detach_commands(disk: Disk, port: str | None) -> tuple[QmpCommand, ...]:
+    """The QMP commands that undo `attach_commands`, in reverse order.
+
+    After each device_del wait for the event DEVICE_DELETED.
+    """
+    unplug = tuple(
+        QmpCommand("device_del", {"id": arguments["id"]})
+        for arguments in reversed(devices(disk, port))
+    )
+    if disk.attachment.bus.is_served:
+        served = {"id": AttachedNames(disk.serial).served}
+        return (*unplug, QmpCommand("chardev-remove", served))
+    return (
+        *unplug,
+        *(
+            QmpCommand("blockdev-del", {"node-name": arguments["node-name"]})
+            for arguments in reversed(block_nodes(disk))
+        ),
+        *(QmpCommand("object-del", {"id": arguments["id"]}) for arguments in objects(disk)),
+    )
+
+
+def cold_arguments(disk: Disk) -> tuple[str, ...]:
+    """The arguments of QEMU's command line for a disk that is present at boot."""
+    return (*_below(disk), *_flagged("-device", devices(disk, None)))
+
+
+def _below(disk: Disk) -> tuple[str, ...]:
+    if not disk.attachment.bus.is_served:
+        return _flags("-", disk)
+    served = AttachedNames(disk.serial).served
+    return ("-chardev", f"socket,id={served},path={served},abstract=on")
+
+
+def _flags(dashes: str, disk: Disk) -> tuple[str, ...]:
+    """The objects and block nodes of a disk as arguments."""
+    return (
+        *_flagged(f"{dashes}object", objects(disk)),
+        *_flagged(f"{dashes}blockdev", block_nodes(disk)),
+    )
+
+
+def _flagged(flag: str, values: tuple[Mapping[str, Any], ...]) -> tuple[str, ...]:
+    return tuple(word for value in values for word in (flag, json.dumps(value)))
+
+
+def spell_commands(commands: tuple[QmpCommand, ...]) -> tuple[str, ...]:
+    """The commands as lines of JSON, to read or to paste into QEMU's qmp-shell."""
+    return tuple(str(command) for command in commands)
+
+
+def spell_arguments(arguments: tuple[str, ...]) -> str:
+    """A command line that can be pasted into a shell."""
+    return shlex.join(arguments)
