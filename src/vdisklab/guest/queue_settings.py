@@ -29,8 +29,8 @@ def with_scheduler(machine: Machine, disk: Disk, guest_disk: GuestDisk) -> Guest
         available = machine.agent.run(("cat", setting), timeout=_SECONDS).stdout.strip()
         raise GuestError(
             f"the guest's kernel does not have the I/O scheduler {wanted}: it has {available}",
-            hint="choose one of these; an older vdisklab may have unpacked a kernel with fewer: then "
-            "remove the directory `kernel` from its cache",
+            hint="choose one of these; an older vdisklab may have unpacked a kernel with fewer: "
+            "then remove the directory `kernel` from its cache",
         ) from error
     return machine.find_disk(disk.guest_serial)
 
