@@ -85,7 +85,7 @@ class DiskArguments:
     """
 
     device: str
-    filename: str
+    filename: str | None
     path: DiskPath | None
     problem: str | None
     read_only: bool
@@ -100,7 +100,8 @@ SERVED_ELSEWHERE = (
 def disks_of_arguments(words: Sequence[str]) -> Iterator[DiskArguments]:
     """Each hard disk that QEMU's arguments describe; skips disks without a file or device.
 
-    The file may be a node of its own or stand in the format's node.
+    The file may be a node of its own or stand in the format's node. An argument that cannot be read
+    is a disk with a problem, because it may describe one.
     """
     drives = list(drives_of_arguments(words))
     blockdevs = [*_settings_after(words, "-blockdev"), *(drive.node for drive in drives)]
@@ -140,6 +141,11 @@ def disks_of_arguments(words: Sequence[str]) -> Iterator[DiskArguments]:
             problem,
             top.get("read-only") is True,
         )
+    for flag in _FIRST_KEYS:
+        for following in _following(words, flag):
+            if following.startswith("{") and _json_object(following) is None:
+                problem = f"the JSON after {flag} cannot be read, and may be a part of a disk"
+                yield DiskArguments("?", None, None, problem, read_only=False)
 
 
 def _is_hard_disk(device: Settings) -> bool:
@@ -153,18 +159,27 @@ def _file_node(top: Settings, nodes: Mapping[str, Settings]) -> Settings | None:
 
 
 def _settings_after(words: Sequence[str], flag: str) -> Iterator[Settings]:
-    for word, following in pairwise(words):
-        if word.removeprefix("-") != flag and word != flag:
-            continue
+    for following in _following(words, flag):
         if not following.startswith("{"):
             yield keyed_settings(following, first=_FIRST_KEYS[flag])
-            continue
-        try:
-            value = json.loads(following)
-        except (ValueError, RecursionError):  # RecursionError: nested without end
-            continue
-        if isinstance(value, dict):
+        elif (value := _json_object(following)) is not None:
             yield value
+
+
+def _following(words: Sequence[str], flag: str) -> Iterator[str]:
+    """The values of all options `flag`, which may have one hyphen or two."""
+    for word, following in pairwise(words):
+        if word.removeprefix("-") == flag or word == flag:
+            yield following
+
+
+def _json_object(text: str) -> Settings | None:
+    """The object in JSON; None for a text that is none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):  # RecursionError: nested without end
+        return None
+    return value if isinstance(value, dict) else None
 
 
 _FIRST_KEYS = {"-blockdev": "driver", "-object": "qom-type", "-device": "driver"}

@@ -16,13 +16,15 @@ from vdisklab.cli.options import Format
 from vdisklab.cli.output import print_overview, print_tables, print_verdict
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.waiting import patience
+from vdisklab.path.durability import HostDisk
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import Panel
+from vdisklab.render.tables.power_cuts import loss_sentences
 from vdisklab.render.verdict import next_step
 from vdisklab.render.wording import search_effort, search_sentences
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer
-from vdisklab.services.answers import database_url
+from vdisklab.services.answers import database_url, stored_verdicts
 from vdisklab.services.campaign_files import stream_of_runs
 from vdisklab.services.find_best import BestSearch, make_search
 from vdisklab.services.measure import Measured, measure, measure_in_turns
@@ -78,7 +80,7 @@ def run(
                 measured = (one,)
         _print_end(console, measured)
         if search is not None:
-            _print_search(console, store, measured[0], search)
+            _print_search(console, store, measured[0], search, request.disk)
         _print_answer(console, store, measured, request, form, search)
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
@@ -95,7 +97,13 @@ def _print_end(console: Console, measured: Sequence[Measured]) -> None:
         console.print(f"interrupted: {kept_runs}; the same command continues")
 
 
-def _print_search(console: Console, store: Store, measured: Measured, search: BestSearch) -> None:
+def _print_search(
+    console: Console,
+    store: Store,
+    measured: Measured,
+    search: BestSearch,
+    disk: HostDisk | None,
+) -> None:
     """Prints what a search found, and how much it measured."""
     if measured.campaign is None or measured.interrupted:
         return
@@ -103,7 +111,9 @@ def _print_search(console: Console, store: Store, measured: Measured, search: Be
     if result is not None:
         outcome = result.outcome
         effort = search_effort(result.runs, outcome.measured, outcome.cells)
-        for sentence in (*search_sentences(outcome), effort):
+        verdicts = stored_verdicts(store, store.campaign(measured.campaign).host, disk)
+        losses = loss_sentences((outcome.best, *outcome.as_good), verdicts)
+        for sentence in (*search_sentences(outcome), *losses, effort):
             console.print(sentence, soft_wrap=True, markup=False, highlight=False)
 
 

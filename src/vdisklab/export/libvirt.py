@@ -86,9 +86,16 @@ def export(request: ExportRequest) -> Configuration:
 
 
 def add_comments(element: ET.Element, lines: Iterable[str]) -> None:
-    """Appends lines as comments, in which two dashes may not follow each other."""
+    """Appends lines as comments; one with two hyphens as a processing instruction.
+
+    No XML comment may hold `--`, and a command must be copied as it is. libvirt ignores both. A
+    line that neither may hold gets a blank between the hyphens.
+    """
     for line in lines:
-        element.append(ET.Comment(f" {re.sub('-(?=-)', '- ', line)} "))
+        if "--" in line and "?>" not in line:
+            element.append(ET.ProcessingInstruction("vdisklab", f"{line} "))
+        else:
+            element.append(ET.Comment(f" {re.sub('-(?=-)', '- ', line)} "))
 
 
 def foreign_reason(request: ExportRequest) -> str | None:

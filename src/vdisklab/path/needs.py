@@ -320,7 +320,6 @@ def distance(path: DiskPath, other: DiskPath) -> int:
     """The difference of two paths: an option counts less than a segment, `write_cache` more."""
     segments = (
         path.layers != other.layers,
-        _format(path) is not _format(other),
         path.cache is not other.cache,
         path.attachment.bus is not other.attachment.bus,
     )
@@ -328,9 +327,17 @@ def distance(path: DiskPath, other: DiskPath) -> int:
     image = dict(set(_image_options(path)) ^ set(_image_options(other)))
     return (
         2 * sum(segments)
+        + _format_distance(_format(path), _format(other))
         + sum(3 if name == "write_cache" else 1 for name in options)
         + (len(image) if _format(path) is _format(other) else 0)
     )
+
+
+def _format_distance(form: ImageFormat | None, other: ImageFormat | None) -> int:
+    """A device without a format holds the same bytes as a raw image, so the two are alike."""
+    if form is other:
+        return 0
+    return 1 if {form, other} == {None, ImageFormat.RAW} else 2
 
 
 def _format(path: DiskPath) -> ImageFormat | None:

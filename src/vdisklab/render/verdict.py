@@ -14,7 +14,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.managers import NEW_GUEST_DISKS
 from vdisklab.path.needs import DURABLE
 from vdisklab.render import numbers
-from vdisklab.render.tables.power_cuts import basis_sentence, durability_sentence
+from vdisklab.render.tables.power_cuts import basis_sentence, durability_sentence, loss_sentences
 from vdisklab.render.wording import measure_name
 from vdisklab.services.advice import RecommendationAnswer
 from vdisklab.units import counted
@@ -137,10 +137,13 @@ def _rivals(answer: RecommendationAnswer) -> Iterator[str]:
         leads = "" if lead is None else f"; the first is {_times(lead)}"
         if lead is not None and lead.low is not None and lead.low > 1:
             leads += ", likely but not proven"
-        yield f"Tied, of {recommendation.considered} measured: {names}{more}{leads}."
+        losses = loss_sentences((c for c in ties if c != recommendation.cell), answer.verdicts)
+        tied = f"Tied, of {recommendation.considered} measured: {names}{more}{leads}."
+        yield " ".join((tied, *losses))
     elif len(answer.order) > 1 and answer.order[1] in answer.ratios:
         runner = answer.order[1]
-        yield f"Runner-up: {runner}, {_times(answer.ratios[runner])}."
+        losses = loss_sentences((runner,), answer.verdicts)
+        yield " ".join((f"Runner-up: {runner}, {_times(answer.ratios[runner])}.", *losses))
 
 
 def _price_of_safety(recommendation: Recommendation) -> Iterator[str]:

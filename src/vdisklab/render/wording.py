@@ -108,12 +108,12 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
     match finding:
         case TooFewBlocks(cells, have, want):
             return (
-                f"{_names(cells)}: measured in {counted(have, 'block')}; a rank needs {want}. "
+                f"{named(cells)}: measured in {counted(have, 'block')}; a rank needs {want}. "
                 f"Continue with --blocks {want} or more."
             )
         case NoCommonBlock(cells):
             return (
-                f"{_names(cells)}: never measured in the same block as the others, so drift "
+                f"{named(cells)}: never measured in the same block as the others, so drift "
                 "and difference cannot be separated. Measure them in one campaign."
             )
         case NothingToCompare(cell):
@@ -140,7 +140,7 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             return _no_score(finding)
         case TooSlow(cells, blocks):
             return (
-                f"{_names(cells)}: too slow to end in time in {counted(blocks, 'block')}. Ranks "
+                f"{named(cells)}: too slow to end in time in {counted(blocks, 'block')}. Ranks "
                 "count that as the worst value of the block. Medians and ratios are of the other "
                 "blocks, so they look better than the path is."
             )
@@ -169,7 +169,7 @@ def _limitation(diagnostic: CellDiagnostic) -> str:  # noqa: PLR0911 - one case 
             )
         case NotDirect(cells, version):
             return (
-                f"{_names(cells)}: ZFS {version} accepts O_DIRECT and serves it from its cache "
+                f"{named(cells)}: ZFS {version} accepts O_DIRECT and serves it from its cache "
                 "(ARC), so this was not direct I/O. Limit the cache (--arc) or "
                 "zfs:primarycache=metadata, or measure a larger --size."
             )
@@ -183,19 +183,19 @@ def _limitation(diagnostic: CellDiagnostic) -> str:  # noqa: PLR0911 - one case 
             )
         case ThinImage(cells, grown):
             return (
-                f"{_names(cells)}: the image grew while it was measured (by {format_bytes(grown)} "
+                f"{named(cells)}: the image grew while it was measured (by {format_bytes(grown)} "
                 "in one run): these are first writes, slower than later ones. Compare with an "
                 "allocated image, without :preallocation=off."
             )
         case GuestCeiling(cells, measure, ceiling, share):
             return (
-                f"{_names(cells)}, {measure}: up to {share:.0%} of {ceiling}, which has no disk "
+                f"{named(cells)}, {measure}: up to {share:.0%} of {ceiling}, which has no disk "
                 "below: the guest's CPU is the limit, not the disk. Give it more (--guest-cpus, "
                 "queues, iothread) or compare larger requests."
             )
         case DeviceCeiling(cells, measure, ceiling, share):
             return (
-                f"{_names(cells)}, {measure}: up to {share:.0%} of {ceiling}: the device is the "
+                f"{named(cells)}, {measure}: up to {share:.0%} of {ceiling}: the device is the "
                 "limit and hides faster paths. Compare latency or CPU time instead."
             )
         case _:
@@ -304,7 +304,8 @@ def _no_score(finding: NoScore) -> str:
     return f"{finding.cell}: no {name}, as no block holds all its measures and the baseline's."
 
 
-def _names(cells: Sequence[MeasuredCell]) -> str:
+def named(cells: Sequence[MeasuredCell | str]) -> str:
+    """The first names, and how many more there are."""
     shown = ", ".join(map(str, cells[:SHOWN_NAMES]))
     more = len(cells) - SHOWN_NAMES
     return f"{shown} and {more} more" if more > 0 else shown
@@ -319,7 +320,7 @@ def best_sentence(best: BestSet) -> str:
         return f"Best: {best.leader} ({chance} against {best.runner_up})."
     return (
         f"No winner: one of these {len(best.cells)} is the best, with {1 - best.alpha:.0%} "
-        f"confidence: {_names(best.cells)} ({chance} between the first two)."
+        f"confidence: {named(best.cells)} ({chance} between the first two)."
     )
 
 
@@ -401,10 +402,10 @@ def _rivals(outcome: Outcome) -> str:
     if worse:
         parts.append(f"{counted(worse, 'rival')} shown to be worse")
     if outcome.as_good:
-        names = _names(outcome.as_good)
+        names = named(outcome.as_good)
         parts.append(f"{names} better by less than {_margin(outcome)}, if at all")
     if outcome.undecided:
-        parts.append(f"{_names(outcome.undecided)} may be better by up to {outcome.gap:.0%}")
+        parts.append(f"{named(outcome.undecided)} may be better by up to {outcome.gap:.0%}")
     return "; ".join(parts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -49,6 +50,7 @@ from vdisklab.services.answers import (
     baseline_of,
     find_cells,
     find_measure,
+    first_measure,
     load,
     load_direct_diagnostics,
     load_evidence_diagnostics,
@@ -98,6 +100,7 @@ class ComparisonAnswer:
     b: MeasuredCell
     comparisons: tuple[Comparison, ...]
     findings: tuple[Diagnostic, ...] = ()
+    verdicts: Verdicts = field(default_factory=Verdicts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ class RecommendationAnswer:
     `ratios` are those of the next cells to the first; `lead` is the ratio of the leader of a tie to
     the recommended cell, None if that leads. `over_platforms` are the recommended cell's ratios to
     the disks that platforms give new guests, as far as they were measured; None for its own.
+    `verdicts` are from power cuts on the same host.
     """
 
     campaigns: tuple[Campaign, ...]
@@ -120,6 +124,7 @@ class RecommendationAnswer:
     rates: tuple[MeasureKey, ...] = ()
     """The measures whose mean decides, for a profile without the score's measurements."""
     over_platforms: Mapping[Manager, Ratio | None] = field(default_factory=dict)
+    verdicts: Verdicts = field(default_factory=Verdicts)
 
     @property
     def path(self) -> str:
@@ -235,7 +240,7 @@ def _measures(scored: Scored, metric: str) -> tuple[MeasureKey, tuple[MeasureKey
     if scored.roles is None:
         raise PlanError(
             _no_score(scored, metric),
-            hint="name a measure: `vdisklab rank --metric MEASUREMENT/DIRECTION/METRIC`",
+            hint=f"name a measure: `vdisklab rank --metric {_example(scored.observations)}`",
         )
     return SCORES[metric].key, (Score.READ.key, Score.WRITE.key, Score.OVERALL.key)
 
@@ -258,6 +263,7 @@ def answer_comparisons(
     pairs = match_cells(loaded.observations, a, b)
     scored = add_scores(loaded.observations, baseline_of(loaded)[0]).observations
     cached = page_cache_diagnostics(results, loaded)
+    verdicts = stored_verdicts(results, loaded.campaigns[0].host)
     return tuple(
         ComparisonAnswer(
             campaigns=loaded.campaigns,
@@ -270,6 +276,7 @@ def answer_comparisons(
                 *slow_diagnostics(loaded.observations.too_slow, (first, second)),
                 *host_diagnostics(loaded.campaigns, (first, second)),
             ),
+            verdicts=verdicts,
         )
         for first, second in pairs
     )
@@ -364,6 +371,7 @@ def recommendation_of(
         over_platforms=dict(_over_platforms(observations, measure, best.cell)),
         workings=worked,
         findings=ranking_diagnostics(best.ranking, MIN_BLOCKS),
+        verdicts=verdicts,
     )
 
 
@@ -389,7 +397,7 @@ def _weighted(
         if scored.overall is None:
             raise PlanError(
                 f"{_no_score(scored, DEFAULT_METRIC)}, so the deciding measure is unknown",
-                hint="name it: --weights MEASUREMENT/DIRECTION/METRIC=1,…",
+                hint=f"name it: --weights {_example(scored.observations)}=1",
             )
         if scored.overall == MEAN:
             return scored.observations, MEAN, (MEAN,)
@@ -423,6 +431,11 @@ def parse_weights(scored: Scored, text: str) -> Mapping[MeasureKey, float]:
     return {key: weight for key, weight in weights.items() if weight}
 
 
+def _example(observations: Observations) -> str:
+    """A measure that has numbers, as an option's value."""
+    return shlex.quote(str(first_measure(observations)))
+
+
 def _nothing_to_recommend(
     observations: Observations, needs: tuple[Need, ...], measure: MeasureKey
 ) -> PlanError:
@@ -449,7 +462,7 @@ def _nothing_to_recommend(
             f"no path has the measure {measure}: a measurement that it is computed from, or the "
             "baseline, is missing",
             hint="see `vdisklab rank`, or name the deciding measure: --weights "
-            "MEASUREMENT/DIRECTION/METRIC=1,…",
+            f"{_example(usable)}=1",
         )
     if not needs:
         return PlanError(

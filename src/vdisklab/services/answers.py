@@ -308,6 +308,11 @@ def find_cells(observations: Observations, name: str) -> tuple[MeasuredCell, ...
     return tuple(sorted(cells, key=lambda cell: order.index(cell.page_cache)))
 
 
+def first_measure(observations: Observations) -> MeasureKey:
+    """The first bandwidth, else the first measure that has numbers: an example of a measure."""
+    return min(observations.used, key=lambda key: (key.metric != "bandwidth", key))
+
+
 def find_measure(observations: Observations, name: str) -> MeasureKey:
     """The measure of that name, or the only one that contains it. Raises PlanError."""
     by_name = {str(measure): measure for measure in sorted(observations.measures)}

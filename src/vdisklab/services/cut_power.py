@@ -7,12 +7,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vdisklab.errors import HostError, PlanError
+from vdisklab.errors import PlanError
 from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
-from vdisklab.host.visible import is_visible_directory
+from vdisklab.host.visible import require_work_directory
 from vdisklab.path.durability import FailureModel, Verdicts
 from vdisklab.path.needs import Need
 from vdisklab.path.segments import LayerKind
@@ -238,10 +238,7 @@ def _judge(
     controls: list[ControlResult],
 ) -> Generator[PowerCut, None, None]:
     """Runs the controls, adds their results to `controls`, then yields the verdicts."""
-    if not is_visible_directory(place.work):
-        raise HostError(
-            f"the work directory {place.work} does not exist", hint=f"mkdir -p {place.work}"
-        )
+    require_work_directory(place.work)
     host = LocalHost()
     if any(question.settings.logged_by is LoggedBy.DM for question in questions):
         require_log_writes(host)  # before the controls, which take a minute

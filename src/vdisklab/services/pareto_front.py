@@ -9,10 +9,18 @@ from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.pareto import CPU, Front, add_cpu, add_metric_mean, pareto_front
 from vdisklab.analysis.score import Scored, add_scores
 from vdisklab.errors import PlanError
+from vdisklab.path.durability import Verdicts
 from vdisklab.results.model import METRICS, Campaign
 from vdisklab.results.store import Store
 from vdisklab.services.advice import SCORES
-from vdisklab.services.answers import Loaded, baseline_of, find_measure, load, require_numbers
+from vdisklab.services.answers import (
+    Loaded,
+    baseline_of,
+    find_measure,
+    load,
+    require_numbers,
+    stored_verdicts,
+)
 
 CPU_NAME = "cpu"
 USUAL = f"read/write/latency_p99/{CPU_NAME}"
@@ -20,12 +28,16 @@ USUAL = f"read/write/latency_p99/{CPU_NAME}"
 
 @dataclass(frozen=True, slots=True)
 class ParetoAnswer:
-    """The front with the names of its measures, as they were written."""
+    """The front with the names of its measures, as they were written.
+
+    `verdicts` are from power cuts on the same host.
+    """
 
     campaigns: tuple[Campaign, ...]
     caveats: Caveats
     names: tuple[str, ...]
     front: Front
+    verdicts: Verdicts
 
 
 def answer_pareto(
@@ -46,7 +58,7 @@ def answer_pareto(
             f"no path has all of {', '.join(wanted)} in three blocks",
             hint="leave one out, or see `vdisklab rank` for what is missing",
         )
-    return ParetoAnswer(loaded.campaigns, caveats_of(loaded.outlines), wanted, front)
+    return _answer(results, loaded, wanted, front)
 
 
 def usual_front(results: Store, loaded: Loaded, scored: Scored) -> ParetoAnswer | None:
@@ -65,7 +77,12 @@ def usual_front(results: Store, loaded: Loaded, scored: Scored) -> ParetoAnswer 
     front = pareto_front(observations, measures) if len(measures) > 1 else None
     if front is None or len(front.cells) < 2:
         return None
-    return ParetoAnswer(loaded.campaigns, caveats_of(loaded.outlines), tuple(wanted), front)
+    return _answer(results, loaded, tuple(wanted), front)
+
+
+def _answer(results: Store, loaded: Loaded, names: tuple[str, ...], front: Front) -> ParetoAnswer:
+    verdicts = stored_verdicts(results, loaded.campaigns[0].host)
+    return ParetoAnswer(loaded.campaigns, caveats_of(loaded.outlines), names, front, verdicts)
 
 
 def parse_criteria(written: str) -> tuple[str, ...]:

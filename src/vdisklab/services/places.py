@@ -9,7 +9,7 @@ from typing import Any
 from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
 from vdisklab.analysis.score import role_set
-from vdisklab.path.durability import HostDisk
+from vdisklab.path.durability import HostDisk, Verdicts
 from vdisklab.results.model import Campaign, Origin
 from vdisklab.results.outlines import RunOutline
 from vdisklab.results.store import Store
@@ -20,6 +20,7 @@ from vdisklab.services.answers import (
     disagreement,
     load,
     load_chosen,
+    stored_verdicts,
 )
 from vdisklab.workload.install import PROGRAM as INSTALL
 from vdisklab.workload.registry import SYSBENCH
@@ -31,9 +32,13 @@ Planned = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Loaded campaigns by directory or devices. A single place has the name ``."""
+    """Loaded campaigns by directory or devices. A single place has the name ``.
+
+    `verdicts` are from power cuts on the same host.
+    """
 
     loaded: Mapping[str, Loaded]
+    verdicts: Verdicts
 
     @property
     def outlines(self) -> tuple[RunOutline, ...]:
@@ -89,7 +94,8 @@ def load_places(results: Store, names: Sequence[str] | None) -> Places:
     campaigns = tuple({item.id: item for item in map(results.campaign, names or ())}.values())
     places = {place_of(campaign) for campaign in campaigns}
     if len(places) < 2:
-        return Places({"": load_chosen(results, choose_campaigns(results, names))})
+        loaded = load_chosen(results, choose_campaigns(results, names))
+        return Places({"": loaded}, stored_verdicts(results, loaded.campaigns[0].host))
     for other in campaigns[1:]:
         error = disagreement(results, campaigns[0], other, places=True)
         if error is not None:
@@ -97,7 +103,8 @@ def load_places(results: Store, names: Sequence[str] | None) -> Places:
     grouped: dict[str, list[str]] = {}
     for campaign in campaigns:
         grouped.setdefault(place_of(campaign), []).append(campaign.id)
-    return Places({place: load(results, ids) for place, ids in grouped.items()})
+    verdicts = stored_verdicts(results, campaigns[0].host)
+    return Places({place: load(results, ids) for place, ids in grouped.items()}, verdicts)
 
 
 def place_of(campaign: Campaign) -> str:
@@ -118,7 +125,7 @@ def overview(
     observations = loaded.observations
     hosts_only = not candidates(observations.cells)
     if metric == DEFAULT_METRIC and hosts_only and role_set(observations) is None:
-        return Places({"": loaded})
+        return Places({"": loaded}, stored_verdicts(results, loaded.campaigns[0].host, disk))
     return ranking_of(results, loaded, metric, disk=disk)
 
 

@@ -28,6 +28,7 @@ from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
 from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import Ledger, cache_directory
+from vdisklab.host.visible import require_work_directory
 from vdisklab.path.cell import Cell
 from vdisklab.plan.build import backing_of, build_plan, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
@@ -115,23 +116,7 @@ def require_possible_paths(request: Request) -> None:
 
 def _work_directory(request: Request) -> Path:
     directory = (request.directory or Path()).absolute()
-    try:
-        directory.stat()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise HostError(
-            f"the work directory {directory} cannot be used: {error.strerror}",
-            hint="name another one",
-        ) from error
-    if directory.exists() and not directory.is_dir():
-        raise HostError(
-            f"the work directory {directory} is not a directory", hint=("name another one")
-        )
-    if not directory.is_dir():
-        raise HostError(
-            f"the work directory {directory} does not exist", hint=f"mkdir -p {directory}"
-        )
+    require_work_directory(directory)
     return directory
 
 

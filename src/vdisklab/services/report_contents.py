@@ -49,6 +49,7 @@ from vdisklab.services.answers import (
     Loaded,
     baseline_of,
     choose_campaigns,
+    first_measure,
     load_chosen,
     load_direct_diagnostics,
     load_evidence_diagnostics,
@@ -214,7 +215,7 @@ def _measure(scored: Scored) -> MeasureKey:
     used = scored.observations.used
     if scored.overall in used:
         return scored.overall
-    return min(used, key=lambda key: (key.metric != "bandwidth", key))
+    return first_measure(scored.observations)
 
 
 def _scores_first(scored: Scored) -> list[MeasureKey]:

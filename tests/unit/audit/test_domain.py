@@ -206,9 +206,12 @@ def arguments_of(*words: str) -> tuple[ConfiguredDisk, ...]:
 
 
 @pytest.mark.parametrize("depth", [1, 1000, 100_000])
-def test_deeply_nested_arguments_are_skipped(depth: int) -> None:
-    for text in ("[" * depth, '{"a":' * depth, "{" + '"a":[' * depth + "]" * depth + "}"):
-        assert arguments_of("-blockdev", text, "-device", text) == ()
+def test_deeply_nested_arguments_are_read_or_said(depth: int) -> None:
+    assert arguments_of("-blockdev", "[" * depth, "-device", "[" * depth) == ()
+    for text in ('{"a":' * depth, "{" + '"a":[' * depth + "]" * depth + "}"):
+        disks = arguments_of("-blockdev", text, "-device", text)
+        assert len(disks) == (0 if text.endswith("}") and depth == 1 else 2)
+        assert all(disk.path is None and "cannot be read" in str(disk.problem) for disk in disks)
 
 
 @pytest.mark.parametrize("depth", [1000, 300_000])

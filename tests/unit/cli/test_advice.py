@@ -26,7 +26,7 @@ from vdisklab.path.durability import (
     Verdicts,
     durability,
 )
-from vdisklab.render.tables.power_cuts import durability_sentence, power_cut_fields, power_cut_word
+from vdisklab.render.tables.power_cuts import durability_sentence, power_cut_word
 from vdisklab.render.tables.ranking import bar
 from vdisklab.results.model import Run
 from vdisklab.results.power_cut import MODEL, PowerCut
@@ -329,8 +329,94 @@ def test_the_ranking_tells_what_power_cuts_found_and_nothing_else(
     assert cells["raw/unsafe"]["power_cut"] is None  # it would lose, and nobody tried it
     assert main(["rank"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert sum("untested" in line for line in lines) == 4
+    assert sum("untested" in line for line in lines) == 3
     assert sum("LOST FLUSHED" in line for line in lines) == 1
+    assert sum("loses data" in line for line in lines) == 1
+    assert cells["raw/unsafe"]["keeping"] == "lost-by-construction"
+    assert (cells["host"]["keeping"], cells["raw/none"]["keeping"]) == (None, "kept-in-test")
+
+
+LOSS = "raw/unsafe loses flushed data in a power cut: cache mode unsafe drops flushes."
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rank",),
+        ("rank", "--bars"),
+        ("rank", "--pareto", "read/write"),
+        ("compare", "raw/unsafe", "raw/none"),
+        ("recommend", "--unsafe"),
+        ("table",),
+        ("table", "--as", "grid"),
+        ("export", "raw/unsafe"),
+    ],
+)
+def test_every_verb_says_alike_which_paths_lose_data(
+    store: Database, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    assert main([*words]) == 0
+    printed = capsys.readouterr()
+    assert LOSS in " ".join((printed.out + printed.err).split())
+
+
+@pytest.mark.parametrize(
+    "words", [("rank",), ("rank", "--pareto", "read/write"), ("recommend", "--unsafe")]
+)
+def test_the_column_of_power_cuts_has_the_same_words(
+    store: Database,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main([*words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (unsafe,) = [line for line in lines if "loses data" in line]
+    assert "raw/unsafe" in unsafe
+    assert any("untested" in line for line in lines)
+
+
+def test_the_reports_tables_have_the_column_of_power_cuts(store: Database, tmp_path: Path) -> None:
+    def report(form: str) -> str:
+        assert main(["report", "--format", form, "-o", str(tmp_path / form)]) == 0
+        return (tmp_path / form).read_text()
+
+    heading, *rows = [line for line in report("md").splitlines() if "|" in line]
+    place = heading.split("|").index(" power cut ")
+    words = {row.split("|")[2].strip(): row.split("|")[place].strip() for row in rows[1:8]}
+    assert words["raw/unsafe"] == "loses data"
+    assert words["raw/none"] == "untested"
+    assert words["host"] == ""
+    page = report("html")
+    assert "<td>loses data</td>" in page
+    assert "<td>untested</td>" in page
+    lines = report("csv").splitlines()
+    (unsafe,) = [line for line in lines if "raw/unsafe" in line and "weighted_overall" in line]
+    assert "lost-by-construction" in unsafe
+
+
+def test_a_tie_names_what_its_unsafe_paths_lose(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alike = {"host": 1.0, "raw/none": 0.8, "raw/unsafe": 0.8, "qcow2/unsafe": 0.8}
+    database.write(runs(3, alike, noise=0.3))
+    found = answer(capsys, "recommend", "--unsafe")
+    assert found["path"] == "raw/none"
+    (tied,) = [sentence for sentence in found["sentences"] if sentence.startswith("Tied")]
+    assert "lose flushed data in a power cut: cache mode unsafe drops flushes." in tied
+    assert {"raw/unsafe", "qcow2/unsafe"} <= set(tied.partition(" lose ")[0].replace(
+        ",", " ").split())  # fmt: skip
+
+
+def test_a_profile_without_scores_names_a_measure_that_there_is(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = Path(__file__).parents[2] / "data"
+    assert main(["import", str(data / "fio-3.33-plain.json"), "--as", "my VM at home"]) == 0
+    assert main(["rank", "--metric", "write"]) != 0
+    hint = capsys.readouterr().err.partition("--metric ")[2].partition("`")[0]
+    assert main(["rank", "--metric", hint]) == 0
 
 
 @pytest.mark.parametrize(
@@ -350,8 +436,27 @@ def test_the_ranking_tells_what_power_cuts_found_and_nothing_else(
     ],
 )
 def test_every_verdict_has_its_word(flushed: Cuts, unflushed: Cuts, word: str) -> None:
-    fields = power_cut_fields(PathVerdict("raw/none", flushed, unflushed))
-    assert power_cut_word(fields["power_cut"], fields["power_cut_states"]) == word
+    verdicts = Verdicts({"raw/none": PathVerdict("raw/none", flushed, unflushed)})
+    assert power_cut_word(durability(parse_path("raw/none"), verdicts)) == word
+
+
+@pytest.mark.parametrize(
+    ("path", "flushed", "unflushed", "word"),
+    [
+        ("raw/unsafe", Cuts(), Cuts(), "loses data"),
+        ("raw/unsafe", Cuts(60), Cuts(60), "loses data"),
+        ("raw/unsafe", Cuts(60, 1), Cuts(), "LOST FLUSHED"),
+        ("raw/none/nvme", Cuts(), Cuts(), "loses data"),
+        ("tmpfs/raw/none", Cuts(), Cuts(), "loses data"),
+        ("raw/directsync", Cuts(), Cuts(60, 1), "LOST DATA"),
+        ("raw/directsync", Cuts(60), Cuts(60), "kept all"),
+    ],
+)
+def test_a_rule_or_a_broken_promise_has_its_word(
+    path: str, flushed: Cuts, unflushed: Cuts, word: str
+) -> None:
+    verdicts = Verdicts({path: PathVerdict(path, flushed, unflushed)})
+    assert power_cut_word(durability(parse_path(path), verdicts)) == word
 
 
 def test_what_decides_durability_is_said(

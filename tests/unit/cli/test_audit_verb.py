@@ -17,7 +17,7 @@ from tests.unit.stored import Database
 from vdisklab.analysis.diagnostics.kinds import caveats_of
 from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.cli.main import main
-from vdisklab.errors import HostError, PlanError
+from vdisklab.errors import EXIT_CELLS_FAILED, HostError, PlanError
 from vdisklab.export.configuration import ExportRequest
 from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.host.blockdevice import device_of
@@ -262,6 +262,40 @@ def test_no_command_is_advised_that_cannot_measure(
     out = " ".join(capsys.readouterr().out.split())
     assert "not measured here, and cannot be." in out
     assert re.search(r"`vdisklab run none \S+ --on DEVICE`", out)
+
+
+def test_a_device_is_nearer_to_raw_than_to_another_format(
+    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bare = Path(exported(tmp_path, "raw/none"))
+    volume = re.sub("type=.file.", "type='block'", bare.read_text())
+    bare.write_text(re.sub("file=.[^ ]*img.", "dev='/dev/vg/lv'", volume))
+    (disk,) = answer(capsys, "audit", str(bare))["disks"]
+    assert (disk["path"], disk["nearest"]["cell"]) == ("none", "raw/none")
+
+
+def test_no_speeds_are_doubted_where_none_are_shown(
+    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    domain = Path(exported(tmp_path, "raw/none"))
+    for kind in ("kvm", "xen", "bhyve"):
+        domain.write_text(
+            re.sub("type=.(kvm|xen). ", f"type='{kind}' ", domain.read_text(), count=1)
+        )
+        assert main(["audit", str(domain)]) == 0
+        assert ("Speeds were measured" in capsys.readouterr().out) is (kind == "kvm")
+
+
+@pytest.mark.parametrize("verb", ["audit", "advise"])
+def test_an_argument_that_cannot_be_read_is_said(
+    verb: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "deep.cmdline"
+    nested = '{"a":' * 30_000 + "1" + "}" * 30_000
+    file.write_text(f"qemu-system-x86_64 -name web -device '{nested}'")
+    assert main([verb, str(file)]) in (0, EXIT_CELLS_FAILED)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "the JSON after -device cannot be read, and may be a part of a disk" in out
 
 
 def test_an_image_is_read_with_its_data_file(

@@ -30,6 +30,19 @@ def exported(text: str, platform: Platform, source: str | None = None) -> Config
 def test_comments_of_libvirt_hold_no_two_dashes(dashes: str) -> None:
     text = exported("qcow2:backing=1/none", Platform.LIBVIRT, f"/srv/a{dashes}.img{dashes}").text
     ET.fromstring(text)  # noqa: S314 - our own text
+    exported("qcow2:backing=1/none", Platform.LIBVIRT, "/srv/a?>--.img")
+
+
+def test_a_command_in_libvirts_xml_can_be_copied() -> None:
+    domain, disk = (
+        exported("qcow2/none", platform, "/srv/a--b.qcow2").text
+        for platform in (Platform.LIBVIRT, Platform.LIBVIRT_DISK)
+    )
+    for text in (domain, disk):
+        assert " /srv/a--b.qcow2 10737418240" in text
+        assert "- -" not in text
+        ET.fromstring(text)  # noqa: S314 - our own text
+    assert "virsh attach-device GUEST FILE --live --config ?>" in disk
 
 
 def test_proxmox_is_told_what_it_would_choose_otherwise() -> None:

@@ -104,9 +104,21 @@ def test_another_programs_database_is_left_alone(url: str) -> None:
     engine = sa.create_engine(parse_address(url).url)
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE bookmarks (title TEXT)")
-    sentence = f"the database {parse_address(url).url.database} belongs to another program"
+    sentence = (
+        f"the database {parse_address(url).url.database} is not vdisklab's: "
+        r"it has other tables \(bookmarks\)"
+    )
     with pytest.raises(DatabaseError, match=sentence), open_store(url):
         pytest.fail("not reached")
     with engine.connect() as connection:
         assert sa.inspect(connection).get_table_names() == ["bookmarks"]
     engine.dispose()
+
+
+def test_an_empty_table_of_versions_is_only_named(url: str) -> None:
+    engine = sa.create_engine(parse_address(url).url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE alembic_version (version_num TEXT)")
+    engine.dispose()
+    with pytest.raises(DatabaseError, match=r"other tables \(alembic_version\)"), open_store(url):
+        pytest.fail("not reached")

@@ -17,7 +17,7 @@ from vdisklab.analysis.pareto import Standing
 from vdisklab.analysis.published import Shape
 from vdisklab.analysis.rank_intervals import Unranked
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.durability import HostDisk
+from vdisklab.path.durability import HostDisk, Keeping
 from vdisklab.path.segments import PageCache
 from vdisklab.render.documents.conversion import CampaignEntry, DiagnosticEntry, Key, Limit
 from vdisklab.results.model import Better
@@ -64,6 +64,11 @@ PowerCutAnswer = Annotated[
     "states without judging all",
 ]
 
+PathKeeping = Annotated[
+    Keeping | None,
+    "what happens to flushed data in a power cut, by rule or as tested here; null on the host",
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedCell:
@@ -86,6 +91,7 @@ class RankedCell:
         Literal["read", "write", "read+write"] | None,
         "directions in which less than half of the bytes reached the device",
     ]
+    keeping: PathKeeping
     power_cut: PowerCutAnswer
     power_cut_states: Annotated[int | None, "judged states; null: not tested"]
     power_cut_broken: Annotated[int | None, "judged states that broke a promise"]
@@ -149,6 +155,7 @@ class ParetoRow:
         "`beaten`: one is shown to be",
     ]
     beaten_by: Annotated[MeasuredCell | None, "a path that is better in all measures"]
+    keeping: PathKeeping
     shares: Annotated[
         Mapping[str, float],
         "by measure, how good the path is as a share of the best one",
@@ -163,6 +170,7 @@ class ParetoDocument:
     format: Literal["vdisklab.pareto/1"] = "vdisklab.pareto/1"
     campaigns: tuple[CampaignEntry, ...]
     emulation: Emulation
+    emulated_host: EmulatedHost
     lab: Lab
     measures: Annotated[Mapping[str, str], "each name of --pareto as MEASUREMENT/DIRECTION/METRIC"]
     alpha: Annotated[float, "the error of calling a path beaten"]
@@ -216,6 +224,8 @@ class ComparedPair:
 
     a: MeasuredCell
     b: MeasuredCell
+    a_keeping: PathKeeping
+    b_keeping: PathKeeping
     summary: Annotated[str, "what the main measures show, in one sentence"]
     measures: Annotated[tuple[ComparedMeasure, ...], "the main ones first"]
     findings: tuple[DiagnosticEntry, ...]

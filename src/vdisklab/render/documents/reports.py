@@ -20,6 +20,7 @@ from vdisklab.render.documents.rankings import (
     Emulation,
     Lab,
     Number,
+    PathKeeping,
     PowerCutAnswer,
     PublishedDocument,
 )
@@ -148,6 +149,7 @@ class AuditedDiskEntry:
     risks: tuple[RiskEntry, ...]
     needs: tuple[NeedEntry, ...]
     instead: Annotated[str | None, "the nearest path that meets all needs; null when none is unmet"]
+    keeping: PathKeeping
     power_cut: Annotated[PowerCutStates | None, "null when no power cut of this path was judged"]
     standing: Annotated[StandingEntry | None, "null when no similar path was measured"]
     read_only: Annotated[bool, "the guest cannot write, so a power cut loses nothing"]
@@ -184,6 +186,7 @@ class AuditRow:
     rank: str | None
     score: Number
     measured_as: MeasuredCell | None
+    keeping: PathKeeping
     power_cut: PowerCutAnswer
     power_cut_states: int | None
     power_cut_broken: int | None
@@ -215,6 +218,7 @@ class ReportValue:
     blocks: int
     rank_best: int | None
     rank_worst: int | None
+    keeping: PathKeeping
     from_page_cache: bool
     emulation: bool
     emulated_host: bool

@@ -24,6 +24,7 @@ from vdisklab.render.tables.claim_results import (
 )
 from vdisklab.render.tables.comparison import compared_rows, shape_text
 from vdisklab.render.tables.layout import Table
+from vdisklab.render.tables.power_cuts import keeping_of
 from vdisklab.render.wording import caution, grouped_sentences, sentence
 from vdisklab.services.claim_answers import status
 from vdisklab.services.report_contents import FEATURED, Contents
@@ -106,7 +107,7 @@ def configurations(contents: Contents) -> tuple[tuple[str, str], ...]:
     return tuple(texts)
 
 
-_COMMENTS = ("#", "<!--")
+_COMMENTS = ("#", "<!--", "<?")
 
 
 def diagnostic_sentences(contents: Contents) -> tuple[str, ...]:
@@ -151,6 +152,7 @@ def long_table(contents: Contents) -> Table[ReportValue]:
     """Every median with its interval, one per row: the form for CSV and Parquet."""
     ranked = {row.cell: row for row in contents.ranking.rows}
     rows = []
+    keeping = {cell: keeping_of(cell, contents.verdicts) for cell in contents.measured}
     for key, summaries in contents.summaries.items():
         for cell, summary in summaries.items():
             row = ranked.get(cell)
@@ -168,6 +170,7 @@ def long_table(contents: Contents) -> Table[ReportValue]:
                     blocks=summary.blocks,
                     rank_best=None if row is None else row.best,
                     rank_worst=None if row is None else row.worst,
+                    keeping=keeping[cell],
                     from_page_cache=key.name in contents.cached.get(cell, ()),
                     emulation=contents.caveats.emulated,
                     emulated_host=contents.caveats.emulated_host,

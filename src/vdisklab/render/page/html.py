@@ -46,6 +46,7 @@ from vdisklab.render.page.contents import (
     unmeasured_claims,
 )
 from vdisklab.render.tables.layout import sanitise
+from vdisklab.render.tables.power_cuts import power_cut_of
 from vdisklab.render.wording import mean_sentence, measure_name
 from vdisklab.results.outlines import Example
 from vdisklab.services.report_contents import Contents
@@ -235,6 +236,7 @@ def _core(contents: Contents) -> dict[str, Any]:
                 "n": ranked[cell].blocks if cell in ranked else measured[cell],
                 "x": _ratio(contents, cell),
                 "m": list(contents.cached.get(cell, ())),
+                "k": words.setdefault(power_cut_of(cell, contents.verdicts), len(words)),
             }
             for cell in order
         ],
@@ -350,6 +352,7 @@ def _first_rows(contents: Contents) -> list[dict[str, str]]:
                 else numbers.MISSING,
                 "ratio": numbers.ratio(_ratio(contents, cell)),
                 "ram": "RAM" if contents.cached.get(cell) else "",
+                "power_cut": power_cut_of(cell, contents.verdicts),
                 "blocks": str(measured[cell]),
             }
         )

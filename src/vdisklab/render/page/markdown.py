@@ -16,6 +16,7 @@ from vdisklab.render.page.contents import (
     score_keys,
 )
 from vdisklab.render.tables.layout import sanitise_line
+from vdisklab.render.tables.power_cuts import power_cut_of
 from vdisklab.services.report_contents import Contents
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
@@ -41,8 +42,8 @@ def _lines(contents: Contents) -> Iterator[str]:
     yield "\n## Cells\n"
     keys = score_keys(contents) or (contents.measure,)
     titles = [key.metric.replace("_", " ") for key in keys]
-    yield f"| rank | path | page cache | {' | '.join(titles)} | RAM | blocks |"
-    yield f"|{'---|' * (len(keys) + 5)}"
+    yield f"| rank | path | page cache | {' | '.join(titles)} | RAM | power cut | blocks |"
+    yield f"|{'---|' * (len(keys) + 6)}"
     ranked = {row.cell: row for row in contents.ranking.rows}
     for cell in contents.order:
         row = ranked.get(cell)
@@ -60,6 +61,7 @@ def _lines(contents: Contents) -> Iterator[str]:
             cell.known_page_cache or numbers.MISSING,
             *values,
             ram,
+            power_cut_of(cell, contents.verdicts),
             str(blocks),
         )
         yield f"| {' | '.join(columns)} |"

@@ -20,7 +20,7 @@ from vdisklab.render.documents.advised_groups import (
 from vdisklab.render.documents.conversion import diagnostic_entries
 from vdisklab.render.tables.audited_disks import risk_sentence
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table, sanitise_line
-from vdisklab.render.tables.power_cuts import durability_sentence, keeping_word
+from vdisklab.render.tables.power_cuts import durability_sentence, power_cut_word
 from vdisklab.render.wording import caution
 from vdisklab.services.disk_advice import (
     AdviceAnswer,
@@ -108,7 +108,7 @@ def _disks(entry: DiskAdvice) -> str:
 
 
 def _safety(durability: Durability | None) -> str:
-    return numbers.MISSING if durability is None else keeping_word(durability)
+    return numbers.MISSING if durability is None else power_cut_word(durability)
 
 
 def _notes(answer: AdviceAnswer) -> Iterator[str]:

@@ -167,6 +167,7 @@ def _row(audited: AuditedDisk, *, with_needs: bool) -> AuditRow:
         rank=_place(standing),
         score=_score(audited),
         measured_as=None if standing is None else standing.cell,
+        keeping=None if audited.keeps is None else audited.keeps.keeping,
         **power_cut_fields(None if audited.keeps is None else audited.keeps.tested),
         better=None if standing is None else standing.better,
         gain=_gain(audited).ratio,
@@ -232,9 +233,7 @@ def _power_cut(audited: AuditedDisk) -> str:
         return numbers.MISSING
     if audited.disk.read_only:
         return "read-only"
-    tested = None if audited.keeps is None else audited.keeps.tested
-    fields = power_cut_fields(tested)
-    return power_cut_word(fields["power_cut"], fields["power_cut_states"])
+    return numbers.MISSING if audited.keeps is None else power_cut_word(audited.keeps)
 
 
 def _notes(answer: AuditAnswer) -> Iterator[str]:
@@ -250,7 +249,7 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
     if answer.why_no_speed is not None:
         yield answer.why_no_speed
     beware = caution(answer.caveats)
-    if beware is not None:
+    if beware is not None and any(audited.standing or audited.nearest for audited in answer.disks):
         yield f"Speeds were measured {beware}."
 
 
@@ -368,6 +367,7 @@ def _entry(audited: AuditedDisk, needs: Sequence[Need]) -> AuditedDiskEntry:
             for need in needs
         ),
         instead=None if audited.instead is None else audited.instead.canonical,
+        keeping=None if audited.keeps is None else audited.keeps.keeping,
         power_cut=_power_cut_states(audited.keeps),
         standing=None if audited.standing is None else _standing(audited.standing),
         read_only=disk.read_only,

@@ -21,6 +21,7 @@ from vdisklab.render.tables.medians import (
     measurements_table,
     side_by_side,
 )
+from vdisklab.render.tables.power_cuts import loss_sentences
 from vdisklab.render.tables.program_texts import (
     bonnie_measurements,
     bonnie_text,
@@ -117,6 +118,7 @@ def _notes(places: Places, numbers: Medians) -> tuple[str, ...]:
         notes.append(
             "each place was measured separately: their differences are not taken within blocks"
         )
+    notes += _losses(places)
     for loaded in places.loaded.values():
         notes += map(sentence, slow_diagnostics(loaded.observations.too_slow))
     warning = caution(places.caveats)
@@ -125,9 +127,15 @@ def _notes(places: Places, numbers: Medians) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _losses(places: Places) -> tuple[str, ...]:
+    cells = (cell for loaded in places.loaded.values() for cell in loaded.observations.cells)
+    return loss_sentences(cells, places.verdicts)
+
+
 def _warning(places: Places) -> tuple[str, ...]:
     warning = caution(places.caveats)
-    return () if warning is None else (f"* measured {warning}",)
+    measured = () if warning is None else (f"* measured {warning}",)
+    return (*(f"* {loss}" for loss in _losses(places)), *measured)
 
 
 def _source(places: Places, cell: PlacedCell) -> str:

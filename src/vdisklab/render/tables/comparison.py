@@ -18,6 +18,7 @@ from vdisklab.render.documents.rankings import (
     PublishedRow,
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
+from vdisklab.render.tables.power_cuts import keeping_of, loss_sentences
 from vdisklab.render.wording import caution, measure_name, sentence, verdict
 from vdisklab.services.advice import ComparisonAnswer
 from vdisklab.services.claim_answers import PublishedAnswer
@@ -74,7 +75,10 @@ def comparison_table(answer: ComparisonAnswer, *, everything: bool = False) -> T
         columns,
         rows,
         tuple(notes),
-        intro=(comparison_summary(answer),) if answer.comparisons else (),
+        intro=(
+            *((comparison_summary(answer),) if answer.comparisons else ()),
+            *loss_sentences((answer.a, answer.b), answer.verdicts),
+        ),
         kind=ComparedMeasure,
         record=lambda row: _compared(answer, row),
     )
@@ -123,6 +127,8 @@ def comparison_document(answers: tuple[ComparisonAnswer, ...]) -> ComparisonDocu
             ComparedPair(
                 a=answer.a,
                 b=answer.b,
+                a_keeping=keeping_of(answer.a, answer.verdicts),
+                b_keeping=keeping_of(answer.b, answer.verdicts),
                 summary=comparison_summary(answer),
                 measures=tuple(_compared(answer, row) for row in answer.comparisons),
                 findings=diagnostic_entries(answer.findings),

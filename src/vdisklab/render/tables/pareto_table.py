@@ -10,6 +10,7 @@ from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import campaign_entries
 from vdisklab.render.documents.rankings import ParetoDocument, ParetoRow
 from vdisklab.render.tables.layout import NAMES, Column, Table
+from vdisklab.render.tables.power_cuts import keeping_of, loss_sentences, power_cut_of
 from vdisklab.render.wording import caution
 from vdisklab.services.pareto_front import ParetoAnswer
 
@@ -27,6 +28,7 @@ def pareto_rows(answer: ParetoAnswer) -> tuple[ParetoRow, ...]:
             cell=placed.cell,
             standing=placed.standing,
             beaten_by=placed.by,
+            keeping=keeping_of(placed.cell, answer.verdicts),
             shares=dict(zip(answer.names, placed.shares, strict=True)),
         )
         for placed in answer.front.cells
@@ -43,6 +45,9 @@ def pareto_table(answer: ParetoAnswer) -> Table[ParetoRow]:
             for name in answer.names
         ),
         Column[ParetoRow](
+            "power cut", lambda row: power_cut_of(row.cell, answer.verdicts), spare=1
+        ),
+        Column[ParetoRow](
             "by", lambda row: row.beaten_by.label if row.beaten_by else "", folds=NAMES, spare=2
         ),
     )
@@ -53,7 +58,8 @@ def pareto_table(answer: ParetoAnswer) -> Table[ParetoRow]:
         f"{', '.join(answer.names)}: {', '.join(map(str, front))}"
     )
     notes = tuple(_notes(answer, warning))
-    return Table(title, columns, pareto_rows(answer), notes, kind=ParetoRow)
+    losses = loss_sentences(front, answer.verdicts)
+    return Table(". ".join((title, *losses)), columns, pareto_rows(answer), notes, kind=ParetoRow)
 
 
 def pareto_document(answer: ParetoAnswer) -> ParetoDocument:
@@ -61,6 +67,7 @@ def pareto_document(answer: ParetoAnswer) -> ParetoDocument:
     return ParetoDocument(
         campaigns=campaign_entries(answer.campaigns),
         emulation=answer.caveats.emulated,
+        emulated_host=answer.caveats.emulated_host,
         lab=answer.caveats.lab,
         measures={
             name: str(key) for name, key in zip(answer.names, answer.front.measures, strict=True)

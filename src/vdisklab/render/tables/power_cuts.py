@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
 from vdisklab.analysis.candidates import Recommendation
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import (
     Cuts,
     Durability,
@@ -14,7 +15,10 @@ from vdisklab.path.durability import (
     HostDisk,
     Keeping,
     PathVerdict,
+    Verdicts,
+    durability,
 )
+from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.rankings import PowerCutOutcome
 from vdisklab.render.documents.records import (
@@ -24,6 +28,7 @@ from vdisklab.render.documents.records import (
     VerdictRow,
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
+from vdisklab.render.wording import named
 from vdisklab.results.power_cut import DISK_LOG, PowerCut, ReplayedState, outcome_words
 from vdisklab.services.answers import judged_without_its_device
 from vdisklab.services.cut_power import PowerCutAnswer
@@ -154,7 +159,7 @@ def _detail(cut: PowerCut) -> str:
     return cut.claim if cut.survives is None else ""
 
 
-_OUTCOME_WORDS = {
+_WORDS = {
     None: "untested",
     PowerCutOutcome.KEPT_ALL: "kept all",
     PowerCutOutcome.KEPT_FLUSHED: "kept flushed",
@@ -165,9 +170,30 @@ _OUTCOME_WORDS = {
 }
 
 
-def power_cut_word(outcome: PowerCutOutcome | None, states: int | None) -> str:
-    """The outcome in two words, for a column titled `power cut`."""
-    return "too few" if outcome is None and states else _OUTCOME_WORDS[outcome]
+def power_cut_word(durability: Durability) -> str:
+    """What a power cut does to a path, in two words: as tested here, otherwise by rule."""
+    outcome = outcome_of(durability.tested or PathVerdict(""))
+    match durability.keeping:
+        case Keeping.LOST_BY_CONSTRUCTION if outcome is not PowerCutOutcome.LOST_FLUSHED:
+            return "loses data"
+        case Keeping.LOST_IN_TEST if outcome is not PowerCutOutcome.LOST_FLUSHED:
+            return "LOST DATA"  # a path that needs no flush lost data without one
+        case _:
+            return "too few" if outcome is None and durability.cuts.judged else _WORDS[outcome]
+
+
+def power_cut_of(cell: MeasuredCell, verdicts: Verdicts) -> str:
+    """The word for a cell's path; blank on the host, where no guest depends on it."""
+    path = cell.path
+    if path is None:
+        return numbers.MISSING
+    return "" if path.on_host else power_cut_word(durability(path, verdicts))
+
+
+def keeping_of(cell: MeasuredCell, verdicts: Verdicts) -> Keeping | None:
+    """What happens to flushed data, for documents; None on the host and for a free name."""
+    path = cell.path
+    return None if path is None or path.on_host else durability(path, verdicts).keeping
 
 
 def outcome_of(verdict: PathVerdict) -> PowerCutOutcome | None:
@@ -199,10 +225,9 @@ def durability_sentence(path: str, durability: Durability) -> str:
     cuts, above = durability.cuts, durability.disk.above
     match durability.keeping:
         case Keeping.LOST_BY_CONSTRUCTION:
-            return f"{path} loses flushed data in a power cut{above}: {durability.reason}."
+            return f"{path} loses {_loss(durability)}."
         case Keeping.LOST_IN_TEST:
-            broken = f"{cuts.broken} of {cuts.judged} power cuts{above}"
-            answer = f"{path} lost promised data in {broken}."
+            answer = f"{path} lost {_loss(durability)}."
         case Keeping.KEPT_IN_TEST:
             answer = f"{path} kept all that was promised in {_extent(cuts)}{above}: {condition}."
         case Keeping.NOT_TESTED:
@@ -236,6 +261,39 @@ def disk_note(disk: HostDisk) -> Iterator[str]:
         )
 
 
+def loss_sentences(cells: Iterable[MeasuredCell], verdicts: Verdicts) -> tuple[str, ...]:
+    """Which of these cells lose flushed data in a power cut: a sentence for each reason."""
+    paths: dict[tuple[bool, str], dict[str, None]] = {}
+    for cell in cells:
+        path = cell.path
+        if path is not None and path.is_guest_storage:
+            kept = durability(path, verdicts)
+            if not kept.keeping.acceptable:
+                known = kept.keeping is Keeping.LOST_BY_CONSTRUCTION
+                paths.setdefault((known, _loss(kept)), {})[cell.name] = None
+    return tuple(
+        f"{named(tuple(names))} {_VERBS[known, len(names) > 1]} {loss}."
+        for (known, loss), names in paths.items()
+    )
+
+
+_VERBS = {
+    (True, False): "loses",
+    (True, True): "lose",
+    (False, False): "lost",
+    (False, True): "each lost",
+}
+"""The verb by whether a rule or power cuts show a loss, and whether several paths have it."""
+
+
+def _loss(durability: Durability) -> str:
+    """What a path loses and why, if it is known to lose data."""
+    cuts, above = durability.cuts, durability.disk.above
+    if durability.keeping is Keeping.LOST_BY_CONSTRUCTION:
+        return f"flushed data in a power cut{above}: {durability.reason}"
+    return f"promised data in {cuts.broken} of {cuts.judged} power cuts{above}"
+
+
 def _extent(cuts: Cuts) -> str:
     """How many cuts, and the bound on the loss rate (rule of three), unless all were judged."""
     if cuts.all_judged:
@@ -252,16 +310,6 @@ def _unflushed(durability: Durability) -> Iterator[str]:
         yield f"Unflushed data were kept, too, in {cuts.judged} power cuts."
     else:
         yield f"Unflushed data were lost in {cuts.broken} of {cuts.judged} power cuts."
-
-
-def keeping_word(durability: Durability) -> str:
-    """The durability in two words."""
-    return {
-        Keeping.LOST_BY_CONSTRUCTION: "loses data",
-        Keeping.LOST_IN_TEST: "lost data",
-        Keeping.KEPT_IN_TEST: "kept all",
-        Keeping.NOT_TESTED: "not tested",
-    }[durability.keeping]
 
 
 def basis_sentence(recommendation: Recommendation) -> Iterator[str]:

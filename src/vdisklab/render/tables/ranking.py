@@ -21,7 +21,13 @@ from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
 from vdisklab.render.documents.rankings import BarRow, BestEntry, RankDocument, RankedCell
 from vdisklab.render.tables.layout import NAMES, Column, Table
-from vdisklab.render.tables.power_cuts import disk_note, power_cut_fields, power_cut_word
+from vdisklab.render.tables.power_cuts import (
+    disk_note,
+    keeping_of,
+    loss_sentences,
+    power_cut_fields,
+    power_cut_of,
+)
 from vdisklab.render.wording import (
     best_sentence,
     caution,
@@ -47,7 +53,9 @@ def ranking_table(answer: RankingAnswer) -> Table[RankedCell]:
         Column[RankedCell]("vs\nbase", partial(_ratio_text, answer), right=True, spare=1),
         Column[RankedCell]("95 %\ninterval", partial(_interval_text, answer), right=True, spare=2),
         Column[RankedCell]("RAM", _cached_letters, spare=1),
-        Column[RankedCell]("power cut", _power_cut_text, spare=1),
+        Column[RankedCell](
+            "power cut", lambda row: power_cut_of(_cell(row), answer.verdicts), spare=1
+        ),
         Column[RankedCell]("n", lambda row: str(row.blocks), right=True, spare=1),
     )
     table = Table(_title(answer), columns, ranked_cells(answer), _notes(answer), kind=RankedCell)
@@ -73,6 +81,7 @@ def ranked_cells(answer: RankingAnswer) -> tuple[RankedCell, ...]:
                 ratio_low=ratio.low,
                 ratio_high=ratio.high,
                 from_page_cache=_CACHED[directions],
+                keeping=keeping_of(place.cell, answer.verdicts),
                 **power_cut_fields(answer.verdicts.get(place.cell.name)),
                 blocks=place.blocks,
                 rank_best=None if ranked is None else ranked.best,
@@ -248,13 +257,6 @@ def _cached_letters(row: RankedCell) -> str:
     return "".join(name[0] for name in (row.from_page_cache or "").split("+") if name)
 
 
-def _power_cut_text(row: RankedCell) -> str:
-    """The power-cut outcome; blank on the host, where no guest depends on it."""
-    if _cell(row).on_host:
-        return ""
-    return power_cut_word(row.power_cut, row.power_cut_states)
-
-
 def _title(answer: RankingAnswer) -> str:
     cells = len(answer.ranking.rows) + len(answer.ranking.unranked)
     name = measure_name(answer.ranking.measure)
@@ -268,7 +270,8 @@ def _headed(answer: RankingAnswer, table: Table[Any]) -> Table[Any]:
     best = answer.ranking.best
     if best is None:
         return table
-    return replace(table, title=best_sentence(best), intro=(table.title,))
+    losses = loss_sentences(best.cells, answer.verdicts)
+    return replace(table, title=" ".join((best_sentence(best), *losses)), intro=(table.title,))
 
 
 _IN_TITLE = Emulated | InEmulatedHost | InLab
@@ -281,6 +284,10 @@ def _notes(answer: RankingAnswer) -> tuple[str, ...]:
             diagnostic for diagnostic in answer.findings if not isinstance(diagnostic, _IN_TITLE)
         ),
     ]
+    best = () if answer.ranking.best is None else answer.ranking.best.cells
+    notes += loss_sentences(
+        (row.cell for row in answer.ranking.rows if row.cell not in best), answer.verdicts
+    )
     reach = None if answer.ranking.best is None else reach_sentence(answer.ranking.best)
     notes += [] if reach is None else [reach]
     if answer.ranking.rows:

@@ -20,7 +20,7 @@ from vdisklab.render.documents.reports import (
     RecommendDocument,
 )
 from vdisklab.render.tables.layout import NAMES, Column, Table
-from vdisklab.render.tables.power_cuts import keeping_word
+from vdisklab.render.tables.power_cuts import power_cut_word
 from vdisklab.render.verdict import reasons, verdict_sentences
 from vdisklab.render.wording import caution, mean_sentence, measure_name, sentence
 from vdisklab.services.advice import RecommendationAnswer
@@ -68,7 +68,7 @@ def _rows(answer: RecommendationAnswer) -> list[AlternativeRow]:
             path=cell,
             metrics={keys[key]: _median(answer, key, cell) for key in answer.summaries},
             ratio=answer.ratios[cell].ratio if cell in answer.ratios else None,
-            power_cut=keeping_word(recommendation.durability[cell]),
+            power_cut=power_cut_word(recommendation.durability[cell]),
         )
         for cell in dict.fromkeys((*answer.order[:SHOWN], recommendation.cell))
     ]

@@ -11,6 +11,7 @@ from vdisklab.errors import DatabaseError
 LATEST = "0003"
 VERSION_TABLE = "vdisklab_schema"
 
+_SHOWN_TABLES = 3
 _SCRIPTS = Path(__file__).parent
 # An arbitrary number, the same in every vdisklab.
 _POSTGRESQL_LOCK = 0x76646C62
@@ -33,9 +34,10 @@ def schema_version(connection: sa.Connection) -> str | None:
         )
     if not tables:
         return None
+    named = ", ".join(tables[:_SHOWN_TABLES]) + (", …" if len(tables) > _SHOWN_TABLES else "")
     raise DatabaseError(
-        f"the database {connection.engine.url.database} belongs to another program: "
-        "it has tables, but none of vdisklab's",
+        f"the database {connection.engine.url.database} is not vdisklab's: it has other tables "
+        f"({named}), and no {VERSION_TABLE}",
         hint="give --db a new file, or an empty PostgreSQL database",
     )
 

@@ -10,6 +10,7 @@
   for (const cell of data.cells) {
     cell.c = cell.s === "bypassed" || cell.s === "–" ? cell.p : cell.p + " (" + cell.s + ")";
     cell.g = cell.g.map((word) => data.words[word]);
+    cell.k = data.words[cell.k];
   }
   const state = { metric: data.ranked, sort: "rank", down: false, page: 0, search: "", segments: ["", "", "", ""] };
   let details = null;
@@ -83,6 +84,7 @@
       state: (place) => data.cells[place].s,
       value: (place) => known(medians[place]),
       ratio: (place) => data.cells[place].x,
+      safety: (place) => data.cells[place].k,
       blocks: (place) => data.cells[place].n,
     };
     const key = keys[state.sort];
@@ -119,7 +121,7 @@
     made.append(element("td", cell.x === null ? "–" : "×" + digits(cell.x), "number"));
     const name = state.metric.split("/")[0];
     const ram = name === "score" ? cell.m.length > 0 : cell.m.includes(name);
-    made.append(element("td", ram ? "RAM" : ""), element("td", String(cell.n), "number"));
+    made.append(element("td", ram ? "RAM" : ""), element("td", cell.k), element("td", String(cell.n), "number"));
     return made;
   }
 
