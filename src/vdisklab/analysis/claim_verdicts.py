@@ -51,6 +51,7 @@ class Void(StrEnum):
     """Why a claim of guest against host says nothing about this machine."""
 
     EMULATION = "emulation"
+    EMULATED_HOST = "emulated-host"
     LAB = "lab"
 
 
@@ -247,7 +248,9 @@ def _voids(runs: Sequence[RunOutline]) -> dict[MeasuredCell, Void]:
             cell = run.measured_cell
             if run.origin == Origin.LAB:
                 voids[cell] = Void.LAB
-            elif run.accelerator in (RanUnder.TCG, RanUnder.KVM_IN_EMULATED_HOST):
+            elif run.accelerator == RanUnder.KVM_IN_EMULATED_HOST:
+                voids.setdefault(cell, Void.EMULATED_HOST)
+            elif run.accelerator == RanUnder.TCG:
                 voids.setdefault(cell, Void.EMULATION)
     return voids
 

@@ -213,7 +213,8 @@ def shell(
     memory = parse_size(lab_memory)
     with open_lab(LocalHost(), directory) as lab:
         accelerator = _accelerator(lab, lab_accelerator)
-        Console(stderr=True).print("booting the lab; under emulation this takes a minute or more")
+        slow = "; under emulation this takes a minute or more" if accelerator.is_emulation else ""
+        Console(stderr=True).print(f"booting the lab{slow}")
         open_shell(lab, LabConfig(accelerator, _cpus(accelerator, lab_cpus), memory, lab_disks))
 
 

@@ -37,7 +37,11 @@ def verdict_text(answer: ClaimAnswer) -> str:
             return f"void: {_VOIDS[answer.void]} (here it {answer.verdict.value})"
 
 
-_VOIDS = {Void.EMULATION: "emulation", Void.LAB: "measured in a lab"}
+_VOIDS = {
+    Void.EMULATION: "emulation",
+    Void.EMULATED_HOST: "an emulated host",
+    Void.LAB: "measured in a lab",
+}
 
 
 def claims_table(answer: ClaimsAnswer) -> Table[ClaimAnswer]:
