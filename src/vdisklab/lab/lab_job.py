@@ -24,6 +24,7 @@ from vdisklab.units import MIB, format_bytes, format_duration
 _BOOT_SECONDS = {Accelerator.KVM: 60.0, Accelerator.TCG: 420.0}
 _SILENCE_SECONDS = 1800.0
 _PULSE_SECONDS = 180.0  # the lab writes every 5 s, on a busy machine every 20 s
+_NUDGE_SECONDS = 20.0
 _MONITOR_SECONDS = 30.0
 _TRACE_SECONDS = 20.0
 _SPARE_ROOM = 64 * MIB
@@ -92,7 +93,7 @@ class _Deadlines:
         self._files = files
         self._monitor = monitor
         self._clock = clock
-        self._started = clock()
+        self._started = self._nudged = clock()
         self._boot_seconds = _BOOT_SECONDS[accelerator] * patience()
 
     def check(self, job: _NewLines, pulse: _NewLines, *, up: bool) -> None:
@@ -104,6 +105,8 @@ class _Deadlines:
             else:
                 boot = format_duration(self._boot_seconds)
                 self._stop(f"the lab did not come up within {boot}")
+        if up and pulse.seconds_silent > _NUDGE_SECONDS:
+            self._nudge()
         if up and pulse.seconds_silent > _PULSE_SECONDS * patience():
             if self._is_paused():
                 job.last = pulse.last = self._clock()
@@ -118,6 +121,18 @@ class _Deadlines:
                 f"the lab has filled {self._files.directory.parent}: {format_bytes(free)} are left",
                 hint="free some space there, or name another directory with --dir",
             )
+
+    def _nudge(self) -> None:
+        """Raises an interrupt in the lab (its power button), at most every 20 s.
+
+        When a guest under emulated KVM is left, QEMU before 10.2 changes the pending interrupts
+        without its lock, and may lose one that arrives just then. If it was the timer's, and the
+        guest waits with interrupts off, nothing runs in the lab any more. Any new interrupt brings
+        the lost one back (docs/decisions/0015).
+        """
+        if self._clock() - self._nudged > _NUDGE_SECONDS:
+            self._nudged = self._clock()
+            self._monitor.execute("system_powerdown", timeout=_MONITOR_SECONDS)
 
     def _is_paused(self) -> bool:
         """True if somebody has stopped the lab through its monitor. Raises GuestError."""

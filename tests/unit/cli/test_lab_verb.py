@@ -55,6 +55,8 @@ def monitor():
     while request := line.recv(1 << 16):  # each waits for the answer to the one before
         request = json.loads(request)
         connected.set()
+        if request["execute"] == "system_powerdown":
+            open(port("pulse"), "a").write("\n")
         if request["execute"] == "inject-nmi":
             console = words.split("-serial file:")[1].split()[0]
             open(console, "a").write("Kernel panic: NMI\n")
@@ -198,6 +200,11 @@ def test_a_lab_that_stands_still_is_ended_with_a_trace_of_its_kernel(
     paused = "up(); answer['status'] = 'paused'; time.sleep(2); done(); time.sleep(1)"
     assert lab(paused) == GuestError.exit_code
     assert "measured nothing" in capsys.readouterr().err, "nor one that somebody has paused"
+    with monkeypatch.context() as lost:
+        lost.setattr(lab_job, "_PULSE_SECONDS", 1.5)
+        lost.setattr(lab_job, "_NUDGE_SECONDS", 0.3)
+        assert lab("up(); time.sleep(2.5); done(); time.sleep(1)") == GuestError.exit_code
+    assert "measured nothing" in capsys.readouterr().err, "nor one that an interrupt wakes"
     began = time.monotonic()
     with monkeypatch.context() as busy:
         busy.setattr(lab_job, "seconds_without_cpu", lambda _pid: time.monotonic() - began)
