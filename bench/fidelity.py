@@ -192,7 +192,8 @@ def ratios(rounds: list[dict[str, Numbers]], over: str, under: str) -> dict[str,
 
 def parameters(options: argparse.Namespace, kernel: Kernel, place: Path) -> dict[str, Any]:
     """What each change of the guest made by hand does. All guests run, one at a time."""
-    changes = {"plain": Change(), **CHANGES}
+    chosen = {name: change for name, change in CHANGES.items() if name in options.only}
+    changes = {"plain": Change(), **chosen}
     with contextlib.ExitStack() as opened:
         arms = {
             name: opened.enter_context(
@@ -206,7 +207,7 @@ def parameters(options: argparse.Namespace, kernel: Kernel, place: Path) -> dict
             "parameter": change.parameter, "devices": change.devices, "fio": change.fio,
             **ratios(rounds, name, "plain"),
         }
-        for name, change in CHANGES.items()
+        for name, change in chosen.items()
     }  # fmt: skip
     return {"with_change_over_plain": with_change, "iops": rounded(rounds)}
 
@@ -261,5 +262,6 @@ if __name__ == "__main__":
     parser.add_argument("--accelerator", choices=("kvm", "tcg"), default="tcg")
     parser.add_argument("--guest", type=Path, help="the image of a Debian, the second reference")
     parser.add_argument("--parameters", action="store_true")
+    parser.add_argument("--only", nargs="+", choices=list(CHANGES), default=list(CHANGES))
     parser.add_argument("--below", help="in the lab: the machine below it, and how busy it is")
     print_result(report(parser.parse_args()))
