@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs inside the lab (script/test-lab kvm-uses): with guests under KVM, installations on a growing
-# image, power cuts, a killed campaign that continues, and a domain of `export` that libvirt starts.
+# Runs inside the lab (script/test-lab kvm-uses): with guests under KVM, a killed campaign that
+# continues, installations on a growing image, and power cuts.
 . /vdisklab/files/lab_checks.sh
 killed() { # a campaign of four runs is killed after the first, cleaned up, and continued
     # shellcheck disable=SC2086
@@ -17,17 +17,6 @@ killed() { # a campaign of four runs is killed after the first, cleaned up, and 
     python3 "$carried/lab_under_kvm.py" /work/killed.sqlite 4
 }
 check "SIGKILL, clean, continue" killed
-indented
-exported() { # a domain of type kvm, started by libvirt and audited
-    truncate -s 64M /work/disk.raw
-    python3 -m vdisklab export raw/none --to libvirt --source /work/disk.raw >/work/domain.xml ||
-        return
-    grep -q "type='kvm'\|type=\"kvm\"" /work/domain.xml || { cat /work/domain.xml; return 1; }
-    tar --skip-old-files -xf "$carried/libvirt.tar" -C / && ldconfig
-    unshare --mount --pid --fork --kill-child --mount-proc \
-        python3 "$carried/libvirt_session.py" --audit /work/domain.xml
-}
-check "libvirt starts an exported domain of type kvm" exported
 indented
 tar -xf "$carried/packages.tar" -C /work/state
 measured "profile growth-short" 1 qcow2/writeback --profile growth-short
