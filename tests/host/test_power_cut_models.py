@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
+from vdisklab.powercut.controls import controls_of, run_controls
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.questions import Question, QuestionSettings, judge_questions
 from vdisklab.powercut.recording.logged_disk import logged_file
@@ -44,7 +46,10 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PowerCutSessio
         # The host's file system holds the place of new blocks in memory until its next commit.
         ("ext4/raw:preallocation=off/none", {"plp": False, "host-crash": False}),
         # QEMU holds the place of new clusters in memory until the next flush.
-        ("ext4/qcow2:preallocation=off/none", {"plp": False, "qemu-killed": False}),
+        (
+            "ext4/qcow2:preallocation=off/none",
+            {"plp": False, "qemu-killed": False, "guest-reset": True},
+        ),
         ("ext4/qcow2/none", {"plp": True, "qemu-killed": True}),
         # Just after a snapshot every first write needs a new cluster again.
         ("ext4/qcow2:backing=1:extended_l2=on/none", {"plp": False, "qemu-killed": False}),
@@ -64,7 +69,8 @@ def test_what_a_guest_without_flushes_keeps_depends_on_what_dies(
     assert [verdict.model for verdict in verdicts] == ["power", *kept]
     assert {verdict.model: verdict.survives for verdict in verdicts} == {"power": False, **kept}
     assert len({verdict.fingerprint for verdict in verdicts}) == len(verdicts)
-    of_the_host = [verdict for verdict in verdicts if verdict.model != "qemu-killed"]
+    own_run = ("qemu-killed", "guest-reset")
+    of_the_host = [verdict for verdict in verdicts if verdict.model not in own_run]
     assert len({verdict.started for verdict in of_the_host}) == 1, "one recording answers them"
 
 
@@ -85,6 +91,25 @@ def test_what_a_guest_flushes_survives_in_todays_images(
         (None, True) for _ in models
     ]
     assert all(verdict.afterlives for verdict in verdicts), "QEMU wrote to the whole chain again"
+
+
+def test_a_guest_that_is_reset_loses_nothing_unless_qemu_is_left_out(
+    session: PowerCutSession,
+) -> None:
+    controls = controls_of([FailureModel.GUEST_RESET])
+    honest, past_qemu = run_controls(session, silent, controls)
+    assert (honest.losses, honest.states) == (0, 40), "reset after every answer"
+    assert past_qemu.losses > 0
+    reordered = replace(controls[0].spec, load=replace(controls[0].spec.load, depth=4))
+    examination = session.examine_resets(reordered, 10)
+    examination.recording.remove()
+    assert examination.verdict.survives
+    assert not examination.verdict.exhaustive
+
+
+def test_a_reset_needs_a_connection_to_break(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["powercut", "ext4/raw/none", "--model", "guest-reset", "--access", "guest"]) == 2
+    assert "leave out --access guest" in capsys.readouterr().err
 
 
 def test_a_data_file_is_not_judged_with_a_killed_qemu(capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,8 +136,8 @@ def powercut(
         typer.Option(
             "--model",
             help="What dies: the power of a disk with a volatile cache (power) or with power-loss "
-            "protection (plp), the host's kernel (host-crash), QEMU (qemu-killed); can be "
-            "repeated.",
+            "protection (plp), the host's kernel (host-crash), QEMU (qemu-killed), the guest "
+            "alone (guest-reset); can be repeated.",
             show_default=FailureModel.POWER.value,
         ),
     ] = None,

@@ -25,6 +25,7 @@ class FailureModel(StrEnum):
     PLP = "plp"
     HOST_CRASH = "host-crash"
     QEMU_KILLED = "qemu-killed"
+    GUEST_RESET = "guest-reset"
 
     @property
     def survivors(self) -> str:
@@ -38,6 +39,8 @@ class FailureModel(StrEnum):
             "of completion, and the host's memory is gone",
             FailureModel.QEMU_KILLED: "every write that QEMU handed to the kernel survives, in the "
             "order of completion, and QEMU's memory is gone",
+            FailureModel.GUEST_RESET: "every acknowledged write survives, because QEMU and the "
+            "host do",
         }[self]
 
     @property
@@ -46,6 +49,7 @@ class FailureModel(StrEnum):
         return {
             FailureModel.HOST_CRASH: ("crash of the host", "crashes of the host"),
             FailureModel.QEMU_KILLED: ("kill of QEMU", "kills of QEMU"),
+            FailureModel.GUEST_RESET: ("reset of the guest", "resets of the guest"),
         }.get(self, ("power cut", "power cuts"))
 
     @property
@@ -61,7 +65,12 @@ class FailureModel(StrEnum):
     @property
     def spares_the_host(self) -> bool:
         """True if the host's kernel survives, with its page cache and file systems."""
-        return self is FailureModel.QEMU_KILLED
+        return self in (FailureModel.QEMU_KILLED, FailureModel.GUEST_RESET)
+
+    @property
+    def spares_qemu(self) -> bool:
+        """True if QEMU survives, with all that it holds in memory."""
+        return self is FailureModel.GUEST_RESET
 
 
 class HostDisk(StrEnum):

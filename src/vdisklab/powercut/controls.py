@@ -41,7 +41,7 @@ class Control:
     """A run with a known result: `must_lose` says if promises must be broken.
 
     `drops_syncs`: QEMU's fdatasync is intercepted. `killed`: SIGKILL ends QEMU after the last
-    write.
+    write. `past_qemu`: after a reset of the guest the image's file is read, not QEMU's disk.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Control:
     must_lose: bool
     drops_syncs: bool = False
     killed: bool = False
+    past_qemu: bool = False
     states: int = 60
     model: FailureModel = FailureModel.POWER
 
@@ -81,6 +82,7 @@ def _crashes(model: FailureModel, name: str) -> tuple[Control, Control]:
 
 
 _THIN = "ext4/raw:preallocation=off"
+_THIN_QCOW2 = "ext4/qcow2:preallocation=off"
 
 CONTROLS: Sequence[Control] = (
     Control(
@@ -117,10 +119,23 @@ CONTROLS: Sequence[Control] = (
     ),
     Control(
         "QEMU killed by SIGKILL, a thin qcow2 image, a client that never flushes",
-        _unflushed("ext4/qcow2:preallocation=off/writeback", host_survives=True),
+        _unflushed(f"{_THIN_QCOW2}/writeback", host_survives=True),
         must_lose=True,
         killed=True,
         model=FailureModel.QEMU_KILLED,
+    ),
+    Control(
+        "the guest reset, a thin qcow2 image, a client that never flushes",
+        _unflushed(f"{_THIN_QCOW2}/writeback", host_survives=True),
+        must_lose=False,
+        model=FailureModel.GUEST_RESET,
+    ),
+    Control(
+        "the same, read from the image file without what QEMU holds in memory",
+        _unflushed(f"{_THIN_QCOW2}/writeback", host_survives=True),
+        must_lose=True,
+        past_qemu=True,
+        model=FailureModel.GUEST_RESET,
     ),
 )
 
@@ -152,6 +167,8 @@ def run_controls(
 
 
 def _run(session: PowerCutSession, control: Control) -> ControlResult:
+    if control.model.spares_qemu:
+        return _reset(session, control)
     if control.killed:
         return _examine(session, control, lambda disk: _killed_disk(session, disk, control))
     if not control.drops_syncs:
@@ -172,6 +189,14 @@ def _run(session: PowerCutSession, control: Control) -> ControlResult:
         result = _examine(session, control, access)
     note = f"{dropped.dropped} of {dropped.calls} syncs were dropped"
     return ControlResult(result.name, result.must_lose, result.states, result.losses, note)
+
+
+def _reset(session: PowerCutSession, control: Control) -> ControlResult:
+    past_qemu = control.past_qemu
+    examination = session.examine_resets(control.spec, control.states, past_qemu=past_qemu)
+    examination.recording.remove()
+    verdict = examination.verdict
+    return ControlResult(control.name, control.must_lose, verdict.states, verdict.losses)
 
 
 def _examine(

@@ -104,7 +104,8 @@ class Question:
     @property
     def recorded_run(self) -> tuple[object, ...]:
         """Equal for questions that the same recording answers."""
-        return self.path, self.client, self.settings, self.access, self.model.spares_the_host
+        survivors = self.model.spares_the_host, self.model.spares_qemu
+        return self.path, self.client, self.settings, self.access, *survivors
 
     @property
     def fingerprint(self) -> str:
@@ -306,6 +307,8 @@ def _examine_once(
         direct_io=settings.direct_io, logged_by=settings.logged_by,
         host_survives=question.model.spares_the_host,
     )  # fmt: skip
+    if question.model.spares_qemu:
+        return [_examine_resets(session, question, spec, keep_in[0])]
     recording = session.record(spec, _access(session, question))
     answers: list[_Answer] = []
     try:
@@ -327,6 +330,20 @@ def _examine_once(
             if examination.hang is not None:
                 break
         return answers
+    finally:
+        recording.remove()
+
+
+def _examine_resets(
+    session: PowerCutSession, question: Question, spec: RunSpec, keep_in: Path
+) -> _Answer:
+    examination = session.examine_resets(spec, question.settings.sampling.states)
+    recording = examination.recording
+    try:
+        flushes = count_flushes(recording.trace, read_log(recording.log).entries)
+        lost = examination.verdict.counterexample is not None
+        not_kept = _keep(recording, keep_in) if lost else None
+        return _Answer(examination, flushes, 0, 1, not_kept)
     finally:
         recording.remove()
 

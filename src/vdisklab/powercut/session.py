@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from vdisklab.host.syscalls import attach_loop
 from vdisklab.path.durability import FailureModel
 from vdisklab.powercut.clients.client_guests import Guests
 from vdisklab.powercut.clients.nbd import RestartingDaemon, nbd_disk, restarting_daemon
+from vdisklab.powercut.clients.reset_disk import reset_disk
 from vdisklab.powercut.cutting.cuts import (
     Cut,
     Sampling,
@@ -48,6 +50,7 @@ from vdisklab.powercut.recording.recordings import (
     make_recording,
     open_recording,
 )
+from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.results.power_cut import ReplayedState
 from vdisklab.storage.filesystem import tmpfs
@@ -134,6 +137,31 @@ class PowerCutSession:
             promises=recording.trace.promises,
         )
         return Examination(recording, tuple(states), verdict, hang)
+
+    def examine_resets(
+        self, spec: RunSpec, most: int | None, *, past_qemu: bool = False
+    ) -> Examination:
+        """Records a run over NBD whose guest is reset at most `most` times, and judges each reset.
+
+        The caller removes the recording. The verdict is exhaustive if the guest was reset after
+        every single answer.
+        """
+        load, states = spec.load, list[JudgedState]()
+        flushes = load.writes // load.flush_every if load.kind is ClientKind.FLUSHES else 0
+        every = -(-(load.writes + flushes) // (most or sys.maxsize))
+
+        def access(disk: Disk) -> AbstractContextManager[ClientDisk]:
+            return reset_disk(self.daemon, disk, states, every=every, past_qemu=past_qemu)
+
+        recording = self.record(spec, access)
+        verdict = summarise(
+            states,
+            FailureModel.GUEST_RESET,
+            possible=load.writes + flushes,
+            exhaustive=every == load.depth == 1,
+            promises=recording.trace.promises,
+        )
+        return Examination(recording, tuple(states), verdict)
 
 
 def select_states(

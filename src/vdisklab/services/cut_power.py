@@ -87,7 +87,7 @@ def plan_questions(request: PowerCutRequest) -> PlannedQuestions:
     )
     matrix = _matrix(request)
     clients, drivers = _clients(request), _drivers(request)
-    models = [model for model in FailureModel if model in request.models] or [FailureModel.POWER]
+    models = _models(request)
     dropped = list(matrix.dropped)
     questions: list[Question] = []
     for path in dict.fromkeys(cell.path for cell in matrix.cells):
@@ -152,6 +152,17 @@ def _clients(request: PowerCutRequest) -> Sequence[ClientKind]:
             f"the client {databases[0]} needs a guest to run in", hint="choose --access guest"
         )
     return request.clients or [kind for kind in ClientKind if not kind.is_database]
+
+
+def _models(request: PowerCutRequest) -> Sequence[FailureModel]:
+    resets = FailureModel.GUEST_RESET in request.models
+    if resets and request.access is not AccessKind.NBD:
+        raise PlanError(
+            f"--model {FailureModel.GUEST_RESET} is judged over NBD: what is reset is the "
+            "client's connection",
+            hint=f"leave out --access {request.access}",
+        )
+    return [model for model in FailureModel if model in request.models] or [FailureModel.POWER]
 
 
 def _drivers(request: PowerCutRequest) -> Sequence[DriverSetting]:

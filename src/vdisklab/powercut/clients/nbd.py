@@ -16,12 +16,14 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from vdisklab.errors import GuestError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.storage_daemon import StorageDaemon, start_storage_daemon
 from vdisklab.host.ledger import Ledger
 from vdisklab.powercut.judging.image_reader import BadImageError
-from vdisklab.powercut.sectors import SECTOR, Extent, make_sectors
+from vdisklab.powercut.sectors import SECTOR, Bytes, Extent, Numbers, make_sectors, read_sorted
 
 _GREETING = struct.Struct(">8s8sH")
 _OPTION = struct.Struct(">8sII")
@@ -122,7 +124,7 @@ class NbdDisk:
         return number
 
 
-def _handshake(connection: socket.socket, export: str) -> None:
+def connect_disk(connection: socket.socket, export: str) -> NbdDisk:
     """Opens an export. Raises GuestError when the server has no such export."""
     first, second, flags = _GREETING.unpack(_receive(connection, _GREETING.size))
     if (first, second) != (b"NBDMAGIC", b"IHAVEOPT") or not flags & _FIXED_NEWSTYLE:
@@ -144,6 +146,15 @@ def _handshake(connection: socket.socket, export: str) -> None:
                 f"the NBD server refuses the export {export}: {reason}",
                 hint="another program may use the image: `lsof` names it",
             )
+    return NbdDisk(connection)
+
+
+def read_through(disk: NbdDisk, numbers: Numbers) -> Bytes:
+    """The sectors with these sorted numbers, read by QEMU. Raises GuestError."""
+    sectors = np.zeros((len(numbers), SECTOR), dtype=np.uint8)
+    for part, rows in read_sorted(numbers, disk.read):
+        sectors[part] = rows
+    return sectors.reshape(-1)
 
 
 def _receive(connection: socket.socket, length: int) -> bytes:
@@ -170,8 +181,7 @@ def _connection_lost(reason: OSError | str) -> GuestError:
 def nbd_disk(daemon: StorageDaemon, disk: Disk) -> Iterator[NbdDisk]:
     """A disk that QEMU's storage daemon serves while the context is open."""
     with daemon.export(disk), closing(daemon.connect()) as connection:
-        _handshake(connection, disk.serial)
-        opened = NbdDisk(connection)
+        opened = connect_disk(connection, disk.serial)
         yield opened
         opened.disconnect()
 

@@ -27,7 +27,7 @@ from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import attach_loop, detach_loop
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import CacheMode
-from vdisklab.powercut.clients.nbd import NbdDisk, RestartingDaemon
+from vdisklab.powercut.clients.nbd import NbdDisk, RestartingDaemon, read_through
 from vdisklab.powercut.clients.sqlite_client import (
     GuestFileSystem,
     due_transactions,
@@ -52,7 +52,7 @@ from vdisklab.powercut.judging.recovery import Recovery, open_recovery
 from vdisklab.powercut.recording.recordings import Recording
 from vdisklab.powercut.recording.trace import FIRST_VERSION, NO_FILESYSTEM, Trace
 from vdisklab.powercut.recording.write_log import read_log
-from vdisklab.powercut.sectors import SECTOR, Bytes, Numbers, read_sorted, read_versions
+from vdisklab.powercut.sectors import SECTOR, read_versions
 from vdisklab.storage.site import Site
 
 _LATER_WRITES = 48
@@ -200,7 +200,7 @@ class Examiner:
             )
         os.stat(image)  # noqa: PTH116 - a missing file is the state's fault, not QEMU's
         return self.daemon.with_disk(
-            self._writable(image), lambda disk: ImageSectors(_read_through(disk, numbers))
+            self._writable(image), lambda disk: ImageSectors(read_through(disk, numbers))
         )
 
     def _judge_database(
@@ -261,7 +261,7 @@ def _write_and_compare(disk: NbdDisk, size: int, promised: dict[int, int]) -> st
         new |= dict.fromkeys(range(first, first + _LATER_SECTORS), version)
     disk.sync()
     numbers = np.array(sorted(promised | new), dtype=np.int64)
-    versions = read_versions(_read_through(disk, numbers), numbers)
+    versions = read_versions(read_through(disk, numbers), numbers)
     lost = [
         (number, version)
         for number, version in zip(numbers.tolist(), versions.tolist(), strict=True)
@@ -276,14 +276,6 @@ def _write_and_compare(disk: NbdDisk, size: int, promised: dict[int, int]) -> st
         f"{number} was promised to hold version {new.get(number, promised.get(number))} and holds "
         f"{version}"
     )
-
-
-def _read_through(disk: NbdDisk, numbers: Numbers) -> Bytes:
-    """The sectors with these sorted numbers, read by QEMU. Raises GuestError."""
-    sectors = np.zeros((len(numbers), SECTOR), dtype=np.uint8)
-    for part, rows in read_sorted(numbers, disk.read):
-        sectors[part] = rows
-    return sectors.reshape(-1)
 
 
 @contextmanager
