@@ -18,7 +18,12 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.powercut.controls import controls_of, run_controls
 from vdisklab.powercut.cutting.cuts import Sampling
-from vdisklab.powercut.questions import Question, QuestionSettings, judge_questions
+from vdisklab.powercut.questions import (
+    Question,
+    QuestionSettings,
+    judge_question,
+    judge_questions,
+)
 from vdisklab.powercut.recording.logged_disk import logged_file
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.recording.write_log import Flag, read_log
@@ -91,6 +96,26 @@ def test_what_a_guest_flushes_survives_in_todays_images(
         (None, True) for _ in models
     ]
     assert all(verdict.afterlives for verdict in verdicts), "QEMU wrote to the whole chain again"
+
+
+@pytest.mark.parametrize(
+    ("image", "client", "model", "kept"),
+    [
+        ("raw:encrypt=luks", "never", "plp", True),
+        ("qcow2:encrypt=luks:preallocation=off", "never", "qemu-killed", False),
+        ("qcow2:encrypt=luks:preallocation=off", "flushes", "plp", True),
+        ("qcow2:bitmaps=2:preallocation=off", "flushes", "power", True),
+    ],
+)
+def test_encrypted_images_and_bitmaps_are_judged(
+    image: str, client: str, model: str, kept: bool, session: PowerCutSession, tmp_path: Path
+) -> None:
+    settings = QuestionSettings(writes=12, post_recovery_states=1, sampling=Sampling(states=10))
+    path = parse_path(f"ext4/{image}/none")
+    question = Question(path, ClientKind(client), settings, model=FailureModel(model))
+    verdict = judge_question(session, question, collect_facts(LocalHost()), tmp_path)
+    assert (verdict.failure, verdict.survives) == (None, kept)
+    assert verdict.afterlives, "QEMU opened it again with its key"
 
 
 def test_a_guest_that_is_reset_loses_nothing_unless_qemu_is_left_out(

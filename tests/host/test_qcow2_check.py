@@ -67,6 +67,37 @@ OPTIONS = ["cluster_size=64k", "cluster_size=4k", "compat=0.10", "preallocation=
            "extended_l2=on,cluster_size=16k"]  # fmt: skip
 
 
+@pytest.mark.parametrize("options", ["cluster_size=64k", "cluster_size=512,refcount_bits=64"])
+def test_bitmaps_are_counted_as_qemu_counts_them(options: str, tmp_path: Path) -> None:
+    image = make(tmp_path, options)
+    for name in ("first", "a second, with a longer name"):
+        HOST.run("qemu-img", "bitmap", "--add", "-g", "4k", image, name)
+    HOST.run("qemu-io", "-f", "qcow2", "-c", "write -P 9 0 1m", "-c", "write -P 9 3m 64k", image)
+    assert ours(image) == qemus(image) == (False, 0)
+    with image.open("r+b") as opened:  # as a program that does not know bitmaps leaves it
+        opened.seek(88)
+        opened.write(bytes(8))
+    _, leaked = ours(image)
+    assert leaked > 0
+    assert (False, leaked) == qemus(image)
+
+
+def test_an_encrypted_image_is_checked_without_its_key(tmp_path: Path) -> None:
+    key, image = tmp_path / "key", tmp_path / "image.qcow2"
+    key.write_text("secret")
+    secret = ("--object", f"secret,id=s,file={key}")
+    options = "encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10"
+    HOST.run("qemu-img", "create", "-q", *secret, "-f", "qcow2", "-o", options, image, str(SIZE))
+    opened = f"driver=qcow2,encrypt.key-secret=s,file.filename={image}"
+    HOST.run("qemu-io", *secret, "--image-opts", "-c", "write -P 5 1m 128k", opened)
+    assert ours(image) == (False, 0)
+    with image.open("r+b") as damaged:
+        damaged.seek(32)  # the method of encryption
+        damaged.write(struct.pack(">I", 1))
+    with pytest.raises(BadImageError):
+        ours(image)
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_sound_image_is_sound_and_reads_the_same(options: str, tmp_path: Path) -> None:
     image = make(tmp_path, options)

@@ -16,7 +16,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -49,10 +49,10 @@ from vdisklab.powercut.judging.outcomes import (
     broken_promise,
 )
 from vdisklab.powercut.judging.recovery import Recovery, open_recovery
-from vdisklab.powercut.recording.recordings import Recording
+from vdisklab.powercut.recording.recordings import KEY_NAME, Recording
 from vdisklab.powercut.recording.trace import FIRST_VERSION, NO_FILESYSTEM, Trace
 from vdisklab.powercut.recording.write_log import read_log
-from vdisklab.powercut.sectors import SECTOR, read_versions
+from vdisklab.powercut.sectors import SECTOR, NoVersion, read_versions
 from vdisklab.storage.site import Site
 
 _LATER_WRITES = 48
@@ -92,9 +92,8 @@ class Examiner:
     rebuilder: Rebuilder
     recovery: Recovery
     daemon: RestartingDaemon | None
+    recording: Path
     guest: GuestFileSystem | None = None
-    beside: Path | None = None
-    """The directory of the image's other files; None: they are in the file system."""
 
     def judge(self, cut: Cut, *, write_after: bool = False) -> JudgedState:
         """Builds and judges the state of a cut.
@@ -185,23 +184,27 @@ class Examiner:
             numbers = self.expectation.sectors
         else:  # the whole disk: it holds a file system
             numbers = np.arange(self.trace.image_size // SECTOR, dtype=np.int64)
+        parts = self._parts(image)
+        checked = ImageSectors(np.zeros(0, np.uint8))
         if self.trace.image_format in PARSED_FORMATS:
-            parts = self._parts(image)
-            return read_image(
+            checked = read_image(
                 image,
                 self.trace.image_format,
-                numbers,
+                numbers[:0] if self.trace.encrypted else numbers,
                 backing=tuple(map(Path, parts.backing)),
                 data_file=None if parts.data_file is None else Path(parts.data_file),
             )
+            if not self.trace.encrypted:
+                return checked
         if self.daemon is None:
             raise PowercutError(
                 f"{self.trace.image_format} can only be read with QEMU, which was not started"
             )
         os.stat(image)  # noqa: PTH116 - a missing file is the state's fault, not QEMU's
-        return self.daemon.with_disk(
-            self._writable(image), lambda disk: ImageSectors(read_through(disk, numbers))
+        content = self.daemon.with_disk(
+            self._writable(image), lambda disk: read_through(disk, numbers)
         )
+        return replace(checked, content=content)
 
     def _judge_database(
         self, guest: GuestFileSystem, sectors: ImageSectors, position: int
@@ -212,6 +215,8 @@ class Examiner:
 
     def _compare(self, sectors: ImageSectors, due: DueVersions) -> RecoveredState:
         versions = read_versions(sectors.content, self.expectation.sectors)
+        if self.trace.encrypted and not self.trace.filled:  # a hole is decrypted, too
+            versions[versions == NoVersion.GARBAGE] = NoVersion.EMPTY
         broken = broken_promise(self.expectation.sectors, versions, due)
         if broken is not None:
             return broken.outcome, str(broken)
@@ -242,10 +247,12 @@ class Examiner:
 
     def _parts(self, image: Path) -> ImageParts:
         """The other files of a recovered image."""
-        directory, data_file = self.beside or image.parent, self.trace.data_file
+        directory = self.recording if self.trace.filesystem == NO_FILESYSTEM else image.parent
+        data_file = self.trace.data_file
         return ImageParts(
             backing=tuple(str(directory / name) for name in self.trace.backing),
             data_file=None if data_file is None else str(directory / data_file),
+            key_file=str(self.recording / KEY_NAME) if self.trace.encrypted else None,
         )
 
 
@@ -300,8 +307,7 @@ def open_examiner(
         site.tracked(Kind.LOOP, rebuilder.state_file),
         open_recovery(site, trace) as recovery,
     ):
-        beside = recording.directory if trace.filesystem == NO_FILESYSTEM else None
         expectation = Expectation(trace)
         yield Examiner(
-            trace, epochs, expectation, rebuilder, recovery, daemon, guest, beside
+            trace, epochs, expectation, rebuilder, recovery, daemon, recording.directory, guest
         )  # fmt: skip

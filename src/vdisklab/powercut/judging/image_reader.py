@@ -2,8 +2,8 @@
 
 The format is that of QEMU's docs/interop/qcow2.txt. `qemu-img check` would start a process for each
 of thousands of states; tests compare both on real crash states. Images as `qemu-img create` makes
-them are supported, with subclusters, backing files, internal snapshots and an external data file;
-not encryption, compression or bitmaps.
+them are supported, with subclusters, backing files, internal snapshots, persistent bitmaps and an
+external data file; not compression. The content of encrypted images is left to QEMU.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from vdisklab.powercut.judging.qcow2_extensions import (
+    Extensions,
+    bitmap_tables,
+    parse_extensions,
+)
 from vdisklab.powercut.sectors import SECTOR, Bytes, Extent, Numbers, read_sorted
 
 PARSED_FORMATS = ("raw", "qcow2")
@@ -32,6 +37,7 @@ _OFFSET_MASK = np.uint64(0x00FFFFFFFFFFFE00)
 _COPIED = np.uint64(1 << 63)
 _COMPRESSED = np.uint64(1 << 62)
 _ZERO = np.uint64(1)
+_LUKS = 2  # crypt_method
 _TABLE_LIMIT = 32 << 20
 _V3_LENGTH = 104
 _SUBCLUSTERS = 32
@@ -132,6 +138,7 @@ class Qcow2Header:
     features: int
     snapshots: int
     snapshots_offset: int
+    extensions: Extensions
 
     @property
     def cluster(self) -> int:
@@ -198,6 +205,7 @@ def read_metadata(descriptor: int) -> Qcow2Metadata:
     _refer(references, header, active)
     for tables in _snapshot_tables(descriptor, header, references):
         _refer(references, header, tables)
+    _refer_to_extensions(descriptor, header, references)
     counts = _refcounts(descriptor, header, references)
     problems: list[str] = []
     if header.features & _CORRUPT:
@@ -217,12 +225,14 @@ def parse_header(head: bytes) -> Qcow2Header:
         _, version, _backing, _backing_length, cluster_bits, size, encrypted,
         l1_entries, l1_offset, table_offset, table_clusters, snapshots, snapshots_at,
     ) = _HEADER.unpack_from(head)  # fmt: skip
-    features, order = 0, 4
+    features, autoclear, order, length = 0, 0, 4, _HEADER.size
     if version == 3 and len(head) >= _V3_LENGTH:
-        features, _, _, order, _ = _HEADER_V3.unpack_from(head, _HEADER.size)
+        features, _, autoclear, order, length = _HEADER_V3.unpack_from(head, _HEADER.size)
     if version not in (2, 3) or not 9 <= cluster_bits <= 21 or not 3 <= order <= 6:
         raise BadImageError("its header has impossible values")
-    if encrypted or features & ~(_DIRTY | _CORRUPT | _EXTERNAL_DATA | _EXTENDED_L2):
+    if encrypted not in (0, _LUKS) or features & ~(
+        _DIRTY | _CORRUPT | _EXTERNAL_DATA | _EXTENDED_L2
+    ):
         raise BadImageError("it uses features that images made by vdisklab do not have")
     if snapshots > _MOST_SNAPSHOTS:
         raise BadImageError(f"its header has {snapshots} snapshots")
@@ -230,9 +240,13 @@ def parse_header(head: bytes) -> Qcow2Header:
     needed = -(-size // (1 << (2 * cluster_bits - entry_bits)))
     if l1_entries < needed or l1_entries * 8 > _TABLE_LIMIT:
         raise BadImageError(f"its L1 table has {l1_entries} entries, but {needed} are needed")
+    try:
+        extensions = parse_extensions(head, length, autoclear)
+    except struct.error as error:
+        raise BadImageError("an extension of its header is cut off") from error
     return Qcow2Header(
         version, cluster_bits, size, l1_entries, l1_offset, table_offset, table_clusters, order,
-        features, snapshots, snapshots_at,
+        features, snapshots, snapshots_at, extensions,
     )  # fmt: skip
 
 
@@ -303,6 +317,32 @@ def _snapshot_tables(
         at += -(-(_SNAPSHOT.size + extra + id_length + name_length) // 8) * 8
     if header.snapshots:
         references.add_range(header.snapshots_offset, at - header.snapshots_offset)
+
+
+def _refer_to_extensions(descriptor: int, header: Qcow2Header, references: _References) -> None:
+    """Counts the references to the LUKS header and to the bitmaps: their list, tables and bits."""
+    crypt, directory = header.extensions.crypt, header.extensions.bitmaps
+    if crypt is not None:
+        references.add_range(*crypt)
+    if directory is None:
+        return
+    if directory.length > _TABLE_LIMIT:
+        raise BadImageError(f"its list of bitmaps has {directory.length} bytes")
+    references.add_range(directory.offset, directory.length)
+    try:
+        tables = tuple(
+            bitmap_tables(directory, _read(descriptor, directory.length, directory.offset))
+        )
+    except struct.error as error:
+        raise BadImageError("its list of bitmaps is cut off") from error
+    for table in tables:
+        length = table.entries * 8
+        if length > _TABLE_LIMIT:
+            raise BadImageError(f"the table of a bitmap has {table.entries} entries")
+        references.add_range(table.offset, length)
+        entries = _table(descriptor, table.offset, length, "table of a bitmap")
+        clusters = (entries & _OFFSET_MASK).astype(np.int64)
+        references.add(clusters[clusters != 0])
 
 
 def _refer(references: _References, header: Qcow2Header, tables: _ClusterTables) -> None:

@@ -50,7 +50,7 @@ from vdisklab.storage.zfs import DATASET
 from vdisklab.units import MIB
 
 IMAGE_BYTES = 8 * MIB
-LOG_NAME, TRACE_NAME = "writes.log", "trace.json"
+LOG_NAME, TRACE_NAME, KEY_NAME = "writes.log", "trace.json", "image.key"
 
 _COPY_BYTES = MIB // 2
 """FUSE splits a longer write from memory that is not page-aligned within a sector."""
@@ -74,8 +74,9 @@ class Recording:
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The images of the chain below that are not in a recorded file system."""
-        return self.trace.backing if self.trace.filesystem == NO_FILESYSTEM else ()
+        """Files that no log holds: images of the chain below without a file system, and a key."""
+        images = self.trace.backing if self.trace.filesystem == NO_FILESYSTEM else ()
+        return (*images, *((KEY_NAME,) if self.trace.encrypted else ()))
 
     def remove(self) -> None:
         """Deletes the directory."""
@@ -144,6 +145,8 @@ def make_recording(site: Site, spec: RunSpec, access: Access, directory: Path) -
     log = directory / LOG_NAME
     record = _recorded_file if spec.host_survives else _recorded_stack
     with record(site, spec, directory.name, log) as stack:
+        if stack.image.key_file is not None:
+            shutil.copy(stack.image.key_file, directory / KEY_NAME)
         marks = stack.disk.marks
         with (
             open_tail(log) if marks is None else nullcontext(marks) as tail,
@@ -162,6 +165,7 @@ def make_recording(site: Site, spec: RunSpec, access: Access, directory: Path) -
             image=stack.image_name,
             backing=tuple(file.name for file in stack.image.backing),
             data_file=None if stack.image.data_file is None else stack.image.data_file.name,
+            encrypted=stack.image.key_file is not None,
             image_format=stack.image.format,
             image_size=spec.size,
             disk_size=stack.disk.size,
@@ -190,6 +194,7 @@ def _guest_disk(spec: RunSpec, image: ImageFile, name: str) -> Disk:
         parts=ImageParts(
             backing=tuple(map(str, image.backing)),
             data_file=None if image.data_file is None else str(image.data_file),
+            key_file=None if image.key_file is None else str(image.key_file),
             format_options=format_options(spec.path.image),
         ),
     )
@@ -277,17 +282,7 @@ def _unknown_image(path: DiskPath) -> Impossible | None:
             "has no image on its host layer, so no data survives",
             f"name a format: {path.stack}/raw/{path.cache}",
         )
-    for option in _NOT_JUDGED:
-        if path.image.option(option) not in (None, False, 0, "off"):
-            return Impossible(
-                f"cannot be judged: the judge does not read images with {option}",
-                f"leave out {option}",
-            )
     return None
-
-
-_NOT_JUDGED = ("encrypt", "bitmaps")
-"""Options of an image whose tables or files the judge's reader does not know."""
 
 
 @contextmanager
@@ -339,7 +334,8 @@ def _recorded_file(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[
             source.unlink()
         for below in made.backing:  # QEMU only reads it, so it stays with the recording as it is
             os.link(below, log.parent / below.name)
-        size = spec.size if image.format is ImageFormat.RAW else 2 * spec.size + 4 * MIB
+        is_raw = image.format is ImageFormat.RAW
+        size = made.path.stat().st_size if is_raw else 2 * spec.size + 4 * MIB
         with logged_file(site, name, size, lies=spec.lies, log=log) as file:
             _copy_sparse(made.path, file.target.path, "r+b")
             yield _RecordedStack(

@@ -79,7 +79,7 @@ class Trace:
     `image` is relative to the mount point, and so are `data_file` and `backing`, the images below,
     nearest first; without a file system these are beside the recording. `seen` holds the properties
     that were read back. `flushes` has, for each flush, the positions before it was sent and after
-    its acknowledgement.
+    its acknowledgement. The key of an `encrypted` image is beside the recording.
     """
 
     path: str
@@ -99,6 +99,7 @@ class Trace:
     flushes: tuple[tuple[int, int], ...] = ()
     backing: tuple[str, ...] = ()
     data_file: str | None = None
+    encrypted: bool = False
 
     @property
     def promises(self) -> int:
