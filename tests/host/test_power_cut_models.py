@@ -16,6 +16,7 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
+from vdisklab.powercut.clients.block_operations import Operation
 from vdisklab.powercut.controls import controls_of, run_controls
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.questions import (
@@ -130,6 +131,32 @@ def test_a_guest_that_is_reset_loses_nothing_unless_qemu_is_left_out(
     examination.recording.remove()
     assert examination.verdict.survives
     assert not examination.verdict.exhaustive
+
+
+@pytest.mark.parametrize("operation", Operation)
+def test_promises_hold_during_an_operation_unless_the_wrong_image_is_read(
+    operation: Operation, session: PowerCutSession
+) -> None:
+    sound, wrong_image = run_controls(session, silent, controls_of([], [operation]))
+    assert (sound.losses, sound.states) == (0, 40)
+    assert wrong_image.losses > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["ext4/raw/none", "--during", "snapshot"], "only a chain of qcow2 images is read"),
+        (["ext4/qcow2/none", "--during", "commit"], "it is no overlay"),
+        (["ext4/qcow2:data_file=on/none", "--during", "mirror"], "need a data file or a key"),
+        (["ext4/qcow2/none", "--during", "mirror", "--model", "qemu-killed"], "one file is logged"),
+        (["ext4/qcow2/none", "--during", "mirror", "--access", "guest"], "without a guest"),
+    ],
+)
+def test_what_cannot_be_done_in_mid_run_is_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["powercut", *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_reset_needs_a_connection_to_break(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from vdisklab.host.ledger import cache_directory
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
+from vdisklab.powercut.clients.block_operations import Operation
 from vdisklab.powercut.clients.client_guests import DriverSetting
 from vdisklab.powercut.cutting.cuts import TEAR_BYTES
 from vdisklab.powercut.questions import AccessKind
@@ -141,6 +142,15 @@ def powercut(
             show_default=FailureModel.POWER.value,
         ),
     ] = None,
+    during: Annotated[
+        list[Operation] | None,
+        typer.Option(
+            "--during",
+            help="Do this to the disk in the middle of each run, as QEMU's monitor does it: a "
+            "snapshot, a commit of the overlay, or a mirror to another file; can be repeated.",
+            show_default="nothing",
+        ),
+    ] = None,
     need: Annotated[
         list[str] | None,
         typer.Option(
@@ -178,6 +188,8 @@ def powercut(
 
       vdisklab powercut ext4/raw/{none,writeback} --model plp --model qemu-killed
 
+      vdisklab powercut ext4/qcow2/none --during snapshot --client flushes
+
       vdisklab powercut --replay 3f2a9c01/12-3f
     """
     work = (directory or Path()).absolute()
@@ -200,6 +212,7 @@ def powercut(
             direct_io=loop_direct_io,
             logged_by=logged_by,
             models=model or (),
+            during=tuple(dict.fromkeys(during or ())),
         )
     )
     console = Console(stderr=True)

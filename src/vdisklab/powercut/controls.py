@@ -9,7 +9,7 @@ import signal
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vdisklab.errors import PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
@@ -17,11 +17,12 @@ from vdisklab.guest.qemu.storage_daemon import start_storage_daemon
 from vdisklab.host.seccomp import forgetful_syncs
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
+from vdisklab.powercut.clients.block_operations import Operation
 from vdisklab.powercut.clients.nbd import NbdDisk, nbd_disk
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.recording.disk_server import HONEST, Lies
 from vdisklab.powercut.recording.promises import DEFAULT_WRITES, Load
-from vdisklab.powercut.recording.recordings import Access, RunSpec
+from vdisklab.powercut.recording.recordings import Access, RunSpec, without_switch
 from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.session import PowerCutSession
 from vdisklab.progress import Progress, Step
@@ -42,6 +43,7 @@ class Control:
 
     `drops_syncs`: QEMU's fdatasync is intercepted. `killed`: SIGKILL ends QEMU after the last
     write. `past_qemu`: after a reset of the guest the image's file is read, not QEMU's disk.
+    `forgets_switch`: the image is read that the guest used before an operation.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Control:
     drops_syncs: bool = False
     killed: bool = False
     past_qemu: bool = False
+    forgets_switch: bool = False
     states: int = 60
     model: FailureModel = FailureModel.POWER
 
@@ -140,9 +143,36 @@ CONTROLS: Sequence[Control] = (
 )
 
 
-def controls_of(models: Collection[FailureModel]) -> Sequence[Control]:
-    """The controls of these failure models."""
-    return [control for control in CONTROLS if control.model in models]
+def _operation_controls(operation: Operation) -> Iterator[Control]:
+    """A sound disk during an operation, and a judge that looks at the image before it."""
+    path = {
+        Operation.SNAPSHOT: "ext4/qcow2/none",
+        Operation.COMMIT: "ext4/qcow2:backing=1/none",
+    }.get(operation, "ext4/raw/none")
+    spec = replace(_spec(path, writes=24), during=operation)
+    yield Control(f"a {operation}, a flushing client", spec, must_lose=False, states=40)
+    yield Control(
+        f"a {operation}, and the image before it is read",
+        spec,
+        must_lose=True,
+        states=40,
+        forgets_switch=True,
+    )
+
+
+def controls_of(
+    models: Collection[FailureModel], operations: Collection[Operation] = ()
+) -> Sequence[Control]:
+    """The controls of these failure models and operations."""
+    return [
+        *(control for control in CONTROLS if control.model in models),
+        *(
+            control
+            for operation in Operation
+            if operation in operations
+            for control in _operation_controls(operation)
+        ),
+    ]
 
 
 def run_controls(
@@ -203,6 +233,8 @@ def _examine(
     session: PowerCutSession, control: Control, access: Access | None = None
 ) -> ControlResult:
     recording = session.record(control.spec, access)
+    if control.forgets_switch:
+        recording = without_switch(recording)
     sampling = Sampling(states=control.states, exhaustive_up_to=4)
     try:
         verdict = session.examine(

@@ -21,6 +21,7 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.segments import ImageFormat
+from vdisklab.powercut.clients.block_operations import Operation
 from vdisklab.powercut.clients.boot_sector import boot_sector_disk
 from vdisklab.powercut.clients.client_guests import DriverSetting
 from vdisklab.powercut.controls import ControlError
@@ -35,7 +36,7 @@ from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.powercut.session import Examination, PowerCutSession
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import HostFacts
-from vdisklab.results.power_cut import MODEL, Counterexample, PowerCut
+from vdisklab.results.power_cut import DURING, MODEL, Counterexample, PowerCut
 
 _MOST_RECORDINGS = 3
 """Maximum number of recordings of a run, until no other program flushes the disk during one."""
@@ -68,6 +69,7 @@ class QuestionSettings:
     sampling: Sampling = field(default_factory=Sampling)
     logged_by: LoggedBy = LoggedBy.FUSE
     driver: DriverSetting = DriverSetting.AS_FOUND
+    during: Operation | None = None
 
     def as_stored(self) -> dict[str, Any]:
         """The settings under the keys that databases hold; fingerprints depend on them."""
@@ -82,6 +84,7 @@ class QuestionSettings:
             "wanted": asdict(self.sampling),
             "logged_by": self.logged_by.value,
             "driver": self.driver.value,
+            **({} if self.during is None else {DURING: self.during.value}),
         }
 
 
@@ -305,7 +308,7 @@ def _examine_once(
     spec = RunSpec(
         question.path, question.load, question.access.value, settings.size,
         direct_io=settings.direct_io, logged_by=settings.logged_by,
-        host_survives=question.model.spares_the_host,
+        host_survives=question.model.spares_the_host, during=settings.during,
     )  # fmt: skip
     if question.model.spares_qemu:
         return [_examine_resets(session, question, spec, keep_in[0])]

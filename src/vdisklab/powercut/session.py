@@ -108,7 +108,8 @@ class PowerCutSession:
         self._recordings += 1
         directory = self.site.directory / f"run{self._recordings}"
         with reporting_full_memory(_RECORDING):
-            return make_recording(self.site, spec, access or self.over_nbd, directory)
+            monitor = self.daemon.monitor
+            return make_recording(self.site, spec, access or self.over_nbd, directory, monitor)
 
     def examine(
         self,
@@ -172,7 +173,9 @@ def select_states(
     trace = recording.trace
     if not model.disk_reorders:
         return select_prefixes(entries, trace.begin, trace.end, sampling, torn=model.tears)
-    return select_cuts(epochs_between(entries, trace.begin, trace.end), entries, sampling)
+    return select_cuts(
+        epochs_between(entries, trace.begin, trace.end, trace.stops), entries, sampling
+    )
 
 
 def make_jobs(cuts: Sequence[Cut], post_recovery_states: int) -> list[JudgingJob]:

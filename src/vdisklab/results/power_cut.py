@@ -18,6 +18,9 @@ DISK_LOG = "disk.log"
 MODEL = "model"
 """Key in `PowerCut.settings`: the failure model; without it the model is `power`."""
 
+DURING = "during"
+"""Key in `PowerCut.settings`: what was done to the disk in the middle of the run, if anything."""
+
 _SHOWN = {"corrupt in the afterlife": "corrupted by later writes"}
 """Stored outcomes that are shown in other words."""
 
@@ -92,6 +95,12 @@ class PowerCut:
     def model(self) -> str:
         """What died: a `FailureModel`, or a model of a later version."""
         return str(self.settings.get(MODEL, FailureModel.POWER.value))
+
+    @property
+    def during(self) -> str | None:
+        """What was done to the disk in the middle of the run; None if nothing was."""
+        operation = self.settings.get(DURING)
+        return None if operation is None else str(operation)
 
     def applies_to(self, host: HostFacts) -> bool:
         """True for the same machine, kernel and QEMU; others may lose different data."""

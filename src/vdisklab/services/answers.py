@@ -352,6 +352,8 @@ def verdicts_of(power_cuts: Iterable[PowerCut], disk: HostDisk = HostDisk.VOLATI
         stricter = cut.model == FailureModel.POWER and cut.survives
         if cut.model != disk.model and not stricter:
             continue
+        if cut.during is not None:
+            continue  # a verdict on the operation
         if _guest_changed_cache(cut) or judged_without_its_device(cut):
             continue
         known = verdicts.get(cut.path, PathVerdict(cut.path))

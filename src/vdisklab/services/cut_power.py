@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from vdisklab.path.segments import LayerKind
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.guest import GuestPlan
 from vdisklab.plan.matrix import Matrix, expand_matrix, narrow_to_needs
+from vdisklab.powercut.clients.block_operations import Operation
 from vdisklab.powercut.clients.boot_sector import bus_refusal
 from vdisklab.powercut.clients.client_guests import DriverSetting, open_guests
 from vdisklab.powercut.controls import controls_of, run_controls
@@ -62,6 +64,7 @@ class PowerCutRequest:
     direct_io: bool = True
     logged_by: LoggedBy = LoggedBy.FUSE
     models: Sequence[FailureModel] = ()
+    during: Sequence[Operation] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +101,18 @@ def plan_questions(request: PowerCutRequest) -> PlannedQuestions:
             for refused in refusals.values()
             if refused is not None
         ]
-        for driver in drivers:
+        for driver, operation in itertools.product(drivers, request.during or (None,)):
             bus = path.attachment.bus
             boots = request.access is AccessKind.BOOT_SECTOR
             refusal = (bus_refusal(bus) if boots else None) or driver.refusal(bus)
             if refusal is not None:
                 dropped.append(Dropped(path.canonical, refusal.message, refusal.hint or ""))
                 continue
-            with_driver = replace(settings, driver=driver)
+            impossible = None if operation is None else operation.refusal(path)
+            if impossible is not None:
+                dropped.append(Dropped(path.canonical, impossible.reason, impossible.instead))
+                continue
+            with_driver = replace(settings, driver=driver, during=operation)
             questions += [
                 Question(path, kind, with_driver, request.access, model)
                 for kind in clients
@@ -155,6 +162,7 @@ def _clients(request: PowerCutRequest) -> Sequence[ClientKind]:
 
 
 def _models(request: PowerCutRequest) -> Sequence[FailureModel]:
+    _require_logged_operation(request)
     resets = FailureModel.GUEST_RESET in request.models
     if resets and request.access is not AccessKind.NBD:
         raise PlanError(
@@ -163,6 +171,29 @@ def _models(request: PowerCutRequest) -> Sequence[FailureModel]:
             hint=f"leave out --access {request.access}",
         )
     return [model for model in FailureModel if model in request.models] or [FailureModel.POWER]
+
+
+def _require_logged_operation(request: PowerCutRequest) -> None:
+    """Raises PlanError if what is done in the middle of a run could not be logged."""
+    if not request.during:
+        return
+    if request.access is not AccessKind.NBD:
+        raise PlanError(
+            f"--during {request.during[0]} is done by the storage daemon, without a guest",
+            hint=f"leave out --access {request.access}",
+        )
+    alone = [model for model in request.models if model.spares_the_host]
+    if alone:
+        raise PlanError(
+            f"--during {request.during[0]} cannot be judged under {alone[0]}: only one file is "
+            "logged",
+            hint=f"leave out --model {alone[0]}",
+        )
+    if request.logged_by is not LoggedBy.FUSE:
+        raise PlanError(
+            f"--during needs the positions of --logged-by {LoggedBy.FUSE}",
+            hint=f"leave out --logged-by {request.logged_by}",
+        )
 
 
 def _drivers(request: PowerCutRequest) -> Sequence[DriverSetting]:
@@ -261,7 +292,9 @@ def _judge(
         _guests_for(session, questions, place, progress),
     ):
         models = {question.model for question in questions}
-        for result in run_controls(session, progress, controls_of(models)):
+        during = {question.settings.during for question in questions}
+        operations = [operation for operation in during if operation is not None]
+        for result in run_controls(session, progress, controls_of(models, operations)):
             controls.append(result)
             losses = f"{result.losses} of {counted(result.states, 'state')} lost data"
             progress(Note(f"control passed: {result.name}: {losses}"))

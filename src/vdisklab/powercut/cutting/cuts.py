@@ -113,11 +113,14 @@ def _is_tearable(entries: Sequence[LogEntry], at: int, end: int, unit: int) -> b
     return at < end and entries[at].changes_disk and entries[at].length > unit
 
 
-def epochs_between(entries: Sequence[LogEntry], begin: int, end: int) -> tuple[Epoch, ...]:
+def epochs_between(
+    entries: Sequence[LogEntry], begin: int, end: int, stops: Sequence[int] = ()
+) -> tuple[Epoch, ...]:
     """The epochs between two log positions.
 
-    A write with FUA ends an epoch too: it cannot be lost afterwards, nor be present before. Raises
-    PowercutError when the log is shorter than the recorded run.
+    A write with FUA ends an epoch too: it cannot be lost afterwards, nor be present before. So does
+    each of `stops`, at which something else changes. Raises PowercutError when the log is shorter
+    than the recorded run.
     """
     if not 0 <= begin <= end <= len(entries):
         raise PowercutError(
@@ -126,7 +129,7 @@ def epochs_between(entries: Sequence[LogEntry], begin: int, end: int) -> tuple[E
     ends = [at for at in range(begin, end) if entries[at].flags & (Flag.FLUSH | Flag.FUA)]
     base = max((at for at in range(begin) if entries[at].flushes), default=0)
     epochs: list[Epoch] = []
-    for stop in [*ends, end]:
+    for stop in sorted({*ends, *stops, end}):
         changes = tuple(at for at in range(base, stop) if entries[at].changes_disk)
         durable = sum(1 << bit for bit, at in enumerate(changes) if Flag.FUA in entries[at].flags)
         epochs.append(Epoch(len(epochs), base, stop, changes, durable))

@@ -149,9 +149,11 @@ class Examiner:
     def _judge_files(
         self, cut: Cut, times: StageTimes, *, write_after: bool, repaired: bool
     ) -> JudgedState:
-        image = self.recovery.files() / self.trace.image
+        position = self.epoch(cut).end
+        parts = self._parts(position)
+        image = self.recovery.files() / self.trace.images_at(position).image
         try:
-            sectors = self._read(image)
+            sectors = self._read(image, parts)
         except (OSError, BadImageError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             times.done("read")
@@ -160,7 +162,6 @@ class Examiner:
                 repaired=repaired, seconds=times.seconds,
             )  # fmt: skip
         times.done("read")
-        position = self.epoch(cut).end
         due = self.expectation.at(position)
         if self.guest is None:
             outcome, detail = self._compare(sectors, due)
@@ -172,19 +173,20 @@ class Examiner:
         if writes and self.daemon is not None:
             written_after = True
             if outcome is StateOutcome.KEPT:
-                outcome, detail = self._write_after_recovery(self.daemon, image, due)
+                outcome, detail = self._write_after_recovery(
+                    self.daemon, self._writable(image, parts), due
+                )
                 times.done("afterlife")
         return JudgedState(
             str(cut), outcome, detail, sectors.leaked, repaired, written_after, times.seconds
         )
 
-    def _read(self, image: Path) -> ImageSectors:
+    def _read(self, image: Path, parts: ImageParts) -> ImageSectors:
         """The sectors to judge: read directly if the format is known, otherwise by QEMU."""
         if self.guest is None:
             numbers = self.expectation.sectors
         else:  # the whole disk: it holds a file system
             numbers = np.arange(self.trace.image_size // SECTOR, dtype=np.int64)
-        parts = self._parts(image)
         checked = ImageSectors(np.zeros(0, np.uint8))
         if self.trace.image_format in PARSED_FORMATS:
             checked = read_image(
@@ -202,7 +204,7 @@ class Examiner:
             )
         os.stat(image)  # noqa: PTH116 - a missing file is the state's fault, not QEMU's
         content = self.daemon.with_disk(
-            self._writable(image), lambda disk: read_through(disk, numbers)
+            self._writable(image, parts), lambda disk: read_through(disk, numbers)
         )
         return replace(checked, content=content)
 
@@ -225,33 +227,33 @@ class Examiner:
         return _KEPT
 
     def _write_after_recovery(
-        self, daemon: RestartingDaemon, image: Path, due: DueVersions
+        self, daemon: RestartingDaemon, image: Disk, due: DueVersions
     ) -> RecoveredState:
         """Writes to the image through QEMU, then reads all old and new sectors back."""
         size = self.trace.image_size
         promised = dict(zip(self.expectation.sectors.tolist(), due.promised.tolist(), strict=True))
         try:
-            problem = daemon.with_disk(
-                self._writable(image), lambda disk: _write_and_compare(disk, size, promised)
-            )
+            problem = daemon.with_disk(image, lambda disk: _write_and_compare(disk, size, promised))
         except BadImageError as error:
             problem = str(error)
         return _KEPT if problem is None else (StateOutcome.CORRUPT_LATER, problem)
 
-    def _writable(self, image: Path) -> Disk:
+    def _writable(self, image: Path, parts: ImageParts) -> Disk:
         """The image as QEMU opens it at the guest's next boot, for writing."""
         return Disk(
             _SERIAL, self.trace.image_size, str(image), False, self.trace.image_format,
-            CacheMode.WRITEBACK, Attachment(), self._parts(image),
+            CacheMode.WRITEBACK, Attachment(), parts,
         )  # fmt: skip
 
-    def _parts(self, image: Path) -> ImageParts:
-        """The other files of a recovered image."""
-        directory = self.recording if self.trace.filesystem == NO_FILESYSTEM else image.parent
-        data_file = self.trace.data_file
+    def _parts(self, position: int) -> ImageParts:
+        """The other files of the image after a cut at a log position."""
+        images, data_file = self.trace.images_at(position), self.trace.data_file
+        without_host = self.trace.filesystem == NO_FILESYSTEM
+        root = self.recording if without_host else self.recovery.files()
+        beside = (root / images.image).parent
         return ImageParts(
-            backing=tuple(str(directory / name) for name in self.trace.backing),
-            data_file=None if data_file is None else str(directory / data_file),
+            backing=tuple(str(root / name) for name in images.backing),
+            data_file=None if data_file is None else str(beside / data_file),
             key_file=str(self.recording / KEY_NAME) if self.trace.encrypted else None,
         )
 
@@ -296,7 +298,7 @@ def open_examiner(
     """
     trace = recording.trace
     log = read_log(recording.log)
-    epochs = epochs_between(log.entries, trace.begin, trace.end)
+    epochs = epochs_between(log.entries, trace.begin, trace.end, trace.stops)
     if trace.writes and max(w.first + w.count for w in trace.writes) * SECTOR > trace.image_size:
         raise PowercutError("the recording is damaged: it writes beyond the end of its disk")
     if any(entry.offset + entry.length > trace.disk_size for entry in log.entries):

@@ -36,6 +36,16 @@ class ClientDisk(Protocol):
         """Waits for an acknowledgement; returns the request's number."""
 
 
+class MidRun(Protocol):
+    """Something that happens to the disk in the middle of a run, while the client writes."""
+
+    def start(self) -> None:
+        """Begins it."""
+
+    def finish(self) -> None:
+        """Ends it, and returns when it has ended."""
+
+
 class Tail(Protocol):
     """The end of the log as a growing number; a value read after an answer includes that
     request."""
@@ -86,11 +96,13 @@ class _Flush:
 class ClientRun:
     """All writes of a run.
 
-    `flushes` has the positions before each flush was sent and after its answer.
+    `flushes` has the positions before each flush was sent and after its answer; `finished` is the
+    position after the end of what happened in the middle of it.
     """
 
     writes: tuple[Write, ...]
     flushes: tuple[tuple[int, int], ...]
+    finished: int | None = None
 
 
 @dataclass(slots=True)
@@ -155,12 +167,23 @@ class _Recorder:
         return any(extent.overlaps(Extent(write.first, write.count)) for write in in_flight)
 
 
-def run_client(disk: ClientDisk, tail: Tail, load: Load, sectors: int) -> ClientRun:
-    """Runs the load to its end; every write in the result was acknowledged."""
+def run_client(
+    disk: ClientDisk, tail: Tail, load: Load, sectors: int, mid_run: MidRun | None = None
+) -> ClientRun:
+    """Runs the load to its end; every write in the result was acknowledged.
+
+    `mid_run` starts after a third of the writes and is finished after two thirds.
+    """
     recorder = _Recorder(disk, tail, load)
+    finished: int | None = None
     for number, extent in enumerate(write_extents(load, sectors), start=1):
         recorder.submit_write(extent)
         if load.kind is ClientKind.FLUSHES and number % load.flush_every == 0:
             recorder.submit_flush()
+        if mid_run is not None and number == load.writes // 3:
+            mid_run.start()
+        if mid_run is not None and number == 2 * load.writes // 3:
+            mid_run.finish()
+            finished = tail.position()
     recorder.drain()
-    return ClientRun(tuple(recorder.writes), tuple(recorder.flushes))
+    return ClientRun(tuple(recorder.writes), tuple(recorder.flushes), finished)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from vdisklab.errors import PlanError, PowercutError
 from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
+from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import freeze_and_thaw, sync_filesystem, write_whole
 from vdisklab.path.backing import in_memory
@@ -18,6 +19,7 @@ from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import ImageFormat, LayerKind
+from vdisklab.powercut.clients.block_operations import Operation, RunningOperation
 from vdisklab.powercut.cutting.memory_files import stored_ranges
 from vdisklab.powercut.cutting.rebuild import STATE_NAME
 from vdisklab.powercut.judging.recovery import POOL, RECOVERIES
@@ -34,6 +36,8 @@ from vdisklab.powercut.recording.promises import ClientDisk, Load, run_client
 from vdisklab.powercut.recording.trace import (
     FILLED,
     NO_FILESYSTEM,
+    Images,
+    Switch,
     Trace,
     trace_from_json,
     trace_to_json,
@@ -137,10 +141,16 @@ class RunSpec:
     direct_io: bool = True
     logged_by: LoggedBy = LoggedBy.FUSE
     host_survives: bool = False
+    during: Operation | None = None
 
 
-def make_recording(site: Site, spec: RunSpec, access: Access, directory: Path) -> Recording:
-    """Records one run into the new `directory`. The stack is removed before it returns."""
+def make_recording(
+    site: Site, spec: RunSpec, access: Access, directory: Path, monitor: Channel
+) -> Recording:
+    """Records one run into the new `directory`. The stack is removed before it returns.
+
+    `monitor` belongs to the QEMU that `access` uses; `spec.during` is done through it.
+    """
     directory.mkdir()
     log = directory / LOG_NAME
     record = _recorded_file if spec.host_survives else _recorded_stack
@@ -148,12 +158,16 @@ def make_recording(site: Site, spec: RunSpec, access: Access, directory: Path) -
         if stack.image.key_file is not None:
             shutil.copy(stack.image.key_file, directory / KEY_NAME)
         marks = stack.disk.marks
+        disk_spec = _guest_disk(spec, stack.image, directory.name)
+        operation = (
+            None if spec.during is None else RunningOperation(spec.during, monitor, disk_spec)
+        )
         with (
             open_tail(log) if marks is None else nullcontext(marks) as tail,
-            access(_guest_disk(spec, stack.image, directory.name)) as disk,
+            access(disk_spec) as disk,
         ):
             begin = tail.position()
-            run = run_client(disk, tail, spec.load, spec.size // SECTOR)
+            run = run_client(disk, tail, spec.load, spec.size // SECTOR, operation)
             end = tail.position()
             seen = {**stack.seen, **disk.seen}
         trace = Trace(
@@ -175,11 +189,29 @@ def make_recording(site: Site, spec: RunSpec, access: Access, directory: Path) -
             writes=run.writes,
             seen=seen,
             flushes=run.flushes,
+            switch=_switch(stack, operation, run.finished),
         )
     if marks is not None:
         trace = resolve_marks(trace, read_log(log))
     (directory / TRACE_NAME).write_text(trace_to_json(trace))
     return Recording(directory, trace)
+
+
+def without_switch(recording: Recording) -> Recording:
+    """The same recording, as if the guest's configuration had never been changed."""
+    trace = replace(recording.trace, switch=None)
+    (recording.directory / TRACE_NAME).write_text(trace_to_json(trace))
+    return Recording(recording.directory, trace)
+
+
+def _switch(
+    stack: _RecordedStack, operation: RunningOperation | None, finished: int | None
+) -> Switch | None:
+    if operation is None or finished is None:
+        return None
+    after, root = operation.images_after, Path(stack.image_name).parent
+    names = tuple(str(root / file.name) for file in (after.image, *after.backing))
+    return Switch(finished, Images(names[0], names[1:]))
 
 
 def _guest_disk(spec: RunSpec, image: ImageFile, name: str) -> Disk:

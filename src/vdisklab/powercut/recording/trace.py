@@ -73,6 +73,22 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class Images:
+    """The image that a guest's configuration names, and those below it, nearest first."""
+
+    image: str
+    backing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A change of the guest's configuration in the middle of a run, at a log position."""
+
+    position: int
+    after: Images
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """A recorded run: the stack, the log positions of its begin and end, and all its writes.
 
@@ -100,6 +116,18 @@ class Trace:
     backing: tuple[str, ...] = ()
     data_file: str | None = None
     encrypted: bool = False
+    switch: Switch | None = None
+
+    def images_at(self, position: int) -> Images:
+        """The images that a guest is started with after a cut at a log position."""
+        if self.switch is not None and position > self.switch.position:
+            return self.switch.after
+        return Images(self.image, self.backing)
+
+    @property
+    def stops(self) -> tuple[int, ...]:
+        """The positions at which a cut is judged although no flush was sent there."""
+        return () if self.switch is None else (self.switch.position,)
 
     @property
     def promises(self) -> int:
@@ -134,7 +162,9 @@ def trace_from_json(text: str | bytes) -> Trace:
 
 def _contradiction(trace: Trace) -> str | None:
     """The first impossible or unsafe statement in a trace; None if there is none."""
-    for name in (trace.image, *trace.backing, trace.data_file or ""):
+    after = Images("") if trace.switch is None else trace.switch.after
+    names = (trace.image, *trace.backing, trace.data_file or "", after.image, *after.backing)
+    for name in names:
         file = PurePosixPath(name)
         if file.is_absolute() or ".." in file.parts:
             return "its image lies outside its file system"

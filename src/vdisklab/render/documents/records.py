@@ -168,6 +168,7 @@ class VerdictEntry:
     client: str
     access: str
     model: str
+    during: Annotated[str | None, "what was done to the disk in the middle of the run"]
     started: datetime
     wall_seconds: float
     survives: bool | None
@@ -196,6 +197,7 @@ class VerdictRow:
     client: str
     access: str
     model: str
+    during: str | None
     survives: bool | None
     states: int
     exhaustive: bool

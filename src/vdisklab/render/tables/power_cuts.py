@@ -51,6 +51,11 @@ def power_cut_table(cuts: Sequence[PowerCut], notes: Sequence[str] = ()) -> Tabl
         Column[PowerCut]("client", lambda cut: cut.client, spare=1),
         Column[PowerCut]("through", _access, spare=1),
         *([Column[PowerCut]("model", lambda cut: cut.model)] if _has_models(cuts) else []),
+        *(
+            [Column[PowerCut]("during", lambda cut: cut.during or "")]
+            if any(cut.during for cut in cuts)
+            else []
+        ),
         Column[PowerCut]("verdict", verdict_word),
         Column[PowerCut]("states", lambda cut: str(cut.states), right=True),
         Column[PowerCut]("of all", _possible, spare=1),
@@ -130,7 +135,13 @@ def _has_models(cuts: Sequence[PowerCut]) -> bool:
 
 def _row(cut: PowerCut) -> VerdictRow:
     return copy_fields(
-        VerdictRow, cut, model=cut.model, access=_access(cut), case=_case(cut), detail=_detail(cut)
+        VerdictRow,
+        cut,
+        model=cut.model,
+        during=cut.during,
+        access=_access(cut),
+        case=_case(cut),
+        detail=_detail(cut),
     )
 
 

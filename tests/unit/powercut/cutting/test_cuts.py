@@ -60,6 +60,21 @@ def test_exhaustive_means_every_state_that_the_model_allows_at_the_latest_positi
     assert judged == states_of_a_disk(log, begin, len(log))
 
 
+@given(st.lists(st.sampled_from([WRITE, FUA, FLUSH, MARK]), max_size=8), st.data())
+def test_every_state_that_is_possible_at_a_stop_is_judged_there(
+    log: list[LogEntry], data: st.DataObject
+) -> None:
+    stop = data.draw(st.integers(0, len(log)))
+    epochs = epochs_between(log, 0, len(log), (stop,))
+    judged = set()
+    for cut in select_cuts(epochs, log, Sampling(states=None, tear=0)).cuts:
+        epoch = epochs[cut.epoch]
+        if epoch.end == stop:
+            kept = {at for bit, at in enumerate(epoch.changes) if cut.kept >> bit & 1}
+            judged.add(frozenset({at for at in range(epoch.base) if log[at].changes_disk} | kept))
+    assert judged == states_of_a_disk(log, stop, stop)
+
+
 @given(LOGS, st.integers(1, 40))
 def test_epoch_ends_come_first_and_a_budget_is_kept(log: list[LogEntry], states: int) -> None:
     epochs = epochs_between(log, 0, len(log))

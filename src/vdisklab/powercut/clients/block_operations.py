@@ -1,0 +1,145 @@
+"""What a host does to a disk while its guest writes: a snapshot, a commit, a mirror.
+
+The commands are QMP's (qapi/block-core.json), as libvirt and Proxmox VE send them. There is no
+block_resize: QEMU refuses it while a disk is exported over NBD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from vdisklab.errors import PowercutError
+from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk, block_nodes, drive_node
+from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.host.waiting import wait_until
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.rules import Impossible
+from vdisklab.path.segments import ImageFormat
+
+_JOB = "during"
+_JOB_SECONDS = 60.0
+
+
+class Operation(StrEnum):
+    """An operation that runs in the middle of a recorded run."""
+
+    SNAPSHOT = "snapshot"
+    COMMIT = "commit"
+    MIRROR = "mirror"
+
+    def refusal(self, path: DiskPath) -> Impossible | None:
+        """Why a path's disk cannot be changed in this way, as what follows its name."""
+        image = path.image
+        if image is None:
+            return None  # refused anyway
+        if image.has_data_file or image.encrypted:
+            return Impossible(
+                f"is not judged during a {self}: the new image would need a data file or a key",
+                "leave out data_file and encrypt",
+            )
+        if self is Operation.SNAPSHOT and image.format is not ImageFormat.QCOW2:
+            return Impossible(
+                "is not judged during a snapshot: only a chain of qcow2 images is read",
+                f"write qcow2 instead of {image.format}",
+            )
+        if self is Operation.COMMIT and not image.backing:
+            return Impossible(
+                "has nothing to commit to: it is no overlay", "add backing=1 to the format"
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ImagesAfter:
+    """The image that the guest's configuration names afterwards, and those below, nearest first."""
+
+    image: Path
+    backing: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningOperation:
+    """An operation on a disk that a QEMU has open. `start` and `finish` are called once each."""
+
+    kind: Operation
+    monitor: Channel
+    disk: Disk
+
+    @property
+    def _image(self) -> Path:
+        return Path(str(self.disk.filename))
+
+    @property
+    def images_after(self) -> ImagesAfter:
+        """The images once `finish` has returned."""
+        backing = tuple(map(Path, self.disk.parts.backing))
+        match self.kind:
+            case Operation.SNAPSHOT:
+                return ImagesAfter(self._new_file, (self._image, *backing))
+            case Operation.COMMIT:
+                return ImagesAfter(backing[0], backing[1:])
+            case Operation.MIRROR:
+                return ImagesAfter(self._new_file, ())
+
+    @property
+    def _new_file(self) -> Path:
+        return self._image.with_name(f"{self._image.name}.{self.kind}")
+
+    def start(self) -> None:
+        """Starts the job of a commit or a mirror, which copies while the guest writes."""
+        node = drive_node(self.disk)
+        if self.kind is Operation.COMMIT:
+            below = AttachedNames(self.disk.serial).backing_node(0)
+            self.monitor.execute("blockdev-reopen", {"options": [self._writable(f"{below}-file")]})
+            self.monitor.execute(
+                "block-commit", {"job-id": _JOB, "device": node, "base-node": below}
+            )
+        if self.kind is Operation.MIRROR:
+            target = {"target": str(self._new_file), "format": self.disk.driver, "sync": "full"}
+            self.monitor.execute("drive-mirror", {"job-id": _JOB, "device": node, **target})
+
+    def finish(self) -> None:
+        """Makes the guest use the new images, and returns when QEMU says that it does."""
+        node = drive_node(self.disk)
+        match self.kind:
+            case Operation.SNAPSHOT:
+                self.monitor.execute(
+                    "blockdev-snapshot-sync",
+                    {
+                        "node-name": node,
+                        "snapshot-node-name": f"{self.disk.serial}-above",
+                        "snapshot-file": str(self._new_file),
+                        "format": self.disk.driver,
+                    },
+                )
+            case Operation.COMMIT | Operation.MIRROR:
+                self._complete()
+
+    def _writable(self, node_name: str) -> Mapping[str, Any]:
+        (node,) = (node for node in block_nodes(self.disk) if node["node-name"] == node_name)
+        return {**node, "read-only": False}
+
+    def _complete(self) -> None:
+        """Waits until the job has copied everything, and lets it switch over."""
+        errors: list[object] = []
+
+        def ours(data: Mapping[str, Any]) -> bool:
+            errors.append(data.get("error"))
+            return data.get("device") == _JOB
+
+        def ready() -> bool:
+            jobs = self.monitor.execute("query-block-jobs")
+            if not jobs:
+                raise PowercutError(f"the {self.kind} ended before it had copied everything")
+            return bool(jobs[0].get("ready"))
+
+        wait_until(ready, timeout=_JOB_SECONDS, what=f"end of copying for the {self.kind}")
+        with self.monitor.expecting("BLOCK_JOB_COMPLETED", ours) as wait:
+            self.monitor.execute("block-job-complete", {"device": _JOB})
+            wait(_JOB_SECONDS)
+        if any(errors):
+            raise PowercutError(f"the {self.kind} failed: {errors[-1]}")
