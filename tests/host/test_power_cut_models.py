@@ -16,7 +16,7 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
-from vdisklab.powercut.clients.block_operations import Operation
+from vdisklab.powercut.clients.block_operations import MidRunOperation
 from vdisklab.powercut.controls import controls_of, run_controls
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.questions import (
@@ -133,9 +133,9 @@ def test_a_guest_that_is_reset_loses_nothing_unless_qemu_is_left_out(
     assert not examination.verdict.exhaustive
 
 
-@pytest.mark.parametrize("operation", Operation)
+@pytest.mark.parametrize("operation", MidRunOperation)
 def test_promises_hold_during_an_operation_unless_the_wrong_image_is_read(
-    operation: Operation, session: PowerCutSession
+    operation: MidRunOperation, session: PowerCutSession
 ) -> None:
     sound, wrong_image = run_controls(session, silent, controls_of([], [operation]))
     assert (sound.losses, sound.states) == (0, 40)

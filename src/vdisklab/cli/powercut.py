@@ -18,7 +18,7 @@ from vdisklab.host.ledger import cache_directory
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
-from vdisklab.powercut.clients.block_operations import Operation
+from vdisklab.powercut.clients.block_operations import MidRunOperation
 from vdisklab.powercut.clients.client_guests import DriverSetting
 from vdisklab.powercut.cutting.cuts import TEAR_BYTES
 from vdisklab.powercut.questions import AccessKind
@@ -143,7 +143,7 @@ def powercut(
         ),
     ] = None,
     during: Annotated[
-        list[Operation] | None,
+        list[MidRunOperation] | None,
         typer.Option(
             "--during",
             help="Do this to the disk in the middle of each run, as QEMU's monitor does it: a "

@@ -17,7 +17,7 @@ from vdisklab.guest.qemu.storage_daemon import start_storage_daemon
 from vdisklab.host.seccomp import forgetful_syncs
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
-from vdisklab.powercut.clients.block_operations import Operation
+from vdisklab.powercut.clients.block_operations import MidRunOperation
 from vdisklab.powercut.clients.nbd import NbdDisk, nbd_disk
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.recording.disk_server import HONEST, Lies
@@ -143,11 +143,11 @@ CONTROLS: Sequence[Control] = (
 )
 
 
-def _operation_controls(operation: Operation) -> Iterator[Control]:
+def _operation_controls(operation: MidRunOperation) -> Iterator[Control]:
     """A sound disk during an operation, and a judge that looks at the image before it."""
     path = {
-        Operation.SNAPSHOT: "ext4/qcow2/none",
-        Operation.COMMIT: "ext4/qcow2:backing=1/none",
+        MidRunOperation.SNAPSHOT: "ext4/qcow2/none",
+        MidRunOperation.COMMIT: "ext4/qcow2:backing=1/none",
     }.get(operation, "ext4/raw/none")
     spec = replace(_spec(path, writes=24), during=operation)
     yield Control(f"a {operation}, a flushing client", spec, must_lose=False, states=40)
@@ -161,14 +161,14 @@ def _operation_controls(operation: Operation) -> Iterator[Control]:
 
 
 def controls_of(
-    models: Collection[FailureModel], operations: Collection[Operation] = ()
+    models: Collection[FailureModel], operations: Collection[MidRunOperation] = ()
 ) -> Sequence[Control]:
     """The controls of these failure models and operations."""
     return [
         *(control for control in CONTROLS if control.model in models),
         *(
             control
-            for operation in Operation
+            for operation in MidRunOperation
             if operation in operations
             for control in _operation_controls(operation)
         ),

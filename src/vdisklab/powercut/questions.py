@@ -21,7 +21,7 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.segments import ImageFormat
-from vdisklab.powercut.clients.block_operations import Operation
+from vdisklab.powercut.clients.block_operations import MidRunOperation
 from vdisklab.powercut.clients.boot_sector import boot_sector_disk
 from vdisklab.powercut.clients.client_guests import DriverSetting
 from vdisklab.powercut.controls import ControlError
@@ -69,7 +69,7 @@ class QuestionSettings:
     sampling: Sampling = field(default_factory=Sampling)
     logged_by: LoggedBy = LoggedBy.FUSE
     driver: DriverSetting = DriverSetting.AS_FOUND
-    during: Operation | None = None
+    during: MidRunOperation | None = None
 
     def as_stored(self) -> dict[str, Any]:
         """The settings under the keys that databases hold; fingerprints depend on them."""

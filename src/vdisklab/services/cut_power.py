@@ -20,7 +20,7 @@ from vdisklab.path.segments import LayerKind
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.guest import GuestPlan
 from vdisklab.plan.matrix import Matrix, expand_matrix, narrow_to_needs
-from vdisklab.powercut.clients.block_operations import Operation
+from vdisklab.powercut.clients.block_operations import MidRunOperation
 from vdisklab.powercut.clients.boot_sector import bus_refusal
 from vdisklab.powercut.clients.client_guests import DriverSetting, open_guests
 from vdisklab.powercut.controls import controls_of, run_controls
@@ -64,7 +64,7 @@ class PowerCutRequest:
     direct_io: bool = True
     logged_by: LoggedBy = LoggedBy.FUSE
     models: Sequence[FailureModel] = ()
-    during: Sequence[Operation] = ()
+    during: Sequence[MidRunOperation] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ _JOB = "during"
 _JOB_SECONDS = 60.0
 
 
-class Operation(StrEnum):
+class MidRunOperation(StrEnum):
     """An operation that runs in the middle of a recorded run."""
 
     SNAPSHOT = "snapshot"
@@ -41,12 +41,12 @@ class Operation(StrEnum):
                 f"is not judged during a {self}: the new image would need a data file or a key",
                 "leave out data_file and encrypt",
             )
-        if self is Operation.SNAPSHOT and image.format is not ImageFormat.QCOW2:
+        if self is MidRunOperation.SNAPSHOT and image.format is not ImageFormat.QCOW2:
             return Impossible(
                 "is not judged during a snapshot: only a chain of qcow2 images is read",
                 f"write qcow2 instead of {image.format}",
             )
-        if self is Operation.COMMIT and not image.backing:
+        if self is MidRunOperation.COMMIT and not image.backing:
             return Impossible(
                 "has nothing to commit to: it is no overlay", "add backing=1 to the format"
             )
@@ -65,7 +65,7 @@ class ImagesAfter:
 class RunningOperation:
     """An operation on a disk that a QEMU has open. `start` and `finish` are called once each."""
 
-    kind: Operation
+    kind: MidRunOperation
     monitor: Channel
     disk: Disk
 
@@ -78,11 +78,11 @@ class RunningOperation:
         """The images once `finish` has returned."""
         backing = tuple(map(Path, self.disk.parts.backing))
         match self.kind:
-            case Operation.SNAPSHOT:
+            case MidRunOperation.SNAPSHOT:
                 return ImagesAfter(self._new_file, (self._image, *backing))
-            case Operation.COMMIT:
+            case MidRunOperation.COMMIT:
                 return ImagesAfter(backing[0], backing[1:])
-            case Operation.MIRROR:
+            case MidRunOperation.MIRROR:
                 return ImagesAfter(self._new_file, ())
 
     @property
@@ -92,13 +92,13 @@ class RunningOperation:
     def start(self) -> None:
         """Starts the job of a commit or a mirror, which copies while the guest writes."""
         node = drive_node(self.disk)
-        if self.kind is Operation.COMMIT:
+        if self.kind is MidRunOperation.COMMIT:
             below = AttachedNames(self.disk.serial).backing_node(0)
             self.monitor.execute("blockdev-reopen", {"options": [self._writable(f"{below}-file")]})
             self.monitor.execute(
                 "block-commit", {"job-id": _JOB, "device": node, "base-node": below}
             )
-        if self.kind is Operation.MIRROR:
+        if self.kind is MidRunOperation.MIRROR:
             target = {"target": str(self._new_file), "format": self.disk.driver, "sync": "full"}
             self.monitor.execute("drive-mirror", {"job-id": _JOB, "device": node, **target})
 
@@ -106,7 +106,7 @@ class RunningOperation:
         """Makes the guest use the new images, and returns when QEMU says that it does."""
         node = drive_node(self.disk)
         match self.kind:
-            case Operation.SNAPSHOT:
+            case MidRunOperation.SNAPSHOT:
                 self.monitor.execute(
                     "blockdev-snapshot-sync",
                     {
@@ -116,7 +116,7 @@ class RunningOperation:
                         "format": self.disk.driver,
                     },
                 )
-            case Operation.COMMIT | Operation.MIRROR:
+            case MidRunOperation.COMMIT | MidRunOperation.MIRROR:
                 self._complete()
 
     def _writable(self, node_name: str) -> Mapping[str, Any]:

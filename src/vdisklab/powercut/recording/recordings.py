@@ -19,7 +19,7 @@ from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import ImageFormat, LayerKind
-from vdisklab.powercut.clients.block_operations import Operation, RunningOperation
+from vdisklab.powercut.clients.block_operations import MidRunOperation, RunningOperation
 from vdisklab.powercut.cutting.memory_files import stored_ranges
 from vdisklab.powercut.cutting.rebuild import STATE_NAME
 from vdisklab.powercut.judging.recovery import POOL, RECOVERIES
@@ -37,7 +37,7 @@ from vdisklab.powercut.recording.trace import (
     FILLED,
     NO_FILESYSTEM,
     Images,
-    Switch,
+    ImageSwitch,
     Trace,
     trace_from_json,
     trace_to_json,
@@ -141,7 +141,7 @@ class RunSpec:
     direct_io: bool = True
     logged_by: LoggedBy = LoggedBy.FUSE
     host_survives: bool = False
-    during: Operation | None = None
+    during: MidRunOperation | None = None
 
 
 def make_recording(
@@ -206,12 +206,12 @@ def without_switch(recording: Recording) -> Recording:
 
 def _switch(
     stack: _RecordedStack, operation: RunningOperation | None, finished: int | None
-) -> Switch | None:
+) -> ImageSwitch | None:
     if operation is None or finished is None:
         return None
     after, root = operation.images_after, Path(stack.image_name).parent
     names = tuple(str(root / file.name) for file in (after.image, *after.backing))
-    return Switch(finished, Images(names[0], names[1:]))
+    return ImageSwitch(finished, Images(names[0], names[1:]))
 
 
 def _guest_disk(spec: RunSpec, image: ImageFile, name: str) -> Disk:

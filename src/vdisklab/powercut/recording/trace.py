@@ -81,7 +81,7 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class ImageSwitch:
     """A change of the guest's configuration in the middle of a run, at a log position."""
 
     position: int
@@ -116,7 +116,7 @@ class Trace:
     backing: tuple[str, ...] = ()
     data_file: str | None = None
     encrypted: bool = False
-    switch: Switch | None = None
+    switch: ImageSwitch | None = None
 
     def images_at(self, position: int) -> Images:
         """The images that a guest is started with after a cut at a log position."""

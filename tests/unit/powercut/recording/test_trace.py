@@ -11,7 +11,7 @@ from vdisklab.errors import PowercutError
 from vdisklab.powercut.recording.trace import (
     ClientKind,
     Images,
-    Switch,
+    ImageSwitch,
     Trace,
     Write,
     count_flushes,
@@ -59,10 +59,10 @@ def test_a_recording_of_an_older_version_has_no_flushes() -> None:
 
 def test_a_guest_starts_with_the_new_images_once_its_host_was_told() -> None:
     after = Images("disk.qcow2.snapshot", ("disk.qcow2",))
-    trace = replace(TRACE, image="disk.qcow2", switch=Switch(4, after))
+    trace = replace(TRACE, image="disk.qcow2", switch=ImageSwitch(4, after))
     assert [trace.images_at(at).image for at in (0, 4, 5)] == ["disk.qcow2"] * 2 + [after.image]
     assert (TRACE.images_at(9), TRACE.stops, trace.stops) == (Images("disk.raw"), (), (4,))
     assert trace_from_json(trace_to_json(trace)) == trace
-    outside = replace(trace, switch=Switch(4, Images("disk.qcow2", ("../../etc/shadow",))))
+    outside = replace(trace, switch=ImageSwitch(4, Images("disk.qcow2", ("../../etc/shadow",))))
     with pytest.raises(PowercutError, match="outside its file system"):
         trace_from_json(trace_to_json(outside))
