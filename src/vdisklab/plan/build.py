@@ -62,6 +62,8 @@ def draft_plan(
         for name in ("blocks", "runtime", "ramp", "size_bytes")
         if (value := getattr(profile.usual, name)) is not None and getattr(request, name) is None
     }
+    if not request.patterns:
+        request = replace(request, paths=profile.usual.paths)
     settings = merge(replace(defaults(type(request)), **usual), request)
     check(
         settings,

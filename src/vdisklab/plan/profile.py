@@ -9,7 +9,7 @@
     filesystem = "ext4"    # created in the guest; without this key the disk itself is measured
     rw = "randread"        # all further keys are settings, which the program's module reads
 
-Before the measurements a table [usual] may give blocks, runtime, ramp, size and interval.
+Before the measurements a table [usual] may give blocks, runtime, ramp, size, interval and paths.
 
 The built-in profiles are package data of `vdisklab.workload`.
 """
@@ -52,7 +52,7 @@ class MeasurementPlan:
 @dataclass(frozen=True, slots=True)
 class Usual:
     """The defaults of a profile; None keeps the general default. `interval` is the pause before
-    each measurement; all times are in seconds.
+    each measurement; all times are in seconds. `paths` are measured if the user names none.
     """
 
     blocks: int | None = None
@@ -60,6 +60,7 @@ class Usual:
     ramp: float | None = None
     size_bytes: int | None = None
     interval: float = 0.0
+    paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +116,11 @@ class _UsualTable(TomlTable):
     ramp: Seconds | None = Field(None, description="warm-up in seconds, which is not measured")
     size: Bytes | None = Field(None, description='size of the disk: size = "1G"')
     interval: Seconds = Field(0.0, description="pause in seconds before each measurement")
+    paths: list[str] = Field([], description='disk paths to measure: paths = ["{raw,qcow2}/none"]')
 
     def as_usual(self) -> Usual:
-        return Usual(self.blocks, self.runtime, self.ramp, self.size, self.interval)
+        paths = tuple(self.paths)
+        return Usual(self.blocks, self.runtime, self.ramp, self.size, self.interval, paths)
 
 
 class _ProfileTable(TomlTable):
@@ -125,7 +128,7 @@ class _ProfileTable(TomlTable):
     title: str = Field(min_length=1, description='title = "what it measures, in a few words"')
     description: str = ""
     usual: _UsualTable | None = Field(
-        None, description="a table with the usual blocks, runtime, ramp, size and interval"
+        None, description="a table with the usual blocks, runtime, ramp, size, interval and paths"
     )
     measurement: list[_MeasurementTable] = Field(
         min_length=1,

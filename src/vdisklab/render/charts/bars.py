@@ -160,7 +160,7 @@ def choice_bars(contents: Contents) -> tuple[Sequence[Bar], str]:
     return _rows(contents.of(measure), cells, measure.quantity.unit, answer=recommendation.cell)
 
 
-def _quantities(contents: Contents) -> list[MeasureKey]:
+def measured_quantities(contents: Contents) -> list[MeasureKey]:
     """One measure of each measurement: IOPS of random ones, bandwidth of the others."""
     named: dict[str, list[MeasureKey]] = {}
     for key in contents.summaries:
@@ -177,7 +177,7 @@ def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
     """The baseline in each measurement, the sequential ones first."""
     measured = [
         (key, contents.summaries[key][contents.baseline])
-        for key in _quantities(contents)
+        for key in measured_quantities(contents)
         if contents.baseline in contents.summaries[key]
     ]
     groups = {"bandwidth": "Sequential and others", "iops": "Random"}
@@ -260,7 +260,7 @@ def _guest_and_host(contents: Contents) -> tuple[Sequence[Bar], str]:
     if answer is None:
         return [], "B/s"
     shown: list[Bar] = []
-    for key in _quantities(contents):
+    for key in measured_quantities(contents):
         summaries = contents.summaries[key]
         if answer not in summaries or contents.baseline not in summaries:
             continue

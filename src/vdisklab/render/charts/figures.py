@@ -16,6 +16,7 @@ from vdisklab.render.charts.bars import answer_cell, bar_figures
 from vdisklab.render.charts.lines import latency_figure, time_series_figure
 from vdisklab.render.charts.pareto_chart import trade_offs_figure
 from vdisklab.render.charts.svg import Palette, Spec
+from vdisklab.render.charts.sweep import sweep_figures
 from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels, panel_rows
 from vdisklab.render.page.contents import caution_of
 from vdisklab.render.tables.comparison import compared_rows
@@ -35,6 +36,7 @@ def figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
         trade_offs_figure(contents, palette),
         time_series_figure(contents, palette),
         latency_figure(contents, palette),
+        *sweep_figures(contents, palette),
         published_figure(contents, palette),
     )
 

@@ -222,9 +222,14 @@ class SeriesPoint:
 
 
 def percentiles(
-    rows: Sequence[SeriesPoint], unit: str, palette: Palette, *, caution: str | None
+    rows: Sequence[SeriesPoint],
+    unit: str,
+    palette: Palette,
+    *,
+    caution: str | None,
+    level: str = "percentile",
 ) -> Spec:
-    """Latency by percentile, one line per cell, on a logarithmic axis."""
+    """A value by `level`, one line per label, on a logarithmic axis."""
     values = [{"label": r.label, "percentile": r.percentile, "value": r.value} for r in rows]
     order = list(dict.fromkeys(row.percentile for row in rows))
     names = list(dict.fromkeys(row.label for row in rows))
@@ -234,7 +239,7 @@ def percentiles(
         alt.Chart(alt.InlineData(values=values))
         .mark_line(point=True)
         .encode(
-            x=alt.X("percentile:N", sort=order, title="percentile", axis=alt.Axis(labelAngle=0)),
+            x=alt.X("percentile:N", sort=order, title=level, axis=alt.Axis(labelAngle=0)),
             y=alt.Y("value:Q", title=unit, scale=alt.Scale(type="log"),
                     axis=alt.Axis(tickCount=4)),
             color=alt.Color("label:N", scale=alt.Scale(domain=names, range=colours),

@@ -1,0 +1,100 @@
+"""A curve for each option with a number of which the cells have several: chain depth, iothreads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import Attachment, DiskPath, Image
+from vdisklab.render import numbers
+from vdisklab.render.charts.bars import measured_quantities
+from vdisklab.render.charts.lines import SeriesPoint, percentiles
+from vdisklab.render.charts.svg import Palette
+from vdisklab.render.charts.vega import Figure
+from vdisklab.render.page.contents import caution_of
+from vdisklab.services.report_contents import Contents
+
+FEWEST_LEVELS = 3
+"""Values of an option below which two bars say as much as a line."""
+
+MOST_LINES = 5
+
+_SWEPT = ("backing", "snapshots", "bitmaps", "iothreads", "queues", "queue_size")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sweep:
+    """The cells that differ in one option only, by its value; `base` is the path without it."""
+
+    option: str
+    base: str
+    cells: Mapping[int, MeasuredCell]
+
+
+def sweep_figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
+    """One figure for each option that was swept; none if there is no such option."""
+    cells = [(cell, cell.path) for cell in contents.of(contents.measure) if cell.path is not None]
+    figures = (_figure(option, tuple(_sweeps(option, cells)), contents, palette)
+               for option in _SWEPT)  # fmt: skip
+    return tuple(figure for figure in figures if figure is not None)
+
+
+def _sweeps(option: str, cells: list[tuple[MeasuredCell, DiskPath]]) -> Iterator[_Sweep]:
+    groups: dict[str, dict[int, MeasuredCell]] = {}
+    for cell, path in cells:
+        if not path.on_host:
+            level, base = _without(path, option)
+            label = f"{base} ({cell.page_cache})"
+            groups.setdefault(label, {})[level] = cell
+    for label, levels in groups.items():
+        if len(levels) >= FEWEST_LEVELS:
+            yield _Sweep(option, label, dict(sorted(levels.items())))
+
+
+def _without(path: DiskPath, option: str) -> tuple[int, DiskPath]:
+    """The option's value (0 if it is not set), and the path without it."""
+    image, attachment = path.image, path.attachment
+    value = attachment.option(option) or (image.option(option) if image else None)
+    if image is not None:
+        rest = tuple(item for item in image.options if item[0] != option)
+        image = Image(image.format, rest)
+    rest = tuple(item for item in attachment.options if item[0] != option)
+    path = replace(path, image=image, attachment=Attachment(attachment.bus, rest))
+    return int(value or 0), path
+
+
+def _figure(
+    option: str, sweeps: tuple[_Sweep, ...], contents: Contents, palette: Palette
+) -> Figure | None:
+    rows = [point for sweep in sweeps for point in _points(sweep, contents, len(sweeps) > 1)]
+    names = list(dict.fromkeys(point.label for point in rows))[:MOST_LINES]
+    rows = [point for point in rows if point.label in names]
+    if not rows:
+        return None
+    caution = caution_of(contents)
+    unit = f"relative to the lowest {option}"
+    spec = percentiles(rows, unit, palette, caution=caution, level=option)
+    values = "; ".join(f"{r.label}, {r.percentile}: {numbers.digits(r.value)}" for r in rows)
+    warning = f" {caution}." if caution else ""
+    return Figure(
+        f"sweep-{option.replace('_', '-')}",
+        f"What each {option} costs or gains",
+        f"Line chart, {unit}: {values}.{warning}",
+        spec,
+        note=f"Medians, divided by the median with the lowest {option}. 1 is no change.",
+        cells=tuple(cell.label for sweep in sweeps for cell in sweep.cells.values()),
+    )
+
+
+def _points(sweep: _Sweep, contents: Contents, named: bool) -> Iterator[SeriesPoint]:
+    first = next(iter(sweep.cells.values()))
+    for key in measured_quantities(contents):
+        summaries = contents.of(key)
+        if first not in summaries or summaries[first].median <= 0:
+            continue
+        label = f"{key.name}, {sweep.base}" if named else key.name
+        for level, cell in sweep.cells.items():
+            if cell in summaries and summaries[cell].median > 0:
+                ratio = summaries[cell].median / summaries[first].median
+                yield SeriesPoint(label, str(level), ratio)
