@@ -88,6 +88,8 @@ def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
         lab,
         "qcow2/none/virtio:aio={threads,native,io_uring}",
         "qcow2:preallocation=off/none/{virtio,scsi}:iothread=on:queues=2",
+        "qcow2:compression=zstd/none/scsi:guest_scheduler=mq-deadline:discard_granularity=64k",
+        "raw/none/vhostuser:iothread=on:queues=2",
         "null",
     )
     assert [run.failure.message for run in runs if run.failure] == [], printed
@@ -97,6 +99,11 @@ def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
     assert seen["qcow2/none/virtio:aio=native"]["qemu.aio"] == "native"
     uring = "qcow2/none/virtio:aio=io_uring"
     assert seen[uring]["qemu.aio"] == "io_uring" if uring in seen else f"dropped {uring}" in printed
+    compressed = next(checks for path, checks in seen.items() if "compression" in path)
+    assert compressed["host.image.compression"] == "zstd"
+    assert compressed["guest.scheduler"] == "mq-deadline"
+    assert compressed["guest.discard_granularity"] == "65536"
+    assert seen["raw/none/vhostuser:iothread=on:queues=2"]["qemu.export"] == "vhost-user-blk"
     for path, checks in seen.items():
         if "iothread=on" in path:
             assert checks["qemu.iothread"].endswith("-io")

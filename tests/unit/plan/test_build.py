@@ -13,7 +13,7 @@ from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice, GuestPlan
-from vdisklab.plan.profile import MeasurementPlan, Profile
+from vdisklab.plan.profile import MeasurementPlan, Profile, Usual
 from vdisklab.plan.settings import Request
 
 PROFILE = Profile("tiny", "Tiny", (MeasurementPlan("one", "fio", {"rw": "read"}),))
@@ -156,3 +156,25 @@ def test_more_queues_than_cpus_are_dropped_with_the_way_out() -> None:
         build(Request(paths=("raw/none/virtio:queues=4",), baseline="none"))
     request = Request(paths=("raw/none/virtio:queues=4",), baseline="none", guest_cpus=4)
     assert build(request).dropped == ()
+
+
+def test_a_profile_names_the_paths_if_the_user_does_not() -> None:
+    profile = replace(PROFILE, usual=Usual(paths=("{raw,qcow2}/none",)))
+    usual = build_plan(Request(baseline="none"), Capabilities(), profile)
+    assert labels(usual) == ["raw/none", "qcow2/none"]
+    own = build_plan(Request(paths=("vmdk/none",), baseline="none"), Capabilities(), profile)
+    assert labels(own) == ["vmdk/none"]
+
+
+def test_axes_in_the_guest_multiply_the_guests_paths() -> None:
+    request = Request(paths=("raw/none", "host"), guest_scheduler=("none", "mq-deadline"))
+    assert labels(build(request)) == [
+        "raw/none/virtio:guest_scheduler=none",
+        "raw/none/virtio:guest_scheduler=mq-deadline",
+        "host",
+    ]
+
+
+def test_a_guests_file_system_needs_a_measurement_of_files() -> None:
+    with pytest.raises(PlanError, match=r"no measurement of profile .* uses files"):
+        build(Request(paths=("raw/none",), guest_fs=("xfs",), baseline="none"))

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 
 from tests.unit.analysis.made import START, cell
 from vdisklab.analysis.diagnostics.kinds import NotDirect
-from vdisklab.analysis.diagnostics.recorded import SERVED_FROM_CACHE, direct_diagnostics
+from vdisklab.analysis.diagnostics.recorded import (
+    SERVED_FROM_CACHE,
+    direct_diagnostics,
+    queue_diagnostics,
+)
 from vdisklab.render.wording import sentence
 from vdisklab.results.outlines import Example
 from vdisklab.storage.direct import directness
@@ -42,3 +46,15 @@ def test_only_what_was_to_bypass_the_cache_and_did_not() -> None:
 
 def test_the_words_are_those_that_are_read_back() -> None:
     assert SERVED_FROM_CACHE in inspect.getsource(directness)
+
+
+def test_settings_of_queues_that_no_path_sets_and_that_differ() -> None:
+    runs = [
+        example("a", [("guest.scheduler", None, "none"), ("host.nr_requests", None, "64")]),
+        example("b", [("guest.scheduler", None, "mq-deadline"), ("host.nr_requests", None, "64")]),
+        example("c", [("guest.scheduler", "bfq", "bfq")]),
+    ]
+    (found,) = queue_diagnostics(runs)
+    assert found.setting == "guest.scheduler"
+    assert "scheduler of the disk's queue (guest)" in sentence(found)
+    assert "none (1 cell), mq-deadline (1 cell)" in sentence(found)

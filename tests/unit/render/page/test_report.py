@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from defusedxml.ElementTree import fromstring
@@ -24,6 +25,7 @@ from vdisklab.cli.main import main
 from vdisklab.errors import DatabaseError, HostError, PlanError
 from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import CSS, for_page
+from vdisklab.render.charts.sweep import sweep_figures
 from vdisklab.render.charts.vega import to_svg
 from vdisklab.render.page.contents import (
     ReportFormat,
@@ -311,3 +313,17 @@ def test_the_axis_of_safety_is_that_of_the_verdicts() -> None:
     words = " ".join(answer_sentences(contents))
     assert "raw/writeback kept all that was promised in all 60 power cuts" in words
     assert "Unflushed data were lost in 2 of 60 power cuts" in words
+
+
+def test_an_option_of_which_there_are_several_numbers_has_a_curve(contents: Contents) -> None:
+    cells = [cell(f"qcow2:backing={depth}/none") for depth in (0, 2, 8)]
+    summaries = {
+        key: dict(zip(cells, by_cell.values(), strict=False))
+        for key, by_cell in contents.summaries.items()
+    }
+    (figure,) = sweep_figures(replace(contents, summaries=cast(Any, summaries)), CSS)
+    assert figure.key == "sweep-backing"
+    assert "backing=8" in figure.cells[-1]
+    assert "relative to the lowest backing" in figure.alt
+    assert "under emulation" in json.dumps(figure.spec)
+    assert sweep_figures(contents, CSS) == ()
