@@ -1,8 +1,9 @@
 #!/bin/bash
-# script/install in a fresh Debian, as root: tests/install_on_debian.sh [SUITE] (trixie)
+# script/install, the Containerfile, pip and pipx in a fresh Debian, as root:
+# tests/install_on_debian.sh [SUITE] (trixie)
 #
 # Makes a chroot with mmdebstrap from this machine's own Debian mirror, copies the committed checkout
-# into it, installs, and lets the installed program answer. Prints times and sizes. Everything is
+# into it, installs, and lets each installed program answer. Prints times and sizes. Everything is
 # in a temporary directory that is removed at the end.
 set -euo pipefail
 suite="${1:-trixie}"
@@ -44,6 +45,30 @@ inside qemu-system-x86_64 --version | head -n 1
 inside sh -c 'cd /tmp && /srv/vdisklab/.venv/bin/vdisklab import \
     /srv/vdisklab/docs/images/campaign.json.gz --db a.sqlite && \
     /srv/vdisklab/.venv/bin/vdisklab report --db a.sqlite && test -s report.html'
+
+# What `podman build` would run: the Containerfile's RUN, on its place in the image.
+begin=$SECONDS
+cp -a "$root/srv/vdisklab" "$root/opt/vdisklab"
+rm -rf "$root/opt/vdisklab/.venv"
+inside sh -ec "$(sed -n '/^RUN /,/[^\\]$/p' "$top/Containerfile" | sed '1s/^RUN //')"
+inside vdisklab --version
+say "the Containerfile's commands: $((SECONDS - begin)) s"
+
+# pip and pipx take the wheel, with nothing compiled.
+inside sh -ec 'apt-get --quiet --quiet update
+    DEBIAN_FRONTEND=noninteractive apt-get --quiet --quiet --yes install --no-install-recommends pipx man-db
+    cd /tmp && /srv/vdisklab/.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation \
+        --wheel-dir /tmp/wheel /srv/vdisklab
+    python3 -m venv /tmp/pip
+    /tmp/pip/bin/pip install --quiet --only-binary :all: /tmp/wheel/*.whl
+    PIPX_HOME=/tmp/pipx PIPX_BIN_DIR=/tmp/bin pipx install --quiet /tmp/wheel/*.whl' >/dev/null
+for program in /tmp/pip/bin/vdisklab /tmp/bin/vdisklab; do
+    inside "$program" --version
+    inside sh -ec "cd /tmp && $program report --db a.sqlite && test -s report.html"
+done
+inside man -l /tmp/pip/share/man/man1/vdisklab.1 | grep -q 'vdisklab recommend'
+say "pip and pipx: $(du -sm "$root/tmp/pip" | cut -f 1) MB in the environment of the wheel"
+
 inside sh -c 'mkdir /tmp/work && cd /tmp/work && /srv/vdisklab/.venv/bin/vdisklab run --here \
     --dir /tmp/work --blocks 1 --runtime 1 --size 16M --db ../b.sqlite'
 say "the report is written, and a measurement without a guest was made"

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib import import_module
 from types import FrameType
 from typing import Annotated
@@ -18,6 +18,8 @@ import typer
 from vdisklab import __version__
 from vdisklab.cli.standard_streams import open_standard_streams
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, ReaderGoneError, VdisklabError
+from vdisklab.host.command import Host, LocalHost
+from vdisklab.host.facts import fio_version, qemu_version
 from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.render.tables.layout import sanitise
 
@@ -54,8 +56,16 @@ _WHOLE = "a whole number is expected"
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"vdisklab {__version__}")
+        for line in version_lines(LocalHost()):
+            typer.echo(sanitise(line))
         raise typer.Exit
+
+
+def version_lines(host: Host) -> Iterator[str]:
+    """The versions of vdisklab and of the programs that decide what is measured."""
+    yield f"vdisklab {__version__}"
+    yield f"QEMU {qemu_version(host) or 'not found'}"
+    yield f"fio {fio_version(host) or 'not found'}"
 
 
 def _root(
@@ -64,7 +74,12 @@ def _root(
     ] = False,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Print the versions of vdisklab, QEMU and fio.",
+        ),
     ] = False,
 ) -> None:
     """Measure every way of giving a KVM guest a disk, and learn which one to use."""

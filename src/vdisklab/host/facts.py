@@ -36,10 +36,20 @@ def collect_facts(host: Host, root: Path = SYSTEM) -> HostFacts:
         cpu=_cpu_field(root, "model name") or platform.machine(),
         cpus=_cpus(root) or os.cpu_count() or 1,
         memory_bytes=memory_bytes(root),
-        qemu=program_version(host, QEMU, r"version (.+)"),
-        fio=program_version(host, "fio", r"fio-(\S+)"),
+        qemu=qemu_version(host),
+        fio=fio_version(host),
         more=dict(_more(host, root)),
     )
+
+
+def qemu_version(host: Host) -> str | None:
+    """The installed QEMU's version and package; None if it does not run."""
+    return program_version(host, QEMU, r"version (.+)")
+
+
+def fio_version(host: Host) -> str | None:
+    """The installed fio's version; None if it does not run."""
+    return program_version(host, "fio", r"fio-(\S+)")
 
 
 def program_version(host: Host, program: str, pattern: str) -> str | None:

@@ -1,0 +1,44 @@
+"""What a shell sees: versions, and the completion of verbs and options."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vdisklab import __version__
+from vdisklab.cli.main import main
+
+
+def test_the_version_names_qemu_and_fio(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (
+        ("qemu-system-x86_64", "QEMU emulator version 9.2.1 (Debian 1:9.2.1+ds-1)"),
+        ("fio", "fio-3.38"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{text}'\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"vdisklab {__version__}",
+        "QEMU 9.2.1 (Debian 1:9.2.1+ds-1)",
+        "fio 3.38",
+    ]
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["QEMU not found", "fio not found"]
+
+
+def test_a_shell_completes_verbs() -> None:
+    asked = {"COMP_WORDS": "vdisklab re", "COMP_CWORD": "1", "_VDISKLAB_COMPLETE": "complete_bash"}
+    command = Path(sys.executable).with_name("vdisklab")
+    done = subprocess.run(
+        [command], env={**os.environ, **asked}, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["recommend", "report"]
