@@ -35,7 +35,7 @@ def test_without_a_verb_the_help_is_all_that_is_printed(capsys: pytest.CaptureFi
 def test_an_interrupt_while_the_verbs_are_gathered_is_no_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def interrupted() -> None:
+    def interrupted(_verbs: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("vdisklab.cli.main.build_app", interrupted)
