@@ -9,18 +9,23 @@ where each factor adds something of its level, each pair of factors something of
 and each cell something of its own. Nobody knows beforehand how much paths have in common, so the
 prior is a mixture of shares of the variance (`SHARES`), weighted by their marginal likelihoods.
 The scale is integrated out, so the model has no unit and assumes no size of the noise.
+
+Factors, pairs and blocks are a regression with a normal prior, which is solved in the space of its
+coefficients, so time grows linearly with the runs. Matrices of runs x runs would need their cube.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve
+from scipy.sparse import csr_array, hstack
 
 from vdisklab.analysis.observations import Floats
 from vdisklab.path.factors import Levels
@@ -41,10 +46,10 @@ SHARES: Floats = np.array(
 BLOCK_VARIANCE = 300.0
 """Large, so that a block's level is estimated from its own runs alone: drift has no limit."""
 
-FIRST_RUNS = 60
+STAGES = (60, 400)
 IMPROBABLE = 1e-3
-MOST_NUMBERS = 10_000_000
-"""Maximum number of covariances that are factorised at once."""
+MOST_NUMBERS = 500_000
+"""Maximum number of matrix elements that are factorised at once."""
 
 LARGE = 1e12
 
@@ -73,11 +78,14 @@ class PathModel:
 
     def __init__(self, levels: Levels) -> None:
         self.cells = len(levels)
-        self._factors = list(levels.T)
+        factors = list(levels.T)
         pairs = (_pair(*both) for both in itertools.combinations(levels.T, 2))
-        known = {column.tobytes() for column in self._factors}
+        known = {column.tobytes() for column in factors}
         distinct = {column.tobytes(): column for column in pairs if column.max() + 1 < self.cells}
-        self._pairs = [column for key, column in distinct.items() if key not in known]
+        self._factors = _one_hot(factors, self.cells)
+        self._pairs = _one_hot(
+            [column for key, column in distinct.items() if key not in known], self.cells
+        )
 
     def draws(self, runs: Runs, count: int, rng: np.random.Generator) -> Floats:
         """Draws of the cells' true logarithms, given the runs: cells x draws, up to a constant.
@@ -89,45 +97,54 @@ class PathModel:
         centred = runs.value - runs.value.mean()
         unit = float(centred.std()) or 1.0
         target = centred / unit
-        kernels = self._kernels(runs.cell, runs.cell)
-        same_block = (runs.block[:, None] == runs.block) * BLOCK_VARIANCE
-        weight, misfit = _weights(kernels, same_block, target)
+        sizes = [*(size for size in STAGES if size < len(target)), len(target)]
+        data = [self.sums(runs, target, size) for size in sizes]
+        weight, misfit = _weights(data)
         points = (np.arange(count) + rng.random()) / count
         chosen = np.searchsorted(np.cumsum(weight), points).clip(0, len(weight) - 1)
-        scale = np.sqrt(misfit[chosen] / rng.chisquare(_degrees(same_block), count))
+        scale = np.sqrt(misfit[chosen] / rng.chisquare(data[-1].degrees, count))
         factors, pairs, own, noise = SHARES[chosen].T
-        drawn = np.sqrt(factors) * self._prior(self._factors, count, rng)
-        drawn += np.sqrt(pairs) * self._prior(self._pairs, count, rng)
-        drawn += np.sqrt(own) * rng.normal(size=(self.cells, count))
+        of_factors = np.sqrt(factors) * rng.normal(size=(self._factors.shape[1], count))
+        of_pairs = np.sqrt(pairs) * rng.normal(size=(self._pairs.shape[1], count))
+        of_cells = np.sqrt(own) * rng.normal(size=(self.cells, count))
         error = math.sqrt(BLOCK_VARIANCE) * rng.normal(size=(int(runs.block.max()) + 1, count))
-        missed = target[:, None] / scale - drawn[runs.cell] - error[runs.block]
+        at_runs, pairs_at_runs = self._factors[runs.cell], self._pairs[runs.cell]
+        missed = target[:, None] / scale - at_runs @ of_factors - pairs_at_runs @ of_pairs
+        missed -= of_cells[runs.cell] + error[runs.block]
         missed -= np.sqrt(noise) * rng.normal(size=missed.shape)
         for share in np.unique(chosen):
             mine = chosen == share
-            factor = cho_factor(_covariances(kernels, same_block, SHARES[share : share + 1])[0])
-            missed[:, mine] = cho_solve(factor, missed[:, mine])
-        everywhere = self._kernels(np.arange(self.cells), runs.cell)
-        drawn += everywhere[0] @ (factors * missed) + everywhere[1] @ (pairs * missed)
-        np.add.at(drawn, runs.cell, own * missed)
-        answer: Floats = drawn * (scale * unit)
+            missed[:, mine] = data[-1].solved(SHARES[share], missed[:, mine])
+        of_factors += factors * (at_runs.T @ missed)
+        of_pairs += pairs * (pairs_at_runs.T @ missed)
+        of_cells += own * (_one_hot([runs.cell], len(target), self.cells).T @ missed)
+        answer: Floats = (self._factors @ of_factors + self._pairs @ of_pairs + of_cells) * (
+            scale * unit
+        )
         return answer
 
-    def _kernels(self, rows: Indices, columns: Indices) -> Floats:
-        """The similarity of rows and columns: by factors, by pairs of factors, and as the same
-        cell."""
-        shares = []
-        for codes in (self._factors, self._pairs):
-            equal = np.zeros((len(rows), len(columns)))
-            for code in codes:
-                equal += code[rows][:, None] == code[columns]
-            shares.append(equal / max(1, len(codes)))
-        return np.stack([*shares, rows[:, None] == columns])
+    def sums(self, runs: Runs, target: Floats, size: int) -> RunSums:
+        """The sums over the first runs, `size` at most."""
+        cell, block = runs.cell[:size], runs.block[:size]
+        return RunSums(
+            self._factors[cell],
+            self._pairs[cell],
+            _one_hot([block], len(block)),
+            cell,
+            target[:size],
+        )
 
-    def _prior(self, codes: list[Indices], count: int, rng: np.random.Generator) -> Floats:
-        drawn = np.zeros((self.cells, count))
-        for code in codes:
-            drawn += rng.normal(size=(int(code.max()) + 1, count))[code]
-        return drawn / math.sqrt(max(1, len(codes)))
+
+def _one_hot(codes: Sequence[Indices], rows: int, width: int | None = None) -> csr_array:
+    """A column for each number of each code, with a 1 where a row has it; rows have length 1."""
+    sizes = [int(code.max()) + 1 for code in codes]
+    first = np.cumsum([0, *sizes])
+    columns = [code + start for code, start in zip(codes, first, strict=False)]
+    shape = (rows, width or int(first[-1]))
+    where = np.stack(columns, axis=1) if columns else np.empty((rows, 0), np.int64)
+    ends = np.arange(rows + 1) * len(codes)
+    length = math.sqrt(max(1, len(codes)))
+    return csr_array((np.full(where.size, 1 / length), where.ravel(), ends), shape=shape)
 
 
 def _pair(one: Indices, other: Indices) -> Indices:
@@ -138,45 +155,108 @@ def _pair(one: Indices, other: Indices) -> Indices:
     return number[inverse.reshape(-1)]
 
 
-def _covariances(kernels: Floats, same_block: Floats, shares: Floats) -> Floats:
-    """The covariance of the runs for each row of `shares`."""
-    covariances: Floats = np.tensordot(shares[:, :3], kernels, 1) + same_block
-    diagonal = np.arange(len(same_block))
-    covariances[:, diagonal, diagonal] += shares[:, 3, None]
-    return covariances
+class RunSums:
+    """Sums of squares and products over some runs; each share's likelihood follows from them.
+
+    The covariance of the runs is that of the regression's features (factors, pairs, blocks) plus
+    that of noise and cells, which is easily inverted: equal for all runs of a cell. Its inverse and
+    determinant follow from Woodbury's identity (Rasmussen & Williams, appendix A.3).
+    """
+
+    def __init__(
+        self,
+        factors: csr_array,
+        pairs: csr_array,
+        blocks: csr_array,
+        cell: Indices,
+        target: Floats,
+    ) -> None:
+        if pairs.shape[1] > len(target):  # as many features as runs have the same covariance
+            pairs = csr_array(np.linalg.qr(pairs.toarray().T).R.T)
+        parts = (factors, pairs, blocks)
+        self.degrees = PRIOR_RUNS + len(target) - blocks.shape[1]
+        self._kind = np.repeat(np.arange(len(parts)), [part.shape[1] for part in parts])
+        self._features = hstack(parts, format="csr")
+        _, cell, times = np.unique(cell, return_inverse=True, return_counts=True)
+        self._cells, self._times = _one_hot([cell.reshape(-1)], len(target)), times
+        columns = hstack([self._features, csr_array(target[:, None])], format="csr")
+        of_cells = (self._cells.T @ columns).tocsr()
+        self._products = _squared(columns)
+        self._products_of_cells = {
+            int(count): _squared(of_cells[np.flatnonzero(times == count)])
+            for count in np.unique(times)
+        }
+
+    @property
+    def size(self) -> int:
+        """The number of elements of a share's matrix."""
+        return int(self._products.size)
+
+    def likelihoods(self, shares: Floats) -> tuple[Floats, Floats]:
+        """The marginal likelihood of each share as a logarithm, and the misfit (sum of squares)."""
+        own, noise = shares[:, 2], shares[:, 3]
+        bordered = self._bordered(shares)
+        squares = bordered[:, -1, -1].copy()
+        # The last row of this factor is the solution for the target.
+        bordered[:, -1, -1] += LARGE
+        root = np.linalg.cholesky(bordered)
+        misfit = np.maximum(squares - (root[:, -1, :-1] ** 2).sum(axis=1), 0.0)
+        misfit += PRIOR_RUNS * PRIOR_VARIANCE
+        logarithm = np.log(np.diagonal(root, axis1=1, axis2=2)[:, :-1]).sum(axis=1)
+        logarithm += np.log(_variances(shares)[:, self._kind]).sum(axis=1) / 2
+        logarithm += np.log(noise) * (self._features.shape[0] - len(self._times)) / 2
+        logarithm += np.log(noise[:, None] + own[:, None] * self._times).sum(axis=1) / 2
+        return -logarithm - self.degrees / 2 * np.log(misfit), misfit
+
+    def solved(self, share: Floats, columns: Floats) -> Floats:
+        """The columns multiplied by the inverse of the runs' covariance."""
+        root = np.linalg.cholesky(self._bordered(share[None])[0, :-1, :-1])
+        beside = self._without_cells(share, columns)
+        shown = self._features @ cho_solve((root, True), self._features.T @ beside)
+        return beside - self._without_cells(share, shown)
+
+    def _without_cells(self, share: Floats, columns: Floats) -> Floats:
+        """The columns multiplied by the inverse of the covariance of cells and noise."""
+        _, _, own, noise = share
+        of_cells = (own / (noise + own * self._times))[:, None] * (self._cells.T @ columns)
+        answer: Floats = (columns - self._cells @ of_cells) / noise
+        return answer
+
+    def _bordered(self, shares: Floats) -> Floats:
+        """For each share the matrix of the normal equations, with the target as its last column."""
+        own, noise = shares[:, 2, None, None], shares[:, 3, None, None]
+        matrix: Floats = np.repeat(self._products[None], len(shares), axis=0)
+        for times, products in self._products_of_cells.items():
+            matrix -= own / (noise + own * times) * products
+        matrix /= noise
+        diagonal = np.arange(len(self._kind))
+        matrix[:, diagonal, diagonal] += 1 / _variances(shares)[:, self._kind]
+        return matrix
 
 
-def _weights(kernels: Floats, same_block: Floats, target: Floats) -> tuple[Floats, Floats]:
+def _squared(columns: csr_array) -> Floats:
+    """The products of all columns."""
+    answer: Floats = (columns.T @ columns).toarray()
+    return answer
+
+
+def _variances(shares: Floats) -> Floats:
+    """The variances of factors, pairs and blocks for each share."""
+    return np.column_stack([shares[:, :2], np.full(len(shares), BLOCK_VARIANCE)])
+
+
+def _weights(data: Sequence[RunSums]) -> tuple[Floats, Floats]:
     """The weights of the shares, whose sum is 1, and the data's misfit (sum of squares).
 
     Shares that are improbable after the first runs are not tried with all runs.
     """
     weight, misfit = np.ones(len(SHARES)), np.ones(len(SHARES))
-    for count in sorted({min(FIRST_RUNS, len(target)), len(target)}):
-        part = slice(count)
+    for sums in data:
         likely = np.flatnonzero(weight > IMPROBABLE * weight.max())
         logarithm = np.full(len(SHARES), -np.inf)
-        degrees = _degrees(same_block[part, part])
-        at_once = max(1, MOST_NUMBERS // count**2)
+        at_once = max(1, MOST_NUMBERS // sums.size)
         for first in range(0, len(likely), at_once):
             places = likely[first : first + at_once]
-            covariances = _covariances(
-                kernels[:, part, part], same_block[part, part], SHARES[places]
-            )
-            # The last row of this factor is the solution for the target, scaled to unit noise.
-            bordered = np.zeros((len(places), count + 1, count + 1))
-            bordered[:, :count, :count] = covariances
-            bordered[:, count, :count] = target[part]
-            bordered[:, count, count] = LARGE
-            root = np.linalg.cholesky(bordered)
-            misfit[places] = PRIOR_RUNS * PRIOR_VARIANCE + (root[:, count, :count] ** 2).sum(axis=1)
-            determinant = np.log(np.diagonal(root, axis1=1, axis2=2)[:, :count]).sum(axis=1)
-            logarithm[places] = -determinant - degrees / 2 * np.log(misfit[places])
+            logarithm[places], misfit[places] = sums.likelihoods(SHARES[places])
         weight = np.exp(logarithm - logarithm.max())
     return weight / weight.sum(), misfit
-
-
-def _degrees(same_block: Floats) -> float:
-    """Degrees of freedom of the scale: the runs, minus one per block, plus those of the prior."""
-    blocks = int((same_block.argmax(axis=1) == np.arange(len(same_block))).sum())
-    return PRIOR_RUNS + len(same_block) - blocks

@@ -196,6 +196,7 @@ def search_state(
     competing = [row for row in order if row != leader and row not in failed]
     rivals = [row for row in competing[:RIVALS] if better[row] >= RIVAL_CHANCE] or competing[:1]
     winners = dict.fromkeys(draws.argmax(axis=0).tolist())
+    first = max(SMALLEST_BLOCK, len(winners), int((better > 0).sum()))
     counts = np.isfinite(logs).sum(axis=1)
     lacking = np.maximum(0, MIN_BLOCKS - counts[[leader, *rivals]])
     unmeasured = (row for row in competing if not counts[row]) if rules.every_cell else ()
@@ -203,7 +204,9 @@ def search_state(
         leader=leader,
         probability=float((draws.max(axis=0) <= draws[leader] + margin).mean()),
         rivals=tuple(rivals),
-        challengers=tuple(row for row in dict.fromkeys([*winners, *competing]) if row != leader),
+        challengers=tuple(
+            row for row in list(dict.fromkeys([*winners, *competing]))[:first] if row != leader
+        ),
         unmeasured=tuple(unmeasured),
         lacking=int(lacking.max()) * (1 + len(rivals)),
         comparison=None if lacking.any() else compare(logs, leader, rivals, rules),

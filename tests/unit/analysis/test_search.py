@@ -8,7 +8,14 @@ import pytest
 
 from tests.unit.analysis.made import IOPS, P99, observed
 from vdisklab.analysis.observations import Floats
-from vdisklab.analysis.path_model import PathModel, Runs
+from vdisklab.analysis.path_model import (
+    BLOCK_VARIANCE,
+    PRIOR_RUNS,
+    PRIOR_VARIANCE,
+    SHARES,
+    PathModel,
+    Runs,
+)
 from vdisklab.analysis.search import (
     RIVALS,
     Rules,
@@ -197,6 +204,29 @@ def test_the_model_predicts_cells_that_were_not_measured() -> None:
     errors = (draws - draws[measured].mean(axis=0)).T - (truth - truth[measured].mean())
     spread = errors[:, others].std(axis=0)
     assert (np.abs(errors[:, others].mean(axis=0)) < 4 * spread).all()
+
+
+@pytest.mark.parametrize("size", [20, 150])
+def test_the_likelihoods_are_those_of_the_covariance_of_all_runs(size: int) -> None:
+    """The textbook's formulas, with fewer runs than pairs of levels and with more."""
+    rng = np.random.default_rng(12)
+    cell, block = rng.integers(0, 60, size), np.sort(rng.integers(0, 4, size))
+    runs = Runs(cell, np.unique(block, return_inverse=True)[1], rng.normal(size=size))
+    sums = MODEL.sums(runs, runs.value, size)
+    likelihoods, misfits = sums.likelihoods(SHARES)
+    same = LEVELS[cell][:, None] == LEVELS[cell]
+    both = [same[..., one] & same[..., other] for one, other in itertools.combinations(range(4), 2)]
+    for place in (0, 30, len(SHARES) - 1):
+        factors, pairs, own, noise = SHARES[place]
+        covariance = factors * same.mean(axis=2) + pairs * np.mean(both, axis=0)
+        covariance += own * (cell[:, None] == cell) + noise * np.eye(size)
+        covariance += BLOCK_VARIANCE * (runs.block[:, None] == runs.block)
+        solved = np.linalg.solve(covariance, runs.value)
+        misfit = runs.value @ solved + PRIOR_RUNS * PRIOR_VARIANCE
+        assert misfits[place] == pytest.approx(misfit)
+        likelihood = -np.linalg.slogdet(covariance)[1] / 2 - sums.degrees / 2 * np.log(misfit)
+        assert likelihoods[place] == pytest.approx(likelihood)
+        assert sums.solved(SHARES[place], runs.value[:, None])[:, 0] == pytest.approx(solved)
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e6])
