@@ -8,6 +8,7 @@ to cell: a warm page cache is steadier than a disk.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from scipy import special
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf
 from vdisklab.analysis.observations import Floats
 
 PRECISION = 1e-9
@@ -29,7 +30,8 @@ class Fit:
 
     `error` is the standard error of the effect: that of a difference between two cells is
     sqrt(e1^2 + e2^2). `freedom` is the degrees of freedom of its variance. `residual` has the
-    cells' values without effects and blocks, cells x blocks, NaN where missing.
+    cells' values without effects and blocks, cells x blocks, NaN where missing. `resolution` is how
+    far the effect may be off because values are rounded.
     """
 
     rows: npt.NDArray[np.intp]
@@ -37,6 +39,7 @@ class Fit:
     error: Floats
     freedom: Floats
     residual: Floats
+    resolution: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,8 +94,12 @@ def _groups(measured: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], npt
     return label[:cells], label[cells:]
 
 
-def fit(logs: Floats, chosen: Usable) -> Fit:
-    """Least squares of the additive model over the usable cells; exact with missing values too."""
+def fit(logs: Floats, chosen: Usable, resolution: Floats | None = None) -> Fit:
+    """Least squares of the additive model over the usable cells; exact with missing values too.
+
+    A standard error is never so small that a test at 5 % or less shows a difference of two cells
+    that is smaller than their `resolution` together (`Observations.resolution`).
+    """
     table = logs[np.ix_(chosen.rows, chosen.columns)]
     measured = np.isfinite(table)
     count = measured.sum(axis=1)
@@ -107,7 +114,10 @@ def fit(logs: Floats, chosen: Usable) -> Fit:
     total = float(measured.sum() - cells - (measured.shape[1] - 1))
     variance, freedom = moderate(np.maximum(variance, PRECISION**2), count - 1.0, total)
     residual[~measured] = np.nan
-    return Fit(chosen.rows, effect, np.sqrt(variance / count), freedom, residual)
+    half = np.zeros(cells) if resolution is None else resolution[chosen.rows]
+    # sqrt(2) hypot(a, b) >= a + b
+    error = np.maximum(np.sqrt(variance / count), math.sqrt(2) * half / t_isf(0.025, freedom))
+    return Fit(chosen.rows, effect, error, freedom, residual, half)
 
 
 def block_effects(table: Floats, measured: npt.NDArray[np.bool_]) -> Floats:

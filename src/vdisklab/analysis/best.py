@@ -52,6 +52,7 @@ class BestSet:
     `noise` is the standard deviation of the logarithm of a competitor's run within its block;
     `blocks` is the median number of blocks of a competitor. `shared` is the share of the noise that
     comes from competitors being fast and slow in the same blocks (0 if that may be chance).
+    `resolution` is the smallest difference of two leaders that their rounded values can show.
     """
 
     measure: MeasureKey
@@ -63,6 +64,7 @@ class BestSet:
     noise: float
     blocks: int
     shared: float = 0.0
+    resolution: float = 0.0
 
     @property
     def leader(self) -> MeasuredCell:
@@ -103,9 +105,8 @@ class BestSet:
         t-test)."""
         freedom = common_freedom(self.competitors, blocks)
         limit = critical(self.alpha, self.competitors - 1, freedom, blocks)
-        return (
-            (limit + float(t_isf(1 - PLANNED_POWER, freedom))) * self.noise * math.sqrt(2 / blocks)
-        )
+        lead = (limit + float(t_isf(1 - PLANNED_POWER, freedom))) * self.noise
+        return max(lead * math.sqrt(2 / blocks), self.resolution)
 
 
 def competitors(cells: Sequence[MeasuredCell]) -> npt.NDArray[np.intp]:
@@ -154,6 +155,7 @@ def best_set(
         noise=math.sqrt(float(np.median(noise.variance))),
         blocks=noise.blocks,
         shared=noise.shared,
+        resolution=float(noise.resolution[order[:2]].sum()),
     )
 
 

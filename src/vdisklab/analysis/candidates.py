@@ -180,12 +180,13 @@ def ratio_of(
     observations: Observations, measure: MeasureKey, a: MeasuredCell, b: MeasuredCell
 ) -> Ratio:
     """How many times as good `a` is as `b`, within blocks; above 1 always means better."""
-    grid = observations.grid(measure)
-    rows = [observations.place[cell] for cell in (a, b)]
-    first, second = (grid[row : row + 1] for row in rows)
+    both = narrowed(observations, (a, b))
+    grid = both.grid(measure)
+    first, second = (grid[both.place[cell]] for cell in (a, b))
     if measure.quantity.better is Better.LOWER:
         first, second = second, first
-    return paired_ratios(first, second, measure.quantity)[0]
+    resolution = both.resolution(measure).sum(keepdims=True) if a != b else None
+    return paired_ratios(first, second, measure.quantity, resolution=resolution)[0]
 
 
 def _default(paths: Mapping[MeasuredCell, DiskPath], chosen: DiskPath) -> MeasuredCell | None:

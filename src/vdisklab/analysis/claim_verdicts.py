@@ -2,7 +2,8 @@
 
 In each block that has every pair of the claim in every measure, the logarithms of left/right are
 averaged. The means of the blocks give Student's t interval. There is one number per block, so
-pairs that share a cell, or measures that are nearly the same number, do not count twice.
+pairs that share a cell, or measures that are nearly the same number, do not count twice. Rounding
+errors may all have the same sign, so they are averaged as they are.
 """
 
 from __future__ import annotations
@@ -95,9 +96,35 @@ def judge_claims(
     adjusted = holm(np.array([measured[place][0].p for place in tested], dtype=np.float64))
     answers = [answer for answer, _ in measured]
     for order, place in enumerate(tested):
-        answer, logs = measured[place]
-        answers[place] = _decided(answer, logs, float(adjusted[order]), alpha, len(tested))
+        answer, ratios = measured[place]
+        answers[place] = _decided(answer, ratios, float(adjusted[order]), alpha, len(tested))
     return tuple(answers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _BlockRatios:
+    """The mean log ratio of each complete block; `resolution` is how far their mean may be off
+    because values are rounded."""
+
+    logs: Floats
+    resolution: float
+
+    @property
+    def mean(self) -> float:
+        return float(self.logs.mean())
+
+    @property
+    def deviation(self) -> float:
+        return max(float(self.logs.std(ddof=1)), PRECISION)
+
+    @property
+    def freedom(self) -> int:
+        return len(self.logs) - 1
+
+    def error(self, alpha: float) -> float:
+        """The standard error; the interval at this level is not narrower than the resolution."""
+        least = self.resolution / float(t_isf(alpha / 2, self.freedom))
+        return max(self.deviation / math.sqrt(len(self.logs)), least)
 
 
 class _Grids:
@@ -107,6 +134,7 @@ class _Grids:
         self._observations = observations
         self._rows = observations.place
         self._logs: dict[MeasureKey, Floats] = {}
+        self._resolutions: dict[MeasureKey, Floats] = {}
 
     def row(self, cell: Cell, measure: MeasureKey) -> Floats | None:
         """The cell's logarithms by block; None if it has no value of the measure."""
@@ -118,6 +146,13 @@ class _Grids:
             return None
         logs: Floats = self._logs[measure][row]
         return logs if np.isfinite(logs).any() else None
+
+    def resolution(self, cell: Cell, measure: MeasureKey) -> float:
+        """How far the cell's values may be off because they are rounded."""
+        measure = self._observations.stored_as(measure)
+        if measure not in self._resolutions:
+            self._resolutions[measure] = self._observations.resolution(measure)
+        return float(self._resolutions[measure][self._rows[cell.measured]])
 
     def measured(self, cell: Cell, name: str) -> bool:
         """True if the cell has any number of the measurement with that name."""
@@ -131,13 +166,14 @@ def _measured(
     voids: Mapping[MeasuredCell, Void],
     failed: Mapping[MeasuredCell, str],
     alpha: float,
-) -> tuple[ClaimAnswer, Floats]:
-    """The claim with its ratio, still undecided, and the mean log ratio of each complete block."""
-    nothing = np.array([], dtype=np.float64)
+) -> tuple[ClaimAnswer, _BlockRatios]:
+    """The claim with its ratio, still undecided, and the ratios of its complete blocks."""
+    nothing = _BlockRatios(np.array([], dtype=np.float64), 0.0)
     missing = _missing(claim, grids)
     void = _void(claim, voids)
-    logs = nothing if missing else _whole_blocks(claim, grids)
-    if not len(logs):
+    ratios = nothing if missing else _whole_blocks(claim, grids)
+    blocks = len(ratios.logs)
+    if not blocks:
         lacking = missing or claim.cells
         failures = tuple(failed[cell.measured] for cell in lacking if cell.measured in failed)
         failures += _without_number(claim, grids)
@@ -146,21 +182,21 @@ def _measured(
     answer = ClaimAnswer(
         claim,
         ClaimVerdict.INCONCLUSIVE,
-        blocks=len(logs),
-        ratio=float(np.exp(logs.mean())),
-        more_blocks=max(1, MIN_BLOCKS - len(logs)),
+        blocks=blocks,
+        ratio=math.exp(ratios.mean),
+        more_blocks=max(1, MIN_BLOCKS - blocks),
         void=void,
     )
-    if len(logs) < MIN_BLOCKS:
-        return answer, logs
-    mean, error, freedom = _estimate(logs)
-    half = float(t_isf(alpha / 2, freedom)) * error
+    if blocks < MIN_BLOCKS:
+        return answer, ratios
+    error = ratios.error(alpha)
+    half = float(t_isf(alpha / 2, ratios.freedom)) * error
     return replace(
         answer,
-        low=math.exp(mean - half),
-        high=math.exp(mean + half),
-        p=_p_value(claim, mean, error, freedom),
-    ), logs
+        low=math.exp(ratios.mean - half),
+        high=math.exp(ratios.mean + half),
+        p=_p_value(claim, ratios.mean, error, ratios.freedom),
+    ), ratios
 
 
 def _missing(claim: Claim, grids: _Grids) -> tuple[Cell, ...]:
@@ -179,21 +215,18 @@ def _without_number(claim: Claim, grids: _Grids) -> tuple[str, ...]:
     )
 
 
-def _whole_blocks(claim: Claim, grids: _Grids) -> Floats:
+def _whole_blocks(claim: Claim, grids: _Grids) -> _BlockRatios:
     """The mean log ratio of each block that has all cells of the claim."""
     ratios: list[Floats] = []
+    resolutions: list[float] = []
     for left, right in claim.pairs:
         for measure in claim.measures:
             above, below = grids.row(left, measure), grids.row(right, measure)
             assert above is not None and below is not None  # noqa: S101, PT018 - none is missing
             ratios.append(above - below)
+            resolutions += [grids.resolution(left, measure) + grids.resolution(right, measure)]
     means: Floats = np.mean(np.array(ratios), axis=0)  # NaN wherever a part is missing
-    return means[np.isfinite(means)]
-
-
-def _estimate(logs: Floats) -> tuple[float, float, int]:
-    deviation = max(float(logs.std(ddof=1)), PRECISION)
-    return float(logs.mean()), deviation / math.sqrt(len(logs)), len(logs) - 1
+    return _BlockRatios(means[np.isfinite(means)], float(np.mean(resolutions)))
 
 
 def _p_value(claim: Claim, mean: float, error: float, freedom: int) -> float:
@@ -225,18 +258,20 @@ def _log(bound: float) -> float:
 
 
 def _decided(
-    answer: ClaimAnswer, logs: Floats, adjusted: float, alpha: float, tests: int
+    answer: ClaimAnswer, ratios: _BlockRatios, adjusted: float, alpha: float, tests: int
 ) -> ClaimAnswer:
     claim = answer.claim
-    mean, _, _ = _estimate(logs)
-    within = _log(claim.low) <= mean <= _log(claim.high)
+    within = _log(claim.low) <= ratios.mean <= _log(claim.high)
     if adjusted <= alpha:
         verdict = ClaimVerdict.HOLDS if within else ClaimVerdict.FAILS
         return replace(answer, verdict=verdict, p_adjusted=adjusted, more_blocks=None)
-    ends = [abs(mean - _log(end)) for end in (claim.low, claim.high)]
-    deviation = max(float(logs.std(ddof=1)), PRECISION)
-    needed = float(blocks_needed(np.array([min(ends)]), np.array([deviation]), alpha / tests)[0])
-    more = max(1, int(needed) - answer.blocks) if math.isfinite(needed) else None
+    nearest = min(abs(ratios.mean - _log(end)) for end in (claim.low, claim.high))
+    needed = float(
+        blocks_needed(np.array([nearest]), np.array([ratios.deviation]), alpha / tests)[0]
+    )
+    # What rounding hides, no number of blocks shows.
+    possible = math.isfinite(needed) and nearest > ratios.resolution
+    more = max(1, int(needed) - answer.blocks) if possible else None
     return replace(answer, p_adjusted=adjusted, more_blocks=more)
 
 

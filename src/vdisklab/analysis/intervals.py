@@ -23,12 +23,18 @@ ORDER_STATISTICS_FROM = 6
 Interval = tuple[Floats, Floats]
 
 
-def median_interval(grid: Floats, level: float = 0.95, quantity: Metric = POSITIVE) -> Interval:
+def median_interval(
+    grid: Floats,
+    level: float = 0.95,
+    quantity: Metric = POSITIVE,
+    resolution: Floats | None = None,
+) -> Interval:
     """The interval that vdisklab shows: order statistics from 6 blocks on, log-t for 3 to 5.
 
     With 3 to 5 blocks, no interval from order statistics can reach 95 % (the range of three
     values covers the median with 75 %), so a log-normal distribution is assumed. An interval is
-    never narrower than the last digit of the values or the step of the metric.
+    never narrower than the last digit of the values or the step of the metric, or than what
+    the logarithmic `resolution` of computed values makes of their median.
     """
     count = np.isfinite(grid).sum(axis=1)
     few_low, few_high = log_t_interval(grid, level, quantity)
@@ -36,9 +42,11 @@ def median_interval(grid: Floats, level: float = 0.95, quantity: Metric = POSITI
     high = np.where(count >= MIN_BLOCKS, few_high, np.nan)
     many = count >= ORDER_STATISTICS_FROM
     low[many], high[many] = order_statistic_interval(grid[many], level)
-    half = max(rounded_to(grid), quantity.step or 0.0) / 2
-    if half:
+    half: Floats | float = max(rounded_to(grid), quantity.step or 0.0) / 2
+    if half or resolution is not None:
         middle = np.nanmedian(np.where((count > 0)[:, None], grid, 0.0), axis=1)
+        if resolution is not None:
+            half = np.abs(middle) * resolution
         low, high = np.minimum(low, middle - half), np.maximum(high, middle + half)
     # A metric that can be zero cannot be less.
     return (low if quantity.step is None else np.maximum(low, 0.0)), high

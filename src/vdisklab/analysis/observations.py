@@ -25,7 +25,8 @@ SCORE_METRICS: Mapping[str, Metric] = {
 } | {
     "weighted_mix": Metric("weighted_mix", "1", Better.HIGHER),
     "overall_ratio": Metric("overall_ratio", "1", Better.HIGHER),
-    "cpu_per_operation": Metric("cpu_per_operation", "s", Better.LOWER),
+    # The kernel counts CPU time in nanoseconds, but no operation takes less than this.
+    "cpu_per_operation": Metric("cpu_per_operation", "s", Better.LOWER, step=1e-7),
 }
 """Computed from measurements (`analysis.score`, `analysis.pareto`), then used like any metric."""
 
@@ -74,7 +75,8 @@ class Observations:
 
     The `blocks` of each campaign are in the order of measurement. Values are in the metric's SI
     unit. `too_slow` has the cells whose measurement did not end in time in a block: their
-    values are unknown, but worse than those of the cells that ended.
+    values are unknown, but worse than those of the cells that ended. `parts` are the measures from
+    which others were computed, with their weights in the logarithm.
     """
 
     cell: Codes
@@ -85,6 +87,7 @@ class Observations:
     blocks: tuple[Block, ...]
     measures: tuple[MeasureKey, ...]
     too_slow: tuple[tuple[MeasuredCell, Block], ...] = ()
+    parts: Mapping[MeasureKey, Mapping[MeasureKey, float]] = field(default_factory=dict)
     place: Mapping[MeasuredCell, int] = field(init=False, repr=False)
     """The index of each cell in `cells`."""
 
@@ -124,6 +127,19 @@ class Observations:
     def logs(self, measure: MeasureKey) -> Floats:
         """The logarithms of `grid` that comparisons of this measure use."""
         return logarithms(self.grid(measure), measure.quantity)
+
+    def resolution(self, measure: MeasureKey) -> Floats:
+        """How far a true value may be from a measured one, by cell, as a difference of logarithms.
+
+        That is half a step of the metric, or half of the last digit of all values if that is more.
+        A computed measure has the weighted sum of its parts (for a score that is an estimate).
+        """
+        parts = self.parts.get(measure)
+        if parts is None:
+            grid = self.grid(measure)
+            return resolution_of(grid, logarithms(grid, measure.quantity), measure.quantity)
+        zero = np.zeros(len(self.cells))
+        return sum((weight * self.resolution(part) for part, weight in parts.items()), zero)
 
     def ranked_logs(self, measure: MeasureKey) -> Floats:
         """The logarithms for ranks: a cell that was too slow has its block's worst value.
@@ -321,6 +337,14 @@ def logarithms(grid: Floats, quantity: Metric = POSITIVE) -> Floats:
     if quantity.step is None:
         return np.log(np.where(seen, np.maximum(grid, SMALLEST), np.nan))
     return np.log(np.where(seen, np.maximum(grid, 0.0) + quantity.step, np.nan))
+
+
+def resolution_of(grid: Floats, logs: Floats, quantity: Metric) -> Floats:
+    """`Observations.resolution` for each row of a grid with these `logs`; 0 without values."""
+    half = max(rounded_to(grid), quantity.step or 0.0) / 2
+    seen = np.isfinite(logs)
+    mean = np.where(seen, logs, 0.0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    return np.asarray(np.where(seen.any(axis=1), half * np.exp(-mean), 0.0))
 
 
 def rounded_to(values: Floats) -> float:

@@ -16,7 +16,7 @@ from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,
     logarithms,
-    rounded_to,
+    resolution_of,
 )
 from vdisklab.analysis.summary import Summary, known, summarise
 from vdisklab.path.cell import MeasuredCell
@@ -77,12 +77,14 @@ def paired_ratios(
     level: float = 0.95,
     *,
     forecast: bool = True,
+    resolution: Floats | None = None,
 ) -> list[Ratio]:
     """For each row the ratio of `a` to `b` (cells x blocks, or one row against many).
 
     With logarithms, A/B and B/A are each other's inverse, and drift that slows both by the same
     share cancels (a two-sample t-test would count that drift as noise). An interval is never
-    narrower than the last digit of the values or the step of the metric.
+    narrower than the `resolution` of the two values together (logarithmic; None: that of these
+    values), and no number of blocks shows a smaller difference.
     """
     a, b = np.atleast_2d(a), np.atleast_2d(b)
     logs_a, logs_b = logarithms(a, quantity), logarithms(b, quantity)
@@ -95,16 +97,15 @@ def paired_ratios(
         deviation = np.maximum(np.sqrt(squares / (pairs - 1)), PRECISION)
         error = deviation / np.sqrt(pairs)
         quantile = t_isf((1 - level) / 2, pairs - 1)
-        least = sum(
-            max(rounded_to(values), quantity.step or 0.0) / 2 * np.exp(-_means(logs_of))
-            for values, logs_of in ((a, logs_a), (b, logs_b))
-        )
-        error = np.maximum(error, least / quantile)
+        if resolution is None:
+            resolution = resolution_of(a, logs_a, quantity) + resolution_of(b, logs_b, quantity)
+        error = np.maximum(error, resolution / quantile)
         p = 2 * t_sf(np.abs(mean) / error, pairs - 1)
         half = quantile * error
         low, high = np.exp(mean - half), np.exp(mean + half)
     ratio = np.exp(mean)
     needed = blocks_needed(mean, deviation, 1 - level) if forecast else np.full(len(mean), np.nan)
+    needed = np.where(np.abs(mean) > resolution, needed, np.nan)
     low, high, p = np.where(pairs >= MIN_BLOCKS, (low, high, p), np.nan)
     numbers = [_or_none(column) for column in (ratio, low, high, p, needed)]
     return [
@@ -116,12 +117,6 @@ def paired_ratios(
 def _or_none(values: Floats) -> list[float | None]:
     """The values as a list, with None for each that is NaN or infinite."""
     return [value if math.isfinite(value) else None for value in values.tolist()]
-
-
-def _means(logs: Floats) -> Floats:
-    """The mean of each row; NaN for a row without values."""
-    seen = np.isfinite(logs)
-    return np.asarray(np.where(seen, logs, 0.0).sum(axis=1) / seen.sum(axis=1))
 
 
 def blocks_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 0.8) -> Floats:
@@ -173,7 +168,14 @@ def compare_cells(
         grid = both.grid(measure)
         summaries = summarise(both, measure)
         if a in summaries and b in summaries:
-            (ratio,) = paired_ratios(grid[row_a], grid[row_b], measure.quantity, 1 - alpha)
+            resolution = both.resolution(measure)
+            (ratio,) = paired_ratios(
+                grid[row_a],
+                grid[row_b],
+                measure.quantity,
+                1 - alpha,
+                resolution=resolution[[row_a]] + resolution[row_b],
+            )
             comparisons.append((measure, summaries[a], summaries[b], ratio))
     p = np.array([np.nan if _too_few(r) or r.p is None else r.p for _, _, _, r in comparisons])
     is_main = np.array([measure in main for measure, *_ in comparisons], dtype=bool)
@@ -234,7 +236,15 @@ def against_baseline(
         return {}
     grid = observations.grid(measure)
     row = observations.place[baseline]
-    ratios = paired_ratios(grid, grid[row : row + 1], measure.quantity, level, forecast=False)
+    resolution = observations.resolution(measure)
+    ratios = paired_ratios(
+        grid,
+        grid[row : row + 1],
+        measure.quantity,
+        level,
+        forecast=False,
+        resolution=resolution + resolution[row],
+    )
     return {
         cell: ratio
         for cell, ratio in zip(observations.cells, ratios, strict=True)

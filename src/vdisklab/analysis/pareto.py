@@ -135,7 +135,8 @@ def _shown(
     one, other = np.meshgrid(challengers, np.arange(count), indexing="ij")
     for row, measure in enumerate(measures):
         logs = part.ranked_logs(measure)
-        noise = pair_noise(fit(logs, usable(logs)), np.arange(count))
+        model = fit(logs, usable(logs), part.resolution(measure))
+        noise = pair_noise(model, np.arange(count))
         error, freedom = noise.between(one, other)
         unique, index = np.unique(freedom, return_inverse=True)
         limits = np.array(
@@ -151,8 +152,8 @@ def add_metric_mean(observations: Observations, metric: str) -> tuple[Observatio
     parts = [measure for measure in observations.measures if measure.metric == metric]
     key = MeasureKey("mean", Direction.NONE, metric)
     logs = sum(observations.logs(measure) for measure in parts) / max(1, len(parts))
-    quantity = key.quantity
-    return with_grid(observations, key, np.exp(np.asarray(logs)) - (quantity.step or 0.0)), key
+    grid = np.exp(np.asarray(logs)) - (key.quantity.step or 0.0)
+    return with_grid(observations, key, grid, dict.fromkeys(parts, 1 / max(1, len(parts)))), key
 
 
 def add_cpu(observations: Observations, evidence: Iterable[Witnessed]) -> Observations:
@@ -173,8 +174,13 @@ def add_cpu(observations: Observations, evidence: Iterable[Witnessed]) -> Observ
     return with_grid(observations, CPU, grid)
 
 
-def with_grid(observations: Observations, key: MeasureKey, grid: Floats) -> Observations:
-    """The observations with one more measure, given as cells x blocks."""
+def with_grid(
+    observations: Observations,
+    key: MeasureKey,
+    grid: Floats,
+    parts: Mapping[MeasureKey, float] | None = None,
+) -> Observations:
+    """The observations with one more measure, given as cells x blocks, and its parts if any."""
     rows, columns = np.nonzero(np.isfinite(grid))
     code = np.full(len(rows), len(observations.measures), dtype=np.int32)
     return replace(
@@ -184,4 +190,5 @@ def with_grid(observations: Observations, key: MeasureKey, grid: Floats) -> Obse
         measure=np.concatenate([observations.measure, code]),
         value=np.concatenate([observations.value, grid[rows, columns]]),
         measures=(*observations.measures, key),
+        parts={**observations.parts, **({} if parts is None else {key: parts})},
     )

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from vdisklab.analysis.claimfile import ClaimCache
-from vdisklab.analysis.intervals import MIN_BLOCKS, t_sf
+from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf, t_sf
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import PRECISION, Ratio, holm, paired_ratios
 from vdisklab.errors import PlanError
@@ -394,6 +394,10 @@ def _p_value(row: ShapeRow, observations: Observations, base: Cell) -> float | N
     if len(logs) < MIN_BLOCKS:
         return None
     error = max(float(logs.std(ddof=1)), PRECISION) / math.sqrt(len(logs))
+    assert row.number.measure is not None  # noqa: S101 - it has log ratios
+    resolution = observations.resolution(row.number.measure)
+    rounding = sum(resolution[observations.place[side.measured]] for side in (row.cell, base))
+    error = max(error, float(rounding / t_isf(0.025, len(logs) - 1)))
     distance = abs(float(logs.mean()) - math.log(row.published))
     return float(2 * t_sf(distance / error, len(logs) - 1))
 

@@ -169,7 +169,7 @@ def add_scores(
     scores = {score: _score(grids, row, score) for score in (Score.READ, Score.WRITE)}
     scores[Score.OVERALL] = (scores[Score.READ] + scores[Score.WRITE]) / 2
     return Scored(
-        observations=_with(observations, scores),
+        observations=_with(observations, scores, chosen.measures),
         baseline=baseline,
         roles=chosen,
         missing=tuple(_missing(observations.cells, grids, row, scores)),
@@ -200,7 +200,9 @@ def _score(grids: Mapping[Role, Floats], baseline: int | None, score: Score) -> 
     return answer
 
 
-def _with(observations: Observations, scores: Mapping[Score, Floats]) -> Observations:
+def _with(
+    observations: Observations, scores: Mapping[Score, Floats], measures: Mapping[Role, MeasureKey]
+) -> Observations:
     cell, block = [observations.cell], [observations.block]
     measure, value = [observations.measure], [observations.value]
     for place, grid in enumerate(scores.values()):
@@ -216,6 +218,14 @@ def _with(observations: Observations, scores: Mapping[Score, Floats]) -> Observa
         measure=np.concatenate(measure),
         value=np.concatenate(value),
         measures=(*observations.measures, *(score.key for score in scores)),
+        # On the baseline, all roles weigh the same.
+        parts={
+            **observations.parts,
+            **{
+                score.key: {measures[role]: 1 / len(score.roles) for role in score.roles}
+                for score in scores
+            },
+        },
     )
 
 
@@ -280,4 +290,8 @@ def add_mix(
         ),
         value=np.concatenate([observations.value, np.exp(mixed[rows, columns])]),
         measures=(*observations.measures, key),
+        parts={
+            **observations.parts,
+            key: {measure: weight / total for measure, weight in weights.items()},
+        },
     )

@@ -291,14 +291,14 @@ def goodness(observations: Observations, measure: MeasureKey) -> Floats:
     return np.maximum(signed, np.nanmax(signed, initial=-math.inf) - math.log(HOPELESS))
 
 
-def margin_with_step(margin: float, logs: Floats, measure: MeasureKey) -> float:
-    """The margin, or the metric's step as a share of the best cell's value + step if that is more.
+def margin_with_resolution(margin: float, logs: Floats, resolution: Floats) -> float:
+    """The margin, or twice the `resolution` of the best cell's values if that is more.
 
-    What differs by less than the step cannot be told apart. `logs` are those of `goodness`.
+    What differs by less, such as by the metric's step, cannot be told apart. `logs` are those of
+    `goodness`; both have a row for each cell.
     """
-    step = measure.quantity.step
-    measured = logs[np.isfinite(logs).any(axis=1)]
-    if step is None or not len(measured):
+    measured = np.flatnonzero(np.isfinite(logs).any(axis=1))
+    if not len(measured):
         return margin
-    best = float(np.nanmean(measured, axis=1).max())
-    return max(margin, step / math.exp(best if measure.quantity.better is Better.HIGHER else -best))
+    best = measured[np.nanmean(logs[measured], axis=1).argmax()]
+    return max(margin, 2 * float(resolution[best]))

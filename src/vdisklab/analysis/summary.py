@@ -87,7 +87,13 @@ def summarise(observations: Observations, measure: MeasureKey, level: float = 0.
     if len(rows):
         median[rows] = _medians(grid[rows], blocks[rows])
         low[rows], high[rows] = (
-            _finite_or_nan(value) for value in median_interval(grid[rows], level, measure.quantity)
+            _finite_or_nan(value)
+            for value in median_interval(
+                grid[rows],
+                level,
+                measure.quantity,
+                observations.resolution(measure)[rows] if measure in observations.parts else None,
+            )
         )
     return Summaries(measure, observations.cells, observations.place, blocks, median, low, high)
 

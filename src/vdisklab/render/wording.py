@@ -16,6 +16,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     DeviceCeiling,
     Diagnostic,
     Drift,
+    DroppedBySearch,
     Emulated,
     FailedCell,
     FitsInMemory,
@@ -111,6 +112,11 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
                 f"{named(cells)}: measured in {counted(have, 'block')}; a rank needs {want}. "
                 f"Continue with --blocks {want} or more."
             )
+        case DroppedBySearch(cells, want):
+            return (
+                f"{named(cells)}: measured in fewer than {want} blocks, because the search for "
+                "the best found better paths. They have no rank."
+            )
         case NoCommonBlock(cells):
             return (
                 f"{named(cells)}: never measured in the same block as the others, so drift "
@@ -138,11 +144,15 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             )
         case NoScore():
             return _no_score(finding)
-        case TooSlow(cells, blocks):
+        case TooSlow(cells, blocks, measured):
+            others = (
+                "Medians and ratios are of the other blocks, so they look better than the path is."
+                if measured
+                else "There is no median and no ratio, because no block has a number."
+            )
             return (
                 f"{named(cells)}: too slow to end in time in {counted(blocks, 'block')}. Ranks "
-                "count that as the worst value of the block. Medians and ratios are of the other "
-                "blocks, so they look better than the path is."
+                f"count that as the worst value of the block. {others}"
             )
         case SharedBlocks(share, blocks):
             return (

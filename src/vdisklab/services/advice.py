@@ -16,6 +16,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     FailedCell,
     FromPageCache,
     caveats_of,
+    dropped_by_search,
     failed_cells,
     ranking_diagnostics,
     slow_diagnostics,
@@ -188,7 +189,7 @@ def ranking_of(
             *host_diagnostics(loaded.campaigns, loaded.observations.cells),
             *load_direct_diagnostics(results, loaded),
             *value_diagnostics(observations, shown, measure, {entry.cell for entry in cached}),
-            *ranking_diagnostics(ranking, MIN_BLOCKS),
+            *ranking_diagnostics(ranking, MIN_BLOCKS, dropped_by_search(loaded.outlines)),
             *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
         ),
         blocks=loaded.blocks,
@@ -273,7 +274,7 @@ def answer_comparisons(
             comparisons=compare_cells(scored, first, second),
             findings=(
                 *(diagnostic for diagnostic in cached if diagnostic.cell in (first, second)),
-                *slow_diagnostics(loaded.observations.too_slow, (first, second)),
+                *slow_diagnostics(loaded.observations, (first, second)),
                 *host_diagnostics(loaded.campaigns, (first, second)),
             ),
             verdicts=verdicts,
@@ -370,7 +371,7 @@ def recommendation_of(
         rates=scored.rates if measure == scored.overall else (),
         over_platforms=dict(_over_platforms(observations, measure, best.cell)),
         workings=worked,
-        findings=ranking_diagnostics(best.ranking, MIN_BLOCKS),
+        findings=ranking_diagnostics(best.ranking, MIN_BLOCKS, dropped_by_search(loaded.outlines)),
         verdicts=verdicts,
     )
 

@@ -228,7 +228,7 @@ def evaluate_claims(
         titles={file.article: file.title for file in files},
         commands=commands,
         findings=(
-            *slow_diagnostics(loaded.observations.too_slow),
+            *slow_diagnostics(loaded.observations),
             *host_diagnostics(loaded.campaigns, loaded.observations.cells),
         ),
         left_out=left_out,
@@ -271,7 +271,7 @@ def evaluate_series(
         title=article.title,
         command=command,
         findings=(
-            *slow_diagnostics(loaded.observations.too_slow),
+            *slow_diagnostics(loaded.observations),
             *host_diagnostics(loaded.campaigns, loaded.observations.cells),
         ),
     )

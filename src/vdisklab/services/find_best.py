@@ -22,7 +22,7 @@ from vdisklab.analysis.search import (
     first_cells,
     given_up,
     goodness,
-    margin_with_step,
+    margin_with_resolution,
     next_cells,
     search_state,
 )
@@ -78,7 +78,7 @@ class _Known:
     """What some blocks have shown: the goodness of competing cells x blocks, NaN if missing.
 
     `out` are the rows that were given up, `seconds` is the mean duration of a run, 0 without runs.
-    The `margin` is at least the step of the metric; `step` is set if it is that.
+    The `margin` is at least the resolution of the values; `step` is that of the metric if so.
     """
 
     logs: Floats
@@ -222,10 +222,13 @@ class BestSearch:
                 if block is None or earlier.number < block
             ]
             logs = np.full((len(place), len(columns)), np.nan)
+            resolution = np.zeros(len(place))
+            known_resolution = scored.resolution(key)
             for row, cell in enumerate(scored.cells):
                 if cell in place:
                     logs[place[cell]] = grid[row, columns]
-            margin = margin_with_step(margin, logs, key)
+                    resolution[place[cell]] = known_resolution[row]
+            margin = margin_with_resolution(margin, logs, resolution)
             step = key.quantity.step if margin > self.rules.margin else None
         latest = {
             place[run.measured_cell]: run

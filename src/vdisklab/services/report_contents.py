@@ -15,6 +15,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     FailedCell,
     FromPageCache,
     caveats_of,
+    dropped_by_search,
     failed_cells,
     ranking_diagnostics,
 )
@@ -181,7 +182,7 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
             *base_findings,
             *_evidence_diagnostics(results, loaded),
             *value_diagnostics(observations, _checked_measures(scored, measure), measure, cached),
-            *ranking_diagnostics(ranking, MIN_BLOCKS),
+            *ranking_diagnostics(ranking, MIN_BLOCKS, dropped_by_search(loaded.outlines)),
             *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
         ),
         claims=evaluate_claims(loaded, builtin_claims()),

@@ -46,6 +46,18 @@ def outline(path: str = "raw/none", **changes: Any) -> RunOutline:  # noqa: ANN4
     return replace(plain, **changes)
 
 
+def test_zeros_against_zeros_do_not_decide_more_than_their_step() -> None:
+    stall = MeasureKey("randread-4k-q1", Direction.READ, "longest_stall")
+    data = labelled(
+        {(name, b, stall): 0.0 for name in ("raw/none", "qcow2/none") for b in range(5)}
+    )
+    (narrow,) = judge_claims([claim(metric="longest_stall", rest="low = 1.1")], data, [])
+    assert (narrow.verdict, narrow.more_blocks) == (ClaimVerdict.INCONCLUSIVE, None)
+    assert (narrow.low, narrow.high) == pytest.approx((np.exp(-1), np.exp(1)))
+    (wide,) = judge_claims([claim(metric="longest_stall", rest="low = 0.1\nhigh = 10")], data, [])
+    assert wide.verdict is ClaimVerdict.HOLDS
+
+
 def measured(**cells: Floats) -> Observations:
     names = {"raw": "raw/none", "qcow2": "qcow2/none", "host": "host"}
     return labelled(

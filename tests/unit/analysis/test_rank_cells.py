@@ -181,6 +181,7 @@ def test_the_fast_procedure_is_holm_over_all_pairs(seed: int) -> None:
         rng.lognormal(-2, 0.5, cells),
         rng.choice([2.0, 5.5, 20.0], cells),
         np.empty((cells, 0)),
+        np.zeros(cells),
     )
     better, worse = separate(goodness, model, 0.05)
     oracle_better, oracle_worse = holm_by_definition(goodness, model, 0.05)
@@ -195,7 +196,7 @@ def test_sharing_errors_among_many_cells_only_makes_the_test_stricter(
     cells = 200
     goodness = rng.normal(0, 1, cells)
     errors, freedom = rng.lognormal(-3, 0.7, cells), np.full(cells, 12.0)
-    model = Fit(np.arange(cells), goodness, errors, freedom, np.empty((cells, 0)))
+    model = Fit(np.arange(cells), goodness, errors, freedom, np.empty((cells, 0)), np.zeros(cells))
     shared = separate(goodness, model, 0.05)
     monkeypatch.setattr(pair_tests, "GRADES", cells)
     exact = separate(goodness, model, 0.05)

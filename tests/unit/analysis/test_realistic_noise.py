@@ -75,7 +75,7 @@ def test_a_known_difference_is_found_with_the_power_that_the_forecast_promises()
     difference = np.array([each[1] - each[0] for each in logs])
     deviation = float(difference.std())
     (needed,) = paired_ratios(
-        np.exp(np.log(1.25) + deviation * _standard(40)), np.exp(np.zeros(40))
+        1.2345678 * np.exp(np.log(1.25) + deviation * _standard(40)), np.full(40, 1.2345678)
     )
     blocks = needed.blocks_needed
     assert blocks is not None

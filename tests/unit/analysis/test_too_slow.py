@@ -8,13 +8,21 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, IOPS, campaign_runs, cell, drifting, observed
-from vdisklab.analysis.diagnostics.kinds import TooSlow, ranking_diagnostics, too_slow
-from vdisklab.analysis.observations import Observations, with_too_slow
+from vdisklab.analysis.diagnostics.kinds import (
+    DroppedBySearch,
+    TooFewBlocks,
+    TooSlow,
+    dropped_by_search,
+    ranking_diagnostics,
+    slow_diagnostics,
+    too_slow,
+)
+from vdisklab.analysis.observations import MeasureKey, Observations, observe, with_too_slow
 from vdisklab.analysis.rank_intervals import rank
 from vdisklab.campaign.runner import _kind
 from vdisklab.errors import GuestTimeoutError, TooSlowError
 from vdisklab.render.wording import sentence
-from vdisklab.results.model import Failure, FailureKind
+from vdisklab.results.model import Direction, Failure, FailureKind
 
 
 def slow_in(blocks: list[int], *, measured: bool) -> Observations:
@@ -46,6 +54,35 @@ def test_blocks_that_did_not_end_count_against_a_fast_cell() -> None:
     finding = next(one for one in ranking_diagnostics(answer, 3) if isinstance(one, TooSlow))
     assert (finding.cells, finding.blocks) == ((cell("c03"),), 2)
     assert "c03: too slow to end in time in 2 blocks" in sentence(finding)
+    assert "Medians and ratios are of the other blocks" in sentence(finding)
+
+
+def test_a_cell_without_any_number_has_no_other_blocks() -> None:
+    data = slow_in([0, 1, 2, 3], measured=False)
+    of_ranking = [one for one in ranking_diagnostics(rank(data, IOPS), 3) if type(one) is TooSlow]
+    assert slow_diagnostics(data) == tuple(of_ranking)
+    assert "There is no median and no ratio" in sentence(of_ranking[0])
+    assert slow_diagnostics(data, among=[cell("c00")]) == ()
+
+
+def test_cells_that_a_search_dropped_need_no_further_blocks() -> None:
+    runs = [
+        run
+        for run in campaign_runs(4)
+        if run.measured_cell.name != "raw/writeback" or run.block == 1
+    ]
+    dropped = dropped_by_search(runs)
+    assert {str(one) for one in dropped} == {"raw/writeback (cold)", "raw/writeback (warm)"}
+    complete = [
+        run for run in campaign_runs(4) if run.block < 4 or run.measured_cell.name == "host"
+    ]
+    assert dropped_by_search(complete) == frozenset()  # the last block may be under way
+    answer = rank(observe(runs), MeasureKey("randread-4k-q1", Direction.READ, "bandwidth"))
+    (finding,) = (
+        one for one in ranking_diagnostics(answer, 3, dropped) if isinstance(one, DroppedBySearch)
+    )
+    assert "--blocks" not in sentence(finding)
+    assert not any(type(one) is TooFewBlocks for one in ranking_diagnostics(answer, 3, dropped))
 
 
 @pytest.mark.parametrize("kind", list(FailureKind))

@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.analysis.made import cell, observed
-from vdisklab.analysis.candidates import recommend_path
+from tests.unit.analysis.made import cell, labelled, observed
+from vdisklab.analysis.candidates import ratio_of, recommend_path
+from vdisklab.analysis.diagnostics.values import bimodal_diagnostics
 from vdisklab.analysis.intervals import median_interval
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import compare_cells, paired_ratios
+from vdisklab.analysis.pareto import Standing, add_metric_mean, pareto_front
 from vdisklab.analysis.rank_intervals import rank
+from vdisklab.analysis.score import MIX, ROLE_SETS, Score, add_mix, add_scores
+from vdisklab.analysis.search import goodness, margin_with_resolution
 from vdisklab.analysis.summary import summarise
 from vdisklab.path.durability import Verdicts
 from vdisklab.render.wording import reach_sentence
@@ -95,6 +99,64 @@ def test_ratios_of_rounded_values_hold_the_true_one(apart: float, least: float) 
         (ratio,) = paired_ratios(a, b, forecast=False)
         held += (ratio.low or 0) <= np.exp(apart) <= (ratio.high or 0)
     assert held / 400 >= least
+
+
+def test_ranks_and_the_set_do_not_show_what_rounding_may_have_made() -> None:
+    """The true values may all be 5.5."""
+    counts = MeasureKey("boot", Direction.NONE, "boot_time")
+    grid = np.array([[5.0, 5.0, 5.0], [6.0, 6.0, 6.0], [6.0, 6.0, 6.0]])
+    answer = rank(observed({counts: grid}), counts)
+    assert answer.separated == 0
+    assert answer.best is not None
+    assert len(answer.best.cells) == 3
+    assert answer.best.shows is not None
+    assert answer.best.shows > 1 / 6
+    front = pareto_front(observed({counts: grid, STALL: 0.1 * grid}), [counts, STALL])
+    assert front.of(Standing.BEATEN) == ()
+
+
+def test_computed_measures_have_the_resolution_of_their_parts() -> None:
+    names = ["raw/none", "qcow2/none"]
+    numbers = {(name, block, STALL): 0.0 for name in names for block in range(3)}
+    data = add_mix(labelled(numbers), cell("raw/none"), {STALL: 1.0})
+    answer = recommend_path(data, MIX, (), {})
+    assert answer is not None
+    assert len(answer.ties) == 2
+    (ratio,) = (one for one in [ratio_of(data, MIX, cell(names[0]), cell(names[1]))])
+    # 0.05 s of 0.1 s for each of the two
+    assert (ratio.low, ratio.high) == pytest.approx((np.exp(-1), np.exp(1)))
+    summary = summarise(data, MIX)[cell(names[1])]
+    assert (summary.low, summary.high) == pytest.approx((0.5, 1.5))
+    mean, key = add_metric_mean(data, "longest_stall")
+    assert mean.resolution(key) == pytest.approx([0.5, 0.5])
+
+
+def test_a_score_of_rounded_numbers_is_no_more_exact_than_they_are() -> None:
+    roles = ROLE_SETS[0].measures.values()
+    data = add_scores(
+        labelled(
+            {(name, b, role): 5e6 for name in ("host", "a") for b in range(3) for role in roles}
+        ),
+        cell("host"),
+    ).observations
+    key = Score.OVERALL.key
+    (comparison,) = (
+        one for one in compare_cells(data, cell("a"), cell("host")) if one.measure == key
+    )
+    assert comparison.ratio.low == pytest.approx(np.exp(-0.2))  # the last digit is a million
+    assert comparison.ratio.blocks_needed is None
+
+
+def test_a_search_does_not_tell_apart_what_rounding_does_not() -> None:
+    logs = goodness(observed({IOPS: np.array([[5.0, 5.0], [6.0, 6.0]])}), IOPS)
+    assert margin_with_resolution(0.03, logs, np.array([0.1, 0.08])) == pytest.approx(0.16)
+    assert margin_with_resolution(0.2, logs, np.array([0.1, 0.08])) == 0.2
+
+
+def test_values_one_step_apart_are_no_two_modes() -> None:
+    grid = np.array([[0.1, 0.2] * 6, *np.full((3, 12), 0.1)])
+    assert bimodal_diagnostics(observed({STALL: grid}), STALL) == ()
+    assert len(bimodal_diagnostics(observed({STALL: 10.03 * grid}), STALL)) == 1
 
 
 def test_every_metric_that_can_be_zero_declares_its_step() -> None:

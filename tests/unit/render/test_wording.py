@@ -7,6 +7,7 @@ import pytest
 from tests.unit.analysis.made import cell
 from vdisklab.analysis.diagnostics.kinds import (
     Diagnostic,
+    DroppedBySearch,
     Emulated,
     FailedCell,
     FromPageCache,
@@ -16,6 +17,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     NoCommonBlock,
     NothingToCompare,
     TooFewBlocks,
+    TooSlow,
 )
 from vdisklab.analysis.paired_ratios import Ratio, Verdict
 from vdisklab.analysis.score import NoScore, Role, Score
@@ -29,6 +31,8 @@ WORDED: list[tuple[Diagnostic, str]] = [
         TooFewBlocks((cell("a"), cell("b"), cell("c"), cell("d"), cell("e")), 2, 3),
         "a, b, c and 2 more: measured in 2 blocks",
     ),
+    (DroppedBySearch((cell("a"),), 3), "a: measured in fewer than 3 blocks, because the search"),
+    (TooSlow((cell("a"),), 2, measured=False), "too slow to end in time in 2 blocks"),
     (NoCommonBlock((cell("a"),)), "a: never measured in the same block"),
     (NothingToCompare(cell("a")), "a is the only cell"),
     (Inconclusive(4), "none of the 4 cells is shown to differ"),

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from vdisklab.analysis.observations import Block
+from vdisklab.analysis.observations import Block, Observations
 from vdisklab.analysis.rank_intervals import Ranking, Unranked
 from vdisklab.analysis.score import NoScore
 from vdisklab.path.cell import MeasuredCell
@@ -176,6 +176,14 @@ class TooFewBlocks:
 
 
 @dataclass(frozen=True, slots=True)
+class DroppedBySearch:
+    """Cells that lack blocks because a search for the best had no need of them."""
+
+    cells: tuple[MeasuredCell, ...]
+    want: int
+
+
+@dataclass(frozen=True, slots=True)
 class NoCommonBlock:
     """Cells that were never measured in the same block as the ranked ones."""
 
@@ -223,10 +231,14 @@ class FailedCell:
 
 @dataclass(frozen=True, slots=True)
 class TooSlow:
-    """Cells whose measurement did not end in time in `blocks` blocks (together)."""
+    """Cells whose measurement did not end in time in `blocks` blocks (together).
+
+    They were `measured` in others, or in none.
+    """
 
     cells: tuple[MeasuredCell, ...]
     blocks: int
+    measured: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +258,7 @@ class NoBaseline:
 
 Diagnostic = (
     TooFewBlocks
+    | DroppedBySearch
     | NoCommonBlock
     | NothingToCompare
     | Inconclusive
@@ -311,11 +324,40 @@ def too_slow(runs: Iterable[AnyRun]) -> set[tuple[MeasuredCell, Block]]:
 
 
 def slow_diagnostics(
-    too_slow: Iterable[tuple[MeasuredCell, Block]], among: Collection[MeasuredCell] | None = None
+    observations: Observations, among: Collection[MeasuredCell] | None = None
 ) -> tuple[TooSlow, ...]:
-    """One diagnostic of the cells that were too slow, of all or of those `among` some; or none."""
-    slow = [cell for cell, _ in too_slow if among is None or cell in among]
-    return (TooSlow(tuple(sorted(set(slow))), len(slow)),) if slow else ()
+    """The cells that were too slow (all, or those `among` some): those that were measured in other
+    blocks, and those that were not."""
+    counts = observations.blocks_of()
+    never = {cell for cell, at in observations.place.items() if not counts[at]}
+    slow = [cell for cell, _ in observations.too_slow if among is None or cell in among]
+    return _too_slow(slow, never)
+
+
+def _too_slow(slow: Sequence[MeasuredCell], never: Collection[MeasuredCell]) -> tuple[TooSlow, ...]:
+    """`slow` has a cell once for each block, `never` those without a measured block."""
+    return tuple(
+        TooSlow(tuple(sorted(set(cells))), len(cells), measured)
+        for measured in (True, False)
+        if (cells := [cell for cell in slow if (cell not in never) is measured])
+    )
+
+
+def dropped_by_search(runs: Iterable[AnyRun]) -> frozenset[MeasuredCell]:
+    """The cells of which a campaign skipped a block, although it went on to later ones.
+
+    Only a search for the best (`run --find`) does that.
+    """
+    blocks: dict[str, set[int]] = {}
+    tried: dict[tuple[str, MeasuredCell], set[int]] = {}
+    for run in runs:
+        blocks.setdefault(run.campaign, set()).add(run.block)
+        tried.setdefault((run.campaign, run.measured_cell), set()).add(run.block)
+    return frozenset(
+        cell
+        for (campaign, cell), of_cell in tried.items()
+        if blocks[campaign] - of_cell - {max(blocks[campaign])}
+    )
 
 
 def failed_cells(runs: Iterable[AnyRun]) -> tuple[FailedCell, ...]:
@@ -336,14 +378,23 @@ def failed_cells(runs: Iterable[AnyRun]) -> tuple[FailedCell, ...]:
     return tuple(failures[cell] for cell in sorted(failures))
 
 
-def ranking_diagnostics(ranking: Ranking, want: int) -> tuple[Diagnostic, ...]:
-    """Diagnostics of the ranking itself; `want` is the least number of blocks for a rank."""
+def ranking_diagnostics(
+    ranking: Ranking, want: int, dropped: Collection[MeasuredCell] = ()
+) -> tuple[Diagnostic, ...]:
+    """Diagnostics of the ranking itself; `want` is the least number of blocks for a rank.
+
+    A search has `dropped` some cells.
+    """
     diagnostics: list[Diagnostic] = []
-    few = [cell for cell in ranking.unranked if cell.reason is Unranked.TOO_FEW_BLOCKS]
+    short = [cell for cell in ranking.unranked if cell.reason is Unranked.TOO_FEW_BLOCKS]
+    few = [cell for cell in short if cell.cell not in dropped]
     apart = [cell for cell in ranking.unranked if cell.reason is Unranked.NO_COMMON_BLOCK]
     if few:
         cells = tuple(cell.cell for cell in few)
         diagnostics.append(TooFewBlocks(cells, max(cell.blocks for cell in few), want))
+    if len(few) < len(short):
+        left = tuple(cell.cell for cell in short if cell.cell in dropped)
+        diagnostics.append(DroppedBySearch(left, want))
     if apart:
         diagnostics.append(NoCommonBlock(tuple(cell.cell for cell in apart)))
     diagnostics += [
@@ -353,7 +404,9 @@ def ranking_diagnostics(ranking: Ranking, want: int) -> tuple[Diagnostic, ...]:
     ]
     if ranking.inconclusive:
         diagnostics.append(Inconclusive(len(ranking.rows)))
-    diagnostics += slow_diagnostics(ranking.too_slow)
+    never = {row.cell for row in ranking.rows if not row.blocks}
+    never |= {row.cell for row in ranking.unranked if not row.blocks}
+    diagnostics += _too_slow([cell for cell, _ in ranking.too_slow], never)
     if ranking.best is not None and ranking.best.shared:
         diagnostics.append(SharedBlocks(ranking.best.shared, ranking.best.blocks))
     return tuple(diagnostics)

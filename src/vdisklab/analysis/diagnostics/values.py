@@ -108,6 +108,7 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
         if (count > 0).sum() > 2:
             block[measured] = np.nanmedian((logs[count > 0] - centre[:, None])[:, measured], axis=0)
     adjusted = np.sort(logs - block, axis=1)  # NaN last
+    steps = 3 * observations.resolution(measure)  # values one step apart are no modes
     by_row: dict[int, Bimodal] = {}
     for n in np.unique(count[count >= _MODES_FROM[0]]):
         limit = float(np.interp(n, _MODES_FROM, _MODES_LIMIT))
@@ -117,7 +118,7 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
         for place in np.flatnonzero(distance > limit):
             at = int(cut[place])
             low, high = float(values[place, :at].mean()), float(values[place, at:].mean())
-            if high - low >= math.log(SMALLEST_MODE_RATIO):
+            if high - low >= max(math.log(SMALLEST_MODE_RATIO), steps[rows[place]]):
                 cell = observations.cells[rows[place]]
                 share = 1 - at / int(n)
                 by_row[int(rows[place])] = Bimodal(

@@ -120,7 +120,7 @@ def _notes(places: Places, numbers: Medians) -> tuple[str, ...]:
         )
     notes += _losses(places)
     for loaded in places.loaded.values():
-        notes += map(sentence, slow_diagnostics(loaded.observations.too_slow))
+        notes += map(sentence, slow_diagnostics(loaded.observations))
     warning = caution(places.caveats)
     if warning is not None:
         notes.append(f"Measured {warning}.")
