@@ -196,7 +196,7 @@ def p_of_lead(lead: float, others: int, freedom: int, blocks: int) -> float:
     chance. A two-sided t-test is needed where two cells tie (Gutmann & Maymin, Annals of Statistics
     15, 1987). KEPT_BACK of the allowed error is reserved for noise that `pair_noise` cannot detect.
     """
-    p = max(_dunnett(lead, others, freedom), 2 * float(t_sf(lead, freedom)))
+    p = max(dunnett(lead, others, freedom), 2 * float(t_sf(lead, freedom)))
     return min(1.0, p / (1 - KEPT_BACK / (blocks - 1)))
 
 
@@ -218,7 +218,7 @@ _WEIGHT = np.exp(-(_NORMAL**2) / 2) / np.exp(-(_NORMAL**2) / 2).sum()
 _CHANCE = (np.arange(300) + 0.5) / 300
 
 
-def _dunnett(lead: float, others: int, freedom: int) -> float:
+def dunnett(lead: float, others: int, freedom: int) -> float:
     """The probability that, among equal cells, one leads any of `others` by this much.
 
     All comparisons share one cell, so their correlation is 1/2. Given that cell's noise (normal)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vdisklab.analysis.additive import fit, usable
 from vdisklab.analysis.best import CHALLENGERS, competitors, critical
+from vdisklab.analysis.intervals import t_isf
 from vdisklab.analysis.observations import (
     Block,
     Floats,
@@ -18,7 +19,7 @@ from vdisklab.analysis.observations import (
     Observations,
     narrowed,
 )
-from vdisklab.analysis.pair_noise import pair_noise
+from vdisklab.analysis.pair_noise import PairNoise, pair_noise
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction, Witnessed
 
@@ -36,12 +37,13 @@ class Standing(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Placed:
     """One cell and its standing. `by` is a cell that beats it; `shares` has, for each measure, its
-    mean as a share of the best cell's."""
+    mean as a share of the best cell's, and `intervals` has 95 % intervals of these shares."""
 
     cell: MeasuredCell
     standing: Standing
     by: MeasuredCell | None
     shares: tuple[float, ...]
+    intervals: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +82,23 @@ def pareto_front(
     part = narrowed(part, complete)
     if not complete:
         return Front(tuple(measures), alpha, (), left_out)
-    goodness = []
+    goodness, noises = [], []
     for measure in measures:
         logs = part.ranked_logs(measure)
+        model = fit(logs, usable(logs), part.resolution(measure))
         sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
-        goodness.append(sign * np.round(fit(logs, usable(logs)).effect, 12))
+        goodness.append(sign * np.round(model.effect, 12))
+        noises.append(pair_noise(model, np.arange(len(part.cells))))
     values = np.array(goodness)
     front = _unbeaten(values)
     # Whatever is beaten is beaten by a cell of the front.
     challengers = front[:CHALLENGERS]
     ahead = np.array([np.all(values[:, [place]] > values, axis=0) for place in challengers])
-    shown = ahead & _shown(part, measures, values, challengers, alpha)
+    shown = ahead & _shown(noises, values, challengers, alpha)
     best = values.max(axis=1)
+    reach = np.array(
+        [_reach(noise, int(row.argmax()), alpha) for noise, row in zip(noises, values, strict=True)]
+    )
     cells = []
     for place, cell in enumerate(part.cells):
         by = shown[:, place] if shown[:, place].any() else ahead[:, place]
@@ -102,8 +109,11 @@ def pareto_front(
         rival = (
             part.cells[challengers[int(by.argmax())]] if standing is not Standing.FRONT else None
         )
-        shares = tuple(float(share) for share in np.exp(values[:, place] - best))
-        cells.append(Placed(cell, standing, rival, shares))
+        share = values[:, place] - best
+        ends = np.exp([share - reach[:, place], share + reach[:, place]])
+        intervals = tuple((float(low), float(high)) for low, high in ends.T)
+        shares = tuple(map(float, np.exp(share)))
+        cells.append(Placed(cell, standing, rival, shares, intervals))
     order = list(Standing)
     cells.sort(key=lambda placed: (order.index(placed.standing), -sum(placed.shares), placed.cell))
     return Front(tuple(measures), alpha, tuple(cells), left_out)
@@ -120,23 +130,27 @@ def _unbeaten(values: Floats) -> npt.NDArray[np.intp]:
     return np.array(front, dtype=np.intp)
 
 
+def _reach(noise: PairNoise, best: int, alpha: float) -> Floats:
+    """Half of the interval of each cell's difference to the best one."""
+    cells = np.arange(len(noise.variance))
+    error, freedom = noise.between(np.full_like(cells, best), cells)
+    reach: Floats = np.where(cells == best, 0.0, t_isf(alpha / 2, freedom) * error)
+    return reach
+
+
 def _shown(
-    part: Observations,
-    measures: Sequence[MeasureKey],
+    noises: Sequence[PairNoise],
     values: Floats,
     challengers: npt.NDArray[np.intp],
     alpha: float,
 ) -> npt.NDArray[np.bool_]:
     """By challenger and cell, whether the challenger is shown to be better in every measure."""
-    count = len(part.cells)
+    count = values.shape[1]
     shown = np.ones((len(challengers), count), dtype=np.bool_)
     if count < 2:
         return ~shown
     one, other = np.meshgrid(challengers, np.arange(count), indexing="ij")
-    for row, measure in enumerate(measures):
-        logs = part.ranked_logs(measure)
-        model = fit(logs, usable(logs), part.resolution(measure))
-        noise = pair_noise(model, np.arange(count))
+    for row, noise in enumerate(noises):
         error, freedom = noise.between(one, other)
         unique, index = np.unique(freedom, return_inverse=True)
         limits = np.array(

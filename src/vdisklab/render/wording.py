@@ -33,6 +33,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     NotDirect,
     NothingToCompare,
     QueueDiffers,
+    SetAndRanksDiffer,
     SharedBlocks,
     SlowFirstBlock,
     ThinImage,
@@ -160,6 +161,17 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
                 f"{counted(blocks, 'block')} say little about differences between such groups. "
                 "The set of paths that may be the best allows for it. Ranks do not: up to 12 % of "
                 "such campaigns have a wrong one, instead of 5 %."
+            )
+        case SetAndRanksDiffer(leader, ()):
+            return (
+                f"{leader} is the best although its rank is a tie: the question which path is the "
+                "best takes fewer comparisons than ranks of all."
+            )
+        case SetAndRanksDiffer(leader, behind):
+            return (
+                f"{named(behind)}: ranked behind {leader}, but may still be the best. Where paths "
+                "differ in noise or share it, more than 5 % of such ranks are wrong; the set of "
+                "paths that may be the best allows for that."
             )
         case _:
             return _limitation(finding)

@@ -24,7 +24,9 @@ def test_the_front_has_the_best_of_each_and_the_compromises() -> None:
     (beaten,) = [placed for placed in front.cells if placed.standing is Standing.BEATEN]
     assert beaten.cell == cell("c03")
     assert beaten.by in {cell("c01"), cell("c02")}
-    assert next(placed.shares[0] for placed in front.cells if placed.cell == cell("c00")) == 1.0
+    first = next(placed for placed in front.cells if placed.cell == cell("c00"))
+    assert (first.shares[0], first.intervals[0]) == (1.0, (1.0, 1.0))
+    assert first.intervals[1][0] < first.shares[1] < first.intervals[1][1] < 0.3
 
 
 def test_what_is_not_shown_in_all_may_be_beaten() -> None:

@@ -119,7 +119,7 @@ def test_computed_measures_have_the_resolution_of_their_parts() -> None:
     names = ["raw/none", "qcow2/none"]
     numbers = {(name, block, STALL): 0.0 for name in names for block in range(3)}
     data = add_mix(labelled(numbers), cell("raw/none"), {STALL: 1.0})
-    answer = recommend_path(data, MIX, (), {})
+    answer = recommend_path(data, MIX, (), Verdicts())
     assert answer is not None
     assert len(answer.ties) == 2
     (ratio,) = (one for one in [ratio_of(data, MIX, cell(names[0]), cell(names[1]))])

@@ -16,6 +16,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     NoBaseline,
     NoCommonBlock,
     NothingToCompare,
+    SetAndRanksDiffer,
     TooFewBlocks,
     TooSlow,
 )
@@ -33,6 +34,8 @@ WORDED: list[tuple[Diagnostic, str]] = [
     ),
     (DroppedBySearch((cell("a"),), 3), "a: measured in fewer than 3 blocks, because the search"),
     (TooSlow((cell("a"),), 2, measured=False), "too slow to end in time in 2 blocks"),
+    (SetAndRanksDiffer(cell("a"), ()), "a is the best although its rank is a tie"),
+    (SetAndRanksDiffer(cell("a"), (cell("b"),)), "b: ranked behind a, but may still be the best"),
     (NoCommonBlock((cell("a"),)), "a: never measured in the same block"),
     (NothingToCompare(cell("a")), "a is the only cell"),
     (Inconclusive(4), "none of the 4 cells is shown to differ"),

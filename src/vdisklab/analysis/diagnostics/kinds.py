@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vdisklab.analysis.observations import Block, Observations
@@ -250,6 +250,18 @@ class SharedBlocks:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAndRanksDiffer:
+    """The set of cells that may be the best, and the ranks, separate different cells.
+
+    The ranks put the cells `behind` after the `leader`, but they may be the best. Without them, the
+    leader is the best but shares its rank.
+    """
+
+    leader: MeasuredCell
+    behind: tuple[MeasuredCell, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NoBaseline:
     """Scores are missing because the baseline has no numbers."""
 
@@ -264,6 +276,7 @@ Diagnostic = (
     | Inconclusive
     | TooSlow
     | SharedBlocks
+    | SetAndRanksDiffer
     | Emulated
     | InEmulatedHost
     | InLab
@@ -409,4 +422,16 @@ def ranking_diagnostics(
     diagnostics += _too_slow([cell for cell, _ in ranking.too_slow], never)
     if ranking.best is not None and ranking.best.shared:
         diagnostics.append(SharedBlocks(ranking.best.shared, ranking.best.blocks))
-    return tuple(diagnostics)
+    return (*diagnostics, *_differences(ranking))
+
+
+def _differences(ranking: Ranking) -> Iterator[SetAndRanksDiffer]:
+    """Where the ranks and the set of cells that may be the best do not agree."""
+    best = ranking.best
+    if best is None or best.competitors < 2:
+        return
+    rows = {row.cell: row for row in ranking.rows}
+    leader = rows[best.leader]
+    behind = tuple(cell for cell in best.cells if rows[cell].best > leader.worst)
+    if behind or (best.alone and leader.tied):
+        yield SetAndRanksDiffer(best.leader, behind)

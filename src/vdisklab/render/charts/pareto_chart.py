@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 
 from vdisklab.analysis.pareto import Placed, Standing
@@ -20,26 +22,34 @@ TITLE = "Best trade-offs"
 
 
 def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
-    """For each measure, the share of the best that a path reaches; the front is orange."""
+    """For each measure, the share of the best that a path reaches, with its interval.
+
+    The front is orange; a path that may be beaten is pale, and its name says so.
+    """
     answer = contents.trade_offs
     if answer is None:
         return Figure("trade-offs", TITLE, "", missing="vdisklab run PATHS… host")
     shown = [one for one in answer.front.cells if one.standing is not Standing.BEATEN][:MOST_PATHS]
     values = [
         {
-            "panel": one.cell.label, "measure": name, "share": share,
+            "panel": _named(one), "measure": name, "share": share, "low": low, "high": high,
             "colour": palette.highlight if one.standing is Standing.FRONT else palette.muted,
+            "opacity": 1.0 if one.standing is Standing.FRONT else 0.5,
         }
         for one in shown
-        for name, share in zip(answer.names, one.shares, strict=True)
+        for name, share, (low, high) in zip(answer.names, one.shares, one.intervals, strict=True)
     ]  # fmt: skip
-    bars = alt.Chart(alt.InlineData(values=values)).encode(
-        y=alt.Y("measure:N", sort=list(answer.names), title=None, axis=labels()),
-        x=alt.X("share:Q", title="share of the best", scale=alt.Scale(domain=[0, 1])),
+    base = alt.Chart(alt.InlineData(values=values)).encode(
+        y=alt.Y("measure:N", sort=list(answer.names), title=None, axis=labels())
+    )
+    drawn = base.mark_bar(size=9).encode(
+        x=alt.X("share:Q", title="share of the best", scale=alt.Scale(zero=True)),
         color=alt.Color("colour:N", scale=None),
-    )  # fmt: skip
-    chart = (
-        bars.mark_bar(size=9)
+        opacity=alt.Opacity("opacity:Q", scale=None),
+    )
+    lines = base.mark_rule(strokeWidth=1.5, color=palette.ink).encode(x="low:Q", x2="high:Q")
+    chart: Any = (
+        alt.layer(drawn, lines)
         .properties(width=WIDTH - 120, height=alt.Step(14))
         .facet(row=panel_rows(palette), spacing=8)
     )
@@ -51,24 +61,26 @@ def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
         "trade-offs", TITLE,
         f"Bars of the share of the best in {names}: {described}.", spec,
         note=f"On the front (orange in pictures): by its means, no other path is better in all of "
-        f"{names}. Of the others one is, but that is not shown at 5 %. {hidden} more are not "
-        "drawn.",
+        f"{names}. May be beaten (pale): one is, but that is not shown at 5 %. Lines are 95 % "
+        f"intervals. {hidden} more are not drawn.",
         cells=tuple(one.cell.label for one in shown),
         bars=tuple(
-            Bar(name, share, None, None, _grouped(one), one.cell == answer_cell(contents))
+            Bar(name, share, *interval, _named(one), one.cell == answer_cell(contents))
             for one in shown
-            for name, share in zip(answer.names, one.shares, strict=True)
+            for name, share, interval in zip(answer.names, one.shares, one.intervals, strict=True)
         ),
         unit="of the best",
     )  # fmt: skip
 
 
-def _grouped(one: Placed) -> str:
-    return f"{one.cell.label}{', on the front' if one.standing is Standing.FRONT else ''}"
+def _named(one: Placed) -> str:
+    standing = "on the front" if one.standing is Standing.FRONT else "may be beaten"
+    return f"{one.cell.label}, {standing}"
 
 
 def _described(one: Placed, names: tuple[str, ...]) -> str:
     shares = ", ".join(
-        f"{name} {numbers.digits(share)}" for name, share in zip(names, one.shares, strict=True)
+        f"{name} {numbers.digits(share)} ({numbers.digits(low)} to {numbers.digits(high)})"
+        for name, share, (low, high) in zip(names, one.shares, one.intervals, strict=True)
     )
-    return f"{one.cell.label}: {shares}"
+    return f"{_named(one)}: {shares}"

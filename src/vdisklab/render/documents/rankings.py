@@ -161,6 +161,11 @@ class ParetoRow:
         "by measure, how good the path is as a share of the best one",
         Key.INLINE,
     ]
+    intervals: Annotated[
+        Mapping[str, tuple[float, float]],
+        "by measure, the 95 % interval of that share",
+        Key.INLINE,
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ def pareto_rows(answer: ParetoAnswer) -> tuple[ParetoRow, ...]:
             beaten_by=placed.by,
             keeping=keeping_of(placed.cell, answer.verdicts),
             shares=dict(zip(answer.names, placed.shares, strict=True)),
+            intervals=dict(zip(answer.names, placed.intervals, strict=True)),
         )
         for placed in answer.front.cells
     )
