@@ -2,5 +2,6 @@
 # Runs inside the lab (script/test-lab fidelity): bench/fidelity.py under KVM. Prints its JSON only.
 carried=/vdisklab/files
 export VDISKLAB_PATIENCE=8 PYTHONPATH="$PYTHONPATH:$carried"
-python3 "$carried/fidelity.py" --accelerator kvm --dir /work --below "$(cat "$carried/below")" \
+python3 "$carried/fidelity.py" --pairs 4 --accelerator kvm --dir /work \
+    --below "$(cat "$carried/below")" \
     --guest "$carried/debian.qcow2" 2>/work/errors || { cat /work/errors; exit 1; }
