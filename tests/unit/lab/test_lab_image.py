@@ -22,7 +22,7 @@ from vdisklab.lab.lab_image import (
     suite_of,
 )
 from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv, usable_cpus
-from vdisklab.lab.payload import carried_files, required_names
+from vdisklab.lab.payload import carried_files, needed_distributions, required_names
 from vdisklab.plan.guest import Accelerator
 from vdisklab.services.lab_runs import job_script
 
@@ -158,3 +158,8 @@ def test_a_damaged_image_is_told(tmp_path: Path) -> None:
 def test_another_python_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HostError, match=r"the lab has 2\.7"):
         require_same_python(LabImage(tmp_path, "6.1", "2.7"))
+
+
+def test_packages_that_are_imported_late_are_carried_too() -> None:
+    carried = {distribution.name for distribution in needed_distributions()}
+    assert {"alembic", "lief", "PyYAML", "numpy", "typer"} <= carried
