@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,12 @@ from hypothesis import settings
 # A machine under load takes longer for an example, and is no finding.
 settings.register_profile("vdisklab", deadline=None)
 settings.load_profile("vdisklab")
+
+# A shell starts background jobs with these ignored, and whatever tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 _ADMIN_PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
 _HOST_PROGRAMS = ("losetup", "mount", "umount", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs")

@@ -37,11 +37,12 @@ def stood_still(run: Run) -> bool:
 
 def test_every_bus_with_and_without_a_write_cache(lab: Lab) -> None:
     # Not raw/writethrough/usb: QEMU's usb-storage does not hand write-cache=off to its disk.
-    paths = ("raw/{none,writethrough}/{virtio,scsi,ide,sata,nvme}", "raw/none/usb")
+    # script/test-lab kvm has every mode on every bus.
+    paths = ("raw/none/{scsi,sata,usb}", "raw/{none,writethrough}/{virtio,ide,nvme}")
     status, printed, runs = measure(lab, *paths)
     assert [run.failure.message for run in runs if run.failure] == [], printed
     assert status == 0, printed
-    assert len(runs) == 11
+    assert len(runs) == 9
     for run in runs:
         checks = {check.name: check for check in run.checks}
         assert all(check.confirmed for check in run.checks)
