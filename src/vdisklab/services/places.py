@@ -123,7 +123,7 @@ def overview(
     """
     loaded = load(results, [campaign])
     observations = loaded.observations
-    hosts_only = not candidates(observations.cells)
+    hosts_only = bool(observations.measures) and not candidates(observations.cells)
     if metric == DEFAULT_METRIC and hosts_only and role_set(observations) is None:
         return Places({"": loaded}, stored_verdicts(results, loaded.campaigns[0].host, disk))
     return ranking_of(results, loaded, metric, disk=disk)
