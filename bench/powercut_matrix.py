@@ -34,7 +34,7 @@ from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.segments import CacheMode, WriteCache
 from vdisklab.powercut.recording.trace import ClientKind
-from vdisklab.results.power_cut import MODEL
+from vdisklab.results.power_cut import DURING, MODEL
 
 Record = dict[str, Any]
 Verdict = Mapping[str, Any]
@@ -115,7 +115,8 @@ def _shared(settings: Sequence[Record]) -> Record:
     return {
         name: value
         for name, value in settings[0].items()
-        if name not in ("driver", MODEL) and all(each.get(name) == value for each in settings)
+        if name not in ("driver", MODEL, DURING)
+        and all(each.get(name) == value for each in settings)
     }
 
 
@@ -234,6 +235,7 @@ _AXES: Mapping[str, Callable[[DiskPath, Verdict], str]] = {
     "driver": _setting("driver"),
     "cache": lambda path, _verdict: path.cache.value,
     "model": lambda _path, verdict: str(verdict["settings"].get(MODEL, FailureModel.POWER)),
+    "during": _setting(DURING),
     "guest_queue": _seen("guest.queue.write_cache"),
     "guest_drive": _seen("guest.ata.write_cache"),
     "qemu": _seen("qemu.write_cache"),
