@@ -3,7 +3,7 @@
 The format is that of QEMU's docs/interop/qcow2.txt. `qemu-img check` would start a process for each
 of thousands of states; tests compare both on real crash states. Images as `qemu-img create` makes
 them are supported, with subclusters, backing files, internal snapshots, persistent bitmaps and an
-external data file; not compression. The content of encrypted images is left to QEMU.
+external data file; compressed ones are refused. The content of encrypted images is left to QEMU.
 """
 
 from __future__ import annotations

@@ -314,6 +314,10 @@ def _unknown_image(path: DiskPath) -> Impossible | None:
             "has no image on its host layer, so no data survives",
             f"name a format: {path.stack}/raw/{path.cache}",
         )
+    if path.image.compressed:
+        return Impossible(
+            "cannot be judged: the judge does not read compressed clusters", "leave out compression"
+        )
     return None
 
 
