@@ -198,8 +198,10 @@ def _path_of_arguments(
     driver = str(top.get("driver"))
     if driver != "luks":
         one_of(driver, tuple(ImageFormat), "format")
-    form = ImageFormat.RAW if driver == "luks" else ImageFormat(driver)
-    image = image_of(form, is_block=is_block)
+    if driver == "luks":
+        image: Image | None = Image(ImageFormat.RAW, (("encrypt", "luks"),))
+    else:
+        image = image_of(ImageFormat(driver), is_block=is_block)
     cache, write_cache = _cache_of_arguments(top.get("cache"), device.get("write-cache"))
     bus = _bus_of_device(device)
     owner = _controller_of(device, devices) if bus is Bus.SCSI else device

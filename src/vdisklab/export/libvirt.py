@@ -22,7 +22,7 @@ from vdisklab.export.configuration import (
     preparation,
     require_configurable,
 )
-from vdisklab.export.qemu import DIRECTORY, SERIAL, arguments
+from vdisklab.export.qemu import DIRECTORY, SERIAL, arguments, daemon_sentence
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, WriteCache
 
@@ -146,6 +146,9 @@ def _access(request: ExportRequest, place: str) -> Iterator[str]:
     only, and by default gives QEMU a /dev of its own (qemu.conf: user, dynamic_ownership,
     namespaces, cgroup_device_acl).
     """
+    if request.path.attachment.bus.is_served:
+        yield daemon_sentence(request, place)
+        return
     yield (
         f"QEMU must be allowed to open {place}: chown it to libvirt-qemu (Debian, Ubuntu) or qemu "
         "(Fedora, openSUSE)"

@@ -66,4 +66,9 @@ def export(request: ExportRequest) -> Configuration:
 def _preparation(request: ExportRequest, place: str) -> Iterator[str]:
     yield from preparation(request, place)
     if request.path.attachment.bus.is_served:
-        yield f"run this first: {spell_arguments(daemon_arguments(disk_of(request, place)))}"
+        yield daemon_sentence(request, place)
+
+
+def daemon_sentence(request: ExportRequest, place: str) -> str:
+    """How the daemon that serves the disk is started."""
+    return f"run this first: {spell_arguments(daemon_arguments(disk_of(request, place)))}"

@@ -20,7 +20,6 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.managers import PLATFORMS, Manager, parse_platform
-from vdisklab.path.segments import BUS_OPTIONS, Bus
 from vdisklab.plan.guest import (
     USUAL_GUEST,
     AcceleratorChoice,
@@ -336,7 +335,7 @@ class Request:
         shown="the installed one",
     )
     guest_scheduler: tuple[str, ...] = _guest_setting(
-        values_of(BUS_OPTIONS[Bus.VIRTIO]["guest_scheduler"]),
+        values_of("guest_scheduler"),
         "Measure each path with this I/O scheduler in the guest: none, mq-deadline, kyber or bfq; "
         "braces or repeating it compare several.",
         key="scheduler",
@@ -344,7 +343,7 @@ class Request:
         shown="the guest's own",
     )
     guest_fs: tuple[str, ...] = _guest_setting(
-        values_of(BUS_OPTIONS[Bus.VIRTIO]["guest_fs"]),
+        values_of("guest_fs"),
         "The guest's file system for measurements that use files: ext2, ext3, ext4, xfs or btrfs; "
         "braces or repeating it compare several.",
         key="filesystem",
@@ -353,7 +352,7 @@ class Request:
         shown="the measurement's own",
     )
     guest_mount: tuple[str, ...] = _guest_setting(
-        values_of(BUS_OPTIONS[Bus.VIRTIO]["guest_mount"]),
+        values_of("guest_mount"),
         "Options with which the guest mounts that file system, joined by +, such as "
         "noatime+commit=60; braces or repeating it compare several.",
         key="mount",

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from vdisklab.errors import PlanError
 from vdisklab.path.braces import expand_segments
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.segments import OptionType
+from vdisklab.path.segments import BUS_OPTIONS, Bus
 from vdisklab.units import format_size, parse_duration, parse_percentage, parse_size
 
 
@@ -110,21 +110,22 @@ def several(
     return ValueKind(tuple_of, list[flag], _each(parse), hint="a list", empty=())
 
 
-def values_of(option: OptionType) -> ValueKind:
-    """Several values of an option of disk paths; braces make several of one."""
+def values_of(name: str) -> ValueKind:
+    """Several values of an option of a path's bus; braces make several of one."""
 
     def parse(values: list[str]) -> tuple[str, ...]:
-        return tuple(_value_of(option, word) for value in values for word in expand_segments(value))
+        return tuple(_value_of(name, word) for value in values for word in expand_segments(value))
 
     toml = Annotated[list[str], AfterValidator(parse)]
     return ValueKind(toml, list[str], parse, hint="a list", empty=())
 
 
-def _value_of(option: OptionType, word: str) -> str:
+def _value_of(name: str, word: str) -> str:
+    option = BUS_OPTIONS[Bus.VIRTIO][name]
     try:
         return option.format(option.parse(word))
     except ValueError as error:
-        raise PlanError(f"{word!r} is not possible here", hint=f"write {error}") from None
+        raise PlanError(f"{word!r} is not possible for {name}", hint=f"write {error}") from None
 
 
 def one_of(words: type[StrEnum]) -> ValueKind:

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.unit.path.made import configurable_paths
+from vdisklab.audit.domain import read_domain
 from vdisklab.errors import PlanError
 from vdisklab.export.configuration import Configuration, ExportRequest, NotExpressibleError
-from vdisklab.export.platforms import EXPORTERS, Platform
+from vdisklab.export.platforms import EXPORTERS, Platform, configure
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.storage.image_commands import data_path, key_path
 
@@ -232,3 +233,26 @@ def test_libvirts_schema_accepts_it(path: DiskPath) -> None:
         input=text, text=True, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stderr
+
+
+def test_a_served_disk_needs_its_daemon_and_shared_memory() -> None:
+    request = ExportRequest(parse_path("qcow2/none/vhostuser"), "/srv/a.qcow2")
+    by_hand = EXPORTERS[Platform.QEMU](request).text
+    assert "# run this first: qemu-storage-daemon" in by_hand
+    assert "memory-backend-memfd,id=shared,share=on" in by_hand
+    domain = EXPORTERS[Platform.LIBVIRT](request)
+    assert '<access mode="shared" />' in domain.text
+    assert domain.requirements[0].startswith("run this first: qemu-storage-daemon")
+    with pytest.raises(NotExpressibleError, match="Proxmox VE has no bus vhostuser"):
+        EXPORTERS[Platform.PROXMOX](request)
+    (read,) = read_domain(domain.text, "here")
+    assert "another process serves it" in (read.problem or "")
+
+
+def test_what_is_set_inside_the_guest_is_a_gap() -> None:
+    path = parse_path("raw/none/virtio:guest_scheduler=none:guest_mount=noatime")
+    configuration = configure(ExportRequest(path), Platform.QEMU)
+    assert [gap.option for gap in configuration.gaps] == [
+        "guest_scheduler=none", "guest_mount=noatime",
+    ]  # fmt: skip
+    assert "guest_" not in configuration.text

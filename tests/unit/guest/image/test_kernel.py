@@ -22,7 +22,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.path.segments import Bus
 
 VIRTIO = frozenset({Bus.VIRTIO})
-CLOUD = frozenset({Bus.VIRTIO, Bus.SCSI, Bus.NVME, Bus.IDE})
+CLOUD = frozenset({Bus.VIRTIO, Bus.VHOSTUSER, Bus.SCSI, Bus.NVME, Bus.IDE})
 
 
 def find(tmp_path: Path, buses: frozenset[Bus] = VIRTIO, wanted: str | None = None) -> Kernel:
