@@ -1,17 +1,22 @@
 """Measures how long the analysis takes: 10,000 cells × 10 blocks × 12 measures, at three sizes.
 
     bench/analysis.py [--cells 2500 5000 10000] [--json FILE]
+    bench/analysis.py --beside CHECKOUT [--turns 3] --json FILE
 
 Each size runs in its own process, so that its peak memory can be measured. For every measure it
 computes ranking, summaries (intervals), ratios to a baseline, the diagnostics of the values and
 forty claims. Prints one JSON document with the processor's seconds (of one thread, so the
 clock's on a quiet machine), peak memory, and how time grows.
+
+--beside measures the largest size in turns with another checkout of the repository (such as one of
+an earlier version), on the same machine at the same time. With --json, the rest of the file stays.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -35,6 +40,7 @@ from vdisklab.analysis.summary import summarise
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Direction
 
+ROOT = Path(__file__).parents[1]
 BLOCKS = 10
 METRICS = ("iops", "bandwidth", "latency_mean", "latency_p50", "latency_p99", "latency_max")
 
@@ -120,24 +126,60 @@ def measured(cells: int) -> dict[str, Any]:
     }
 
 
+def in_checkout(checkout: Path, cells: int) -> dict[str, Any]:
+    """What this benchmark of a checkout measures with that checkout's source."""
+    done = subprocess.run(
+        [sys.executable, str(checkout / "bench" / "analysis.py"), "--one", str(cells)],
+        env={**os.environ, "PYTHONPATH": str(checkout / "src")},
+        check=True, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def beside(other: Path, turns: int, cells: int) -> dict[str, Any]:
+    """The processor's seconds of both versions' whole processes in each turn, with medians."""
+    seconds: dict[str, list[float]] = {"this": [], "other": []}
+    for _ in range(turns):
+        for name, checkout in (("this", ROOT), ("other", other)):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            in_checkout(checkout, cells)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            seconds[name].append(round(spent, 2))
+    described = subprocess.run(
+        ["git", "-C", str(other), "log", "-1", "--format=%h %s"],
+        check=True, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    return {
+        "other": described.stdout.strip(),
+        "cells": cells,
+        "seconds": seconds,
+        "medians": {name: float(np.median(each)) for name, each in seconds.items()},
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", nargs="+", type=int, default=[2500, 5000, 10000])
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--beside", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
         print(json.dumps(measured(asked.one)))
         return 0
-    rows = []
-    for cells in asked.cells:
-        argv = [sys.executable, __file__, "--one", str(cells)]
-        done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=600)
-        rows.append(json.loads(done.stdout))
-    growth = np.polyfit(
-        np.log([row["cells"] for row in rows]), np.log([row["seconds"] for row in rows]), 1
-    )
-    text = json.dumps({"sizes": rows, "seconds_grow_as_cells_to_the": float(growth[0])}, indent=1)
+    if asked.beside:
+        kept = json.loads(asked.json.read_text(encoding="utf-8")) if asked.json else {}
+        found = kept | {"beside": beside(asked.beside, asked.turns, max(asked.cells))}
+    else:
+        rows = [in_checkout(ROOT, cells) for cells in asked.cells]
+        growth = np.polyfit(
+            np.log([row["cells"] for row in rows]), np.log([row["seconds"] for row in rows]), 1
+        )
+        found = {"sizes": rows, "seconds_grow_as_cells_to_the": float(growth[0])}
+    text = json.dumps(found, indent=1)
     if asked.json:
         asked.json.write_text(text + "\n", encoding="utf-8")
     print(text)

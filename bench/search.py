@@ -1,6 +1,7 @@
 """How often the search finds the best path, and in what share of the exhaustive time.
 
-    bench/search.py [--replays 150] [--seed 1] [--only TEXT] [--json FILE] [RECORDED.json.gz ...]
+    bench/search.py [--replays 300] [--seed 1] [--only TEXT] [--methods NAME ...] [--json FILE]
+        [RECORDED.json.gz ...]
     bench/search.py --from bench/results/search.json [--docs docs/method.md]
 
 Replays the search, its predecessor (elimination, which knows no structure), successive halving and
@@ -15,8 +16,10 @@ the true best by at most the margin. There are three kinds of true best:
   from them with replacement (bootstrap, Efron 1979).
 
 One process; --replays is the number for the cheapest campaigns, others take fewer (the table says
-how many). --only replays the campaigns whose name contains a text and keeps the others of --json.
-Prints the table of docs/method.md as Markdown; --docs writes it into a page between its marks.
+how many). --only replays the campaigns whose name contains a text, --methods replays some methods;
+both keep the others of --json. Each replay has random numbers of its own, so a method's answers do
+not depend on what else is replayed. Prints the table of docs/method.md as Markdown; --docs writes
+it into a page between its marks.
 """
 
 from __future__ import annotations
@@ -162,9 +165,13 @@ def exhaustive(campaign: Campaign, _model: PathModel, trial: Trial, _rules: Rule
     return Answer(int(np.argmax(total)), len(cells) * campaign.blocks)
 
 
+FEW = 24
+"""Up to so many cells, the search is also replayed with the budget of elimination."""
+
 METHODS: dict[str, Method] = {
     "search": searching(1),
     "search, 5 %": searching(0.05),
+    "search, 25 %": searching(0.25),
     "search, every path": searching(1, every_cell=True),
     "elimination": eliminating(1),
     "elimination, 25 %": eliminating(0.25),
@@ -173,13 +180,21 @@ METHODS: dict[str, Method] = {
 }
 
 
-def replay(campaign: Campaign, replays: int, margin: float, seed: int) -> dict[str, Any]:
+def replay(
+    campaign: Campaign,
+    replays: int,
+    margin: float,
+    seed: int,
+    names: Sequence[str] = tuple(METHODS),
+) -> dict[str, Any]:
     """By method: share of right answers and of the exhaustive time. All get the same replays."""
     count = max(2, round(replays * campaign.part))
     model = PathModel(campaign.levels)
     began = time.process_time()
     methods = {}
     for name, method in METHODS.items():
+        if name not in names or (name == "search, 25 %" and len(campaign.levels) > FEW):
+            continue
         answers = []
         for turn in range(count):
             trial = campaign.world.trial(np.random.default_rng([seed, turn]))
@@ -204,6 +219,7 @@ def _summary(
     times = np.array([answer.runs / whole for answer, _ in answers])
     sure = float(np.mean([answer.probability for answer, _ in answers]))
     return {
+        "replays": len(answers),
         "right": float(np.mean(deficits <= math.log1p(margin) + 1e-12)),
         "time_mean": float(times.mean()),
         "time_p95": float(np.quantile(times, 0.95)),
@@ -257,7 +273,7 @@ def recorded(file: Path, measure: MeasureKey) -> list[Campaign]:
         raise ValueError(f"{file} has no cell with {measure} in every block")
     levels = factor_levels([observations.cells[row] for row in np.flatnonzero(whole)])
     logs = logs[whole]
-    part = 0.3 if _noise(logs) < 0.1 else 0.06  # in noise a search measures almost everything
+    part = 0.34 if _noise(logs) < 0.1 else 0.1  # in noise a search measures almost everything
     name = f"{file.name.removesuffix('.json.gz')} {measure}, noise {_noise(logs):.0%}"
     return [
         Campaign(f"{kind}: {name}", Recorded(logs, kind == "redrawn"), levels, logs.shape[1], part)
@@ -346,26 +362,29 @@ NONE = (0.0,) * 4
 def _kinds() -> Iterator[Kind]:
     for cells, noise, part in (
         (60, 0.05, 1.0),
-        (300, 0.05, 0.3),
-        (60, 0.10, 0.5),
-        (300, 0.10, 0.1),
+        (300, 0.05, 0.34),
+        (60, 0.10, 0.34),
+        (300, 0.10, 0.34),
     ):
         common = Kind("", SIZES[cells], noise, part=part)
         label = f"noise {noise:.0%}"
         yield replace(common, name=f"additive, {label}")
         yield replace(common, name=f"interact, {label}", pairs=0.1, own=0.03)
         yield replace(common, name=f"strong, {label}", pairs=0.25, own=0.08)
-        unstructured = replace(common, main=NONE, own=0.4, part=part if cells == 60 else part / 3)
-        yield replace(unstructured, name=f"no structure, {label}")
-    common = Kind("interact", SIZES[60], pairs=0.1, own=0.03, part=0.3)
+        yield replace(common, name=f"no structure, {label}", main=NONE, own=0.4)
+    common = Kind("interact", SIZES[60], pairs=0.1, own=0.03, part=0.34)
     yield replace(common, name="interact, heavy tails (t, 4 df)", heavy=True)
     yield replace(common, name="interact, noise differs by cell (0.7)", unequal=0.7)
     yield replace(common, name="interact, each cell twice (twins)", twins=True)
     yield replace(common, name="interact, one exception 20 % ahead", exception=math.log(1.2))
-    yield replace(common, name="interact, few cells", sizes=SIZES[12])
-    yield Kind("no structure, few cells", SIZES[12], main=NONE, own=0.4, part=0.3)
-    yield Kind("no structure, noise 30 %", SIZES[60], 0.3, NONE, own=0.2, part=0.06)
-    yield replace(common, name="interact, thousands", sizes=SIZES[5000], main=(0.3,) * 5, part=0.02)
+    yield replace(common, name="interact, few cells", sizes=SIZES[12], part=1.0)
+    yield Kind("no structure, few cells", SIZES[12], main=NONE, own=0.4)
+    yield Kind("no structure, noise 30 %", SIZES[60], 0.3, NONE, own=0.2, part=0.1)
+    thousands = replace(common, sizes=SIZES[5000], main=(0.3,) * 5, part=0.03)
+    yield replace(thousands, name="interact, thousands")
+    yield replace(
+        thousands, name="no structure, thousands", main=(0.0,) * 5, pairs=0.0, own=0.4, part=0.01
+    )
 
 
 def measures_of(file: Path) -> list[MeasureKey]:
@@ -398,13 +417,32 @@ def tables(results: dict[str, Any]) -> str:
     ]
     for row in results["campaigns"]:
         methods = (row["methods"].get(name) for name in METHODS)
-        entries = [
-            f"{100 * method['right']:.0f} in {100 * method['time_mean']:.1f}" if method else "–"
-            for method in methods
-        ]
+        entries = [_entry(method) if method else "–" for method in methods]
         size = f"{row['cells']} × {row['blocks']}, {row['replays']}"
         lines.append(f"| {row['campaign']} ({size}) | {' | '.join(entries)} |")
     return "\n".join(lines)
+
+
+ENOUGH = 100
+"""With fewer replays, an entry has the 95 % interval of the share of right answers."""
+
+
+def _entry(method: dict[str, float]) -> str:
+    right, replays = method["right"], int(method["replays"])
+    text = f"{100 * right:.0f}"
+    if replays < ENOUGH:
+        low, high = wilson(right, replays)
+        text += f" ({100 * low:.0f}–{100 * high:.0f})"
+    return f"{text} in {100 * method['time_mean']:.1f}"
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson, Journal of the American Statistical Association 22,
+    1927)."""
+    z = 1.96
+    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count**2)) / (1 + z * z / count)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def with_tables(page: str, results: dict[str, Any]) -> str:
@@ -439,10 +477,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--replays", type=int, default=150)
+    parser.add_argument("--replays", type=int, default=300)
     parser.add_argument("--within", type=float, default=0.03)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", metavar="TEXT")
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--json", type=Path, help="keep all numbers here")
     parser.add_argument("--from", dest="kept", type=Path, help="replay nothing, read this")
     parser.add_argument("--docs", type=Path, help="write the tables into this page")
@@ -461,7 +500,8 @@ def main() -> int:
 def _replay_all(given: argparse.Namespace) -> dict[str, Any]:
     """Replays the chosen campaigns, and writes the results after each of them."""
     known: dict[str, Any] = {}
-    if given.json and given.json.exists() and given.only:
+    partly = given.only or given.methods != list(METHODS)
+    if given.json and given.json.exists() and partly:
         rows = json.loads(given.json.read_text(encoding="utf-8"))["campaigns"]
         known = {_key(row["campaign"], row["cells"]): row for row in rows}
     every = campaigns(given.files or sorted(RESULTS.glob("search-*.json.gz")))
@@ -475,7 +515,9 @@ def _replay_all(given: argparse.Namespace) -> dict[str, Any]:
     for campaign in every:
         name = _key(campaign.name, len(campaign.levels))
         if given.only in name:
-            known[name] = replay(campaign, given.replays, given.within, given.seed)
+            fresh = replay(campaign, given.replays, given.within, given.seed, given.methods)
+            kept = fresh if given.methods == list(METHODS) else known.get(name, fresh)
+            known[name] = kept | {"methods": kept["methods"] | fresh["methods"]}
             print(tables({"campaigns": [known[name]]}).splitlines()[-1], file=sys.stderr)
         results["campaigns"] = [known[place] for place in order if place in known]
         if given.json:

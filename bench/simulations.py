@@ -6,9 +6,11 @@
 Draws campaigns (cells x blocks; blocks drift by 15 %) and gives them to the program's functions:
 
 * best: two cells are equal, the others far worse. Wrong: one of the two is not in the set of the
-  cells that may be the best.
+  cells that may be the best. Also for Hsu's plain method: one common noise, no further rule.
+* worst: the worst entries of `best` with other random numbers and five times as many campaigns.
 * ranks: all cells are equal. Wrong: any pair is shown to differ.
-* power: 13 cells with equal noise; the best leads, the others follow at growing distances.
+* power: 13 cells with equal noise; the best leads, the others follow at growing distances. By the
+  set, by the ranks, and by Hsu's plain method.
 * reach: the lead that `BestSet.shows` states is given to the best of a campaign.
 * medians, ratios: the share of 95 % intervals that hold the true value.
 * rounded: the same for ratios of values that were rounded to whole numbers from 3 to 7.
@@ -34,7 +36,7 @@ import numpy.typing as npt
 
 from pages import with_tables
 from vdisklab.analysis.additive import Fit, Usable, fit
-from vdisklab.analysis.best import BestSet, beaten, best_set
+from vdisklab.analysis.best import BestSet, beaten, best_set, dunnett
 from vdisklab.analysis.diagnostics.values import drift_diagnostics, first_block_diagnostics
 from vdisklab.analysis.intervals import Interval, median_interval
 from vdisklab.analysis.observations import Block, Floats, MeasureKey, from_numbers
@@ -171,17 +173,58 @@ def left_out(logs: Floats) -> npt.NDArray[np.bool_]:
     return beaten(model.effect, noise, np.argsort(-model.effect), 0.05)
 
 
+@cache
+def _plain_limit(others: int, freedom: int) -> float:
+    """Dunnett's one-sided limit at 5 %."""
+    low, high = 1.0, 40.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if dunnett(middle, others, freedom) > 0.05 else (low, middle)
+    return high
+
+
+def left_out_plainly(logs: Floats) -> npt.NDArray[np.bool_]:
+    """By cell, whether Hsu's plain method leaves it out: one common noise, no further rule."""
+    cells, blocks = logs.shape
+    effect = logs.mean(axis=1)
+    residual = logs - effect[:, None] - logs.mean(axis=0) + logs.mean()
+    freedom = (cells - 1) * (blocks - 1)
+    error = np.sqrt(2 * (residual**2).sum() / freedom / blocks)
+    answer: npt.NDArray[np.bool_] = effect.max() - effect > _plain_limit(cells - 1, freedom) * error
+    return answer
+
+
+def _two_leaders(
+    rng: Rng, world: str, cells: int, blocks: int, campaigns: int
+) -> dict[str, float | str | int]:
+    """How often one of two equal leaders is missing from the set, and from Hsu's plain one."""
+    truth = np.where(np.arange(cells) < 2, 0.0, -5.0)
+    every = drawn(rng, WORLDS[world], truth, campaigns, blocks)
+    return {
+        "world": world,
+        "size": f"{cells} × {blocks}",
+        "campaigns": campaigns,
+        "wrong": float(np.mean([left_out(logs)[:2].any() for logs in every])),
+        "plain": float(np.mean([left_out_plainly(logs)[:2].any() for logs in every])),
+    }
+
+
 def best_errors(rng: Rng, campaigns: int) -> Table:
     """Two equal leaders: how often one of them is missing from the answer."""
-    rows = []
-    for name, noise in WORLDS.items():
-        for cells, blocks in SIZES:
-            truth = np.where(np.arange(cells) < 2, 0.0, -5.0)
-            wrong = [
-                left_out(logs)[:2].any() for logs in drawn(rng, noise, truth, campaigns, blocks)
-            ]
-            rows.append({"world": name, "size": f"{cells} × {blocks}", "wrong": np.mean(wrong)})
-    return rows
+    return [_two_leaders(rng, name, *size, campaigns) for name in WORLDS for size in SIZES]
+
+
+WORST = (
+    ("one cell 3× noisier", 13, 3),
+    ("one cell 3× noisier", 4, 5),
+    ("one cell 10× noisier", 4, 3),
+    ("one cell 10× noisier", 4, 10),
+)
+
+
+def worst_errors(rng: Rng, campaigns: int) -> Table:
+    """The worst entries of `best_errors` again, with five times as many campaigns."""
+    return [_two_leaders(rng, name, cells, blocks, 5 * campaigns) for name, cells, blocks in WORST]
 
 
 def rank_errors(rng: Rng, campaigns: int) -> Table:
@@ -206,13 +249,14 @@ LEADS = (0.10, 0.20, 0.30, 0.50)
 
 
 def power(rng: Rng, campaigns: int) -> Table:
-    """How often the best of 13 is named alone, by the set and as rank 1; the set's mean size."""
+    """How often the best of 13 is named alone: by the set, by the ranks, and by Hsu's plain
+    method; the set's mean size."""
     rows = []
     for noise in NOISES:
         for lead in LEADS:
             for blocks in (3, 5, 10):
-                alone, ranked, size = [], [], []
-                for _ in range(max(1, campaigns // 2)):
+                alone, ranked, plain, size = [], [], [], []
+                for _ in range(campaigns):
                     steps = [0, *np.sort(rng.exponential(0.35, 11))]
                     behind = np.log1p(lead) + np.cumsum(steps)
                     truth = np.array([0, *(-behind)])
@@ -220,6 +264,8 @@ def power(rng: Rng, campaigns: int) -> Table:
                     model, out = model_of(logs), left_out(logs)
                     alone.append(out.sum() == 12 and not out[0])
                     ranked.append(separate(model.effect, model, 0.05)[1][0] == 12)
+                    out_plainly = left_out_plainly(logs)
+                    plain.append(out_plainly.sum() == 12 and not out_plainly[0])
                     size.append(13 - out.sum())
                 rows.append(
                     {
@@ -228,6 +274,7 @@ def power(rng: Rng, campaigns: int) -> Table:
                         "blocks": blocks,
                         "alone": np.mean(alone),
                         "rank 1": np.mean(ranked),
+                        "plain": np.mean(plain),
                         "size": np.mean(size),
                     }
                 )
@@ -360,7 +407,7 @@ def _by_size(rows: Table) -> str:
     worlds = list(dict.fromkeys(row["world"] for row in rows))
     wrong = {
         (row["world"], row["size"]): " / ".join(
-            _percent(row[kind]) for kind in ("wrong", "silent") if kind in row
+            _percent(row[kind]) for kind in ("wrong", "silent", "plain") if kind in row
         )
         for row in rows
     }
@@ -373,7 +420,7 @@ def _by_size(rows: Table) -> str:
 def _power(rows: Table) -> str:
     shown = {
         (row["noise"], row["lead"], row["blocks"]): f"{100 * row['alone']:.0f} ({row['size']:.1f}) "
-        f"/ {100 * row['rank 1']:.0f}"
+        f"/ {100 * row['rank 1']:.0f} / {100 * row['plain']:.0f}"
         for row in rows
     }
     return _markdown(
@@ -382,6 +429,23 @@ def _power(rows: Table) -> str:
             [f"{100 * noise:.0f} %, {blocks}", *(shown[noise, lead, blocks] for lead in LEADS)]
             for noise in NOISES
             for blocks in (3, 5, 10)
+        ],
+    )
+
+
+def _worst(rows: Table) -> str:
+    return _markdown(
+        ["world", "cells × blocks", "campaigns", "wrong", "standard error", "plain"],
+        [
+            [
+                row["world"],
+                row["size"],
+                str(row["campaigns"]),
+                _percent(row["wrong"]),
+                f"{100 * np.sqrt(row['wrong'] * (1 - row['wrong']) / row['campaigns']):.2f}",
+                _percent(row["plain"]),
+            ]
+            for row in rows
         ],
     )
 
@@ -430,6 +494,7 @@ SIMULATIONS: Mapping[str, Simulation] = {
     "medians": Simulation(medians, _medians),
     "ratios": Simulation(ratios, _ratios),
     "alarms": Simulation(alarms, _alarms),
+    "worst": Simulation(worst_errors, _worst),
 }
 
 

@@ -40,7 +40,9 @@ def test_a_page_without_marks_is_left_alone(bench: dict[str, Any]) -> None:
         bench["with_results"]("# Nothing", record)
 
 
-@pytest.mark.parametrize("name", ["best", "ranks", "power", "reach", "medians", "ratios", "alarms"])
+@pytest.mark.parametrize(
+    "name", ["best", "ranks", "power", "reach", "medians", "ratios", "alarms", "worst"]
+)
 def test_each_simulation_is_repeatable(bench: dict[str, Any], name: str) -> None:
     first, again = (bench["simulated"]([name], 2, 7) for _ in range(2))
     assert json.dumps(first, default=float) == json.dumps(again, default=float)

@@ -25,7 +25,7 @@ from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 
 PLANNED_POWER = 0.93
-"""Power when all cells have the same noise. In simulations, 72 to 87 % of such leads were shown: by
+"""Power when all cells have the same noise. In simulations, 72 to 88 % of such leads were shown: by
 chance, a cell can look noisier, or cells can look as if they shared block effects
 (`bench/simulations.py`).
 """
@@ -83,12 +83,12 @@ class BestSet:
 
     @property
     def shows(self) -> float | None:
-        """The smallest lead (0.25: 25 %) that these blocks show with about 80 % power at this
-        noise."""
+        """The smallest lead (0.25: 25 %) that these blocks show at this noise (in 72 to 88 %
+        of simulated campaigns)."""
         return math.expm1(self._least_lead(self.blocks)) if self.competitors > 1 else None
 
     def blocks_for(self, lead: float) -> int | None:
-        """The number of blocks that show this lead with about 80 % power; None above 1000."""
+        """The number of blocks that show this lead as in `shows`; None above 1000."""
         if self.competitors < 2 or self._least_lead(MOST_BLOCKS) > math.log1p(lead):
             return None
         low, high = MIN_BLOCKS, MOST_BLOCKS

@@ -93,8 +93,9 @@ EXPLANATIONS = (
         "leads that the blocks show",
         "rank",
         "noise shows blocks_for_10_percent",
-        "How far the best must be ahead of the next to be named in about 80 % of campaigns with so "
-        "many blocks and so much noise. The noise is that of one run within its block.",
+        "How far the best must be ahead of the next to be named in 72 to 88 % of simulated "
+        "campaigns with so many blocks and so much noise. The noise is that of one run within its "
+        "block.",
         "analysis/best.py",
     ),
     _entry(
