@@ -19,7 +19,7 @@ killed() { # a campaign of four runs is killed after the first, cleaned up, and 
 check "SIGKILL, clean, continue" killed
 indented
 tar -xf "$carried/packages.tar" -C /work/state
-measured "profile growth-short" 1 qcow2/writeback --profile growth-short
+measured "profile growth-short" 1 qcow2/writeback --profile growth-short --page-cache cold
 power_cut() { # ARGUMENTS...: power cuts that must be judged; prints the verdicts
     python3 -m vdisklab powercut "$@" --writes 12 --states 20 --dir /work \
         --db /work/powercut.sqlite
