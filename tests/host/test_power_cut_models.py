@@ -104,7 +104,6 @@ def test_what_a_guest_flushes_survives_in_todays_images(
     [
         ("raw:encrypt=luks", "never", "plp", True),
         ("qcow2:encrypt=luks:preallocation=off", "never", "qemu-killed", False),
-        ("qcow2:encrypt=luks:preallocation=off", "flushes", "plp", True),
         ("qcow2:bitmaps=2:preallocation=off", "flushes", "power", True),
     ],
 )
