@@ -89,7 +89,7 @@ def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
         lab,
         "qcow2/none/virtio:aio={threads,native,io_uring}",
         "qcow2:preallocation=off/none/{virtio,scsi}:iothread=on:queues=2",
-        "qcow2:compression=zstd/none/scsi:guest_scheduler=mq-deadline:discard_granularity=64k",
+        "qcow2:compression=zstd/none/scsi:guest_scheduler=mq-deadline:discard=unmap:discard_granularity=64k",
         "raw/none/vhostuser:iothread=on:queues=2",
         "null",
     )
