@@ -8,7 +8,7 @@ says() { # WORDS COMMAND...: doctor's lines on KVM must contain these words
     shift
     "$@" python3 -m vdisklab doctor >/tmp/doctor 2>&1
     tr -s ' \n' ' ' </tmp/doctor | grep -q "$words" || { cat /tmp/doctor; return 1; }
-    grep -A3 KVM /tmp/doctor | head -5
+    grep -A3 "^ *KVM " /tmp/doctor
 }
 if grep -q -w svm /proc/cpuinfo; then
     check "KVM works" says "a guest booted under KVM"
