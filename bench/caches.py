@@ -29,13 +29,14 @@ from vdisklab.host.pagecache import residency
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.powercut.clients.client_guests import DriverSetting, Guests, open_guests
+from vdisklab.powercut.clients.client_guests import Guests, open_guests
 from vdisklab.powercut.recording.promises import ClientDisk, Load
 from vdisklab.powercut.recording.recordings import Recording, RunSpec
-from vdisklab.powercut.recording.trace import ClientKind, Write
+from vdisklab.powercut.recording.trace import Write
 from vdisklab.powercut.recording.write_log import LogEntry, read_log
 from vdisklab.powercut.sectors import make_records
 from vdisklab.powercut.session import PowerCutSession, open_session
+from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
 from vdisklab.progress import silent
 from vdisklab.units import MIB
 

@@ -46,10 +46,11 @@ from vdisklab.powercut.judging.outcomes import Expectation
 from vdisklab.powercut.judging.recovery import mount_options
 from vdisklab.powercut.recording.promises import Load
 from vdisklab.powercut.recording.recordings import RunSpec, open_recording
-from vdisklab.powercut.recording.trace import ClientKind, Trace
+from vdisklab.powercut.recording.trace import Trace
 from vdisklab.powercut.recording.write_log import Flag, LogEntry, read_log
 from vdisklab.powercut.sectors import SECTOR, Numbers
 from vdisklab.powercut.session import PowerCutSession, make_jobs, open_session, select_states
+from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.storage.filesystem import filesystem
 from vdisklab.storage.loop import loop_device
 from vdisklab.storage.site import Site, open_site

@@ -33,7 +33,7 @@ from typing import Any
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.segments import CacheMode, WriteCache
-from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.results.power_cut import DURING, MODEL
 
 Record = dict[str, Any]

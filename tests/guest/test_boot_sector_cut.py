@@ -12,9 +12,9 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.cutting.cuts import Sampling
-from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings, judge_question
-from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
 from vdisklab.powercut.session import open_session
+from vdisklab.powercut.vocabulary import AccessKind, ClientKind
 
 pytestmark = [pytest.mark.guest, pytest.mark.host]
 

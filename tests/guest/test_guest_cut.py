@@ -16,11 +16,11 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.powercut.clients.client_guests import DriverSetting, open_guests
+from vdisklab.powercut.clients.client_guests import open_guests
 from vdisklab.powercut.cutting.cuts import Sampling
-from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings, judge_question
-from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
 from vdisklab.powercut.session import PowerCutSession, open_session
+from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
 from vdisklab.progress import silent
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.units import MIB

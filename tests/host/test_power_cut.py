@@ -26,8 +26,9 @@ from vdisklab.powercut.questions import Question, QuestionSettings, judge_questi
 from vdisklab.powercut.recording.disk_server import Lies
 from vdisklab.powercut.recording.promises import Load
 from vdisklab.powercut.recording.recordings import TRACE_NAME, RunSpec
-from vdisklab.powercut.recording.trace import ClientKind, trace_to_json
+from vdisklab.powercut.recording.trace import trace_to_json
 from vdisklab.powercut.session import PowerCutSession, open_session
+from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.progress import silent
 from vdisklab.results.power_cut import PowerCut
 

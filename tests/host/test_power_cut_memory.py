@@ -26,9 +26,9 @@ from vdisklab.powercut.judging.workers import JudgingJob
 from vdisklab.powercut.recording.logged_disk import LoggedDisk, logged_disk
 from vdisklab.powercut.recording.promises import Load
 from vdisklab.powercut.recording.recordings import Recording, RunSpec, make_recording
-from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.powercut.session import PowerCutSession, open_session, select_states
+from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.undo import UNDO

@@ -26,9 +26,9 @@ from vdisklab.powercut.questions import (
     judge_questions,
 )
 from vdisklab.powercut.recording.logged_disk import logged_file
-from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.recording.write_log import Flag, read_log
 from vdisklab.powercut.session import PowerCutSession, open_session
+from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.progress import silent
 
 pytestmark = pytest.mark.host

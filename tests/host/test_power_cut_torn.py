@@ -15,12 +15,12 @@ from vdisklab.host.syscalls import attach_loop, detach_loop
 from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.cutting.cuts import Cut
 from vdisklab.powercut.judging.examiner import Examiner, open_examiner
-from vdisklab.powercut.judging.outcomes import JudgedState, StateOutcome
+from vdisklab.powercut.judging.outcomes import JudgedState
 from vdisklab.powercut.recording.promises import Load
 from vdisklab.powercut.recording.recordings import Recording, RunSpec
-from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.recording.write_log import LogEntry, read_log
 from vdisklab.powercut.session import PowerCutSession, open_session
+from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
 
 pytestmark = pytest.mark.host
 

@@ -32,15 +32,15 @@ from vdisklab.powercut.clients.sqlite_client import (
 )
 from vdisklab.powercut.cutting.cuts import Cut, Sampling
 from vdisklab.powercut.judging.examiner import open_examiner
-from vdisklab.powercut.judging.outcomes import JudgedState, StateOutcome
+from vdisklab.powercut.judging.outcomes import JudgedState
 from vdisklab.powercut.judging.recovery import KernelFilesystem
 from vdisklab.powercut.judging.workers import HangError, JudgingJob, WorkerPool
 from vdisklab.powercut.questions import Question, QuestionSettings, judge_question, judge_questions
 from vdisklab.powercut.recording.promises import ClientDisk, Load
 from vdisklab.powercut.recording.recordings import Recording, RunSpec
-from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.sectors import Bytes
 from vdisklab.powercut.session import PowerCutSession, open_session, select_states
+from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
 from vdisklab.progress import silent
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.units import KIB

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 import typer
 
 from vdisklab.plan.guest import AcceleratorChoice
-from vdisklab.plan.plan_file import PLAN_FLAG, names_of_keys
+from vdisklab.plan.plan_file import PLAN_FLAG, names_of_keys, read_plan_file
 from vdisklab.plan.settings import (
     AnyRequest,
     Panel,
@@ -20,7 +20,6 @@ from vdisklab.plan.settings import (
     merge,
     settings_of,
 )
-from vdisklab.services.planning import read_plan_file
 
 _Rest = ParamSpec("_Rest")
 _Status = TypeVar("_Status")

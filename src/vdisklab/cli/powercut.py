@@ -19,13 +19,11 @@ from vdisklab.path.durability import FailureModel
 from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
 from vdisklab.powercut.clients.block_operations import MidRunOperation
-from vdisklab.powercut.clients.client_guests import DriverSetting
 from vdisklab.powercut.cutting.cuts import TEAR_BYTES
-from vdisklab.powercut.questions import AccessKind
 from vdisklab.powercut.recording.logged_disk import LoggedBy
 from vdisklab.powercut.recording.promises import DEFAULT_WRITES
-from vdisklab.powercut.recording.trace import ClientKind
-from vdisklab.render.tables.power_cuts import (
+from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
+from vdisklab.render.tables.cut_verdicts import (
     power_cut_document,
     power_cut_notes,
     power_cut_table,

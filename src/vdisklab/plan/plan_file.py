@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field, create_model
 
 from vdisklab.plan.settings import AnyRequest, Request, SettingRow, given, settings_of
-from vdisklab.plan.toml_file import TomlTable, describe_place, read_toml
+from vdisklab.plan.toml_file import TomlTable, describe_place, read_toml, text_of
 from vdisklab.plan.value_kinds import SHARE, WHOLE
 
 PLAN_FLAG = "--plan"
@@ -61,6 +62,11 @@ def parse_plan_file(
 ) -> AnyRequest:
     """The request in a plan file. Raises PlanError naming `origin`, the table and the key."""
     return _request(read_toml(text, origin, plan_table(request)), request)
+
+
+def read_plan_file(file: Path, request: type[AnyRequest]) -> AnyRequest:
+    """The request in a plan file. Raises PlanError, also if the file cannot be read."""
+    return parse_plan_file(text_of(file, "plan file"), str(file), request)
 
 
 def request_alike(

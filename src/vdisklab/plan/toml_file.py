@@ -6,12 +6,14 @@ import difflib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, time
+from pathlib import Path
 from typing import TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from vdisklab.errors import PlanError
+from vdisklab.units import format_bytes
 
 Location = Sequence[str | int]
 
@@ -23,6 +25,29 @@ class TomlTable(BaseModel):
 
 
 Model = TypeVar("Model", bound=TomlTable)
+
+
+_LARGEST_FILE = 1 << 20
+
+
+def text_of(file: Path, what: str, hint: str = "name a readable file in UTF-8") -> str:
+    """The text of a user's file; `what` names its kind.
+
+    Raises PlanError if it is unreadable, or larger than anybody writes.
+    """
+    try:
+        with file.open("rb") as source:
+            content = source.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise PlanError(f"the {what} {file} cannot be read: {error.strerror}", hint=hint) from error
+    if len(content) > _LARGEST_FILE:
+        raise PlanError(
+            f"the {what} {file} is larger than {format_bytes(_LARGEST_FILE)}", hint=hint
+        )
+    try:
+        return content.decode("utf-8-sig")  # some editors write a byte order mark
+    except UnicodeDecodeError as error:
+        raise PlanError(f"the {what} {file} is not UTF-8 text", hint=hint) from error
 
 
 def read_toml(text: str, origin: str, model: type[Model]) -> Model:

@@ -23,8 +23,8 @@ from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.recording.disk_server import HONEST, Lies
 from vdisklab.powercut.recording.promises import DEFAULT_WRITES, Load
 from vdisklab.powercut.recording.recordings import Access, RunSpec, without_switch
-from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.session import PowerCutSession
+from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.progress import Progress, Step
 from vdisklab.results.power_cut import ControlResult
 

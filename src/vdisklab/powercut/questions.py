@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from vdisklab.path.durability import FailureModel
 from vdisklab.path.segments import ImageFormat
 from vdisklab.powercut.clients.block_operations import MidRunOperation
 from vdisklab.powercut.clients.boot_sector import boot_sector_disk
-from vdisklab.powercut.clients.client_guests import DriverSetting
 from vdisklab.powercut.controls import ControlError
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.judging.outcomes import FutureVersionError
@@ -31,9 +29,10 @@ from vdisklab.powercut.judging.workers import HangError
 from vdisklab.powercut.recording.logged_disk import LoggedBy
 from vdisklab.powercut.recording.promises import DEFAULT_WRITES, ClientDisk, Load
 from vdisklab.powercut.recording.recordings import IMAGE_BYTES, Access, Recording, RunSpec
-from vdisklab.powercut.recording.trace import ClientKind, count_flushes, unrequested_flushes
+from vdisklab.powercut.recording.trace import count_flushes, unrequested_flushes
 from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.powercut.session import Examination, PowerCutSession
+from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import HostFacts
 from vdisklab.results.power_cut import DURING, MODEL, Counterexample, PowerCut
@@ -42,14 +41,6 @@ _MOST_RECORDINGS = 3
 """Maximum number of recordings of a run, until no other program flushes the disk during one."""
 
 _FATAL = (DirtyHostError, FutureVersionError, ControlError)
-
-
-class AccessKind(StrEnum):
-    """The way from the client to the disk."""
-
-    NBD = "nbd"
-    BOOT_SECTOR = "boot-sector"
-    GUEST = "guest"
 
 
 @dataclass(frozen=True, slots=True)

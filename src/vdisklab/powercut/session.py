@@ -50,8 +50,8 @@ from vdisklab.powercut.recording.recordings import (
     make_recording,
     open_recording,
 )
-from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.recording.write_log import read_log
+from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.results.power_cut import ReplayedState
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site

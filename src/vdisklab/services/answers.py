@@ -35,10 +35,7 @@ from vdisklab.path.durability import (
 )
 from vdisklab.path.segments import HOST, PageCache
 from vdisklab.plan.guest import RanUnder
-from vdisklab.powercut.clients.client_guests import DriverSetting
-from vdisklab.powercut.judging.outcomes import StateOutcome
-from vdisklab.powercut.questions import AccessKind
-from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting, StateOutcome
 from vdisklab.results.address import default_url
 from vdisklab.results.model import Campaign, HostFacts
 from vdisklab.results.outlines import RunOutline

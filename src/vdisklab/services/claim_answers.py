@@ -16,6 +16,7 @@ from vdisklab.analysis.published import Publication, ShapeComparison, compare_sh
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
+from vdisklab.plan.toml_file import text_of
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.services.answers import (
@@ -27,11 +28,7 @@ from vdisklab.services.answers import (
 )
 from vdisklab.services.missing_claims import MissingCells, missing_cells, request_for, run_command
 from vdisklab.services.planning import load_profile
-from vdisklab.units import MIB, format_bytes
 from vdisklab.workload.registry import directions_of
-
-_LARGEST_FILE = 1 * MIB
-"""Maximum size of a claim file; the built-in ones have a few KiB."""
 
 _CLAIM_FILE = "name a readable TOML file, in the format of docs/claims.md"
 
@@ -87,30 +84,11 @@ def read_claims(files: Sequence[Path], only: Sequence[str]) -> tuple[ClaimFile, 
 def _parsed(paths: Sequence[Path]) -> tuple[ClaimFile, ...]:
     files: list[ClaimFile] = []
     for path in paths:
-        file = parse_claims(_text_of(path), str(path))
+        file = parse_claims(text_of(path, "claim file", _CLAIM_FILE), str(path))
         _check_profiles(file, str(path))
         _refuse_duplicates(file, path, files)
         files.append(file)
     return tuple(files)
-
-
-def _text_of(path: Path) -> str:
-    try:
-        with path.open("rb") as source:
-            content = source.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise PlanError(
-            f"the claim file {path} cannot be read: {error.strerror}", hint=_CLAIM_FILE
-        ) from error
-    if len(content) > _LARGEST_FILE:
-        raise PlanError(
-            f"the claim file {path} is larger than {format_bytes(_LARGEST_FILE)}",
-            hint=f"{_CLAIM_FILE}; split many claims into several files",
-        )
-    try:
-        return content.decode("utf-8-sig")  # some editors write a byte order mark
-    except UnicodeDecodeError as error:
-        raise PlanError(f"the claim file {path} is not UTF-8 text", hint=_CLAIM_FILE) from error
 
 
 def _refuse_duplicates(file: ClaimFile, path: Path, before: Sequence[ClaimFile]) -> None:

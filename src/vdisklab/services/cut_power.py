@@ -22,10 +22,10 @@ from vdisklab.plan.guest import GuestPlan
 from vdisklab.plan.matrix import Matrix, expand_matrix, narrow_to_needs
 from vdisklab.powercut.clients.block_operations import MidRunOperation
 from vdisklab.powercut.clients.boot_sector import bus_refusal
-from vdisklab.powercut.clients.client_guests import DriverSetting, open_guests
+from vdisklab.powercut.clients.client_guests import open_guests
 from vdisklab.powercut.controls import controls_of, run_controls
 from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Sampling
-from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings, judge_questions
+from vdisklab.powercut.questions import Question, QuestionSettings, judge_questions
 from vdisklab.powercut.recording.logged_disk import LoggedBy, require_log_writes
 from vdisklab.powercut.recording.promises import DEFAULT_WRITES
 from vdisklab.powercut.recording.recordings import (
@@ -33,8 +33,8 @@ from vdisklab.powercut.recording.recordings import (
     not_judgeable_under,
     require_judgeable,
 )
-from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.session import PowerCutSession, open_session, replayed
+from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
 from vdisklab.progress import Note, Progress
 from vdisklab.results.model import HostFacts
 from vdisklab.results.power_cut import ControlResult, PowerCut, ReplayedState

@@ -35,9 +35,9 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.matrix import expand_matrix
-from vdisklab.plan.plan_file import parse_plan_file
 from vdisklab.plan.profile import Profile, parse_profile
-from vdisklab.plan.settings import DEFAULT_PROFILE, AnyRequest, Request, defaults
+from vdisklab.plan.settings import DEFAULT_PROFILE, Request, defaults
+from vdisklab.plan.toml_file import text_of
 from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.workload.fiojob import job_profile
@@ -46,30 +46,14 @@ from vdisklab.workload.registry import MICRO_GUEST_ONLY, builtin_profile_text, w
 EXAMPLE_PATH = "raw/none"
 """A path whose image bypasses the page cache, for the cost of a profile."""
 
-_A_TEXT_FILE = "name a readable file in UTF-8"
-
-
-def read_plan_file(file: Path, request: type[AnyRequest]) -> AnyRequest:
-    """The request in a plan file. Raises PlanError if the file cannot be read."""
-    return parse_plan_file(_text_of(file, "plan file", _A_TEXT_FILE), str(file), request)
-
 
 def load_profile(name: str) -> Profile:
     """A built-in profile, or one from a file: TOML, or a job file of fio. Raises PlanError."""
     if not name.endswith((".toml", ".fio")):
         return parse_profile(builtin_profile_text(name), f"profile {name}")
-    hint = f"{_A_TEXT_FILE}, or a profile that `vdisklab profiles` lists"
-    text = _text_of(Path(name), "profile", hint)
+    hint = "name a readable file in UTF-8, or a profile that `vdisklab profiles` lists"
+    text = text_of(Path(name), "profile", hint)
     return parse_profile(text, name) if name.endswith(".toml") else job_profile(text, name)
-
-
-def _text_of(file: Path, what: str, hint: str) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise PlanError(f"the {what} {file} cannot be read: {error.strerror}", hint=hint) from error
-    except UnicodeDecodeError as error:
-        raise PlanError(f"the {what} {file} is not UTF-8 text", hint=hint) from error
 
 
 def blocks_of(request: Request) -> int:

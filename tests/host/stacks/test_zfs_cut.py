@@ -12,8 +12,8 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
-from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.session import open_session
+from vdisklab.powercut.vocabulary import ClientKind
 
 pytestmark = pytest.mark.host
 

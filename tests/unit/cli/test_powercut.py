@@ -12,10 +12,10 @@ from tests.unit.results.test_power_cuts import FAILED, KEPT, LOST
 from vdisklab.cli.main import main
 from vdisklab.errors import HostError
 from vdisklab.path.needs import parse_needs
-from vdisklab.powercut.recording.trace import ClientKind
+from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.render.documents.conversion import to_json
 from vdisklab.render.documents.schemas import document_schema
-from vdisklab.render.tables.power_cuts import (
+from vdisklab.render.tables.cut_verdicts import (
     power_cut_document,
     power_cut_notes,
     power_cut_table,

@@ -19,9 +19,9 @@ from vdisklab.cli import output
 from vdisklab.cli.main import main
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import to_json
+from vdisklab.render.tables.cut_verdicts import power_cut_document, power_cut_notes, power_cut_table
 from vdisklab.render.tables.host_findings import doctor_document, findings_table
 from vdisklab.render.tables.layout import Table
-from vdisklab.render.tables.power_cuts import power_cut_document, power_cut_notes, power_cut_table
 from vdisklab.render.tables.terminal import show
 from vdisklab.services.cut_power import PowerCutAnswer
 from vdisklab.services.host_inspection import Availability, HostFinding

@@ -7,12 +7,11 @@ import json
 import pytest
 
 from vdisklab.path.disk_path import parse_path
-from vdisklab.powercut.clients.client_guests import DriverSetting
 from vdisklab.powercut.cutting.cuts import Sampling
-from vdisklab.powercut.judging.outcomes import StateOutcome
-from vdisklab.powercut.questions import AccessKind, Question, QuestionSettings
+from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.recording.logged_disk import LoggedBy
-from vdisklab.powercut.recording.trace import ClientKind, Write, trace_from_json, trace_to_json
+from vdisklab.powercut.recording.trace import Write, trace_from_json, trace_to_json
+from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting, StateOutcome
 from vdisklab.results.power_cut import outcome_words
 
 DEFAULTS = QuestionSettings()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 
-from vdisklab.errors import GuestError, PlanError
+from vdisklab.errors import GuestError
 from vdisklab.guest.factory import GuestContext, prepare_guests
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool
@@ -19,51 +18,10 @@ from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.clients.guest_programs import PERL, guest_client_disk, guest_script
 from vdisklab.powercut.clients.sqlite_client import database_in_guest
 from vdisklab.powercut.recording.promises import ClientDisk, Load
+from vdisklab.powercut.vocabulary import DriverSetting
 from vdisklab.storage.site import Site
 
 _SETTING_SECONDS = 30.0
-
-
-class DriverSetting(StrEnum):
-    """How a guest changes its disk's write cache.
-
-    `queue` affects the guest's block layer only: it stops sending flushes, without a command to the
-    device (Documentation/block/writeback_cache_control.rst). `cache-type` and `hdparm` send one.
-    """
-
-    AS_FOUND = "as-found"
-    QUEUE = "queue"
-    CACHE_TYPE = "cache-type"
-    HDPARM = "hdparm"
-
-    @property
-    def buses(self) -> frozenset[Bus]:
-        """The buses whose driver has the setting."""
-        match self:
-            case DriverSetting.HDPARM:
-                return frozenset({Bus.IDE, Bus.SATA})
-            case DriverSetting.CACHE_TYPE:
-                return frozenset(Bus) - {Bus.NVME}
-            case _:
-                return frozenset(Bus)
-
-    @property
-    def command(self) -> str:
-        """The equivalent shell command."""
-        return {
-            DriverSetting.AS_FOUND: "nothing",
-            DriverSetting.QUEUE: "echo write through > /sys/block/DISK/queue/write_cache",
-            DriverSetting.CACHE_TYPE: "echo write through > …/cache_type",
-            DriverSetting.HDPARM: "hdparm -W0 DISK",
-        }[self]
-
-    def refusal(self, bus: Bus) -> PlanError | None:
-        """Why a bus does not have the setting; None when it does."""
-        if bus in self.buses:
-            return None
-        return PlanError(
-            f"a guest's {bus} disk has no setting `{self}`", hint="choose another --driver"
-        )
 
 
 _EXPECTED = {

@@ -17,13 +17,9 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.storage_daemon import StorageDaemon
 from vdisklab.powercut.clients.nbd import NbdDisk, connect_disk, read_through
 from vdisklab.powercut.judging.image_reader import read_image
-from vdisklab.powercut.judging.outcomes import (
-    DueVersions,
-    JudgedState,
-    StateOutcome,
-    broken_promise,
-)
+from vdisklab.powercut.judging.outcomes import DueVersions, JudgedState, broken_promise
 from vdisklab.powercut.sectors import Bytes, Extent, Numbers, read_versions
+from vdisklab.powercut.vocabulary import StateOutcome
 
 
 @dataclass(slots=True)

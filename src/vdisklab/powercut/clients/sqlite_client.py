@@ -22,10 +22,11 @@ from vdisklab.guest.machine import Machine
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import attach_loop, detach_loop, mount, write_whole
 from vdisklab.powercut.clients.guest_programs import GuestProgram, guest_program, guest_script
-from vdisklab.powercut.judging.outcomes import FutureVersionError, StateOutcome
+from vdisklab.powercut.judging.outcomes import FutureVersionError
 from vdisklab.powercut.judging.recovery import unmount_state
-from vdisklab.powercut.recording.trace import ClientKind, Trace
+from vdisklab.powercut.recording.trace import Trace
 from vdisklab.powercut.sectors import Bytes
+from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
 from vdisklab.storage.site import Site
 
 DATABASE = "promises.db"

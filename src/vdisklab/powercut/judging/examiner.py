@@ -41,18 +41,13 @@ from vdisklab.powercut.judging.image_reader import (
     ImageSectors,
     read_image,
 )
-from vdisklab.powercut.judging.outcomes import (
-    DueVersions,
-    Expectation,
-    JudgedState,
-    StateOutcome,
-    broken_promise,
-)
+from vdisklab.powercut.judging.outcomes import DueVersions, Expectation, JudgedState, broken_promise
 from vdisklab.powercut.judging.recovery import Recovery, open_recovery
 from vdisklab.powercut.recording.recordings import KEY_NAME, Recording
 from vdisklab.powercut.recording.trace import FIRST_VERSION, NO_FILESYSTEM, Trace
 from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.powercut.sectors import SECTOR, NoVersion, read_versions
+from vdisklab.powercut.vocabulary import StateOutcome
 from vdisklab.storage.site import Site
 
 _LATER_WRITES = 48

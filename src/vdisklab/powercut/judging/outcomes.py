@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import numpy as np
 
@@ -16,25 +15,7 @@ from vdisklab.errors import PowercutError
 from vdisklab.path.durability import Cuts, FailureModel
 from vdisklab.powercut.recording.trace import FILLED, Trace
 from vdisklab.powercut.sectors import NoVersion, Numbers
-
-
-class StateOutcome(StrEnum):
-    """The outcome of one state, best first; databases store these words, so they stay."""
-
-    KEPT = "kept"
-    LOST = "lost"
-    TORN = "torn"
-    GARBAGE = "garbage"
-    DAMAGED = "image damaged"
-    DATABASE = "database corrupt"
-    CORRUPT_LATER = "corrupt in the afterlife"
-    UNREADABLE = "image unreadable"
-    UNMOUNTABLE = "file system unmountable"
-
-    @property
-    def is_loss(self) -> bool:
-        """True when a promise was broken."""
-        return self is not StateOutcome.KEPT
+from vdisklab.powercut.vocabulary import StateOutcome
 
 
 class FutureVersionError(PowercutError):

@@ -24,9 +24,10 @@ from vdisklab.powercut.clients.nbd import restarting_daemon
 from vdisklab.powercut.cutting.cuts import Cut
 from vdisklab.powercut.cutting.memory_files import MemoryFullError, reporting_full_memory
 from vdisklab.powercut.judging.examiner import Examiner, open_examiner
-from vdisklab.powercut.judging.outcomes import FutureVersionError, JudgedState, StateOutcome
+from vdisklab.powercut.judging.outcomes import FutureVersionError, JudgedState
 from vdisklab.powercut.judging.recovery import ALONE
 from vdisklab.powercut.recording.recordings import Recording, open_recording
+from vdisklab.powercut.vocabulary import StateOutcome
 from vdisklab.storage.site import open_site
 from vdisklab.storage.undo import UNDO
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from vdisklab.powercut.recording.trace import FIRST_VERSION, ClientKind, Write
+from vdisklab.powercut.recording.trace import FIRST_VERSION, Write
 from vdisklab.powercut.sectors import Extent
+from vdisklab.powercut.vocabulary import ClientKind
 
 DEFAULT_WRITES = 80
 """Number of writes in a run: enough for flushes between writes to many places."""

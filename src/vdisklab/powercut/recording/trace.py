@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import PurePosixPath
 
 from pydantic import TypeAdapter, ValidationError
 
 from vdisklab.errors import PowercutError
 from vdisklab.powercut.recording.write_log import LogEntry
+from vdisklab.powercut.vocabulary import ClientKind
 
 FILLED = 1
 """The version of every sector of an image that was filled when it was created."""
@@ -23,36 +23,6 @@ FIRST_VERSION = 2
 
 NO_FILESYSTEM = "none"
 """`Trace.filesystem` of an image that is itself the logged file."""
-
-_COMMIT = "a transaction is durable once COMMIT has returned; on the guest's ext4 with"
-
-
-class ClientKind(StrEnum):
-    """The point from which a client expects a write to be durable."""
-
-    FLUSHES = "flushes"
-    FUA = "fua"
-    NEVER = "never"
-    SQLITE_WAL = "sqlite-wal"
-    SQLITE_DELETE = "sqlite-delete"
-    SQLITE_EXTRA = "sqlite-extra"
-
-    @property
-    def is_database(self) -> bool:
-        """True for SQLite, which promises transactions instead of sectors."""
-        return self in (ClientKind.SQLITE_WAL, ClientKind.SQLITE_DELETE, ClientKind.SQLITE_EXTRA)
-
-    @property
-    def promise(self) -> str:
-        """The promise that the client relies on, as a sentence."""
-        return {
-            ClientKind.FLUSHES: "a write is durable once a later flush was acknowledged",
-            ClientKind.FUA: "a write with FUA is durable once it was acknowledged",
-            ClientKind.NEVER: "a write is durable once acknowledged; nothing is ever flushed",
-            ClientKind.SQLITE_WAL: f"{_COMMIT} WAL, synchronous=FULL",
-            ClientKind.SQLITE_DELETE: f"{_COMMIT} a rollback journal, synchronous=FULL",
-            ClientKind.SQLITE_EXTRA: f"{_COMMIT} a rollback journal, synchronous=EXTRA",
-        }[self]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.plan.guest import Accelerator
-from vdisklab.powercut.clients.client_guests import DriverSetting, Guests, apply_setting
+from vdisklab.powercut.clients.client_guests import Guests, apply_setting
 from vdisklab.powercut.clients.guest_programs import (
     GuestClientDisk,
     GuestProgram,
@@ -33,8 +33,8 @@ from vdisklab.powercut.clients.guest_programs import (
     writer_request,
 )
 from vdisklab.powercut.recording.promises import Load
-from vdisklab.powercut.recording.trace import ClientKind
 from vdisklab.powercut.sectors import SECTOR, make_sectors, read_versions
+from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
 
 
 class Guest:

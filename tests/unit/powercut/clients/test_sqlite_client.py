@@ -22,8 +22,9 @@ from vdisklab.powercut.clients.sqlite_client import (
     payload,
     transaction,
 )
-from vdisklab.powercut.judging.outcomes import FutureVersionError, StateOutcome
-from vdisklab.powercut.recording.trace import FIRST_VERSION, ClientKind, Trace, Write
+from vdisklab.powercut.judging.outcomes import FutureVersionError
+from vdisklab.powercut.recording.trace import FIRST_VERSION, Trace, Write
+from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
 
 FIRST = FIRST_VERSION
 

@@ -15,7 +15,8 @@ from vdisklab.path.segments import LayerKind
 from vdisklab.powercut.cutting.memory_files import MemoryFullError
 from vdisklab.powercut.judging import recovery
 from vdisklab.powercut.judging.recovery import KernelFilesystem, ZfsPool, open_recovery
-from vdisklab.powercut.recording.trace import ClientKind, Trace
+from vdisklab.powercut.recording.trace import Trace
+from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.storage.site import Site, open_site
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from vdisklab.errors import PowercutError
 from vdisklab.powercut.cutting.cuts import Cut
-from vdisklab.powercut.judging.outcomes import JudgedState, StateOutcome
+from vdisklab.powercut.judging.outcomes import JudgedState
 from vdisklab.powercut.judging.workers import (
     HangError,
     JudgingJob,
@@ -20,6 +20,7 @@ from vdisklab.powercut.judging.workers import (
     _Ready,
     _Worker,
 )
+from vdisklab.powercut.vocabulary import StateOutcome
 
 
 class Process:

@@ -13,15 +13,10 @@ from hypothesis import strategies as st
 
 from vdisklab.errors import PowercutError
 from vdisklab.powercut.recording.promises import Load, run_client, write_extents
-from vdisklab.powercut.recording.trace import (
-    ClientKind,
-    Trace,
-    Write,
-    trace_from_json,
-    trace_to_json,
-)
+from vdisklab.powercut.recording.trace import Trace, Write, trace_from_json, trace_to_json
 from vdisklab.powercut.recording.write_log import LogTail
 from vdisklab.powercut.sectors import Extent
+from vdisklab.powercut.vocabulary import ClientKind
 
 SECTORS = 4096
 

@@ -9,7 +9,6 @@ import pytest
 
 from vdisklab.errors import PowercutError
 from vdisklab.powercut.recording.trace import (
-    ClientKind,
     Images,
     ImageSwitch,
     Trace,
@@ -20,6 +19,7 @@ from vdisklab.powercut.recording.trace import (
     unrequested_flushes,
 )
 from vdisklab.powercut.recording.write_log import Flag, LogEntry
+from vdisklab.powercut.vocabulary import ClientKind
 
 WRITE, FLUSH = LogEntry(0, 512, Flag(0), 0), LogEntry(0, 0, Flag.FLUSH, 0)
 
