@@ -85,7 +85,9 @@ class BestSet:
     def shows(self) -> float | None:
         """The smallest lead (0.25: 25 %) that these blocks show at this noise (in 72 to 88 %
         of simulated campaigns)."""
-        return math.expm1(self._least_lead(self.blocks)) if self.competitors > 1 else None
+        if self.competitors < 2:
+            return None
+        return math.expm1(min(self._least_lead(self.blocks), 700.0))  # e ** 710 is no float
 
     def blocks_for(self, lead: float) -> int | None:
         """The number of blocks that show this lead as in `shows`; None above 1000."""

@@ -15,7 +15,7 @@ to the baseline of all its rates (`MEAN`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -109,15 +109,21 @@ _ROLES: Mapping[Score, tuple[Role, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class NoScore:
-    """Why a cell has no score: the roles that it or the baseline lacks.
+    """Why a cell has no score: the roles, or rates, that it or the baseline lacks.
 
-    If both are empty, cell and baseline were never measured in the same block.
+    If both are empty, cell and baseline were never measured in the same block. `score` is the name
+    of the score's metric.
     """
 
     cell: MeasuredCell
-    score: Score
-    lacking: tuple[Role, ...]
-    baseline_lacking: tuple[Role, ...]
+    score: str
+    lacking: tuple[str, ...]
+    baseline_lacking: tuple[str, ...]
+
+    @property
+    def key(self) -> MeasureKey:
+        """The key of the score among the observations."""
+        return MeasureKey("score", Direction.NONE, self.score)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,10 +166,12 @@ def add_scores(
     """
     chosen = roles or role_set(observations)
     rates = _rates_of(observations, baseline, chosen)
+    without_mean: list[NoScore] = []
     if rates:
         observations = add_mix(observations, baseline, dict.fromkeys(rates, 1.0), MEAN)
+        without_mean = _without_mean(observations, rates)
     if chosen is None:
-        return Scored(observations, baseline, None, (), rates)
+        return Scored(observations, baseline, None, tuple(without_mean), rates)
     row = observations.place.get(baseline)
     grids = {role: observations.grid(key) for role, key in chosen.measures.items()}
     scores = {score: _score(grids, row, score) for score in (Score.READ, Score.WRITE)}
@@ -172,7 +180,7 @@ def add_scores(
         observations=_with(observations, scores, chosen.measures),
         baseline=baseline,
         roles=chosen,
-        missing=tuple(_missing(observations.cells, grids, row, scores)),
+        missing=(*without_mean, *_missing(observations.cells, grids, row, scores)),
         rates=rates,
     )
 
@@ -180,20 +188,43 @@ def add_scores(
 def _rates_of(
     observations: Observations, baseline: MeasuredCell, roles: RoleSet | None
 ) -> tuple[MeasureKey, ...]:
-    """The rates whose mean is the score: none if every role was measured, or no baseline."""
-    measured = set(observations.used)
-    if baseline not in observations.place or (
-        roles is not None and measured.issuperset(roles.measures.values())
-    ):
+    """The rates whose mean is the score: none if every role was measured, or no baseline.
+
+    A rate counts if the baseline and most cells have it, so that one odd run or import does not
+    take the score away from all.
+    """
+    used = set(observations.used)
+    row = observations.place.get(baseline)
+    if row is None or (roles is not None and used.issuperset(roles.measures.values())):
         return ()
-    return tuple(sorted(main_measures(measured)))
+    measured = {key: _any(observations.grid(key)) for key in sorted(main_measures(used))}
+    if not measured:
+        return ()
+    of_any = np.any(list(measured.values()), axis=0)
+    return tuple(
+        key for key, cells in measured.items() if cells[row] and cells[of_any].mean() > 0.5
+    )
+
+
+def _without_mean(observations: Observations, rates: Sequence[MeasureKey]) -> list[NoScore]:
+    """The cells without the mean, with the rates that they lack."""
+    measured = {key: _any(observations.grid(key)) for key in rates}
+    return [
+        NoScore(
+            observations.cells[row],
+            MEAN.metric,
+            tuple(str(key) for key, cells in measured.items() if not cells[row]),
+            (),
+        )
+        for row in np.flatnonzero(~_any(observations.grid(MEAN)))
+    ]
 
 
 def _score(grids: Mapping[Role, Floats], baseline: int | None, score: Score) -> Floats:
     sequential, small = (grids[role] for role in score.roles)
     if baseline is None:
         return np.full_like(sequential, np.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         factor = sequential[baseline] / small[baseline]
     usable = np.isfinite(factor) & (factor > 0)
     answer: Floats = (sequential + small * np.where(usable, factor, np.nan)) / 2

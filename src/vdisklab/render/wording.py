@@ -115,8 +115,9 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             )
         case DroppedBySearch(cells, want):
             return (
-                f"{named(cells)}: measured in fewer than {want} blocks, because the search for "
-                "the best found better paths. They have no rank."
+                f"{named(cells)}: measured in fewer than {want} blocks, so without a rank. A "
+                "search for the best leaves paths out when it has found better ones; so does "
+                "`runs --delete`."
             )
         case NoCommonBlock(cells):
             return (
@@ -314,7 +315,7 @@ def _from_page_cache(
 
 
 def _no_score(finding: NoScore) -> str:
-    name = finding.score.value.replace("_", " ")
+    name = finding.score.replace("_", " ")
     if finding.baseline_lacking:
         lacking = ", ".join(finding.baseline_lacking)
         return (
@@ -337,7 +338,7 @@ def best_sentence(best: BestSet) -> str:
     """Which cells may be the best, and how sure that is."""
     if best.p is None:
         return f"Only {best.leader} could be ranked, so there is no best one."
-    chance = f"p = {numbers.probability(best.p)}"
+    chance = f"p = {numbers.probability(best.p)}".replace("= <", "< ")
     if best.alone:
         return f"Best: {best.leader} ({chance} against {best.runner_up})."
     return (

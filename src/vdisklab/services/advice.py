@@ -216,7 +216,7 @@ def value_diagnostics(
 
 def missing_scores(scored: Scored, measure: MeasureKey) -> tuple[NoScore, ...]:
     """The cells without the ranked score; only the baseline if that is the cause."""
-    missing = tuple(entry for entry in scored.missing if entry.score.key == measure)
+    missing = tuple(entry for entry in scored.missing if entry.key == measure)
     if missing and missing[0].baseline_lacking:
         return tuple(entry for entry in missing if entry.cell == scored.baseline) or missing[:1]
     return missing
@@ -371,7 +371,10 @@ def recommendation_of(
         rates=scored.rates if measure == scored.overall else (),
         over_platforms=dict(_over_platforms(observations, measure, best.cell)),
         workings=worked,
-        findings=ranking_diagnostics(best.ranking, MIN_BLOCKS, dropped_by_search(loaded.outlines)),
+        findings=(
+            *ranking_diagnostics(best.ranking, MIN_BLOCKS, dropped_by_search(loaded.outlines)),
+            *missing_scores(scored, measure),
+        ),
         verdicts=verdicts,
     )
 
@@ -398,7 +401,10 @@ def _weighted(
         if scored.overall is None:
             raise PlanError(
                 f"{_no_score(scored, DEFAULT_METRIC)}, so the deciding measure is unknown",
-                hint=f"name it: --weights {_example(scored.observations)}=1",
+                hint=f"name it: --weights {_example(scored.observations)}=1"
+                if scored.baseline in scored.observations.place
+                else f"measure {scored.baseline} in the same campaign, or rank by one measure: "
+                f"`vdisklab rank --metric {_example(scored.observations)}`",
             )
         if scored.overall == MEAN:
             return scored.observations, MEAN, (MEAN,)
@@ -413,6 +419,19 @@ def _weighted(
     return mixed, MIX, (MIX, *chosen)
 
 
+def criterion(scored: Scored, name: str) -> MeasureKey:
+    """The measure of a name: overall, read, write, or a measure. Raises PlanError."""
+    if name not in SCORES:
+        return find_measure(scored.observations, name)
+    if name == DEFAULT_METRIC and scored.overall is not None:
+        return scored.overall
+    if scored.roles is None:
+        raise PlanError(
+            _no_score(scored, name), hint=f"name a measure: {_example(scored.observations)}"
+        )
+    return SCORES[name].key
+
+
 def parse_weights(scored: Scored, text: str) -> Mapping[MeasureKey, float]:
     """`read=3,write=1` as measures with weights. Raises PlanError."""
     weights: dict[MeasureKey, float] = {}
@@ -424,8 +443,7 @@ def parse_weights(scored: Scored, text: str) -> Mapping[MeasureKey, float]:
             weight = -1.0
         if not equals or not name or not 0 <= weight < math.inf:
             raise PlanError(f"{part!r} is not a weight", hint="write weights like read=3,write=1")
-        score = SCORES.get(name)
-        key = score.key if score else find_measure(scored.observations, name)
+        key = criterion(scored, name)
         weights[key] = weights.get(key, 0.0) + weight
     if not sum(weights.values()) > 0:
         raise PlanError("all weights are zero", hint="write weights like read=3,write=1")

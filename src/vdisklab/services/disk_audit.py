@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of, simplest
 from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
-from vdisklab.analysis.observations import narrowed
+from vdisklab.analysis.observations import MeasureKey, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.rank_intervals import rank as rank_cells
@@ -66,6 +66,7 @@ class PathScore:
 
     cell: MeasuredCell
     exact: bool
+    measure: MeasureKey
     score: Summary | None
     best: int | None
     worst: int | None
@@ -262,6 +263,7 @@ def _path_score(
     return PathScore(
         cell,
         True,
+        measure,
         summarise(scored.observations, measure).get(cell),
         None if row is None else row.best,
         None if row is None else row.worst,

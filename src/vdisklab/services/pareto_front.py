@@ -12,11 +12,10 @@ from vdisklab.errors import PlanError
 from vdisklab.path.durability import Verdicts
 from vdisklab.results.model import METRICS, Campaign
 from vdisklab.results.store import Store
-from vdisklab.services.advice import SCORES
+from vdisklab.services.advice import SCORES, criterion
 from vdisklab.services.answers import (
     Loaded,
     baseline_of,
-    find_measure,
     load,
     require_numbers,
     stored_verdicts,
@@ -102,14 +101,12 @@ def _with_criteria(
     """The observations with computed criteria, and the measure of each name."""
     observations, measures = scored.observations, []
     for name in names:
-        if name in SCORES:
-            measures.append(SCORES[name].key)
-        elif name == CPU_NAME:
+        if name == CPU_NAME:
             observations = add_cpu(observations, results.evidence(loaded.ids))
             measures.append(CPU)
         elif name in METRICS and any(key.metric == name for key in observations.measures):
             observations, key = add_metric_mean(observations, name)
             measures.append(key)
         else:
-            measures.append(find_measure(observations, name))
+            measures.append(criterion(scored, name))
     return observations, measures

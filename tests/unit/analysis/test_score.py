@@ -118,3 +118,16 @@ def test_without_the_baseline_there_is_no_mean() -> None:
     scored = add_scores(observed({lone: np.array([[2.0], [3.0]])}), cell("elsewhere"))
     assert scored.rates == ()
     assert MEAN not in scored.observations.measures
+
+
+def test_a_rate_that_few_have_takes_the_mean_from_nobody() -> None:
+    common, odd = (MeasureKey(name, Direction.READ, "bandwidth") for name in ("oltp", "odd"))
+    numbers = np.array([[1.0], [2.0], [np.nan], [4.0]])
+    odd_ones = np.array([[np.nan], [9.0], [9.0], [np.nan]])  # the baseline lacks it
+    scored = add_scores(observed({common: numbers, odd: odd_ones}), cell("c00"))
+    assert scored.rates == (common,)
+    np.testing.assert_allclose(scored.observations.grid(MEAN)[:, 0], [1.0, 2.0, np.nan, 4.0])
+    (missing,) = scored.missing
+    assert (str(missing.cell), missing.key, missing.lacking) == ("c02", MEAN, (str(common),))
+    few = np.array([[1.0], [np.nan], [np.nan], [np.nan]])
+    assert add_scores(observed({common: numbers, odd: few}), cell("c00")).rates == (common,)

@@ -568,5 +568,27 @@ def test_a_profile_without_the_scores_measurements_is_ranked_by_the_mean_of_its_
         assert main(words) == 0, words
     assert "geometric mean of" in page.read_text()
     capsys.readouterr()
+    front = answer(capsys, "rank", "--pareto", "overall/cpu")
+    assert "score/none/overall_ratio" in str(front["measures"])
+    assert answer(capsys, "recommend", "--weights", "overall=1")["path"] == "raw/none"
+    assert main(["recommend", "--weights", "read=1"]) == 2
+    assert "no read score, only the overall one" in capsys.readouterr().err
     assert main(["rank", "--metric", "write"]) == 2
     assert "no write score, only the overall one" in capsys.readouterr().err
+
+
+def test_a_path_that_lacks_a_rate_is_named(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacking(run: Run) -> Run:
+        kept = [entry for entry in run.measurements if "randread" not in entry.name]
+        return replace(run, measurements=tuple(kept)) if run.path == "qcow2/none" else run
+
+    database.write(lacking(of_another_profile(run)) for run in runs())
+    for verb in ("rank", "recommend"):
+        said = " ".join(" ".join(answer_texts(answer(capsys, verb))).split())
+        assert "qcow2/none: no overall ratio, as it lacks oltp-randread" in said, verb
+
+
+def answer_texts(document: dict[str, Any]) -> list[str]:
+    return [finding["text"] for finding in document["findings"]]

@@ -32,7 +32,7 @@ WORDED: list[tuple[Diagnostic, str]] = [
         TooFewBlocks((cell("a"), cell("b"), cell("c"), cell("d"), cell("e")), 2, 3),
         "a, b, c and 2 more: measured in 2 blocks",
     ),
-    (DroppedBySearch((cell("a"),), 3), "a: measured in fewer than 3 blocks, because the search"),
+    (DroppedBySearch((cell("a"),), 3), "a: measured in fewer than 3 blocks, so without a rank"),
     (TooSlow((cell("a"),), 2, measured=False), "too slow to end in time in 2 blocks"),
     (SetAndRanksDiffer(cell("a"), ()), "a is the best although its rank is a tie"),
     (SetAndRanksDiffer(cell("a"), (cell("b"),)), "b: ranked behind a, but may still be the best"),
@@ -58,6 +58,10 @@ WORDED: list[tuple[Diagnostic, str]] = [
     (
         NoScore(cell("a"), Score.READ, (), (Role.RANDOM_READ,)),
         "as the baseline lacks 4 KiB random read",
+    ),
+    (
+        NoScore(cell("a"), "overall_ratio", ("x/read/iops",), ()),
+        "no overall ratio, as it lacks x/r",
     ),
     (NoScore(cell("a"), Score.READ, (), ()), "as no block holds all its measures"),
 ]

@@ -109,6 +109,8 @@ class StandingEntry:
 
     cell: Annotated[MeasuredCell, "the measured cell that is compared with the disk"]
     exact: Annotated[bool, "false when only the guest's side of the path is the same"]
+    measure: Annotated[str, "what `score` and ranks are of"]
+    unit: Annotated[str, "of `score`"]
     score: Number
     rank_best: int | None
     rank_worst: int | None

@@ -124,9 +124,7 @@ def audit_table(answer: AuditAnswer) -> Table[AuditedDisk]:
         Column[AuditedDisk]("disk", lambda row: row.disk.target),
         Column[AuditedDisk]("path", lambda row: str(row.path or "none: see below"), folds=NAMES),
         Column[AuditedDisk]("rank", _rank),
-        Column[AuditedDisk](
-            "score", lambda row: numbers.value(_score(row), "B/s"), right=True, spare=1
-        ),
+        Column[AuditedDisk]("score", _score_text, right=True, spare=1),
         Column[AuditedDisk]("power cut", _power_cut, spare=1),
         Column[AuditedDisk]("worth changing to", _better, folds=NAMES),
         Column[AuditedDisk](
@@ -199,6 +197,11 @@ def _lacks_text(audited: AuditedDisk) -> str:
 def _score(audited: AuditedDisk) -> float | None:
     standing = audited.standing
     return None if standing is None or standing.score is None else standing.score.median
+
+
+def _score_text(audited: AuditedDisk) -> str:
+    unit = "" if audited.standing is None else audited.standing.measure.quantity.unit
+    return numbers.value(_score(audited), unit)
 
 
 def _gain(audited: AuditedDisk) -> Ratio:
@@ -381,6 +384,8 @@ def _standing(standing: PathScore) -> StandingEntry:
     return StandingEntry(
         cell=standing.cell,
         exact=standing.exact,
+        measure=str(standing.measure),
+        unit=standing.measure.quantity.unit,
         score=None if standing.score is None else standing.score.median,
         rank_best=standing.best,
         rank_worst=standing.worst,

@@ -13,7 +13,7 @@ from vdisklab.analysis.diagnostics.kinds import Emulated, FromPageCache, InEmula
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.rank_intervals import Ranked, WithoutRank
-from vdisklab.analysis.score import Score
+from vdisklab.analysis.score import MEAN, Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
@@ -40,7 +40,12 @@ from vdisklab.results.model import Direction
 from vdisklab.services.advice import RankingAnswer
 from vdisklab.units import counted
 
-_TITLES = {Score.READ.key: "read", Score.WRITE.key: "write", Score.OVERALL.key: "overall"}
+_TITLES = {
+    Score.READ.key: "read",
+    Score.WRITE.key: "write",
+    Score.OVERALL.key: "overall",
+    MEAN: "ratio",
+}
 
 
 def ranking_table(answer: RankingAnswer) -> Table[RankedCell]:
@@ -296,7 +301,7 @@ def _notes(answer: RankingAnswer) -> tuple[str, ...]:
             f"{answer.ranking.comparisons} pairs differ, at {answer.ranking.alpha:.0%} "
             "family-wise error."
         )
-    if answer.roles is not None:
+    if answer.roles is not None and not answer.rates:
         notes.append(
             f"Scores are Jim Salter's, {answer.roles.title} ({answer.roles.name}), "
             f"weighted by the baseline {answer.baseline}."
