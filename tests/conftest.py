@@ -23,11 +23,13 @@ from hypothesis import settings
 settings.register_profile("vdisklab", deadline=None)
 settings.load_profile("vdisklab")
 
-# A shell starts background jobs with these ignored, and whatever tests start would inherit that.
+# A shell starts background jobs with SIGINT and SIGQUIT ignored, nohup with SIGHUP, and whatever
+# tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
-    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+for _number in (signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 _ADMIN_PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
 _HOST_PROGRAMS = ("losetup", "mount", "umount", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs")

@@ -226,8 +226,8 @@ def _score(grids: Mapping[Role, Floats], baseline: int | None, score: Score) -> 
         return np.full_like(sequential, np.nan)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         factor = sequential[baseline] / small[baseline]
-    usable = np.isfinite(factor) & (factor > 0)
-    answer: Floats = (sequential + small * np.where(usable, factor, np.nan)) / 2
+        usable = np.isfinite(factor) & (factor > 0)
+        answer: Floats = (sequential + small * np.where(usable, factor, np.nan)) / 2
     return answer
 
 

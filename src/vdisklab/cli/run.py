@@ -138,7 +138,8 @@ def _print_answer(
             store, campaigns[0], form, console, metric, measured[0].failed, request.disk
         )
         path = None
-        if isinstance(answer, RankingAnswer) and search is None and not request.here:
+        ranked = isinstance(answer, RankingAnswer) or (answer is not None and answer.has_paths)
+        if ranked and search is None and not request.here:
             path = print_verdict(store, campaigns[0], form, console, request.disk)
         if answer is not None and not measured[0].interrupted:
             newest = store.campaigns(with_runs=True)[0].id

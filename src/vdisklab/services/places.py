@@ -41,6 +41,11 @@ class Places:
     verdicts: Verdicts
 
     @property
+    def has_paths(self) -> bool:
+        """True if a path that a guest could use was measured."""
+        return any(candidates(place.observations.cells) for place in self.loaded.values())
+
+    @property
     def outlines(self) -> tuple[RunOutline, ...]:
         """All runs, without their numbers."""
         return tuple(run for place in self.loaded.values() for run in place.outlines)
@@ -116,15 +121,14 @@ def place_of(campaign: Campaign) -> str:
 def overview(
     results: Store, campaign: str, metric: str, disk: HostDisk | None = None
 ) -> RankingAnswer | Places:
-    """The answer to show after a run: a ranking, or all numbers if only hosts were measured with
-    a profile that lacks the score's measurements.
+    """The answer to show after a run: a ranking, or all numbers if the profile lacks the score's
+    measurements.
 
     Raises PlanError if nothing can be ranked.
     """
     loaded = load(results, [campaign])
     observations = loaded.observations
-    hosts_only = bool(observations.measures) and not candidates(observations.cells)
-    if metric == DEFAULT_METRIC and hosts_only and role_set(observations) is None:
+    if metric == DEFAULT_METRIC and observations.measures and role_set(observations) is None:
         return Places({"": loaded}, stored_verdicts(results, loaded.campaigns[0].host, disk))
     return ranking_of(results, loaded, metric, disk=disk)
 

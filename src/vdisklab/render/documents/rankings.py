@@ -162,8 +162,8 @@ class ParetoRow:
         Key.INLINE,
     ]
     intervals: Annotated[
-        Mapping[str, tuple[float, float]],
-        "by measure, the 95 % interval of that share",
+        Mapping[str, float],
+        "by measure with `_low` and `_high`, the 95 % interval of that share",
         Key.INLINE,
     ]
 

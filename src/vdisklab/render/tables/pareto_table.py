@@ -30,7 +30,11 @@ def pareto_rows(answer: ParetoAnswer) -> tuple[ParetoRow, ...]:
             beaten_by=placed.by,
             keeping=keeping_of(placed.cell, answer.verdicts),
             shares=dict(zip(answer.names, placed.shares, strict=True)),
-            intervals=dict(zip(answer.names, placed.intervals, strict=True)),
+            intervals={
+                f"{name}_{end}": value
+                for name, ends in zip(answer.names, placed.intervals, strict=True)
+                for end, value in zip(("low", "high"), ends, strict=True)
+            },
         )
         for placed in answer.front.cells
     )
