@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
 import re
 import zlib
 from collections import Counter
@@ -227,13 +228,10 @@ def _not_a_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a finite number")
 
 
-_LARGEST = 1e18
-
-
 def _finite(text: str) -> float:
     value = float(text)
-    if not abs(value) < _LARGEST:
-        raise ValueError(f"{text[:40]} is larger than anything that can be measured")
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is too large a number")
     return value
 
 
