@@ -145,7 +145,7 @@ def test_promises_hold_during_an_operation_unless_the_wrong_image_is_read(
     ("words", "message"),
     [
         (["ext4/raw/none", "--during", "snapshot"], "only a chain of qcow2 images is read"),
-        (["ext4/qcow2/none", "--during", "commit"], "it is no overlay"),
+        (["ext4/qcow2/none", "--during", "commit"], "it is not an overlay"),
         (["ext4/qcow2:compression=zstd/none"], "does not read compressed clusters"),
         (["ext4/qcow2:data_file=on/none", "--during", "mirror"], "need a data file or a key"),
         (["ext4/qcow2/none", "--during", "mirror", "--model", "qemu-killed"], "one file is logged"),

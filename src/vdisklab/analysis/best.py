@@ -87,7 +87,7 @@ class BestSet:
         of simulated campaigns)."""
         if self.competitors < 2:
             return None
-        return math.expm1(min(self._least_lead(self.blocks), 700.0))  # e ** 710 is no float
+        return math.expm1(min(self._least_lead(self.blocks), 700.0))  # e ** 710 overflows
 
     def blocks_for(self, lead: float) -> int | None:
         """The number of blocks that show this lead as in `shows`; None above 1000."""

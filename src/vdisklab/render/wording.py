@@ -150,7 +150,7 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             others = (
                 "Medians and ratios are of the other blocks, so they look better than the path is."
                 if measured
-                else "There is no median and no ratio, because no block has a number."
+                else "No block has a number, so there is neither a median nor a ratio."
             )
             return (
                 f"{named(cells)}: too slow to end in time in {counted(blocks, 'block')}. Ranks "

@@ -233,17 +233,9 @@ def measurements_used(scored: Scored, measure: MeasureKey) -> set[str]:
 
 def _measures(scored: Scored, metric: str) -> tuple[MeasureKey, tuple[MeasureKey, ...]]:
     """The measure to rank by, and those shown as columns."""
-    if metric not in SCORES:
-        measure = find_measure(scored.observations, metric)
-        return measure, (measure,)
-    if scored.overall == MEAN and metric == DEFAULT_METRIC:
-        return MEAN, (MEAN,)
-    if scored.roles is None:
-        raise PlanError(
-            _no_score(scored, metric),
-            hint=f"name a measure: `vdisklab rank --metric {_example(scored.observations)}`",
-        )
-    return SCORES[metric].key, (Score.READ.key, Score.WRITE.key, Score.OVERALL.key)
+    measure = criterion(scored, metric)
+    scores = tuple(score.key for score in Score)
+    return measure, scores if metric in SCORES and measure in scores else (measure,)
 
 
 def _no_score(scored: Scored, metric: str) -> str:
@@ -427,7 +419,8 @@ def criterion(scored: Scored, name: str) -> MeasureKey:
         return scored.overall
     if scored.roles is None:
         raise PlanError(
-            _no_score(scored, name), hint=f"name a measure: {_example(scored.observations)}"
+            _no_score(scored, name),
+            hint=f"name a measure: `vdisklab rank --metric {_example(scored.observations)}`",
         )
     return SCORES[name].key
 

@@ -61,7 +61,7 @@ def test_a_cell_without_any_number_has_no_other_blocks() -> None:
     data = slow_in([0, 1, 2, 3], measured=False)
     of_ranking = [one for one in ranking_diagnostics(rank(data, IOPS), 3) if type(one) is TooSlow]
     assert slow_diagnostics(data) == tuple(of_ranking)
-    assert "There is no median and no ratio" in sentence(of_ranking[0])
+    assert "there is neither a median nor a ratio" in sentence(of_ranking[0])
     assert slow_diagnostics(data, among=[cell("c00")]) == ()
 
 

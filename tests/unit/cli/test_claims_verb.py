@@ -260,7 +260,7 @@ def test_the_same_command_continues_what_it_began(
     blocks: tuple[str, ...],
     continues: bool,
 ) -> None:
-    """Results in our own unfinished campaign are no reason to leave it unfinished."""
+    """Results that our own unfinished campaign already has do not stop it from being finished."""
     begun(database, runs, label)
     measuring = Measuring(monkeypatch)
     call("--file", mine, "--run", *blocks)

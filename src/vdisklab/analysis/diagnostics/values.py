@@ -108,7 +108,7 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
         if (count > 0).sum() > 2:
             block[measured] = np.nanmedian((logs[count > 0] - centre[:, None])[:, measured], axis=0)
     adjusted = np.sort(logs - block, axis=1)  # NaN last
-    steps = 3 * observations.resolution(measure)  # values one step apart are no modes
+    steps = 3 * observations.resolution(measure)  # values one step apart are one mode
     by_row: dict[int, Bimodal] = {}
     for n in np.unique(count[count >= _MODES_FROM[0]]):
         limit = float(np.interp(n, _MODES_FROM, _MODES_LIMIT))

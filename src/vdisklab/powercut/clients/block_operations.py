@@ -48,7 +48,7 @@ class MidRunOperation(StrEnum):
             )
         if self is MidRunOperation.COMMIT and not image.backing:
             return Impossible(
-                "has nothing to commit to: it is no overlay", "add backing=1 to the format"
+                "has nothing to commit to: it is not an overlay", "add backing=1 to the format"
             )
         return None
 

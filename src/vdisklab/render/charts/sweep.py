@@ -33,7 +33,7 @@ class _Sweep:
 
 
 def sweep_figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
-    """One figure for each option that was swept; none if there is no such option."""
+    """One figure for each option that was swept; none if no option was."""
     cells = [(cell, cell.path) for cell in contents.of(contents.measure) if cell.path is not None]
     figures = (_figure(option, tuple(_sweeps(option, cells)), contents, palette)
                for option in _SWEPT)  # fmt: skip
@@ -82,7 +82,7 @@ def _figure(
         f"What each {option} costs or gains",
         f"Line chart, {unit}: {values}.{warning}",
         spec,
-        note=f"Medians, divided by the median with the lowest {option}. 1 is no change.",
+        note=f"Medians, divided by the median with the lowest {option}. 1 means no change.",
         cells=tuple(cell.label for sweep in sweeps for cell in sweep.cells.values()),
     )
 
