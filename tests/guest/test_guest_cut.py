@@ -17,6 +17,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.clients.client_guests import open_guests
+from vdisklab.powercut.controls import GUEST_CONTROLS, run_controls
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
 from vdisklab.powercut.session import PowerCutSession, open_session
@@ -77,6 +78,15 @@ def test_a_guest_that_never_flushes_can_buy_safety_itself(
     found = ask(session, "none/virtio", ClientKind.NEVER, tmp_path, driver=setting)
     assert found.survives is True
     assert found.seen["qemu.write_cache"] == "off"
+
+
+def test_a_guest_that_is_reset_loses_nothing_unless_qemu_is_left_out(
+    session: PowerCutSession,
+) -> None:
+    honest, past_qemu = (replace(control, states=1) for control in GUEST_CONTROLS)
+    kept, lost = run_controls(session, silent, [honest, past_qemu])
+    assert (kept.losses, kept.states) == (0, 1)
+    assert (lost.losses, lost.states) == (1, 1)
 
 
 def test_a_block_layer_that_is_told_to_flush_no_more_loses(

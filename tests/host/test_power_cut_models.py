@@ -159,9 +159,18 @@ def test_what_cannot_be_judged_is_refused(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_reset_needs_a_connection_to_break(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["powercut", "ext4/raw/none", "--model", "guest-reset", "--access", "guest"]) == 2
-    assert "leave out --access guest" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--access", "boot-sector"], "a boot sector begins anew"),
+        (["--access", "guest", "--client", "sqlite-wal"], "sqlite-wal does not"),
+    ],
+)
+def test_a_reset_needs_a_client_that_goes_on(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["powercut", "ext4/raw/none/ide", "--model", "guest-reset", *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_data_file_is_not_judged_with_a_killed_qemu(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,6 +69,24 @@ class Machine:
         """Lets the virtual CPUs run again."""
         self.monitor.execute("cont")
 
+    def reset(self) -> None:
+        """Resets the guest as its reset button does, and waits until it is booted and idle again.
+
+        QEMU goes on with all that it holds. `-no-reboot` would end it: so the action is changed
+        meanwhile (qapi/run-state.json, set-action). Raises GuestError.
+        """
+        left = _countdown(_boot_seconds(self.config))
+        self.monitor.execute("set-action", {"reboot": "reset"})
+        _await_agent_port(
+            self.monitor,
+            left(),
+            self.config.accelerator,
+            begin=lambda: self.monitor.execute("system_reset"),
+        )
+        self.monitor.execute("set-action", {"reboot": "shutdown"})
+        self.agent.synchronise(timeout=left())
+        self.await_ready()
+
     def shut_down(self, timeout: float) -> None:
         """Shuts the guest down and waits until its QEMU has ended.
 
@@ -128,7 +146,7 @@ def start_machine(
             open_channel(loop, monitor_end, "monitor", negotiate=True, timeout=left())
         )
         meanwhile = None if watch is None else partial(watch, monitor)
-        _await_agent_port(monitor, left(), config.accelerator, meanwhile)
+        _await_agent_port(monitor, left(), config.accelerator, begin=meanwhile, meanwhile=meanwhile)
         channel = stack.enter_context(
             open_channel(loop, agent_end, "agent", negotiate=False, timeout=left())
         )
@@ -170,9 +188,11 @@ def _await_agent_port(
     monitor: Channel,
     timeout: float,
     accelerator: Accelerator,
-    meanwhile: Callable[[], None] | None,
+    *,
+    begin: Callable[[], object] | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> None:
-    """Waits until the guest has opened the agent's port.
+    """Calls `begin`, then waits until the guest has opened the agent's port.
 
     Messages to a port that is not open yet hung a guest with two CPUs under TCG (QEMU 7.2). QEMU
     sends the event only for ports with an id.
@@ -183,8 +203,8 @@ def _await_agent_port(
 
     what = f"answer of the guest's agent under {accelerator.value}"
     with monitor.expecting("VSERPORT_CHANGE", opened, what=what, meanwhile=meanwhile) as wait:
-        if meanwhile is not None:
-            meanwhile()
+        if begin is not None:
+            begin()
         wait(timeout)
 
 

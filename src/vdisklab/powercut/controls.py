@@ -43,7 +43,8 @@ class Control:
 
     `drops_syncs`: QEMU's fdatasync is intercepted. `killed`: SIGKILL ends QEMU after the last
     write. `past_qemu`: after a reset of the guest the image's file is read, not QEMU's disk.
-    `forgets_switch`: the image is read that the guest used before an operation.
+    `forgets_switch`: the image is read that the guest used before an operation. `in_guest`: the
+    client runs in a guest.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Control:
     killed: bool = False
     past_qemu: bool = False
     forgets_switch: bool = False
+    in_guest: bool = False
     states: int = 60
     model: FailureModel = FailureModel.POWER
 
@@ -160,12 +162,39 @@ def _operation_controls(operation: MidRunOperation) -> Iterator[Control]:
     )
 
 
+GUEST_CONTROLS: Sequence[Control] = (
+    Control(
+        "a real guest reset by system_reset, a thin qcow2 image, a client that never flushes",
+        _unflushed(f"{_THIN_QCOW2}/writeback", host_survives=True),
+        must_lose=False,
+        in_guest=True,
+        states=2,
+        model=FailureModel.GUEST_RESET,
+    ),
+    Control(
+        "the same guest, read from the image file without what QEMU holds in memory",
+        _unflushed(f"{_THIN_QCOW2}/writeback", host_survives=True),
+        must_lose=True,
+        past_qemu=True,
+        in_guest=True,
+        states=1,
+        model=FailureModel.GUEST_RESET,
+    ),
+)
+"""Further controls, if a question's client is in a guest."""
+
+
 def controls_of(
-    models: Collection[FailureModel], operations: Collection[MidRunOperation] = ()
+    models: Collection[FailureModel],
+    operations: Collection[MidRunOperation] = (),
+    *,
+    in_guest: bool = False,
 ) -> Sequence[Control]:
-    """The controls of these failure models and operations."""
+    """The controls of these failure models and operations, and of clients `in_guest`."""
+    of_resets = GUEST_CONTROLS if in_guest and FailureModel.GUEST_RESET in models else ()
     return [
         *(control for control in CONTROLS if control.model in models),
+        *of_resets,
         *(
             control
             for operation in MidRunOperation
@@ -222,8 +251,10 @@ def _run(session: PowerCutSession, control: Control) -> ControlResult:
 
 
 def _reset(session: PowerCutSession, control: Control) -> ControlResult:
-    past_qemu = control.past_qemu
-    examination = session.examine_resets(control.spec, control.states, past_qemu=past_qemu)
+    resettable = session.resettable_guest(control.spec.load) if control.in_guest else None
+    examination = session.examine_resets(
+        control.spec, control.states, resettable, past_qemu=control.past_qemu
+    )
     examination.recording.remove()
     verdict = examination.verdict
     return ControlResult(control.name, control.must_lose, verdict.states, verdict.losses)

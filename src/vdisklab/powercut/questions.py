@@ -331,7 +331,11 @@ def _examine_once(
 def _examine_resets(
     session: PowerCutSession, question: Question, spec: RunSpec, keep_in: Path
 ) -> _Answer:
-    examination = session.examine_resets(spec, question.settings.sampling.states)
+    states = question.settings.sampling.states
+    in_guest = question.access is AccessKind.GUEST
+    driver = question.settings.driver
+    resettable = session.resettable_guest(question.load, driver) if in_guest else None
+    examination = session.examine_resets(spec, states, resettable)
     recording = examination.recording
     try:
         flushes = count_flushes(recording.trace, read_log(recording.log).entries)

@@ -22,7 +22,12 @@ from vdisklab.host.syscalls import attach_loop
 from vdisklab.path.durability import FailureModel
 from vdisklab.powercut.clients.client_guests import Guests
 from vdisklab.powercut.clients.nbd import RestartingDaemon, nbd_disk, restarting_daemon
-from vdisklab.powercut.clients.reset_disk import reset_disk
+from vdisklab.powercut.clients.reset_disk import (
+    ResettableAccess,
+    ResettableDisk,
+    reset_disk,
+    resettable_nbd,
+)
 from vdisklab.powercut.cutting.cuts import (
     Cut,
     Sampling,
@@ -42,7 +47,7 @@ from vdisklab.powercut.judging.workers import (
     WorkerPool,
     open_pool,
 )
-from vdisklab.powercut.recording.promises import ClientDisk
+from vdisklab.powercut.recording.promises import ClientDisk, Load
 from vdisklab.powercut.recording.recordings import (
     Access,
     Recording,
@@ -51,7 +56,7 @@ from vdisklab.powercut.recording.recordings import (
     open_recording,
 )
 from vdisklab.powercut.recording.write_log import read_log
-from vdisklab.powercut.vocabulary import ClientKind
+from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
 from vdisklab.results.power_cut import ReplayedState
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
@@ -99,6 +104,18 @@ class PowerCutSession:
         """A disk served by QEMU's block layer, without a guest."""
         return nbd_disk(self.daemon, disk)
 
+    def over_resettable_nbd(self, disk: Disk) -> AbstractContextManager[ResettableDisk]:
+        """The same, for a client whose connection breaks off."""
+        return resettable_nbd(self.daemon, disk)
+
+    def resettable_guest(
+        self, load: Load, driver: DriverSetting = DriverSetting.AS_FOUND
+    ) -> ResettableAccess:
+        """The same in a guest that is really reset. `guests` must be set."""
+        guests = self.guests
+        assert guests is not None  # noqa: S101 - opened for questions that need a guest
+        return lambda disk: guests.open_resettable(disk, load, driver)
+
     def record(self, spec: RunSpec, access: Access | None = None) -> Recording:
         """Records one run, over NBD unless `access` is given; the caller removes the recording.
 
@@ -140,19 +157,25 @@ class PowerCutSession:
         return Examination(recording, tuple(states), verdict, hang)
 
     def examine_resets(
-        self, spec: RunSpec, most: int | None, *, past_qemu: bool = False
+        self,
+        spec: RunSpec,
+        most: int | None,
+        resettable: ResettableAccess | None = None,
+        *,
+        past_qemu: bool = False,
     ) -> Examination:
-        """Records a run over NBD whose guest is reset at most `most` times, and judges each reset.
+        """Records a run whose guest is reset at most `most` times, and judges each reset.
 
-        The caller removes the recording. The verdict is exhaustive if the guest was reset after
-        every single answer.
+        It runs over NBD unless `resettable` is given. The caller removes the recording. The verdict
+        is exhaustive if the guest was reset after every single answer.
         """
         load, states = spec.load, list[JudgedState]()
         flushes = load.writes // load.flush_every if load.kind is ClientKind.FLUSHES else 0
         every = -(-(load.writes + flushes) // (most or sys.maxsize))
 
         def access(disk: Disk) -> AbstractContextManager[ClientDisk]:
-            return reset_disk(self.daemon, disk, states, every=every, past_qemu=past_qemu)
+            way = resettable or self.over_resettable_nbd
+            return reset_disk(way, disk, states, every=every, past_qemu=past_qemu)
 
         recording = self.record(spec, access)
         verdict = summarise(

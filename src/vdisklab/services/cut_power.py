@@ -44,6 +44,7 @@ from vdisklab.units import counted
 
 DEFAULT_STATES = 1000
 EXHAUSTIVE_CHANGES = 16
+GUEST_RESETS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,13 +115,23 @@ def plan_questions(request: PowerCutRequest) -> PlannedQuestions:
                 continue
             with_driver = replace(settings, driver=driver, during=operation)
             questions += [
-                Question(path, kind, with_driver, request.access, model)
+                Question(path, kind, _under(with_driver, model, request), request.access, model)
                 for kind in clients
                 for model in judgeable
             ]
     if not questions:
         raise PlanError(f"{dropped[0].path}: {dropped[0].reason}", hint=dropped[0].instead)
     return PlannedQuestions(tuple(questions), tuple(dropped))
+
+
+def _under(
+    settings: QuestionSettings, model: FailureModel, request: PowerCutRequest
+) -> QuestionSettings:
+    """The settings under a model: each reset of a guest is a boot, so by default there are few."""
+    boots = model.spares_qemu and request.access is AccessKind.GUEST
+    if not boots or request.states is not None or request.exhaustive:
+        return settings
+    return replace(settings, sampling=replace(settings.sampling, states=GUEST_RESETS))
 
 
 def _sampling(request: PowerCutRequest) -> Sampling:
@@ -163,14 +174,25 @@ def _clients(request: PowerCutRequest) -> Sequence[ClientKind]:
 
 def _models(request: PowerCutRequest) -> Sequence[FailureModel]:
     _require_logged_operation(request)
-    resets = FailureModel.GUEST_RESET in request.models
-    if resets and request.access is not AccessKind.NBD:
-        raise PlanError(
-            f"--model {FailureModel.GUEST_RESET} is judged over NBD: what is reset is the "
-            "client's connection",
-            hint=f"leave out --access {request.access}",
-        )
+    if FailureModel.GUEST_RESET in request.models:
+        _require_resettable_client(request)
     return [model for model in FailureModel if model in request.models] or [FailureModel.POWER]
+
+
+def _require_resettable_client(request: PowerCutRequest) -> None:
+    """Raises PlanError if the client cannot go on after a reset of its guest."""
+    databases = [kind for kind in request.clients if kind.is_database]
+    model = FailureModel.GUEST_RESET
+    if request.access is AccessKind.BOOT_SECTOR:
+        raise PlanError(
+            f"--model {model} needs a client that goes on after it, and a boot sector begins anew",
+            hint=f"choose --access {AccessKind.GUEST} or {AccessKind.NBD}",
+        )
+    if databases:
+        raise PlanError(
+            f"--model {model} needs a client that goes on after it, and {databases[0]} does not",
+            hint=f"leave out --client {databases[0]}",
+        )
 
 
 def _require_logged_operation(request: PowerCutRequest) -> None:
@@ -294,7 +316,9 @@ def _judge(
         models = {question.model for question in questions}
         during = {question.settings.during for question in questions}
         operations = [operation for operation in during if operation is not None]
-        for result in run_controls(session, progress, controls_of(models, operations)):
+        in_guest = any(question.access is AccessKind.GUEST for question in questions)
+        controlling = controls_of(models, operations, in_guest=in_guest)
+        for result in run_controls(session, progress, controlling):
             controls.append(result)
             losses = f"{result.losses} of {counted(result.states, 'state')} lost data"
             progress(Note(f"control passed: {result.name}: {losses}"))

@@ -16,6 +16,7 @@ from vdisklab.guest.qemu.read_back import check_state
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.clients.guest_programs import PERL, guest_client_disk, guest_script
+from vdisklab.powercut.clients.reset_disk import ResettableDisk
 from vdisklab.powercut.clients.sqlite_client import database_in_guest
 from vdisklab.powercut.recording.promises import ClientDisk, Load
 from vdisklab.powercut.vocabulary import DriverSetting
@@ -71,6 +72,30 @@ class Guests:
 
         Raises GuestError, and PlanError for a setting that the bus does not have.
         """
+        with self._attached(disk, setting) as place, _client(place, load) as client:
+            yield client
+
+    @contextmanager
+    def open_resettable(
+        self, disk: Disk, load: Load, setting: DriverSetting
+    ) -> Iterator[ResettableDisk]:
+        """The same client in a guest that can be reset (QMP's `system_reset`); not a database."""
+        with self._attached(disk, setting) as place:
+            machine = place.machine
+            with guest_client_disk(
+                machine, place.device, place.seen, place.name, load.depth
+            ) as client:
+
+                def reset() -> None:
+                    machine.reset()
+                    device = machine.find_disk(disk.guest_serial).device
+                    apply_setting(machine, disk.serial, device, setting)
+                    client.start_again(device, load.depth)
+
+                yield ResettableDisk(client, reset)
+
+    @contextmanager
+    def _attached(self, disk: Disk, setting: DriverSetting) -> Iterator[_GuestWithDisk]:
         refusal = setting.refusal(disk.attachment.bus)
         if refusal is not None:
             raise refusal
@@ -84,16 +109,23 @@ class Guests:
             properties |= apply_setting(machine, disk.serial, attached.device, setting)
             properties |= {"guest.accelerator": self.accelerator.value}
             name = f"vdisklab-{self.run}-{disk.serial}"
-            with _client(machine, attached.device, properties, name, load) as client:
-                yield client
+            yield _GuestWithDisk(machine, attached.device, properties, name)
 
 
-def _client(
-    machine: Machine, device: str, seen: Mapping[str, str], name: str, load: Load
-) -> AbstractContextManager[ClientDisk]:
+@dataclass(frozen=True, slots=True)
+class _GuestWithDisk:
+    """A guest, its name of the disk, the properties read back, and a name for the client's port."""
+
+    machine: Machine
+    device: str
+    seen: Mapping[str, str]
+    name: str
+
+
+def _client(place: _GuestWithDisk, load: Load) -> AbstractContextManager[ClientDisk]:
     if load.kind.is_database:
-        return database_in_guest(machine, device, seen, name, load.kind)
-    return guest_client_disk(machine, device, seen, name, load.depth)
+        return database_in_guest(place.machine, place.device, place.seen, place.name, load.kind)
+    return guest_client_disk(place.machine, place.device, place.seen, place.name, load.depth)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from vdisklab.errors import GuestError
 from vdisklab.guest.hotplug import virtio_serial
 from vdisklab.guest.machine import Machine
 from vdisklab.host.waiting import patience
-from vdisklab.powercut.sectors import make_records
+from vdisklab.powercut.sectors import SECTOR, Extent, make_records
 
 PERL = "/usr/bin/perl"
 """The host's perl in the micro guest; the programs use no Perl modules."""
@@ -34,6 +34,8 @@ _ANSWER_SECONDS = 30.0
 _HEAD = struct.Struct("<IIIIQ")
 _ANSWER = struct.Struct("<II")
 _HELLO = 0
+_LARGEST = 128
+"""Sectors of the longest request that `writer.pl` has room for."""
 
 
 def guest_script(name: str) -> str:
@@ -41,14 +43,19 @@ def guest_script(name: str) -> str:
     return (resources.files("vdisklab.powercut.clients") / "guestfiles" / name).read_text()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GuestProgram:
-    """A running program; messages call it `title`."""
+    """A running program at its end of a `port`; messages call it `title`."""
 
     machine: Machine
     line: socket.socket
     process: int
     title: str
+    port: str
+
+    def start_again(self, argv: Sequence[str]) -> None:
+        """Starts the program after a reset of the guest, which ended it but left the port."""
+        self.process = self.machine.agent.start(argv)
 
     def send(self, data: bytes) -> None:
         """Sends bytes to the program. Raises GuestError if it has ended."""
@@ -98,8 +105,9 @@ def guest_program(
     """
     with virtio_serial(machine, port) as line:
         process = machine.agent.start(argv)
-        yield GuestProgram(machine, line, process, title)
-        machine.agent.finish(process, (title,), timeout=_END_SECONDS)
+        program = GuestProgram(machine, line, process, title, port)
+        yield program
+        machine.agent.finish(program.process, (title,), timeout=_END_SECONDS)
 
 
 class RequestKind(IntEnum):
@@ -109,6 +117,7 @@ class RequestKind(IntEnum):
     WRITE = 1
     WRITE_FUA = 2
     FLUSH = 3
+    READ = 4
 
 
 def writer_request(
@@ -116,7 +125,7 @@ def writer_request(
 ) -> bytes:
     """A request in the format of `writer.pl`, with one record for each sector to write."""
     head = _HEAD.pack(number, kind, count, 0, first)
-    if not count:
+    if kind not in (RequestKind.WRITE, RequestKind.WRITE_FUA):
         return head
     return head + make_records(np.arange(first, first + count, dtype=np.int64), version).tobytes()
 
@@ -150,6 +159,22 @@ class GuestClientDisk:
             )
         return number
 
+    def read(self, extent: Extent) -> bytes:
+        """Reads sectors; no other request may be in flight."""
+        parts = bytearray()
+        for first in range(extent.first, extent.first + extent.count, _LARGEST):
+            count = min(_LARGEST, extent.first + extent.count - first)
+            number = self._send(RequestKind.READ, first, count)
+            if self.await_one() != number:
+                raise GuestError("the guest answered a request that vdisklab did not send")
+            parts += self._receive(count * SECTOR, _ANSWER_SECONDS)
+        return bytes(parts)
+
+    def start_again(self, device: str, depth: int) -> None:
+        """Starts the client after a reset of the guest, and waits for its greeting."""
+        self.program.start_again(_writer_argv(self.program.port, device, depth))
+        self.await_hello()
+
     def await_hello(self) -> None:
         """Waits for the program's greeting. Raises GuestError for anything else."""
         if self._answer(_START_SECONDS) != (_HELLO, 0):
@@ -168,11 +193,18 @@ class GuestClientDisk:
         return self._requests
 
     def _answer(self, seconds: float) -> tuple[int, int]:
-        answer = bytearray()
-        while len(answer) < _ANSWER.size:
-            answer += self.program.receive(_ANSWER.size - len(answer), seconds)
-        number, status = _ANSWER.unpack(answer)
+        number, status = _ANSWER.unpack(self._receive(_ANSWER.size, seconds))
         return number, status
+
+    def _receive(self, length: int, seconds: float) -> bytes:
+        data = bytearray()
+        while len(data) < length:
+            data += self.program.receive(length - len(data), seconds)
+        return bytes(data)
+
+
+def _writer_argv(port: str, device: str, depth: int) -> tuple[str, ...]:
+    return (PERL, "-e", guest_script("writer.pl"), port, device, str(depth))
 
 
 @contextmanager
@@ -183,7 +215,7 @@ def guest_client_disk(
 
     `name` must be unique on this host. Raises GuestError.
     """
-    argv = (PERL, "-e", guest_script("writer.pl"), name, device, str(depth))
+    argv = _writer_argv(name, device, depth)
     with guest_program(machine, name, argv, "the client") as program:
         disk = GuestClientDisk(program, seen)
         disk.await_hello()

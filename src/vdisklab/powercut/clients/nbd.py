@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -23,6 +23,7 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.storage_daemon import StorageDaemon, start_storage_daemon
 from vdisklab.host.ledger import Ledger
 from vdisklab.powercut.judging.image_reader import BadImageError
+from vdisklab.powercut.recording.promises import ReadableDisk
 from vdisklab.powercut.sectors import SECTOR, Bytes, Extent, Numbers, make_sectors, read_sorted
 
 _GREETING = struct.Struct(">8s8sH")
@@ -112,6 +113,12 @@ class NbdDisk:
         """Ends the session; there is no answer."""
         self._send(_Command.DISCONNECT, 0, 0)
 
+    def go_on_with(self, connection: socket.socket, export: str) -> None:
+        """Breaks the connection off, without a flush, and goes on with another one."""
+        self.connection.close()
+        self.connection = connection
+        _open_export(connection, export)
+
     def _send(
         self, command: _Command, offset: int, length: int, flags: int = 0, data: bytes = b""
     ) -> int:
@@ -124,8 +131,8 @@ class NbdDisk:
         return number
 
 
-def connect_disk(connection: socket.socket, export: str) -> NbdDisk:
-    """Opens an export. Raises GuestError when the server has no such export."""
+def _open_export(connection: socket.socket, export: str) -> None:
+    """Does the handshake. Raises GuestError when the server has no such export."""
     first, second, flags = _GREETING.unpack(_receive(connection, _GREETING.size))
     if (first, second) != (b"NBDMAGIC", b"IHAVEOPT") or not flags & _FIXED_NEWSTYLE:
         raise GuestError("the server does not speak NBD's newstyle protocol")
@@ -146,10 +153,9 @@ def connect_disk(connection: socket.socket, export: str) -> NbdDisk:
                 f"the NBD server refuses the export {export}: {reason}",
                 hint="another program may use the image: `lsof` names it",
             )
-    return NbdDisk(connection)
 
 
-def read_through(disk: NbdDisk, numbers: Numbers) -> Bytes:
+def read_through(disk: ReadableDisk, numbers: Numbers) -> Bytes:
     """The sectors with these sorted numbers, read by QEMU. Raises GuestError."""
     sectors = np.zeros((len(numbers), SECTOR), dtype=np.uint8)
     for part, rows in read_sorted(numbers, disk.read):
@@ -180,10 +186,14 @@ def _connection_lost(reason: OSError | str) -> GuestError:
 @contextmanager
 def nbd_disk(daemon: StorageDaemon, disk: Disk) -> Iterator[NbdDisk]:
     """A disk that QEMU's storage daemon serves while the context is open."""
-    with daemon.export(disk), closing(daemon.connect()) as connection:
-        opened = connect_disk(connection, disk.serial)
-        yield opened
-        opened.disconnect()
+    with daemon.export(disk):
+        opened = NbdDisk(daemon.connect())
+        try:
+            _open_export(opened.connection, disk.serial)
+            yield opened
+            opened.disconnect()
+        finally:
+            opened.connection.close()
 
 
 @dataclass(slots=True)

@@ -1,13 +1,13 @@
 """A disk whose guest is reset again and again while it writes; QEMU goes on.
 
-The guest's connection breaks off without a flush, as QMP's `system_reset` ends a guest's requests.
-The next one reads everything back.
+Without a guest the connection breaks off without a flush, as a reset ends a guest's requests. A
+real guest is reset by QMP's `system_reset`. In both cases the client then reads everything back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,11 +15,24 @@ import numpy as np
 
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.storage_daemon import StorageDaemon
-from vdisklab.powercut.clients.nbd import NbdDisk, connect_disk, read_through
+from vdisklab.powercut.clients.nbd import nbd_disk, read_through
 from vdisklab.powercut.judging.image_reader import read_image
 from vdisklab.powercut.judging.outcomes import DueVersions, JudgedState, broken_promise
+from vdisklab.powercut.recording.promises import ReadableDisk
 from vdisklab.powercut.sectors import Bytes, Extent, Numbers, read_versions
 from vdisklab.powercut.vocabulary import StateOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class ResettableDisk:
+    """A client's disk; `reset` resets its guest, and returns when the disk can be used again."""
+
+    disk: ReadableDisk
+    reset: Callable[[], None]
+
+
+ResettableAccess = Callable[[Disk], AbstractContextManager[ResettableDisk]]
+"""Opens the disk for a client that can be reset: over NBD, or in a guest."""
 
 
 @dataclass(slots=True)
@@ -30,37 +43,35 @@ class ResetDisk:
     because QEMU and the host survive. `past_qemu`: what is read is the image's file.
     """
 
-    daemon: StorageDaemon
+    client: ResettableDisk
     image: Disk
     every: int
     past_qemu: bool
     states: list[JudgedState]
-    opened: ExitStack
-    disk: NbdDisk
     _in_flight: dict[int, tuple[Extent, int] | None] = field(default_factory=dict)
     _versions: dict[int, int] = field(default_factory=dict)
     _answers: int = 0
 
     @property
     def seen(self) -> Mapping[str, str]:
-        """Empty: nothing is read back."""
-        return {}
+        """What the client read back."""
+        return self.client.disk.seen
 
     def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
         """Sends a write; see `ClientDisk`."""
-        request = self.disk.write(first, count, version, fua=fua)
+        request = self.client.disk.write(first, count, version, fua=fua)
         self._in_flight[request] = Extent(first, count), version
         return request
 
     def flush(self) -> int:
         """Sends a flush; see `ClientDisk`."""
-        request = self.disk.flush()
+        request = self.client.disk.flush()
         self._in_flight[request] = None
         return request
 
     def await_one(self) -> int:
         """The number of the next answered request; then the guest may be reset."""
-        request = self.disk.await_one()
+        request = self.client.disk.await_one()
         write = self._in_flight.pop(request)
         if write is not None:
             extent, version = write
@@ -72,8 +83,7 @@ class ResetDisk:
         return request
 
     def _reset(self) -> None:
-        self.opened.close()
-        self.disk = self.opened.enter_context(_connection(self.daemon, self.image))
+        self.client.reset()
         numbers = np.array(sorted(self._versions), dtype=np.int64)
         promised = np.array([self._versions[number] for number in numbers.tolist()], dtype=np.int64)
         versions = read_versions(self._read(numbers), numbers)
@@ -85,21 +95,21 @@ class ResetDisk:
 
     def _read(self, numbers: Numbers) -> Bytes:
         if not self.past_qemu:
-            return read_through(self.disk, numbers)
+            return read_through(self.client.disk, numbers)
         return read_image(Path(str(self.image.filename)), self.image.driver, numbers).content
 
 
 @contextmanager
-def _connection(daemon: StorageDaemon, image: Disk) -> Iterator[NbdDisk]:
-    with closing(daemon.connect()) as connection:
-        yield connect_disk(connection, image.serial)
+def resettable_nbd(daemon: StorageDaemon, image: Disk) -> Iterator[ResettableDisk]:
+    """A disk of QEMU's block layer, whose client's connection can break off."""
+    with nbd_disk(daemon, image) as disk:
+        yield ResettableDisk(disk, lambda: disk.go_on_with(daemon.connect(), image.serial))
 
 
 @contextmanager
 def reset_disk(
-    daemon: StorageDaemon, image: Disk, states: list[JudgedState], *, every: int, past_qemu: bool
+    access: ResettableAccess, image: Disk, states: list[JudgedState], *, every: int, past_qemu: bool
 ) -> Iterator[ResetDisk]:
-    """A disk of QEMU's block layer; see `ResetDisk`."""
-    with daemon.export(image), ExitStack() as opened:
-        disk = opened.enter_context(_connection(daemon, image))
-        yield ResetDisk(daemon, image, every, past_qemu, states, opened, disk)
+    """A disk whose guest is reset while the context is open; see `ResetDisk`."""
+    with access(image) as client:
+        yield ResetDisk(client, image, every, past_qemu, states)

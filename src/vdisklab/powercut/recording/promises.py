@@ -37,6 +37,13 @@ class ClientDisk(Protocol):
         """Waits for an acknowledgement; returns the request's number."""
 
 
+class ReadableDisk(ClientDisk, Protocol):
+    """A `ClientDisk` whose sectors can be read back."""
+
+    def read(self, extent: Extent) -> bytes:
+        """Reads sectors; no other request may be in flight."""
+
+
 class MidRun(Protocol):
     """Something that happens to the disk in the middle of a run, while the client writes."""
 

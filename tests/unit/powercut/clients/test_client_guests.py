@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -74,7 +75,7 @@ class TestRequests:
     def test_answers_come_in_any_order_and_errors_are_told(self) -> None:
         near, far = socket.socketpair()
         with near, far:
-            disk = GuestClientDisk(GuestProgram(machine(), near, 1, "the client"), {})
+            disk = GuestClientDisk(GuestProgram(machine(), near, 1, "the client", "port"), {})
             first, second = disk.write(0, 1, 2, fua=False), disk.flush()
             judge_questions = struct.pack("<IIII", second, 0, first, 28)
             far.sendall(judge_questions[:5])
@@ -87,7 +88,10 @@ class TestRequests:
         near, far = socket.socketpair()
         with near:
             disk = GuestClientDisk(
-                GuestProgram(machine(errors="/dev/vda: No such file\n"), near, 1, "the client"), {}
+                GuestProgram(
+                    machine(errors="/dev/vda: No such file\n"), near, 1, "the client", "port"
+                ),
+                {},
             )
             far.close()
             with pytest.raises(GuestError, match="/dev/vda: No such file"):
@@ -152,6 +156,22 @@ def test_the_guests_program_writes_sectors_that_say_what_they_are(
     assert found[1024:1088].tolist() == [3] * 64
     assert not found[8:1024].any()
     assert not found[1088:].any()
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="perl is not installed")
+def test_the_guests_program_reads_back_what_the_disk_holds(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.write_bytes(make_sectors(0, 256, 7))
+    with writer(disk, 1) as (line, _):
+        assert hear(line) == (0, 0)
+        for number, (first, count) in enumerate([(0, 1), (40, 128), (255, 1), (256, 1)], start=1):
+            os.write(line, writer_request(number, RequestKind.READ, first, count))
+            status = errno.EIO if first == 256 else 0
+            assert hear(line) == (number, status), "there is no sector 256"
+            content = b""
+            while not status and len(content) < count * SECTOR:
+                content += os.read(line, count * SECTOR - len(content))
+            assert content == (b"" if status else make_sectors(first, count, 7))
 
 
 class TestDriverSettings:

@@ -122,7 +122,7 @@ def test_each_transaction_needs_more_than_one_page_now_and_then() -> None:
 def test_sqlite_is_heard_line_by_line_and_believed_only_word_by_word() -> None:
     near, far = socket.socketpair()
     with near, far:
-        opened = GuestDatabase(GuestProgram(cast(Machine, None), near, 1, "SQLite"), {})
+        opened = GuestDatabase(GuestProgram(cast(Machine, None), near, 1, "SQLite", "port"), {})
         far.sendall(b"wa")
         far.sendall(b"l\n2\n20\nready\n")
         opened.prepare("wal", "FULL")

@@ -1,4 +1,4 @@
-# Writes to a disk as the host requests over a virtio-serial port. Uses no modules, so the package
+# Writes to a disk, and reads it, as the host requests over a virtio-serial port. Uses no modules, so the package
 # perl-base is enough.
 #
 #   perl -e SCRIPT PORT DEVICE WORKERS
@@ -7,13 +7,14 @@
 # The host sends 24 bytes (number, kind, count of sectors, unused, first sector; little-endian), and
 # for a write a record of 32 bytes for each sector, which fills it. Request k goes to process k mod
 # WORKERS, so several are in flight. The answer is the number and errno, sent when the system call
-# has returned. Number 0 is the greeting; kind 0 ends the program.
+# has returned; that of a read is followed by the sectors, so only one may be in flight. Number 0 is
+# the greeting; kind 0 ends the program.
 #
 # A write with FUA is O_DSYNC, which Linux turns into a write and a flush. If the kernel says that the
 # disk supports FUA (NVMe), it is one command with that bit and no flush, as a file system's journal
 # sends it; O_DSYNC on a block device would add a flush (blkdev_write_iter).
 my ($name, $device, $workers) = @ARGV;
-my ($QUIT, $WRITE, $WRITE_FUA, $FLUSH) = (0, 1, 2, 3);
+my ($QUIT, $WRITE, $WRITE_FUA, $FLUSH, $READ) = (0, 1, 2, 3, 4);
 my ($O_WRONLY, $O_RDWR, $O_DSYNC, $O_DIRECT) = (1, 2, 0x1000, 0x4000);
 my $FDATASYNC = 75;    # x86-64
 my ($NVME_IOCTL_SUBMIT_IO, $NVME_CMD_WRITE, $NVME_RW_FUA) = (0x40304e42, 1, 1 << 14);
@@ -70,20 +71,30 @@ sub write_fua {
     return !defined $status ? $! + 0 : $status == 0 ? 0 : 5;
 }
 
+# The offset in a buffer of LARGEST + ALIGNED bytes from which its memory is aligned, as O_DIRECT needs.
+sub aligned {
+    substr($_[0], 0, 1) = "\0";    # forces a private copy, whose address stays
+    return -unpack("J", pack("p", $_[0])) & ($ALIGNED - 1);
+}
+
 sub work {
     my ($requests, $port) = @_;
-    sysopen(my $plain, $device, $O_WRONLY | $O_DIRECT) or die "$device: $!\n";
+    sysopen(my $plain, $device, $O_RDWR | $O_DIRECT) or die "$device: $!\n";
     sysopen(my $dsync, $device, $O_WRONLY | $O_DIRECT | $O_DSYNC) or die "$device: $!\n";
-    my $room = "\0" x ($LARGEST + $ALIGNED);
-    substr($room, 0, 1) = "\0";    # forces a private copy, whose address stays
-    my $begin = -unpack("J", pack("p", $room)) & ($ALIGNED - 1);    # O_DIRECT needs alignment
+    my ($room, $into) = ("\0" x ($LARGEST + $ALIGNED), "\0" x ($LARGEST + $ALIGNED));
+    my ($begin, $into_begin) = (aligned($room), aligned($into));
     my $address = unpack("J", pack("p", $room)) + $begin;
     my $one_command = supports_fua();
     while (defined(my $head = read_all($requests, $HEAD))) {
         my ($number, $kind, $count, undef, $first) = unpack("VVVVQ<", $head);
-        my $errno = 0;
+        my ($errno, $data) = (0, "");
         if ($kind == $FLUSH) {
             $errno = $! + 0 if syscall($FDATASYNC, fileno($plain)) != 0;
+        } elsif ($kind == $READ) {
+            sysseek($plain, $first * 512, 0);
+            my $got = sysread($plain, $into, $count * 512, $into_begin);
+            $errno = !defined $got ? $! + 0 : $got == $count * 512 ? 0 : 5;
+            $data = substr($into, $into_begin, $got) if !$errno;
         } else {
             my $records = read_all($requests, $count * $RECORD);
             my $length = $count * 512;
@@ -97,7 +108,7 @@ sub work {
                 $errno = !defined $put ? $! + 0 : $put == $length ? 0 : 5;
             }
         }
-        write_all($port, pack("VV", $number, $errno));
+        write_all($port, pack("VV", $number, $errno) . $data);
     }
     exit 0;
 }
@@ -119,7 +130,7 @@ write_all($port, pack("VV", 0, 0));
 while (defined(my $head = read_all($port, $HEAD))) {
     my ($number, $kind, $count) = unpack("VVV", $head);
     last if $kind == $QUIT;
-    my $records = $kind == $FLUSH ? "" : read_all($port, $count * $RECORD);
+    my $records = $kind == $FLUSH || $kind == $READ ? "" : read_all($port, $count * $RECORD);
     last if !defined $records;
     write_all($pipes[$number % $workers], $head . $records);
 }
