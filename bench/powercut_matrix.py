@@ -3,7 +3,11 @@
     vdisklab powercut PATHS... --format json > verdicts.json
     python bench/powercut_matrix.py verdicts.json... > bench/results/powercut-guest.json
     python bench/powercut_matrix.py --onto bench/results/powercut-guest.json verdicts.json... > new
+    python bench/powercut_matrix.py --again bench/results/powercut-guest.json --dir DIR > new
     python bench/powercut_matrix.py --refresh docs/powercut.md
+
+`--again` asks all questions of a record on this machine, with the QEMU in PATH. Killed, the same
+command continues, since it keeps its answers in a database in DIR.
 
 If several answers have the same question, the last one counts. `--onto` adds answers to an older
 record of the same machine. A table is written into a page between the lines
@@ -30,6 +34,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from powercut_again import ask_again
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.segments import CacheMode, WriteCache
@@ -370,13 +375,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--refresh", action="store_true", help="make a page's tables again")
     parser.add_argument("--onto", metavar="RECORD", type=Path, help="add the verdicts to a record")
+    parser.add_argument("--again", action="store_true", help="ask a record's questions here")
+    parser.add_argument("--dir", type=Path, default=Path(), help="for --again: place to work in")
     parser.add_argument("files", nargs="+", type=Path)
     options = parser.parse_args()
     if options.refresh:
         for page in options.files:
             page.write_text(refreshed(page.read_text()))
         return
-    record = compact(json.loads(file.read_text()) for file in options.files)
+    documents = [json.loads(file.read_text()) for file in options.files]
+    if options.again:
+        work = options.dir.absolute()
+        database = f"sqlite:///{work / 'powercut-again.db'}"
+        documents = [ask_again(record, work, database) for record in documents]
+    record = compact(documents)
     if options.onto is not None:
         record = joined(json.loads(options.onto.read_text()), record)
     sys.stdout.write(spelled(record))

@@ -138,11 +138,11 @@ def test_the_command_keeps_what_was_judged_and_continues(
                "--format", "json"]  # fmt: skip
     recordings: list[Path] = []
 
-    def filling(site: Site, told: RunSpec, access: Any, directory: Path, monitor: Any) -> Recording:  # noqa: ANN401
+    def filling(site: Site, told: RunSpec, access: Any, directory: Path, daemon: Any) -> Recording:  # noqa: ANN401
         recordings.append(directory)
         if len(recordings) == len(controls_of([FailureModel.POWER])) + 2:
             fill(site.directory, 8 * MIB)
-        return make_recording(site, told, access, directory, monitor)
+        return make_recording(site, told, access, directory, daemon)
 
     with monkeypatch.context() as patched:
         patched.setattr(session_module, "make_recording", filling)

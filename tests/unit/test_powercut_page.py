@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,19 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "powercut.md"
-MATRIX: dict[str, Any] = runpy.run_path(str(ROOT / "bench" / "powercut_matrix.py"))
+RECORDS = sorted((ROOT / "bench" / "results").glob("powercut-*.json"))
+
+
+def bench(name: str) -> dict[str, Any]:
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        return runpy.run_path(str(ROOT / "bench" / name))
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+
+
+MATRIX = bench("powercut_matrix.py")
+AGAIN = bench("powercut_again.py")
 
 
 def document(**changed: object) -> dict[str, Any]:
@@ -34,6 +48,19 @@ def test_the_tables_are_those_of_the_records() -> None:
     assert MATRIX["refreshed"](page) == page, (
         "run .venv/bin/python bench/powercut_matrix.py --refresh docs/powercut.md"
     )
+
+
+@pytest.mark.parametrize("file", RECORDS, ids=lambda file: file.stem)
+def test_each_question_of_a_record_can_be_asked_again(file: Path) -> None:
+    record = json.loads(file.read_text())
+    if "modes" in record:
+        return  # bench/caches.py made it
+    questions = list(AGAIN["questions_of"](record))
+    for question, verdict in zip(questions, record["verdicts"], strict=True):
+        assert question.path.canonical == verdict["path"]
+        assert MATRIX["_flat"](question.stored_settings).items() >= (
+            (record["settings"] | verdict["settings"]).items()
+        )
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,8 @@ def powercut(
         typer.Option(
             "--during",
             help="Do this to the disk in the middle of each run, as QEMU's monitor does it: a "
-            "snapshot, a commit of the overlay, or a mirror to another file; can be repeated.",
+            "snapshot, a commit of the overlay, a mirror to another file, or a resize to twice its "
+            "size; can be repeated.",
             show_default="nothing",
         ),
     ] = None,

@@ -43,8 +43,8 @@ class Control:
 
     `drops_syncs`: QEMU's fdatasync is intercepted. `killed`: SIGKILL ends QEMU after the last
     write. `past_qemu`: after a reset of the guest the image's file is read, not QEMU's disk.
-    `forgets_switch`: the image is read that the guest used before an operation. `in_guest`: the
-    client runs in a guest.
+    `forgets_switch`: the image or size is read that the guest knew before an operation.
+    `in_guest`: the client runs in a guest.
     """
 
     name: str
@@ -153,8 +153,9 @@ def _operation_controls(operation: MidRunOperation) -> Iterator[Control]:
     }.get(operation, "ext4/raw/none")
     spec = replace(_spec(path, writes=24), during=operation)
     yield Control(f"a {operation}, a flushing client", spec, must_lose=False, states=40)
+    resized = operation is MidRunOperation.RESIZE
     yield Control(
-        f"a {operation}, and the image before it is read",
+        f"a {operation}, and {'only the old size' if resized else 'the image before it'} is read",
         spec,
         must_lose=True,
         states=40,

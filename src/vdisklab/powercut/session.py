@@ -125,8 +125,7 @@ class PowerCutSession:
         self._recordings += 1
         directory = self.site.directory / f"run{self._recordings}"
         with reporting_full_memory(_RECORDING):
-            monitor = self.daemon.monitor
-            return make_recording(self.site, spec, access or self.over_nbd, directory, monitor)
+            return make_recording(self.site, spec, access or self.over_nbd, directory, self.daemon)
 
     def examine(
         self,

@@ -81,6 +81,16 @@ class StorageDaemon:
             opened.callback(self._stop_export, names.device)
             yield
 
+    def resize(self, disk: Disk, size: int) -> None:
+        """Resizes a disk that is exported over NBD; its clients must connect again.
+
+        An export's size is fixed, so QEMU refuses `block_resize` during one
+        (nbd_export_create in nbd/server.c).
+        """
+        self._stop_export(AttachedNames(disk.serial).device)
+        self.monitor.execute("block_resize", {"node-name": drive_node(disk), "size": size})
+        self.monitor.execute("block-export-add", export_arguments(disk))
+
     def _stop_export(self, export: str) -> None:
         """Ends an export and waits for the end: until then its node cannot be closed."""
 

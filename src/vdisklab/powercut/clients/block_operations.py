@@ -1,7 +1,6 @@
-"""What a host does to a disk while its guest writes: a snapshot, a commit, a mirror.
+"""What a host does to a disk while its guest writes: a snapshot, a commit, a mirror, a resize.
 
-The commands are QMP's (qapi/block-core.json), as libvirt and Proxmox VE send them. There is no
-block_resize: QEMU refuses it while a disk is exported over NBD.
+The commands are QMP's (qapi/block-core.json), as libvirt and Proxmox VE send them.
 """
 
 from __future__ import annotations
@@ -15,13 +14,19 @@ from typing import Any
 from vdisklab.errors import PowercutError
 from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk, block_nodes, drive_node
 from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.guest.qemu.storage_daemon import StorageDaemon
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import ImageFormat
+from vdisklab.powercut.clients.nbd import NbdDisk
+from vdisklab.powercut.recording.promises import ClientDisk
+from vdisklab.powercut.sectors import SECTOR
 
 _JOB = "during"
 _JOB_SECONDS = 60.0
+RESIZED_FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2)
+"""Formats whose size the judge reads."""
 
 
 class MidRunOperation(StrEnum):
@@ -30,6 +35,7 @@ class MidRunOperation(StrEnum):
     SNAPSHOT = "snapshot"
     COMMIT = "commit"
     MIRROR = "mirror"
+    RESIZE = "resize"
 
     def refusal(self, path: DiskPath) -> Impossible | None:
         """Why a path's disk cannot be changed in this way, as what follows its name."""
@@ -46,6 +52,11 @@ class MidRunOperation(StrEnum):
                 "is not judged during a snapshot: only a chain of qcow2 images is read",
                 f"write qcow2 instead of {image.format}",
             )
+        if self is MidRunOperation.RESIZE and image.format not in RESIZED_FORMATS:
+            return Impossible(
+                f"is not judged during a resize: the size of a {image.format} image is not read",
+                f"write {' or '.join(RESIZED_FORMATS)} instead",
+            )
         if self is MidRunOperation.COMMIT and not image.backing:
             return Impossible(
                 "has nothing to commit to: it is not an overlay", "add backing=1 to the format"
@@ -55,10 +66,14 @@ class MidRunOperation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImagesAfter:
-    """The image that the guest's configuration names afterwards, and those below, nearest first."""
+    """The image that the guest's configuration names afterwards, and those below, nearest first.
+
+    `size` is the disk's new size in bytes; None if it stays the same.
+    """
 
     image: Path
     backing: tuple[Path, ...]
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +81,18 @@ class RunningOperation:
     """An operation on a disk that a QEMU has open. `start` and `finish` are called once each."""
 
     kind: MidRunOperation
-    monitor: Channel
+    daemon: StorageDaemon
     disk: Disk
+
+    @property
+    def monitor(self) -> Channel:
+        """The monitor of the QEMU that has the disk open."""
+        return self.daemon.monitor
+
+    @property
+    def added_sectors(self) -> int:
+        """A resize doubles the disk."""
+        return self.disk.size // SECTOR if self.kind is MidRunOperation.RESIZE else 0
 
     @property
     def _image(self) -> Path:
@@ -84,6 +109,8 @@ class RunningOperation:
                 return ImagesAfter(backing[0], backing[1:])
             case MidRunOperation.MIRROR:
                 return ImagesAfter(self._new_file, ())
+            case MidRunOperation.RESIZE:
+                return ImagesAfter(self._image, backing, 2 * self.disk.size)
 
     @property
     def _new_file(self) -> Path:
@@ -102,7 +129,7 @@ class RunningOperation:
             target = {"target": str(self._new_file), "format": self.disk.driver, "sync": "full"}
             self.monitor.execute("drive-mirror", {"job-id": _JOB, "device": node, **target})
 
-    def finish(self) -> None:
+    def finish(self, client: ClientDisk) -> None:
         """Makes the guest use the new images, and returns when QEMU says that it does."""
         node = drive_node(self.disk)
         match self.kind:
@@ -118,6 +145,11 @@ class RunningOperation:
                 )
             case MidRunOperation.COMMIT | MidRunOperation.MIRROR:
                 self._complete()
+            case MidRunOperation.RESIZE:
+                if not isinstance(client, NbdDisk):
+                    raise PowercutError("a disk is only resized while its client is on NBD")
+                self.daemon.resize(self.disk, 2 * self.disk.size)
+                client.go_on_with(self.daemon.connect(), self.disk.serial)
 
     def _writable(self, node_name: str) -> Mapping[str, Any]:
         (node,) = (node for node in block_nodes(self.disk) if node["node-name"] == node_name)

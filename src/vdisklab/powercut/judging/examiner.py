@@ -46,7 +46,7 @@ from vdisklab.powercut.judging.recovery import Recovery, open_recovery
 from vdisklab.powercut.recording.recordings import KEY_NAME, Recording
 from vdisklab.powercut.recording.trace import FIRST_VERSION, NO_FILESYSTEM, Trace
 from vdisklab.powercut.recording.write_log import read_log
-from vdisklab.powercut.sectors import SECTOR, NoVersion, read_versions
+from vdisklab.powercut.sectors import SECTOR, NoVersion, Numbers, read_versions
 from vdisklab.powercut.vocabulary import StateOutcome
 from vdisklab.storage.site import Site
 
@@ -148,7 +148,7 @@ class Examiner:
         parts = self._parts(position)
         image = self.recovery.files() / self.trace.images_at(position).image
         try:
-            sectors = self._read(image, parts)
+            sectors = self._read(image, parts, self.trace.size_at(position))
         except (OSError, BadImageError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             times.done("read")
@@ -159,7 +159,7 @@ class Examiner:
         times.done("read")
         due = self.expectation.at(position)
         if self.guest is None:
-            outcome, detail = self._compare(sectors, due)
+            outcome, detail = self._compare(sectors, due, self.trace.promised_size(position))
         else:
             outcome, detail = self._judge_database(self.guest, sectors, position)
         times.done("verify")
@@ -169,19 +169,29 @@ class Examiner:
             written_after = True
             if outcome is StateOutcome.KEPT:
                 outcome, detail = self._write_after_recovery(
-                    self.daemon, self._writable(image, parts), due
+                    self.daemon, self._writable(image, parts), due, sectors.size
                 )
                 times.done("afterlife")
         return JudgedState(
             str(cut), outcome, detail, sectors.leaked, repaired, written_after, times.seconds
         )
 
-    def _read(self, image: Path, parts: ImageParts) -> ImageSectors:
-        """The sectors to judge: read directly if the format is known, otherwise by QEMU."""
-        if self.guest is None:
-            numbers = self.expectation.sectors
-        else:  # the whole disk: it holds a file system
-            numbers = np.arange(self.trace.image_size // SECTOR, dtype=np.int64)
+    def _read(self, image: Path, parts: ImageParts, size: int) -> ImageSectors:
+        """The sectors to judge: read directly if the format is known, otherwise by QEMU.
+
+        Those beyond `size`, which the guest does not know, hold nothing.
+        """
+        if self.guest is not None:  # the whole disk: it holds a file system
+            return self._read_known(image, parts, np.arange(size // SECTOR, dtype=np.int64))
+        numbers = self.expectation.sectors
+        known = numbers[: np.searchsorted(numbers, size // SECTOR)]
+        sectors = self._read_known(image, parts, known)
+        if len(known) == len(numbers):
+            return sectors
+        beyond = np.zeros((len(numbers) - len(known)) * SECTOR, np.uint8)
+        return replace(sectors, content=np.concatenate((sectors.content, beyond)))
+
+    def _read_known(self, image: Path, parts: ImageParts, numbers: Numbers) -> ImageSectors:
         checked = ImageSectors(np.zeros(0, np.uint8))
         if self.trace.image_format in PARSED_FORMATS:
             checked = read_image(
@@ -210,23 +220,33 @@ class Examiner:
             return StateOutcome.DAMAGED, "; ".join(sectors.problems)
         return guest.judge(sectors.content, FIRST_VERSION, due_transactions(self.trace, position))
 
-    def _compare(self, sectors: ImageSectors, due: DueVersions) -> RecoveredState:
+    def _compare(
+        self, sectors: ImageSectors, due: DueVersions, promised_size: int
+    ) -> RecoveredState:
         versions = read_versions(sectors.content, self.expectation.sectors)
         if self.trace.encrypted and not self.trace.filled:  # a hole is decrypted, too
             versions[versions == NoVersion.GARBAGE] = NoVersion.EMPTY
         broken = broken_promise(self.expectation.sectors, versions, due)
         if broken is not None:
             return broken.outcome, str(broken)
+        if sectors.size is not None and sectors.size < promised_size:
+            return StateOutcome.LOST, (
+                f"the disk was promised to have {promised_size} bytes and has {sectors.size}"
+            )
         if sectors.problems:
             return StateOutcome.DAMAGED, "; ".join(sectors.problems)
         return _KEPT
 
     def _write_after_recovery(
-        self, daemon: RestartingDaemon, image: Disk, due: DueVersions
+        self, daemon: RestartingDaemon, image: Disk, due: DueVersions, size: int | None
     ) -> RecoveredState:
-        """Writes to the image through QEMU, then reads all old and new sectors back."""
-        size = self.trace.image_size
-        promised = dict(zip(self.expectation.sectors.tolist(), due.promised.tolist(), strict=True))
+        """Writes to the image through QEMU, then reads all old and new sectors back.
+
+        `size` is that of the image, if it is known.
+        """
+        size = size or self.trace.image_size
+        due_versions = zip(self.expectation.sectors.tolist(), due.promised.tolist(), strict=True)
+        promised = {number: version for number, version in due_versions if number < size // SECTOR}
         try:
             problem = daemon.with_disk(image, lambda disk: _write_and_compare(disk, size, promised))
         except BadImageError as error:
@@ -294,7 +314,7 @@ def open_examiner(
     trace = recording.trace
     log = read_log(recording.log)
     epochs = epochs_between(log.entries, trace.begin, trace.end, trace.stops)
-    if trace.writes and max(w.first + w.count for w in trace.writes) * SECTOR > trace.image_size:
+    if trace.writes and max(w.first + w.count for w in trace.writes) * SECTOR > trace.last_size:
         raise PowercutError("the recording is damaged: it writes beyond the end of its disk")
     if any(entry.offset + entry.length > trace.disk_size for entry in log.entries):
         raise PowercutError("the recording is damaged: its log belongs to a larger disk")

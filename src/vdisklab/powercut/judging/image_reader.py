@@ -56,12 +56,16 @@ class BadImageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ImageSectors:
-    """The requested sectors; for qcow2 also the result of its check."""
+    """The requested sectors; for qcow2 also the result of its check.
+
+    `size` is the disk's in bytes; None if QEMU read it.
+    """
 
     content: Bytes
     problems: tuple[str, ...] = ()
     leaked: int = 0
     dirty: bool = False
+    size: int | None = None
 
 
 def read_image(
@@ -79,7 +83,8 @@ def read_image(
     """
     if image_format == "raw":
         with _opened(path) as descriptor:
-            return ImageSectors(_read_sectors(descriptor, numbers * SECTOR).reshape(-1))
+            content = _read_sectors(descriptor, numbers * SECTOR).reshape(-1)
+            return ImageSectors(content, size=os.fstat(descriptor).st_size)
     sectors = np.zeros((len(numbers), SECTOR), dtype=np.uint8)
     missing = np.arange(len(numbers))
     checked: list[Qcow2Metadata] = []
@@ -97,6 +102,7 @@ def read_image(
         tuple(problem for metadata in checked for problem in metadata.problems),
         sum(metadata.leaked for metadata in checked),
         checked[0].header.dirty,
+        checked[0].header.size,
     )
 
 

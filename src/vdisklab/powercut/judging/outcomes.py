@@ -14,7 +14,7 @@ import numpy as np
 from vdisklab.errors import PowercutError
 from vdisklab.path.durability import Cuts, FailureModel
 from vdisklab.powercut.recording.trace import FILLED, Trace
-from vdisklab.powercut.sectors import NoVersion, Numbers
+from vdisklab.powercut.sectors import SECTOR, NoVersion, Numbers
 from vdisklab.powercut.vocabulary import StateOutcome
 
 
@@ -60,8 +60,9 @@ class Expectation:
         return self._known[position]
 
     def _work_out(self, position: int) -> DueVersions:
-        start = FILLED if self.trace.filled else int(NoVersion.EMPTY)
-        promised = np.full(len(self.sectors), start, dtype=np.int64)
+        promised = np.full(len(self.sectors), NoVersion.EMPTY, dtype=np.int64)
+        if self.trace.filled:  # but not the part by which the disk grew in mid-run
+            promised[: np.searchsorted(self.sectors, self.trace.image_size // SECTOR)] = FILLED
         newest = promised.copy()
         for write, sectors in zip(self.trace.writes, self._slices, strict=True):
             if write.submitted <= position:

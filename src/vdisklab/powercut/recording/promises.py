@@ -47,11 +47,15 @@ class ReadableDisk(ClientDisk, Protocol):
 class MidRun(Protocol):
     """Something that happens to the disk in the middle of a run, while the client writes."""
 
+    @property
+    def added_sectors(self) -> int:
+        """The number of sectors by which it makes the disk larger."""
+
     def start(self) -> None:
         """Begins it."""
 
-    def finish(self) -> None:
-        """Ends it, and returns when it has ended."""
+    def finish(self, client: ClientDisk) -> None:
+        """Ends it, and returns when it has ended and the client can go on."""
 
 
 class Tail(Protocol):
@@ -180,18 +184,22 @@ def run_client(
 ) -> ClientRun:
     """Runs the load to its end; every write in the result was acknowledged.
 
-    `mid_run` starts after a third of the writes and is finished after two thirds.
+    `mid_run` starts after a third of the writes and is finished after two thirds. If it makes the
+    disk larger, every second write after that goes to the new part.
     """
     recorder = _Recorder(disk, tail, load)
     finished: int | None = None
     for number, extent in enumerate(write_extents(load, sectors), start=1):
-        recorder.submit_write(extent)
+        beyond = mid_run.added_sectors if mid_run and finished is not None and number % 2 else 0
+        recorder.submit_write(Extent(extent.first + beyond, extent.count))
         if load.kind is ClientKind.FLUSHES and number % load.flush_every == 0:
             recorder.submit_flush()
         if mid_run is not None and number == load.writes // 3:
             mid_run.start()
         if mid_run is not None and number == 2 * load.writes // 3:
-            mid_run.finish()
+            if mid_run.added_sectors:
+                recorder.drain()  # its connection breaks off
+            mid_run.finish(disk)
             finished = tail.position()
     recorder.drain()
     return ClientRun(tuple(recorder.writes), tuple(recorder.flushes), finished)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vdisklab.errors import PlanError, PowercutError
 from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
-from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.guest.qemu.storage_daemon import StorageDaemon
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import freeze_and_thaw, sync_filesystem, write_whole
 from vdisklab.path.backing import in_memory
@@ -145,11 +145,11 @@ class RunSpec:
 
 
 def make_recording(
-    site: Site, spec: RunSpec, access: Access, directory: Path, monitor: Channel
+    site: Site, spec: RunSpec, access: Access, directory: Path, daemon: StorageDaemon
 ) -> Recording:
     """Records one run into the new `directory`. The stack is removed before it returns.
 
-    `monitor` belongs to the QEMU that `access` uses; `spec.during` is done through it.
+    `daemon` is the QEMU that `access` uses; `spec.during` is done through its monitor.
     """
     directory.mkdir()
     log = directory / LOG_NAME
@@ -160,7 +160,7 @@ def make_recording(
         marks = stack.disk.marks
         disk_spec = _guest_disk(spec, stack.image, directory.name)
         operation = (
-            None if spec.during is None else RunningOperation(spec.during, monitor, disk_spec)
+            None if spec.during is None else RunningOperation(spec.during, daemon, disk_spec)
         )
         with (
             open_tail(log) if marks is None else nullcontext(marks) as tail,
@@ -198,8 +198,10 @@ def make_recording(
 
 
 def without_switch(recording: Recording) -> Recording:
-    """The same recording, as if the guest's configuration had never been changed."""
-    trace = replace(recording.trace, switch=None)
+    """The same recording, as if the guest's configuration had changed only after the run."""
+    switch = recording.trace.switch
+    late = None if switch is None else replace(switch, position=recording.trace.end)
+    trace = replace(recording.trace, switch=late)
     (recording.directory / TRACE_NAME).write_text(trace_to_json(trace))
     return Recording(recording.directory, trace)
 
@@ -211,7 +213,7 @@ def _switch(
         return None
     after, root = operation.images_after, Path(stack.image_name).parent
     names = tuple(str(root / file.name) for file in (after.image, *after.backing))
-    return ImageSwitch(finished, Images(names[0], names[1:]))
+    return ImageSwitch(finished, Images(names[0], names[1:]), after.size)
 
 
 def _guest_disk(spec: RunSpec, image: ImageFile, name: str) -> Disk:
@@ -325,7 +327,8 @@ def _unknown_image(path: DiskPath) -> Impossible | None:
 def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[_RecordedStack]:
     """The path's host side with its image, all of it durable when the context opens."""
     layer, image = require_judgeable(spec.path)
-    capacity = size_for(spec.path.layers, 2 * spec.size + 4 * MIB)
+    sizes = 3 if spec.during is MidRunOperation.RESIZE else 2
+    capacity = size_for(spec.path.layers, sizes * spec.size + 4 * MIB)
     with (
         _disk_to_record(site, spec, name, capacity, log) as disk,
         BUILDERS[layer.kind](site, disk.target, layer, f"{name}.mnt", spec.size) as target,

@@ -52,10 +52,14 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class ImageSwitch:
-    """A change of the guest's configuration in the middle of a run, at a log position."""
+    """A change of the guest's configuration in the middle of a run, at a log position.
+
+    `size` is the disk's new size; None if it stays the same.
+    """
 
     position: int
     after: Images
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,33 @@ class Trace:
         if self.switch is not None and position > self.switch.position:
             return self.switch.after
         return Images(self.image, self.backing)
+
+    def size_at(self, position: int) -> int:
+        """The size of the disk in bytes, as the guest was told until a log position."""
+        if self.switch is None or self.switch.size is None or position <= self.switch.position:
+            return self.image_size
+        return self.switch.size
+
+    def promised_size(self, position: int) -> int:
+        """The size that the disk must have after a cut at a log position, in bytes.
+
+        A new size is promised by the first write after it that is promised to be durable.
+        """
+        switch = self.switch
+        if switch is None or switch.size is None:
+            return self.image_size
+        promised = any(
+            write.submitted > switch.position
+            and write.promised is not None
+            and write.promised <= position
+            for write in self.writes
+        )
+        return switch.size if promised else self.image_size
+
+    @property
+    def last_size(self) -> int:
+        """The size of the disk at the end of the run, in bytes."""
+        return self.image_size if self.switch is None else self.switch.size or self.image_size
 
     @property
     def stops(self) -> tuple[int, ...]:
@@ -138,7 +169,7 @@ def _contradiction(trace: Trace) -> str | None:
         file = PurePosixPath(name)
         if file.is_absolute() or ".." in file.parts:
             return "its image lies outside its file system"
-    if min(trace.image_size, trace.disk_size) <= 0:
+    if min(trace.image_size, trace.last_size, trace.disk_size) <= 0:
         return "its disk has no size"
     if any(write.first < 0 or write.count < 0 for write in trace.writes):
         return "it writes before the start of its disk"

@@ -19,7 +19,7 @@ from vdisklab.powercut.judging.outcomes import (
 )
 from vdisklab.powercut.questions import _as_float
 from vdisklab.powercut.recording.trace import Write
-from vdisklab.powercut.sectors import NoVersion
+from vdisklab.powercut.sectors import SECTOR, NoVersion
 from vdisklab.powercut.vocabulary import StateOutcome
 
 # Sectors 0 to 3 written twice, 2 to 5 in between; promised at 12, 16 and never.
@@ -48,6 +48,8 @@ def test_what_is_due_grows_with_the_log(
 def test_a_filled_image_promises_its_filling() -> None:
     filled = Expectation(replace(TRACE, writes=WRITES, filled=True))
     assert filled.at(9).promised.tolist() == [1] * 6
+    grown = Expectation(replace(TRACE, writes=WRITES, filled=True, image_size=4 * SECTOR))
+    assert grown.at(9).promised.tolist() == [1, 1, 1, 1, 0, 0], "not the part that was added"
 
 
 @pytest.mark.parametrize(

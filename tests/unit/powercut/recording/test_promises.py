@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vdisklab.errors import PowercutError
-from vdisklab.powercut.recording.promises import Load, run_client, write_extents
+from vdisklab.powercut.recording.promises import ClientDisk, Load, run_client, write_extents
 from vdisklab.powercut.recording.trace import Trace, Write, trace_from_json, trace_to_json
 from vdisklab.powercut.recording.write_log import LogTail
 from vdisklab.powercut.sectors import Extent
@@ -61,6 +61,30 @@ class Disk:
         if kind == "w":
             self.completed[version] = self.log
         return request
+
+
+@dataclass
+class Growth:
+    """A disk that doubles in mid-run, for which its client must be idle."""
+
+    disk: Disk
+    added_sectors: int = SECTORS
+
+    def start(self) -> None:
+        """Nothing: it takes no time."""
+
+    def finish(self, client: ClientDisk) -> None:
+        assert client is self.disk
+        assert not self.disk.requests
+
+
+def test_a_client_writes_to_both_halves_of_a_disk_that_has_grown() -> None:
+    disk = Disk(random.Random(1))  # noqa: S311 - reproducible
+    load = Load(ClientKind.FLUSHES, writes=24, depth=4)
+    run = run_client(disk, cast("LogTail", disk), load, SECTORS, Growth(disk))
+    new_half = [write.first >= SECTORS for write in run.writes]
+    assert new_half == [False] * 16 + [True, False] * 4
+    assert all(write.first + write.count <= 2 * SECTORS for write in run.writes)
 
 
 @given(st.sampled_from(ClientKind), st.integers(1, 8), st.integers(1, 6), st.integers(0, 10**6))

@@ -66,3 +66,15 @@ def test_a_guest_starts_with_the_new_images_once_its_host_was_told() -> None:
     outside = replace(trace, switch=ImageSwitch(4, Images("disk.qcow2", ("../../etc/shadow",))))
     with pytest.raises(PowercutError, match="outside its file system"):
         trace_from_json(trace_to_json(outside))
+
+
+def test_a_new_size_is_known_after_the_answer_and_promised_by_a_later_flush() -> None:
+    writes = (Write(2, 0, 1, 1, 3, 4), Write(3, 8, 1, 3, 3, 4), Write(4, 9, 1, 5, 6, 7))
+    switch = ImageSwitch(3, Images("disk.raw"), 2 << 20)
+    trace = replace(TRACE, writes=writes, switch=switch)
+    assert [trace.size_at(at) >> 20 for at in (0, 3, 4, 9)] == [1, 1, 2, 2]
+    assert [trace.promised_size(at) >> 20 for at in (3, 4, 6, 7)] == [1, 1, 1, 2]
+    assert (trace.last_size >> 20, TRACE.last_size >> 20, TRACE.promised_size(9) >> 20) == (2, 1, 1)
+    assert trace_from_json(trace_to_json(trace)) == trace
+    with pytest.raises(PowercutError, match="its disk has no size"):
+        trace_from_json(trace_to_json(replace(trace, switch=replace(switch, size=-1))))

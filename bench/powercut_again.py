@@ -1,0 +1,82 @@
+"""Asks the questions of a record again: what `powercut_matrix.py --again` does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from vdisklab.host.ledger import cache_directory
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import FailureModel
+from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.powercut.clients.block_operations import MidRunOperation
+from vdisklab.powercut.cutting.cuts import Sampling
+from vdisklab.powercut.questions import Question, QuestionSettings
+from vdisklab.powercut.recording.logged_disk import LoggedBy
+from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
+from vdisklab.progress import Event, Note, Step
+from vdisklab.render.documents.conversion import to_json
+from vdisklab.render.tables.cut_verdicts import power_cut_document
+from vdisklab.results.power_cut import DURING, MODEL
+from vdisklab.services.cut_power import PowerCutPlace, judge_power_cuts
+from vdisklab.units import MIB
+
+_GUEST_MEMORY = 512 * MIB
+
+
+def questions_of(record: Mapping[str, Any]) -> Iterator[Question]:
+    """The questions that a record answers, in its order."""
+    for verdict in record["verdicts"]:
+        settings = record["settings"] | verdict["settings"]
+        yield Question(
+            parse_path(verdict["path"]),
+            ClientKind(verdict["client"]),
+            _settings(settings),
+            AccessKind(verdict["access"]),
+            FailureModel(settings.get(MODEL, FailureModel.POWER)),
+        )
+
+
+def _settings(settings: Mapping[str, Any]) -> QuestionSettings:
+    during = settings.get(DURING)
+    return QuestionSettings(
+        size=settings["size"],
+        writes=settings["writes"],
+        flush_every=settings["flush_every"],
+        depth=settings["depth"],
+        seed=settings["seed"],
+        direct_io=settings["direct_io"],
+        post_recovery_states=settings["afterlives"],
+        sampling=Sampling(
+            settings["wanted.states"],
+            settings["wanted.exhaustive_up_to"],
+            settings["wanted.tear"],
+            settings["wanted.seed"],
+        ),
+        logged_by=LoggedBy(settings.get("logged_by", LoggedBy.FUSE)),
+        driver=DriverSetting(settings.get("driver", DriverSetting.AS_FOUND)),
+        during=None if during is None else MidRunOperation(during),
+    )
+
+
+def ask_again(record: Mapping[str, Any], work: Path, database: str) -> Mapping[str, Any]:
+    """The document of new answers. Those in the database are kept, so the same call continues."""
+    accelerator = record["accelerator"]
+    guest = GuestPlan(
+        memory_bytes=_GUEST_MEMORY,
+        accelerator=None if accelerator is None else Accelerator(accelerator),
+    )
+    place = PowerCutPlace(work=work, database=database, guest=guest, guest_cache=cache_directory())
+    answer = judge_power_cuts(tuple(questions_of(record)), place, _progress, new=False)
+    if answer.interrupted:
+        raise SystemExit("interrupted; the same command continues")
+    document: Mapping[str, Any] = to_json(power_cut_document(answer))
+    return document
+
+
+def _progress(event: Event) -> None:
+    match event:
+        case Step(text) | Note(text):
+            print(text, file=sys.stderr)
