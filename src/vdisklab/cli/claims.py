@@ -12,24 +12,28 @@ from rich.console import Console
 from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
-from vdisklab.cli.options import CampaignOption, Format, FormatOption
+from vdisklab.cli.options import CampaignOption, Format, FormatOption, HostsOption
 from vdisklab.cli.output import emit
 from vdisklab.errors import (
     EXIT_CLAIM_FAILS,
     EXIT_CLAIM_OPEN,
     EXIT_INTERRUPTED,
     NoDatabaseError,
+    PlanError,
 )
 from vdisklab.plan.settings import NO_BASELINE, Request
 from vdisklab.render.tables.claim_results import claims_document, claims_table, junit_xml
+from vdisklab.render.tables.fleet_tables import fleet_claims_document, fleet_claims_table
 from vdisklab.results.store import open_store
-from vdisklab.services.answers import NOTHING, database_url
+from vdisklab.services.answers import NOTHING, database_url, open_results
 from vdisklab.services.claim_answers import (
     ClaimsAnswer,
     answer_claims,
     evaluate_claims,
     read_claims,
 )
+from vdisklab.services.fleet_answers import FleetClaim, answer_fleet_claims
+from vdisklab.services.fleet_hosts import load_fleet
 from vdisklab.services.missing_claims import MeasuredClaims, measure_missing
 from vdisklab.services.output_file import empty_file, output_file
 
@@ -63,6 +67,7 @@ def claims(
         Path | None, typer.Option(metavar="FILE", help="Also write the answers as JUnit XML.")
     ] = None,
     campaign: CampaignOption = None,
+    hosts: HostsOption = None,
     form: FormatOption = Format.TABLE,
 ) -> int:
     """Evaluate the claims of five articles, or your own, against measurements on this host.
@@ -79,13 +84,30 @@ def claims(
         vdisklab claims --only default-is-writeback --run --dir /srv/images
 
         vdisklab claims --file acceptance.toml --junit claims.xml
+
+        vdisklab claims --hosts all
     """
     chosen = read_claims(files or (), only or ())
+    requested = replace(requested, baseline=NO_BASELINE)
+    if hosts:
+        if measure_missing_cells or junit is not None:
+            raise PlanError(
+                "--hosts judges what is stored, as a table",
+                hint="leave out --run and --junit, or use them on each host",
+            )
+        with open_results(requested.db) as results:
+            fleet = load_fleet(results, hosts, campaign)
+            tallied = answer_fleet_claims(results, fleet, chosen, requested)
+        emit(
+            form,
+            [fleet_claims_table(fleet, tallied)],
+            lambda: fleet_claims_document(fleet, tallied),
+        )
+        return fleet_status(tallied)
     if junit is not None:
         # Before measuring: an error shows early, and an old file cannot be mistaken for this
         # answer.
         empty_file(junit)
-    requested = replace(requested, baseline=NO_BASELINE)
     measured = MeasuredClaims((), interrupted=False)
     url = database_url(requested.db, create=measure_missing_cells)
     try:
@@ -106,6 +128,14 @@ def claims(
             stream.write(junit_xml(answer).encode())
     emit(form, [claims_table(answer)], lambda: claims_document(answer))
     return EXIT_INTERRUPTED if measured.interrupted else exit_status(answer)
+
+
+def fleet_status(claims: tuple[FleetClaim, ...]) -> int:
+    """0 if every claim holds on every host, 9 if one fails on any, else 10."""
+    kinds = {status for claim in claims for status in claim.hosts}
+    if ClaimStatus.FAILS in kinds:
+        return EXIT_CLAIM_FAILS
+    return 0 if kinds <= {ClaimStatus.HOLDS} else EXIT_CLAIM_OPEN
 
 
 def exit_status(answer: ClaimsAnswer) -> int:

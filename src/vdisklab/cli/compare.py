@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vdisklab.analysis.published import builtin_publications
-from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
+from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption, HostsOption
 from vdisklab.cli.output import emit
 from vdisklab.errors import PlanError
 from vdisklab.render.tables.comparison import (
@@ -16,9 +16,12 @@ from vdisklab.render.tables.comparison import (
     published_document,
     published_table,
 )
+from vdisklab.render.tables.fleet_tables import fleet_comparison_document, fleet_comparison_table
 from vdisklab.services.advice import answer_comparisons
 from vdisklab.services.answers import open_results
 from vdisklab.services.claim_answers import answer_published
+from vdisklab.services.fleet_answers import answer_fleet_comparisons
+from vdisklab.services.fleet_hosts import load_fleet
 
 
 def compare(
@@ -40,6 +43,7 @@ def compare(
         typer.Option("--all", help="Every measure, not only the score and the main ones."),
     ] = False,
     campaign: CampaignOption = None,
+    hosts: HostsOption = None,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -57,8 +61,12 @@ def compare(
       vdisklab compare qemu=7.2.22 qemu=10.0.2
 
       vdisklab compare --published debatty-2024
+
+      vdisklab compare raw/none qcow2/none --hosts all
     """
     if published is not None:
+        if hosts:
+            raise PlanError("--published compares one host", hint="leave out --hosts")
         if a is not None:
             raise PlanError("--published takes no paths", hint="leave out A and B")
         with open_results(db) as results:
@@ -69,8 +77,18 @@ def compare(
         raise PlanError(
             "compare takes exactly two paths", hint="vdisklab compare ext4/raw/none ext4/qcow2"
         )
+    whole = everything or form is Format.CSV
+    if hosts:
+        with open_results(db) as results:
+            fleet = load_fleet(results, hosts, campaign)
+        pairs = answer_fleet_comparisons(fleet, a, b)
+        emit(
+            form,
+            [fleet_comparison_table(pair, everything=whole) for pair in pairs],
+            lambda: fleet_comparison_document(fleet, pairs),
+        )
+        return
     with open_results(db) as results:
         answers = answer_comparisons(results, a, b, campaign)
-    whole = everything or form is Format.CSV
     tables = [comparison_table(answer, everything=whole) for answer in answers]
     emit(form, tables, lambda: comparison_document(answers))

@@ -31,3 +31,13 @@ CampaignOption = Annotated[
         show_default="the newest",
     ),
 ]
+HostsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hosts",
+        metavar="HOST",
+        help="One answer from many hosts: `all`, a host's name, or FACT=VALUE (cpu, medium, "
+        "kernel, qemu, …); repeat it for several names, or for facts that a host must all have.",
+        show_default="the host of the campaign",
+    ),
+]

@@ -7,11 +7,22 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.cli.options import CampaignOption, DbOption, DiskOption, Format, FormatOption
+from vdisklab.cli.options import (
+    CampaignOption,
+    DbOption,
+    DiskOption,
+    Format,
+    FormatOption,
+    HostsOption,
+)
 from vdisklab.cli.output import emit, print_ranking
+from vdisklab.errors import PlanError
+from vdisklab.render.tables.fleet_tables import fleet_ranking_document, fleet_ranking_table
 from vdisklab.render.tables.pareto_table import pareto_document, pareto_table
 from vdisklab.services.advice import DEFAULT_METRIC, answer_ranking
 from vdisklab.services.answers import open_results
+from vdisklab.services.fleet_answers import answer_fleet_ranking
+from vdisklab.services.fleet_hosts import load_fleet
 from vdisklab.services.pareto_front import answer_pareto
 
 
@@ -26,6 +37,7 @@ def rank(
         ),
     ] = DEFAULT_METRIC,
     campaign: CampaignOption = None,
+    hosts: HostsOption = None,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -71,7 +83,20 @@ def rank(
       vdisklab rank --metric randread-4k-q1/read/latency_p99 --format csv
 
       vdisklab rank --pareto read/write/latency_p99/cpu
+
+      vdisklab rank --hosts all --db postgresql://db/vdisklab
     """
+    if hosts:
+        if pareto is not None or bars or disk is not None:
+            raise PlanError(
+                "--hosts ranks by one measure, as a table",
+                hint="leave out --pareto, --bars and --disk",
+            )
+        with open_results(db) as results:
+            fleet = answer_fleet_ranking(load_fleet(results, hosts, campaign), metric, baseline)
+        fleet = replace(fleet, top=top)
+        emit(form, [fleet_ranking_table(fleet)], lambda: fleet_ranking_document(fleet))
+        return
     if pareto is not None:
         with open_results(db) as results:
             front = answer_pareto(results, pareto, campaign, baseline)

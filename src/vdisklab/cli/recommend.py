@@ -6,12 +6,25 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.cli.options import CampaignOption, DbOption, DiskOption, Format, FormatOption
+from vdisklab.cli.options import (
+    CampaignOption,
+    DbOption,
+    DiskOption,
+    Format,
+    FormatOption,
+    HostsOption,
+)
 from vdisklab.cli.output import emit
 from vdisklab.path.needs import UNSAFE_HELP, needs_help, parse_needs, with_default
+from vdisklab.render.tables.fleet_tables import (
+    fleet_recommendation_document,
+    fleet_recommendation_table,
+)
 from vdisklab.render.tables.recommendation import recommendation_document, recommendation_table
 from vdisklab.services.advice import answer_recommendation
 from vdisklab.services.answers import open_results
+from vdisklab.services.fleet_answers import answer_fleet_recommendation
+from vdisklab.services.fleet_hosts import load_fleet
 
 NeedOption = Annotated[
     list[str] | None,
@@ -40,6 +53,7 @@ def recommend(
     unsafe: Annotated[bool, typer.Option("--unsafe", help=UNSAFE_HELP)] = False,
     weights: WeightsOption = None,
     campaign: CampaignOption = None,
+    hosts: HostsOption = None,
     disk: DiskOption = None,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
@@ -54,8 +68,20 @@ def recommend(
       vdisklab recommend --need format=qcow2 --need snapshots
 
       vdisklab recommend --weights read=3,write=1 --format json
+
+      vdisklab recommend --hosts all --hosts medium="Samsung SSD 840"
     """
     needs = with_default(parse_needs(need), unsafe=unsafe)
+    if hosts:
+        with open_results(db) as results:
+            fleet = load_fleet(results, hosts, campaign)
+            advised = answer_fleet_recommendation(results, fleet, needs, weights, disk)
+        emit(
+            form,
+            [fleet_recommendation_table(advised)],
+            lambda: fleet_recommendation_document(advised),
+        )
+        return
     with open_results(db) as results:
         answer = answer_recommendation(results, needs, weights, campaign, disk)
     emit(form, [recommendation_table(answer)], lambda: recommendation_document(answer))

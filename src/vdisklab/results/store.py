@@ -252,6 +252,22 @@ class Store:
             )
             return set(connection.scalars(query.distinct()))
 
+    def media(self) -> dict[str, str]:
+        """By campaign, what its measured runs were on: the media's names, joined by commas."""
+        table, campaign = schema.run, schema.campaign
+        query = (
+            sa.select(campaign.c.id, table.c.medium)
+            .select_from(table.join(campaign))
+            .where(table.c.medium.is_not(None), table.c.failure_kind.is_(None))
+            .distinct()
+            .order_by(campaign.c.id, table.c.medium)
+        )
+        names: dict[str, list[str]] = {}
+        with self._database.reading() as connection:
+            for campaign_id, medium in connection.execute(query):
+                names.setdefault(campaign_id, []).append(medium)
+        return {campaign_id: ", ".join(media) for campaign_id, media in names.items()}
+
     def run(self, name: str) -> Run:
         """The run with that id, or the only one whose id begins with it."""
         with self._database.reading() as connection:

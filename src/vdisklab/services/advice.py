@@ -344,7 +344,7 @@ def recommendation_of(
     scored = add_scores(loaded.observations, baseline_of(loaded)[0])
     if not candidates(scored.observations.cells):
         raise _nothing_to_recommend(scored.observations, needs, Score.OVERALL.key)
-    observations, measure, shown = _weighted(scored, weights)
+    observations, measure, shown = weighted(scored, weights)
     best = recommend_path(observations, measure, needs, verdicts)
     if best is None:
         raise _nothing_to_recommend(observations, needs, measure)
@@ -385,7 +385,7 @@ def _over_platforms(
             yield manager, None if own else ratio_of(observations, measure, chosen, cell)
 
 
-def _weighted(
+def weighted(
     scored: Scored, weights: str | None
 ) -> tuple[Observations, MeasureKey, tuple[MeasureKey, ...]]:
     """The measure that decides, and the measures shown as columns."""

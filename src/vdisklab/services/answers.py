@@ -162,21 +162,26 @@ _SAME_PLAN = ("size_bytes", "runtime", "ramp", "scale", "guest", *_PLACES, "arc_
 
 
 def disagreement(
-    results: Store, first: Campaign, other: Campaign, *, places: bool = False
+    results: Store,
+    first: Campaign,
+    other: Campaign,
+    *,
+    places: bool = False,
+    machines: bool = False,
 ) -> PlanError | None:
     """Why two campaigns cannot share one table, or None if they can.
 
     They must come from one machine and one accelerator, and equal names must mean equal
-    measurements. With `places`,
-    their directories and devices may differ, because the caller keeps them separate.
+    measurements. With `places`, their directories and devices may differ, because the caller keeps
+    them separate; with `machines` also the machines.
     """
-    if other.host.machine_id != first.host.machine_id:
+    if not machines and other.host.machine_id != first.host.machine_id:
         return PlanError(
             f"campaigns {first.id} and {other.id} were measured on two machines "
             f"({first.host.hostname}, {other.host.hostname})",
-            hint="numbers of two machines are not ranked together; name campaigns of one machine",
+            hint="for one answer from several machines: --hosts all",
         )
-    same = [key for key in _SAME_PLAN if not (places and key in _PLACES)]
+    same = [key for key in _SAME_PLAN if not ((places or machines) and key in _PLACES)]
     different = [key for key in same if first.plan.get(key) != other.plan.get(key)]
     if _conflict(first.plan.get("qemu", {}), other.plan.get("qemu", {})):
         different.append("QEMU")

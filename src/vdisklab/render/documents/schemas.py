@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render.documents import advised_groups as advice
-from vdisklab.render.documents import rankings, records, reports
+from vdisklab.render.documents import fleets, rankings, records, reports
 from vdisklab.render.documents.conversion import Key, Limit, keys_of
 
 DOCUMENTS: Mapping[str, type] = {
@@ -22,6 +22,10 @@ DOCUMENTS: Mapping[str, type] = {
     "claims": rankings.ClaimsDocument,
     "compare": rankings.ComparisonDocument,
     "doctor": records.DoctorDocument,
+    "fleet-claims": fleets.FleetClaimsDocument,
+    "fleet-compare": fleets.FleetCompareDocument,
+    "fleet-rank": fleets.FleetRankDocument,
+    "fleet-recommend": fleets.FleetRecommendDocument,
     "method": reports.MethodDocument,
     "pareto": rankings.ParetoDocument,
     "plan": records.PlanDocument,

@@ -1,0 +1,1 @@
+"""One answer from many hosts: the host is the unit of replication."""

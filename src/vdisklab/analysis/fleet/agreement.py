@@ -1,0 +1,154 @@
+"""On how many hosts one cell beats another, by how much, and which hosts disagree."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from vdisklab.analysis.fleet.host_means import FleetNumbers, blocks_by_host
+from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
+from vdisklab.analysis.intervals import t_isf
+from vdisklab.analysis.observations import Floats, MeasureKey, logarithms
+from vdisklab.analysis.paired_ratios import Ratio, holm, paired_ratios
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.results.model import Better
+
+
+@dataclass(frozen=True, slots=True)
+class HostRatio:
+    """A / B on one host, from its own blocks. `shown`: the host alone shows a difference.
+
+    That is corrected for all hosts (Holm), so that 5 % of fleets without any difference have a
+    host that shows one.
+    """
+
+    host: str
+    ratio: Ratio
+    shown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """A / B in one measure over hosts.
+
+    The `ratio` and its interval are of the mean host (`pairs` counts hosts). `next_low` and
+    `next_high` hold the ratio on one more host of the same fleet with 95 %. `between` is how much
+    hosts differ beyond the noise of their own blocks: the standard deviation of the log ratio, None
+    without hosts that have two blocks.
+    """
+
+    measure: MeasureKey
+    a: MeasuredCell
+    b: MeasuredCell
+    ratio: Ratio
+    next_low: float | None
+    next_high: float | None
+    between: float | None
+    hosts: tuple[HostRatio, ...]
+
+    @property
+    def a_leads(self) -> bool:
+        """True if A is the better one on the mean host."""
+        return self._a_is_better(self.ratio)
+
+    @property
+    def agreeing(self) -> tuple[HostRatio, ...]:
+        """The hosts on which the mean host's leader is the better one."""
+        return tuple(host for host in self.hosts if self._a_is_better(host.ratio) == self.a_leads)
+
+    @property
+    def disagreeing(self) -> tuple[HostRatio, ...]:
+        """The hosts on which the other one is better or equal, those that show it first."""
+        other = [host for host in self.hosts if host not in self.agreeing]
+        return tuple(sorted(other, key=lambda host: (not host.shown, host.host)))
+
+    def _a_is_better(self, ratio: Ratio) -> bool:
+        higher = self.measure.quantity.better is Better.HIGHER
+        return ratio.ratio is not None and (ratio.ratio > 1 if higher else ratio.ratio < 1)
+
+
+def agreement(
+    fleet: FleetNumbers,
+    measure: MeasureKey,
+    a: MeasuredCell,
+    b: MeasuredCell,
+    alpha: float = 0.05,
+) -> Agreement:
+    """Compares two cells over hosts in a measure that the means have."""
+    means, quantity = fleet.means, measure.quantity
+    grid = means.grid(measure)
+    row_a, row_b = means.place[a], means.place[b]
+    resolution = means.resolution(measure)
+    (ratio,) = paired_ratios(
+        grid[row_a],
+        grid[row_b],
+        quantity,
+        1 - alpha,
+        forecast=False,
+        resolution=resolution[[row_a]] + resolution[row_b],
+    )
+    logs = means.logs(measure)
+    apart = logs[row_a] - logs[row_b]
+    columns = blocks_by_host(fleet.observations, fleet.host_of)
+    blocks = fleet.observations.grid(measure)
+    names = [means.blocks[place].campaign for place in np.flatnonzero(np.isfinite(apart))]
+    width = max((len(columns[name]) for name in names), default=0)
+    of_a, of_b = (np.full((len(names), width), np.nan) for _ in range(2))
+    for place, name in enumerate(names):
+        of_a[place, : len(columns[name])] = blocks[row_a, columns[name]]
+        of_b[place, : len(columns[name])] = blocks[row_b, columns[name]]
+    own = paired_ratios(of_a, of_b, quantity, 1 - alpha, forecast=False) if names else []
+    p = np.array([1.0 if entry.p is None else entry.p for entry in own])
+    tested = np.array([entry.p is not None for entry in own], dtype=bool)
+    shown = np.zeros(len(own), dtype=bool)
+    shown[tested] = holm(p[tested]) <= alpha
+    known = apart[np.isfinite(apart)]
+    low, high = _next_host(known, alpha)
+    return Agreement(
+        measure=measure,
+        a=a,
+        b=b,
+        ratio=ratio,
+        next_low=low,
+        next_high=high,
+        between=_between(known, logarithms(of_a, quantity) - logarithms(of_b, quantity)),
+        hosts=tuple(
+            HostRatio(name, entry, bool(sure))
+            for name, entry, sure in zip(names, own, shown.tolist(), strict=True)
+        ),
+    )
+
+
+def _next_host(apart: Floats, alpha: float) -> tuple[float | None, float | None]:
+    """The interval that holds the ratio on another host, from those on these hosts.
+
+    As for one more value from a normal distribution; None with fewer than three hosts.
+    """
+    hosts = len(apart)
+    if hosts < MIN_HOSTS:
+        return None, None
+    half = float(t_isf(alpha / 2, hosts - 1) * apart.std(ddof=1)) * math.sqrt(1 + 1 / hosts)
+    middle = float(apart.mean())
+    return math.exp(middle - half), math.exp(middle + half)
+
+
+def _between(apart: Floats, in_blocks: Floats) -> float | None:
+    """The standard deviation of the log ratio between hosts, without the noise of their blocks.
+
+    By moments: the variance of the hosts' means, less the mean variance of such a mean, which is
+    estimated from hosts x blocks of log ratios. None if that cannot be estimated.
+    """
+    seen = np.isfinite(in_blocks)
+    count = seen.sum(axis=1)
+    several = count >= 2
+    if len(apart) < MIN_HOSTS or not several.any():
+        return None
+    values = np.where(seen, in_blocks, 0.0)[several]
+    of_host = count[several]
+    mean = values.sum(axis=1) / of_host
+    squares = np.where(seen[several], (values - mean[:, None]) ** 2, 0.0).sum(axis=1)
+    noise = float(squares.sum() / (of_host - 1).sum())
+    variance = float(apart.var(ddof=1)) - noise * float((1 / count[count > 0]).mean())
+    return math.sqrt(max(0.0, variance))

@@ -1,0 +1,111 @@
+"""Do hosts of different kinds need different paths? A test, and an answer for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, pair_tests_over_hosts
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations
+from vdisklab.analysis.paired_ratios import holm
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.results.model import Better
+
+SHUFFLES = 1999
+"""Permutations of the hosts: the smallest p-value is 1 in 2000."""
+
+
+@dataclass(frozen=True, slots=True)
+class BetterPath:
+    """A cell that is shown to beat the fleet's one on the hosts of one class, and its p-value.
+
+    `ratio` is above 1; `p` is corrected for all cells of all classes (Holm).
+    """
+
+    cell: MeasuredCell
+    ratio: float
+    p: float
+
+
+def profiles_differ(
+    means: Observations,
+    measure: MeasureKey,
+    class_of: Mapping[str, str],
+    cells: Sequence[MeasuredCell],
+) -> float | None:
+    """The p-value of: hosts of all classes have the same differences between cells.
+
+    A permutation test (Anderson, Austral Ecology 26, 2001): the hosts' profiles (logarithms less
+    the host's mean) vary more between classes than with hosts assigned to classes by chance.
+    None if there are not two classes of two hosts, or no two cells that all hosts have.
+    """
+    hosts = [block.campaign for block in means.blocks]
+    names = sorted({class_of[host] for host in hosts})
+    member = np.array([names.index(class_of[host]) for host in hosts])
+    logs = means.ranked_logs(measure)[[means.place[cell] for cell in cells]]
+    common = np.isfinite(logs).all(axis=1)
+    sizes = np.bincount(member, minlength=1)
+    if (sizes >= 2).sum() < 2 or common.sum() < 2:
+        return None
+    profile = (logs[common] - logs[common].mean(axis=0)).T
+    profile = profile - profile.mean(axis=0)
+    own = between_classes(profile, member)
+    rng = np.random.default_rng(0)  # the same answer each time
+    beyond = sum(
+        between_classes(profile, rng.permutation(member)) >= own * (1 - 1e-12)
+        for _ in range(SHUFFLES)
+    )
+    return (1 + beyond) / (1 + SHUFFLES)
+
+
+def between_classes(profile: Floats, member: npt.NDArray[np.intp]) -> float:
+    """The sum of squares between classes; `profile` is hosts x cells with column means of zero."""
+    sizes = np.bincount(member)
+    indicator = np.zeros((len(sizes), len(member)))
+    indicator[member, np.arange(len(member))] = 1.0
+    totals = indicator @ profile
+    return float(((totals**2).sum(axis=1) / np.maximum(sizes, 1)).sum())
+
+
+def better_paths(
+    means: Observations,
+    measure: MeasureKey,
+    class_of: Mapping[str, str],
+    cells: Sequence[MeasuredCell],
+    *,
+    chosen: MeasuredCell,
+    alpha: float = 0.05,
+) -> dict[str, tuple[BetterPath, ...]]:
+    """For each class the cells that are shown to beat the fleet's `chosen` one there, best first.
+
+    Paired t-tests over the hosts of a class, Holm over all classes and cells: of the fleets whose
+    classes need no other path, 5 % get one, at most. A class of fewer than three hosts has no test.
+    """
+    sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
+    logs = sign * means.ranked_logs(measure)[[means.place[cell] for cell in cells]]
+    resolution = means.resolution(measure)[[means.place[cell] for cell in cells]]
+    first = cells.index(chosen)
+    names = sorted(set(class_of.values()))
+    lead, p = (np.full((len(names), len(cells)), np.nan) for _ in range(2))
+    for place, name in enumerate(names):
+        columns = [class_of[block.campaign] == name for block in means.blocks]
+        table = logs[:, columns]
+        if np.isfinite(table).any(axis=1).sum() < 2 or sum(columns) < MIN_HOSTS:
+            continue
+        mean, chance = pair_tests_over_hosts(table[:, np.isfinite(table).any(axis=0)], resolution)
+        lead[place], p[place] = mean[:, first], chance[:, first]
+    p[:, first] = np.nan
+    adjusted = np.ones_like(p)
+    tested = np.isfinite(p)
+    adjusted[tested] = holm(p[tested])
+    return {
+        name: tuple(
+            BetterPath(cells[row], float(np.exp(lead[place, row])), float(adjusted[place, row]))
+            for row in np.argsort(-np.nan_to_num(lead[place], nan=-np.inf))
+            if lead[place, row] > 0 and adjusted[place, row] <= alpha
+        )
+        for place, name in enumerate(names)
+    }

@@ -1,0 +1,124 @@
+"""Hosts that are much slower or faster than others with the same facts: the disk to replace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from vdisklab.analysis.additive import PRECISION, block_effects
+from vdisklab.analysis.intervals import t_isf
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations
+from vdisklab.path.segments import PageCache
+from vdisklab.results.model import Better
+
+MIN_PEERS = 5
+"""Hosts with the same facts that it takes to call one of them an outlier."""
+
+LEAST = 0.10
+"""A host within 10 % of its peers is no outlier, however alike they are."""
+
+FEW = 15
+"""With fewer hosts, one outlier at most is looked for: Rosner's limits are right from 15 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutlierHost:
+    """A host that is slower or faster than its `peers`, which have the same facts.
+
+    `ratio` is its speed relative to the mean peer that is no outlier, over all cells that are
+    measured there: 0.6 is 40 % slower in any measure, also in latencies.
+    """
+
+    host: str
+    measure: MeasureKey
+    ratio: float
+    peers: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutlierSearch:
+    """The outliers, the slowest first, and the hosts that have too few peers for an answer."""
+
+    outliers: tuple[OutlierHost, ...]
+    unchecked: tuple[str, ...]
+    alpha: float
+
+
+def find_outliers(
+    means: Observations,
+    measures: Collection[MeasureKey],
+    groups: Collection[Collection[str]],
+    alpha: float = 0.05,
+) -> OutlierSearch:
+    """Tests each host against those of its group (hosts with the same facts), in each measure.
+
+    A host's level is its effect in the additive model cells + hosts of the `host_means`. Outliers
+    are found by the generalised extreme studentised deviate (Rosner, Technometrics 25, 1983), which
+    several bad hosts do not hide from. Its level is `alpha` divided by groups and measures, so that
+    of the fleets whose hosts differ only by (log-normal) chance, 5 % have an alarm, at most.
+    """
+    large = [set(group) for group in groups if len(group) >= MIN_PEERS]
+    unchecked = sorted(host for group in groups if len(group) < MIN_PEERS for host in group)
+    tests = max(1, len(large) * len(measures))
+    outliers: list[OutlierHost] = []
+    for measure in measures:
+        level = levels(means, measure)
+        for group in large:
+            known = {host: value for host, value in level.items() if host in group}
+            values = np.array(list(known.values()))
+            places = extreme(values, alpha / tests)
+            rest = float(np.delete(values, places).mean()) if len(values) else 0.0
+            for place in places:
+                apart = float(values[place]) - rest
+                if abs(apart) >= -math.log1p(-LEAST):
+                    host = list(known)[place]
+                    outliers.append(OutlierHost(host, measure, math.exp(apart), len(known) - 1))
+    return OutlierSearch(
+        tuple(sorted(outliers, key=lambda outlier: outlier.ratio)), tuple(unchecked), alpha
+    )
+
+
+def levels(means: Observations, measure: MeasureKey) -> Mapping[str, float]:
+    """Each host's effect on its cells; more is better. Warm page caches say nothing of a disk."""
+    on_disk = [cell.page_cache is not PageCache.WARM for cell in means.cells]
+    logs = means.logs(measure)
+    if any(on_disk):
+        logs = logs[on_disk]
+    sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
+    seen = np.isfinite(logs)
+    rows, columns = np.flatnonzero(seen.any(axis=1)), np.flatnonzero(seen.any(axis=0))
+    if not len(rows):
+        return {}
+    table = sign * logs[np.ix_(rows, columns)]
+    level = block_effects(table, np.isfinite(table))
+    hosts = [means.blocks[column].campaign for column in columns]
+    return dict(zip(hosts, level.tolist(), strict=True))
+
+
+def extreme(values: Floats, alpha: float) -> list[int]:
+    """The places of the outliers among values, the most extreme first.
+
+    Values are removed one by one, the most extreme of the rest each time; the outliers are those up
+    to the last one beyond its limit. A fifth of the values at most, and one of fewer than 15.
+    """
+    count = len(values)
+    if count < MIN_PEERS:
+        return []
+    left = list(range(count))
+    removed: list[int] = []
+    outliers = 0
+    for step in range(1, (count // 5 if count >= FEW else 1) + 1):
+        rest = values[left]
+        apart = np.abs(rest - rest.mean())
+        farthest = int(np.argmax(apart))
+        statistic = float(apart[farthest]) / max(float(rest.std(ddof=1)), PRECISION)
+        freedom = len(left) - 2
+        t = float(t_isf(alpha / (2 * len(left)), freedom))
+        limit = (len(left) - 1) * t / math.sqrt((freedom + t**2) * len(left))
+        removed.append(left.pop(farthest))
+        if statistic > limit:
+            outliers = step
+    return removed[:outliers]

@@ -1,0 +1,258 @@
+"""The documents of answers from several hosts (`--hosts`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
+from vdisklab.render.documents.rankings import (
+    Count,
+    EmulatedHost,
+    Emulation,
+    Lab,
+    Number,
+    PathKeeping,
+    Positive,
+    Probability,
+)
+from vdisklab.results.model import Better
+
+HostRatioText = Annotated[Number, "A / B within hosts, of the mean host"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostEntry:
+    """One host with its facts."""
+
+    name: str
+    facts: Mapping[str, str]
+    campaigns: Annotated[tuple[str, ...], "ids"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreementEntry:
+    """A / B in one measure over hosts."""
+
+    measure: str
+    a: MeasuredCell
+    b: MeasuredCell
+    hosts: Annotated[Count, "hosts that have both"]
+    ratio: HostRatioText
+    ratio_low: Annotated[Number, "95 % interval; the hosts are the replications"]
+    ratio_high: Number
+    p: Probability
+    next_low: Annotated[Number, "with 95 % the ratio on another host of this fleet is above this"]
+    next_high: Number
+    between: Annotated[
+        Number, "standard deviation of the log ratio between hosts, without their own noise"
+    ]
+    agreeing: Annotated[Count, "hosts on which the mean host's leader is better"]
+    disagreeing: Annotated[tuple[str, ...], "the other hosts"]
+    shown_disagreeing: Annotated[
+        tuple[str, ...], "those that show it by their own blocks (Holm over hosts)"
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlierEntry:
+    """A host that is slower or faster than others with the same facts."""
+
+    host: str
+    measure: str
+    ratio: Annotated[float, "its speed relative to its peers'; 0.6 is 40 % slower"]
+    peers: Annotated[Count, "other hosts with the same facts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactEntry:
+    """Whether hosts that differ in a fact have other differences between paths."""
+
+    fact: str
+    hosts: Annotated[Mapping[str, int], "by value"]
+    p: Annotated[Probability, "corrected for the facts that vary (Holm); null: too few hosts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BetterEntry:
+    """A path that is shown to beat the fleet's on the hosts of a class."""
+
+    path: MeasuredCell
+    ratio: float
+    p: Probability
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassEntry:
+    """Hosts with equal facts, and the path to use there."""
+
+    name: Annotated[str, "the facts that vary in the fleet, with their values"]
+    hosts: tuple[str, ...]
+    path: Annotated[MeasuredCell | None, "the simplest that may be the best; null below 3 hosts"]
+    ties: Annotated[tuple[MeasuredCell, ...], "paths that may be the best there"]
+    better: Annotated[tuple[BetterEntry, ...], "paths shown to beat the fleet's path there"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetState:
+    """What is to be known about the hosts of an answer."""
+
+    outliers: tuple[OutlierEntry, ...]
+    unchecked: Annotated[
+        tuple[str, ...], "hosts that were not checked: fewer than 5 have the same facts"
+    ]
+    false_alarms: Annotated[float, "share of sound fleets in which any host is called an outlier"]
+    facts: Annotated[tuple[FactEntry, ...], "the facts that vary"]
+    classes: Annotated[tuple[ClassEntry, ...], "by all facts that vary; empty if none does"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetCell:
+    """One cell of a ranking over hosts. `ratio` and what follows relate to the baseline."""
+
+    rank: Annotated[str | None, '`"1"` or `"3–4"`; null without a rank']
+    path: Annotated[str, "disk path"]
+    page_cache: Annotated[PageCache | None, "null for an import, which does not say it"]
+    ratio: Annotated[Number, "to the baseline within hosts, of the mean host"]
+    ratio_low: Number
+    ratio_high: Number
+    next_low: Annotated[Number, "on another host of this fleet, with 95 %"]
+    next_high: Number
+    between: Annotated[Number, "standard deviation of the log ratio between hosts"]
+    hosts: Annotated[Count, "hosts that have the cell"]
+    better_on: Annotated[int | None, "hosts on which it is better than the baseline"]
+    best_on: Annotated[Count, "hosts on which it has the best value of all"]
+    rank_best: int | None
+    rank_worst: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRankDocument:
+    """`vdisklab rank --hosts`: all cells, best first, then those without a rank."""
+
+    format: Literal["vdisklab.fleet-rank/1"] = "vdisklab.fleet-rank/1"
+    hosts: tuple[HostEntry, ...]
+    left_out: Annotated[tuple[str, ...], "chosen hosts that measured another plan, and why"]
+    emulation: Emulation
+    emulated_host: EmulatedHost
+    lab: Lab
+    measure: Annotated[str, "what is ranked, as MEASUREMENT/DIRECTION/METRIC"]
+    unit: str
+    better: Better
+    baseline: MeasuredCell
+    alpha: Annotated[float, "family-wise error"]
+    comparisons: Annotated[int, "pairs of cells"]
+    separated: Annotated[int, "pairs shown to differ"]
+    cells: tuple[FleetCell, ...]
+    first: Annotated[AgreementEntry | None, "the leader against the second"]
+    state: FleetState
+    sentences: Annotated[tuple[str, ...], "the answer for people"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetMeasure:
+    """One measure of a comparison over hosts."""
+
+    measure: str
+    unit: str
+    better: Better
+    a: Annotated[float, "median over hosts"]
+    b: float
+    ratio: HostRatioText
+    ratio_low: Number
+    ratio_high: Number
+    p_adjusted: Annotated[Probability, "corrected for all main measures, or all others (Holm)"]
+    hosts: Count
+    a_better_on: Annotated[int | None, "hosts; main measures only"]
+    verdict: Annotated[str, "as in `vdisklab.compare`; the replications are hosts"]
+    main: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPair:
+    """Two cells over hosts."""
+
+    a: MeasuredCell
+    b: MeasuredCell
+    measures: tuple[FleetMeasure, ...]
+    agreements: Annotated[tuple[AgreementEntry, ...], "of the main measures"]
+    by_class: Annotated[
+        Mapping[str, AgreementEntry], "the first measure by the facts that vary; empty if none does"
+    ]
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetCompareDocument:
+    """`vdisklab compare A B --hosts`."""
+
+    format: Literal["vdisklab.fleet-compare/1"] = "vdisklab.fleet-compare/1"
+    hosts: tuple[HostEntry, ...]
+    left_out: Annotated[tuple[str, ...], "chosen hosts that measured another plan, and why"]
+    emulation: Emulation
+    emulated_host: EmulatedHost
+    lab: Lab
+    pairs: tuple[FleetPair, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetAlternative:
+    """One path that meets the needs, against the recommended one."""
+
+    rank: str | None
+    path: MeasuredCell
+    ratio: Annotated[Positive, "recommended / this one, of the mean host; 1 for the recommended"]
+    ratio_low: Positive
+    ratio_high: Positive
+    worse_on: Annotated[int | None, "hosts on which the recommended one is better"]
+    hosts: Annotated[int | None, "hosts that have both"]
+    power_cut: PathKeeping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRecommendDocument:
+    """`vdisklab recommend --hosts`."""
+
+    format: Literal["vdisklab.fleet-recommend/1"] = "vdisklab.fleet-recommend/1"
+    hosts: tuple[HostEntry, ...]
+    left_out: Annotated[tuple[str, ...], "chosen hosts that measured another plan, and why"]
+    emulation: Emulation
+    emulated_host: EmulatedHost
+    lab: Lab
+    path: str
+    cell: MeasuredCell
+    measure: str
+    needs: tuple[str, ...]
+    considered: Count
+    excluded: Annotated[Mapping[str, int], "paths that each need rules out"]
+    ties: Annotated[tuple[MeasuredCell, ...], "others that may be the best over hosts"]
+    alternatives: tuple[FleetAlternative, ...]
+    state: FleetState
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetClaimEntry:
+    """One claim on each host."""
+
+    article: str
+    name: str
+    sentence: str
+    holds: Annotated[Count, "hosts on which it holds"]
+    fails: Count
+    inconclusive: Count
+    void: Count
+    not_measured: Count
+    failing: Annotated[str, "names of the hosts on which it fails, separated by spaces"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetClaimsDocument:
+    """`vdisklab claims --hosts`."""
+
+    format: Literal["vdisklab.fleet-claims/1"] = "vdisklab.fleet-claims/1"
+    hosts: tuple[HostEntry, ...]
+    left_out: Annotated[tuple[str, ...], "chosen hosts that measured another plan, and why"]
+    claims: tuple[FleetClaimEntry, ...]

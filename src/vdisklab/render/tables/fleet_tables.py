@@ -1,0 +1,498 @@
+"""Answers from many hosts as tables and documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vdisklab.analysis.claim_verdicts import ClaimStatus
+from vdisklab.analysis.fleet.agreement import Agreement
+from vdisklab.analysis.fleet.outlier_hosts import OutlierSearch
+from vdisklab.analysis.paired_ratios import Comparison, Ratio
+from vdisklab.analysis.rank_intervals import Ranked, WithoutRank
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.render import numbers
+from vdisklab.render.documents.conversion import copy_fields
+from vdisklab.render.documents.fleets import (
+    AgreementEntry,
+    BetterEntry,
+    ClassEntry,
+    FactEntry,
+    FleetAlternative,
+    FleetCell,
+    FleetClaimEntry,
+    FleetClaimsDocument,
+    FleetCompareDocument,
+    FleetMeasure,
+    FleetPair,
+    FleetRankDocument,
+    FleetRecommendDocument,
+    FleetState,
+    HostEntry,
+    OutlierEntry,
+)
+from vdisklab.render.fleet_sentences import (
+    agreement_sentence,
+    class_sentences,
+    fleet_sentences,
+    names,
+    outlier_sentences,
+    spread_sentence,
+)
+from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
+from vdisklab.render.tables.power_cuts import power_cut_word
+from vdisklab.render.wording import caution, mean_sentence, measure_name, verdict
+from vdisklab.services.fleet_answers import (
+    ClassAnswer,
+    FleetClaim,
+    FleetComparison,
+    FleetRanking,
+    FleetRecommendation,
+)
+from vdisklab.services.fleet_hosts import LoadedFleet
+from vdisklab.units import counted
+
+
+def fleet_ranking_table(answer: FleetRanking) -> Table[FleetCell]:
+    """The first sentence, a row for each cell, then outliers and classes as notes."""
+    columns = (
+        Column[FleetCell]("rank", lambda row: row.rank or numbers.MISSING),
+        Column[FleetCell](
+            "path", lambda row: MeasuredCell(row.path, row.page_cache).label
+            if row.page_cache else row.path, folds=NAMES,
+        ),
+        Column[FleetCell]("vs the\nbaseline", lambda row: numbers.ratio(row.ratio), right=True),
+        Column[FleetCell](
+            "95 %\ninterval",
+            lambda row: numbers.ratio_interval(row.ratio_low, row.ratio_high), right=True, spare=1,
+        ),
+        Column[FleetCell](
+            "on another\nhost",
+            lambda row: numbers.ratio_interval(row.next_low, row.next_high), right=True, spare=2,
+        ),
+        Column[FleetCell]("better\non", lambda row: _of(row.better_on, row.hosts), right=True),
+        Column[FleetCell]("best\non", lambda row: str(row.best_on), right=True, spare=1),
+    )  # fmt: skip
+    rows = _cells(answer)
+    shown = rows if answer.top is None else rows[: answer.top]
+    title = (
+        f"{counted(len(answer.fleet.hosts), 'host')} by {measure_name(answer.ranking.measure)}; "
+        f"baseline {answer.baseline}"
+    )
+    notes = (
+        *_warnings(answer),
+        *fleet_sentences(answer.fleet),
+        *outlier_sentences(answer.outliers),
+        *class_sentences(answer.classes),
+        *((mean_sentence(answer.rates, "the baseline"),) if answer.rates else ()),
+        "Hosts are the replications: ranks and intervals hold for the mean host, with a "
+        "family-wise error of 5 % for the ranks. On another host: what one more host of this fleet "
+        "would measure.",
+    )
+    return Table(
+        title, columns, shown, notes, intro=tuple(_ranking_sentences(answer)), kind=FleetCell
+    )
+
+
+def _ranking_sentences(answer: FleetRanking) -> Iterator[str]:
+    if answer.first is not None:
+        yield agreement_sentence(answer.first)
+        spread = spread_sentence(answer.first)
+        if spread is not None:
+            yield spread
+
+
+def _ranked_cell(answer: FleetRanking, row: Ranked | WithoutRank) -> FleetCell:
+    entry = answer.agreements.get(row.cell)
+    ratio = Ratio(0) if entry is None else entry.ratio
+    ranked = row if isinstance(row, Ranked) else None
+    return FleetCell(
+        rank=None if ranked is None else numbers.place(ranked.best, ranked.worst),
+        path=row.cell.name,
+        page_cache=row.cell.known_page_cache,
+        ratio=1.0 if row.cell == answer.baseline else ratio.ratio,
+        ratio_low=ratio.low,
+        ratio_high=ratio.high,
+        next_low=None if entry is None else entry.next_low,
+        next_high=None if entry is None else entry.next_high,
+        between=None if entry is None else entry.between,
+        hosts=row.blocks,
+        better_on=None if entry is None else _a_better_on(entry),
+        best_on=answer.best_on.get(row.cell, 0),
+        rank_best=None if ranked is None else ranked.best,
+        rank_worst=None if ranked is None else ranked.worst,
+    )
+
+
+def _a_better_on(pair: Agreement) -> int:
+    return len(pair.agreeing if pair.a_leads else pair.disagreeing)
+
+
+def _of(count: int | None, hosts: int) -> str:
+    return numbers.MISSING if count is None else f"{count} of {hosts}"
+
+
+def _warnings(
+    answer: FleetRanking | FleetComparison | FleetRecommendation,
+) -> tuple[str, ...]:
+    warning = caution(answer.caveats)
+    return () if warning is None else (f"Measured {warning}.",)
+
+
+def fleet_ranking_document(answer: FleetRanking) -> FleetRankDocument:
+    """The JSON form."""
+    quantity = answer.ranking.measure.quantity
+    return FleetRankDocument(
+        hosts=_hosts(answer.fleet),
+        left_out=answer.fleet.left_out,
+        emulation=answer.caveats.emulated,
+        emulated_host=answer.caveats.emulated_host,
+        lab=answer.caveats.lab,
+        measure=str(answer.ranking.measure),
+        unit=quantity.unit,
+        better=quantity.better,
+        baseline=answer.baseline,
+        alpha=answer.ranking.alpha,
+        comparisons=answer.ranking.comparisons,
+        separated=answer.ranking.separated,
+        cells=_cells(answer),
+        first=None if answer.first is None else _agreement(answer.first),
+        state=_state(answer.outliers, answer.classes),
+        sentences=(
+            *_ranking_sentences(answer),
+            *outlier_sentences(answer.outliers),
+            *class_sentences(answer.classes),
+        ),
+    )
+
+
+def _cells(answer: FleetRanking) -> tuple[FleetCell, ...]:
+    rows: tuple[Ranked | WithoutRank, ...] = (*answer.ranking.rows, *answer.ranking.unranked)
+    return tuple(_ranked_cell(answer, row) for row in rows)
+
+
+def fleet_comparison_table(
+    answer: FleetComparison, *, everything: bool = False
+) -> Table[Comparison]:
+    """A sentence on the first measure, one row per main measure, and each class's ratio."""
+    rows = [row for row in answer.comparisons if row.main or everything] or answer.comparisons
+    hidden = len(answer.comparisons) - len(rows)
+    columns = (
+        Column[Comparison]("measure", lambda row: measure_name(row.measure), folds=NAMES),
+        Column[Comparison]("A/B", lambda row: numbers.ratio(row.ratio.ratio), right=True),
+        Column[Comparison](
+            "95 % interval",
+            lambda row: numbers.ratio_interval(row.ratio.low, row.ratio.high), right=True,
+        ),
+        Column[Comparison](
+            "A better\non", lambda row: _of(_a_better(answer, row), row.ratio.pairs), right=True
+        ),
+        Column[Comparison](
+            "p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2
+        ),
+        Column[Comparison](
+            "verdict",
+            lambda row: verdict(row.verdict, row.ratio).replace("block", "host"), folds=WORDS,
+        ),
+    )  # fmt: skip
+    notes = (
+        *_warnings(answer),
+        *fleet_sentences(answer.fleet),
+        *_class_ratios(answer),
+        "A/B is taken within hosts; the hosts are the replications. p and verdicts are corrected "
+        "for the number of main measures, or of others (Holm).",
+        *((f"{counted(hidden, 'more measure')} with --all.",) if hidden else ()),
+    )
+    return Table(
+        f"A = {answer.a}\nB = {answer.b}",
+        columns,
+        rows,
+        notes,
+        intro=_comparison_sentences(answer),
+        kind=FleetMeasure,
+        record=lambda row: _measure(answer, row),
+    )
+
+
+def _class_ratios(answer: FleetComparison) -> Iterator[str]:
+    """The ratio in each class, because a mean over all may hide one."""
+    for name, pair in answer.by_class.items():
+        interval = numbers.ratio_interval(pair.ratio.low, pair.ratio.high)
+        yield (
+            f"{name} ({counted(len(pair.hosts), 'host')}): A/B {numbers.ratio(pair.ratio.ratio)} "
+            f"({interval}) in {measure_name(pair.measure)}."
+        )
+
+
+def _comparison_sentences(answer: FleetComparison) -> tuple[str, ...]:
+    pair = answer.agreements.get(answer.comparisons[0].measure)
+    if pair is None:
+        return ()
+    spread = spread_sentence(pair)
+    return (agreement_sentence(pair), *(() if spread is None else (spread,)))
+
+
+def _a_better(answer: FleetComparison, row: Comparison) -> int | None:
+    pair = answer.agreements.get(row.measure)
+    return None if pair is None else _a_better_on(pair)
+
+
+def _measure(answer: FleetComparison, row: Comparison) -> FleetMeasure:
+    return FleetMeasure(
+        measure=str(row.measure),
+        unit=row.measure.quantity.unit,
+        better=row.measure.quantity.better,
+        a=row.a.median,
+        b=row.b.median,
+        ratio=row.ratio.ratio,
+        ratio_low=row.ratio.low,
+        ratio_high=row.ratio.high,
+        p_adjusted=row.p_adjusted,
+        hosts=row.ratio.pairs,
+        a_better_on=_a_better(answer, row),
+        verdict=row.verdict.value,
+        main=row.main,
+    )
+
+
+def fleet_comparison_document(
+    fleet: LoadedFleet, answers: tuple[FleetComparison, ...]
+) -> FleetCompareDocument:
+    """The JSON form."""
+    caveats = answers[0].caveats
+    return FleetCompareDocument(
+        hosts=_hosts(fleet),
+        left_out=fleet.left_out,
+        emulation=caveats.emulated,
+        emulated_host=caveats.emulated_host,
+        lab=caveats.lab,
+        pairs=tuple(
+            FleetPair(
+                a=answer.a,
+                b=answer.b,
+                measures=tuple(_measure(answer, row) for row in answer.comparisons),
+                agreements=tuple(map(_agreement, answer.agreements.values())),
+                by_class={name: _agreement(pair) for name, pair in answer.by_class.items()},
+                sentences=(*_comparison_sentences(answer), *_class_ratios(answer)),
+            )
+            for answer in answers
+        ),
+    )
+
+
+def fleet_recommendation_table(answer: FleetRecommendation) -> Table[FleetAlternative]:
+    """The path, who disagrees, the next ones, and the classes."""
+    columns = (
+        Column[FleetAlternative]("rank", lambda row: row.rank or numbers.MISSING),
+        Column[FleetAlternative]("path", lambda row: row.path.label, folds=NAMES),
+        Column[FleetAlternative](
+            "recommended\nvs this", lambda row: numbers.ratio(row.ratio), right=True
+        ),
+        Column[FleetAlternative](
+            "95 %\ninterval",
+            lambda row: numbers.ratio_interval(row.ratio_low, row.ratio_high), right=True,
+        ),
+        Column[FleetAlternative](
+            "worse\non", lambda row: _of(row.worse_on, row.hosts or 0), right=True
+        ),
+        Column[FleetAlternative](
+            "power cut", lambda row: power_cut_word(answer.durability[row.path]), spare=1
+        ),
+    )  # fmt: skip
+    first, *others = _recommendation_sentences(answer)
+    notes = (
+        *_warnings(answer),
+        *fleet_sentences(answer.fleet),
+        *outlier_sentences(answer.outliers),
+        *class_sentences(answer.classes),
+    )
+    return Table(
+        first,
+        columns,
+        _alternatives(answer),
+        notes,
+        intro=tuple(others),
+        kind=FleetAlternative,
+    )
+
+
+def _recommendation_sentences(answer: FleetRecommendation) -> Iterator[str]:
+    hosts = counted(len(answer.fleet.hosts), "host")
+    yield f"Use {answer.cell} on these {hosts}."
+    if answer.ties:
+        yield (
+            f"It is the simplest of {len(answer.ties)} paths that may be the best by "
+            f"{measure_name(answer.measure)}; hosts do not tell them apart."
+        )
+    if answer.over:
+        yield agreement_sentence(answer.over[0])
+
+
+def _alternatives(answer: FleetRecommendation) -> list[FleetAlternative]:
+    ranks = {row.cell: numbers.place(row.best, row.worst) for row in answer.ranking.rows}
+    against = {pair.b: pair for pair in answer.over}
+    own = FleetAlternative(
+        rank=ranks.get(answer.cell), path=answer.cell, ratio=1.0, ratio_low=None, ratio_high=None,
+        worse_on=None, hosts=None, power_cut=answer.durability[answer.cell].keeping,
+    )  # fmt: skip
+    return [
+        own,
+        *(
+            FleetAlternative(
+                rank=ranks.get(cell),
+                path=cell,
+                ratio=pair.ratio.ratio,
+                ratio_low=pair.ratio.low,
+                ratio_high=pair.ratio.high,
+                worse_on=_a_better_on(pair),
+                hosts=len(pair.hosts),
+                power_cut=answer.durability[cell].keeping,
+            )
+            for cell, pair in against.items()
+        ),
+    ]
+
+
+def fleet_recommendation_document(answer: FleetRecommendation) -> FleetRecommendDocument:
+    """The JSON form."""
+    return FleetRecommendDocument(
+        hosts=_hosts(answer.fleet),
+        left_out=answer.fleet.left_out,
+        emulation=answer.caveats.emulated,
+        emulated_host=answer.caveats.emulated_host,
+        lab=answer.caveats.lab,
+        path=answer.cell.name,
+        cell=answer.cell,
+        measure=str(answer.measure),
+        needs=tuple(map(str, answer.needs)),
+        considered=answer.considered,
+        excluded={str(need): count for need, count in answer.excluded.items()},
+        ties=tuple(cell for cell in answer.ties if cell != answer.cell),
+        alternatives=tuple(_alternatives(answer)),
+        state=_state(answer.outliers, answer.classes),
+        sentences=(
+            *_recommendation_sentences(answer),
+            *outlier_sentences(answer.outliers),
+            *class_sentences(answer.classes),
+        ),
+    )
+
+
+_STATUSES = (
+    ClaimStatus.HOLDS,
+    ClaimStatus.FAILS,
+    ClaimStatus.INCONCLUSIVE,
+    ClaimStatus.VOID,
+    ClaimStatus.NOT_MEASURED,
+)
+
+
+def fleet_claims_table(
+    fleet: LoadedFleet, claims: tuple[FleetClaim, ...]
+) -> Table[FleetClaimEntry]:
+    """One row per claim: on how many hosts it holds, and where it fails."""
+    columns = (
+        Column[FleetClaimEntry]("article", lambda row: row.article, spare=2),
+        Column[FleetClaimEntry]("claim", lambda row: row.name, folds=NAMES),
+        Column[FleetClaimEntry]("holds", lambda row: str(row.holds), right=True),
+        Column[FleetClaimEntry]("fails", lambda row: str(row.fails), right=True),
+        Column[FleetClaimEntry]("incon-\nclusive", lambda row: str(row.inconclusive), right=True),
+        Column[FleetClaimEntry]("void", lambda row: str(row.void), right=True, spare=1),
+        Column[FleetClaimEntry](
+            "not\nmeasured", lambda row: str(row.not_measured), right=True, spare=1
+        ),
+    )
+    notes = [
+        f"{entry.claim.name} fails on {names(entry.hosts[ClaimStatus.FAILS])}."
+        for entry in claims
+        if entry.hosts.get(ClaimStatus.FAILS)
+    ]
+    return Table(
+        f"Claims on {counted(len(fleet.hosts), 'host')}, each judged by its own blocks",
+        columns,
+        [_claim(entry) for entry in claims],
+        (*notes, *fleet_sentences(fleet)),
+        kind=FleetClaimEntry,
+    )
+
+
+def _claim(entry: FleetClaim) -> FleetClaimEntry:
+    holds, fails, open_, void, missing = (len(entry.hosts.get(kind, ())) for kind in _STATUSES)
+    return FleetClaimEntry(
+        article=entry.claim.article,
+        name=entry.claim.name,
+        sentence=entry.claim.sentence,
+        holds=holds,
+        fails=fails,
+        inconclusive=open_,
+        void=void,
+        not_measured=missing,
+        failing=" ".join(entry.hosts.get(ClaimStatus.FAILS, ())),
+    )
+
+
+def fleet_claims_document(
+    fleet: LoadedFleet, claims: tuple[FleetClaim, ...]
+) -> FleetClaimsDocument:
+    """The JSON form."""
+    return FleetClaimsDocument(
+        hosts=_hosts(fleet), left_out=fleet.left_out, claims=tuple(map(_claim, claims))
+    )
+
+
+def _hosts(fleet: LoadedFleet) -> tuple[HostEntry, ...]:
+    return tuple(
+        HostEntry(
+            name=host.name,
+            facts=host.facts,
+            campaigns=tuple(campaign.id for campaign in host.campaigns),
+        )
+        for host in fleet.hosts
+    )
+
+
+def _agreement(pair: Agreement) -> AgreementEntry:
+    return AgreementEntry(
+        measure=str(pair.measure),
+        a=pair.a,
+        b=pair.b,
+        hosts=len(pair.hosts),
+        ratio=pair.ratio.ratio,
+        ratio_low=pair.ratio.low,
+        ratio_high=pair.ratio.high,
+        p=pair.ratio.p,
+        next_low=pair.next_low,
+        next_high=pair.next_high,
+        between=pair.between,
+        agreeing=len(pair.agreeing),
+        disagreeing=tuple(host.host for host in pair.disagreeing),
+        shown_disagreeing=tuple(host.host for host in pair.disagreeing if host.shown),
+    )
+
+
+def _state(outliers: OutlierSearch, classes: ClassAnswer) -> FleetState:
+    return FleetState(
+        outliers=tuple(
+            OutlierEntry(
+                host=outlier.host,
+                measure=str(outlier.measure),
+                ratio=outlier.ratio,
+                peers=outlier.peers,
+            )
+            for outlier in outliers.outliers
+        ),
+        unchecked=outliers.unchecked,
+        false_alarms=outliers.alpha,
+        facts=tuple(copy_fields(FactEntry, test) for test in classes.tests),
+        classes=tuple(
+            ClassEntry(
+                name=group.name,
+                hosts=group.hosts,
+                path=group.cell,
+                ties=group.ties,
+                better=tuple(
+                    BetterEntry(path=path.cell, ratio=path.ratio, p=path.p) for path in group.better
+                ),
+            )
+            for group in classes.classes
+        ),
+    )

@@ -1,0 +1,209 @@
+"""Which hosts an answer is from: `--hosts`, their facts, and their campaigns of one plan."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.results.model import Campaign, HostFacts
+from vdisklab.results.store import Store
+from vdisklab.services.answers import Loaded, disagreement, load_chosen, require_numbers
+
+ALL_HOSTS = "all"
+CLASS_FACTS = ("cpu", "medium", "kernel", "qemu")
+"""The facts that make hosts comparable; hosts with equal values are peers."""
+
+_UNKNOWN = "unknown"
+_SHOWN = 6
+
+
+@dataclass(frozen=True, slots=True)
+class FleetHost:
+    """One machine with its campaigns and facts.
+
+    `name` is the host's name, with the machine's id where two machines have one name.
+    """
+
+    name: str
+    facts: Mapping[str, str]
+    campaigns: tuple[Campaign, ...]
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """The values of `CLASS_FACTS`."""
+        return tuple(self.facts.get(fact, _UNKNOWN) for fact in CLASS_FACTS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedFleet:
+    """The numbers of several hosts that measured one plan.
+
+    `left_out` says for each other host that was chosen why it is not among them.
+    """
+
+    hosts: tuple[FleetHost, ...]
+    loaded: Loaded
+    left_out: tuple[str, ...]
+
+    @property
+    def host_of(self) -> dict[str, str]:
+        """The host's name by campaign."""
+        return {campaign.id: host.name for host in self.hosts for campaign in host.campaigns}
+
+    @property
+    def peers(self) -> list[list[str]]:
+        """The names of the hosts, grouped by equal facts."""
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for host in self.hosts:
+            groups.setdefault(host.kind, []).append(host.name)
+        return list(groups.values())
+
+    @property
+    def varying(self) -> tuple[str, ...]:
+        """The facts in which the hosts differ."""
+        return tuple(
+            fact
+            for place, fact in enumerate(CLASS_FACTS)
+            if len({host.kind[place] for host in self.hosts}) > 1
+        )
+
+    def class_names(self, facts: Sequence[str]) -> dict[str, str]:
+        """For each host the name of its class by some of the facts, such as `medium=SSD 840`."""
+        return {
+            host.name: ", ".join(f"{fact}={host.facts.get(fact, _UNKNOWN)}" for fact in facts)
+            or "all hosts"
+            for host in self.hosts
+        }
+
+
+def load_fleet(
+    results: Store, wanted: Sequence[str], names: Sequence[str] | None = None
+) -> LoadedFleet:
+    """The numbers of the chosen hosts: of each the newest campaign that can join the others.
+
+    `wanted` has `all`, names of hosts, and conditions FACT=VALUE that a host must all meet. The
+    newest campaign of all decides which plan is compared; `names` has the campaigns to use instead.
+    Raises PlanError for an unknown host or fact and for a single host, DatabaseError for an empty
+    database.
+    """
+    campaigns = [results.campaign(name) for name in names] if names else []
+    campaigns = campaigns or list(results.campaigns(with_runs=True))
+    if not campaigns:
+        raise DatabaseError(
+            "the database holds no campaign with results",
+            hint="measure something on each host: `vdisklab run PATHS… --db postgresql://…`",
+        )
+    by_machine = _machines(campaigns, results.media())
+    chosen = _chosen(by_machine, wanted)
+    joined: list[FleetHost] = []
+    left_out: list[str] = []
+    reference = chosen[0].campaigns[0]
+    for host in chosen:
+        fitting: list[Campaign] = []
+        why = ""
+        for campaign in host.campaigns:
+            error = disagreement(results, reference, campaign, machines=True)
+            if error is None:
+                fitting.append(campaign)
+                if not names:
+                    break
+            elif names:
+                raise error
+            why = why or str(error)
+        if fitting:
+            joined.append(FleetHost(host.name, host.facts, tuple(fitting)))
+        else:
+            left_out.append(f"{host.name}: {why}")
+    if len(joined) < 2:
+        raise _one_host(joined[0], left_out)
+    loaded = load_chosen(results, tuple(c for host in joined for c in host.campaigns))
+    require_numbers(loaded)
+    return LoadedFleet(tuple(sorted(joined, key=lambda host: host.name)), loaded, tuple(left_out))
+
+
+def _machines(campaigns: Sequence[Campaign], media: Mapping[str, str]) -> list[FleetHost]:
+    """Every machine with its campaigns, in their order."""
+    by_machine: dict[str, list[Campaign]] = {}
+    for campaign in campaigns:
+        key = campaign.host.machine_id or campaign.host.hostname
+        by_machine.setdefault(key, []).append(campaign)
+    names = Counter(group[0].host.hostname for group in by_machine.values())
+    return [
+        FleetHost(
+            name=host.hostname
+            if host.hostname and names[host.hostname] == 1
+            else f"{host.hostname or 'imported'}-{machine}",
+            facts=facts_of(host, media.get(group[0].id)),
+            campaigns=tuple(group),
+        )
+        for machine, group in by_machine.items()
+        for host in [group[0].host]
+    ]
+
+
+def facts_of(host: HostFacts, medium: str | None) -> dict[str, str]:
+    """The known facts of a host by name, as `--hosts FACT=VALUE` compares them."""
+    facts = {
+        "cpu": host.cpu,
+        "kernel": host.kernel,
+        "qemu": host.qemu,
+        "fio": host.fio,
+        "cpus": None if host.cpus is None else str(host.cpus),
+        "medium": medium,
+        **host.more,
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _chosen(hosts: Sequence[FleetHost], wanted: Sequence[str]) -> list[FleetHost]:
+    """The hosts that `wanted` chooses. Raises PlanError for a name or fact that no host has."""
+    known = {host.name for host in hosts}
+    conditions = [text.partition("=") for text in wanted if "=" in text and text not in known]
+    names = [text for text in wanted if text in known or "=" not in text]
+    for name in names:
+        if name != ALL_HOSTS and name not in known:
+            near = difflib.get_close_matches(name, known, n=_SHOWN, cutoff=0.3) or sorted(known)
+            more = " …" if len(known) > _SHOWN else ""
+            raise PlanError(
+                f"there are no results of a host {name!r}",
+                hint=f"hosts with results: {', '.join(near[:_SHOWN])}{more}",
+            )
+    for fact, _, value in conditions:
+        _check_condition(hosts, fact, value)
+    return [
+        host
+        for host in hosts
+        if (not names or ALL_HOSTS in names or host.name in names)
+        and all(host.facts.get(fact) == value for fact, _, value in conditions)
+    ] or _no_host(wanted)
+
+
+def _check_condition(hosts: Sequence[FleetHost], fact: str, value: str) -> None:
+    values = Counter(host.facts[fact] for host in hosts if fact in host.facts)
+    if not values:
+        facts = sorted({name for host in hosts for name in host.facts})
+        raise PlanError(f"unknown fact {fact!r}", hint=f"known facts: {', '.join(facts)}")
+    if value not in values:
+        shown = "; ".join(f"{text!r} ({count})" for text, count in values.most_common(_SHOWN))
+        raise PlanError(f"no host has {fact}={value}", hint=f"values and their hosts: {shown}")
+
+
+def _no_host(wanted: Sequence[str]) -> list[FleetHost]:
+    raise PlanError(
+        f"no host meets all of: {', '.join(wanted)}", hint="leave out a condition, or --hosts all"
+    )
+
+
+def _one_host(host: FleetHost, left_out: Sequence[str]) -> PlanError:
+    if left_out:
+        return PlanError(
+            f"only {host.name} measured this plan: {left_out[0]}",
+            hint="run one command on every host, or name campaigns of one plan with --campaign",
+        )
+    return PlanError(
+        f"{host.name} is the only host",
+        hint="leave out --hosts for the answer of one host, or choose more: --hosts all",
+    )

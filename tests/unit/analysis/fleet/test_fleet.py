@@ -1,0 +1,201 @@
+"""Hosts as replications: means, ranks, agreement, outliers and classes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.unit.analysis.fleet.simulated import IOPS, P99, cell, drawn, fleet_of, host_name
+from vdisklab.analysis.fleet.agreement import agreement
+from vdisklab.analysis.fleet.host_classes import better_paths, profiles_differ
+from vdisklab.analysis.fleet.host_means import effects, host_means
+from vdisklab.analysis.fleet.host_ranks import may_be_best, pair_tests_over_hosts, rank_over_hosts
+from vdisklab.analysis.fleet.outlier_hosts import extreme, find_outliers, levels
+from vdisklab.analysis.observations import Block
+
+RNG = np.random.default_rng
+
+
+def test_a_host_mean_has_no_block_effects() -> None:
+    truth = np.array([1.0, 2.0, 0.5])
+    logs = truth[:, None] + np.array([0.0, 5.0, -3.0])
+    logs[2, 1] = np.nan  # the missing value must not move the cell by its block
+    assert effects(logs) - effects(logs)[0] == pytest.approx(truth - truth[0])
+
+
+def test_a_cell_that_a_host_did_not_measure_has_no_mean() -> None:
+    logs = np.full((2, 3), np.nan)
+    logs[1] = 1.0
+    assert np.isnan(effects(logs)[0])
+    assert np.isnan(effects(np.full((2, 2), np.nan))).all()
+
+
+def test_a_cell_that_is_too_slow_in_half_of_the_blocks_is_so_on_the_host() -> None:
+    fleet = fleet_of(drawn(RNG(1), np.zeros(3), 4, blocks=2))
+    slow = [(cell(0), Block("id-1", 0)), (cell(1), Block("id-2", 0)), (cell(1), Block("id-2", 1))]
+    means = host_means(
+        replace(fleet.observations, too_slow=tuple(slow)), fleet.host_of, fleet.means.measures
+    )
+    assert [(found, block.campaign) for found, block in means.too_slow] == [
+        (cell(0), host_name(1)),
+        (cell(1), host_name(2)),
+    ]
+    assert np.isnan(means.grid(IOPS)[0, 1])
+    assert means.ranked_logs(IOPS)[0, 1] == np.nanmin(means.logs(IOPS)[:, 1])
+
+
+def test_the_pair_tests_are_those_of_scipy() -> None:
+    table = RNG(2).normal(0, 1, (4, 9))
+    table[1, 3] = table[2, 0] = np.nan
+    mean, p = pair_tests_over_hosts(table, np.zeros(4))
+    for one in range(4):
+        for other in range(one):
+            both = np.isfinite(table[one] - table[other])
+            expected = stats.ttest_rel(table[one, both], table[other, both])
+            assert p[one, other] == pytest.approx(expected.pvalue)
+            assert mean[one, other] == pytest.approx((table[one] - table[other])[both].mean())
+
+
+def test_a_pair_with_two_common_hosts_is_not_tested() -> None:
+    table = RNG(2).normal(0, 1, (2, 5))
+    table[0, 2:] = np.nan
+    mean, p = pair_tests_over_hosts(table, np.zeros(2))
+    assert np.isnan(mean[0, 1])
+    assert np.isnan(p[0, 1])
+
+
+def test_the_best_of_many_hosts_is_ranked_first() -> None:
+    fleet = fleet_of(drawn(RNG(3), np.array([0.0, 0.0, 0.2, -0.3]), 30))
+    ranking = rank_over_hosts(fleet.means, IOPS)
+    assert [(row.cell, row.best, row.worst) for row in ranking.rows[::3]] == [
+        (cell(2), 1, 1),
+        (cell(3), 4, 4),
+    ]
+    assert may_be_best(ranking) == (cell(2),)
+    assert {row.blocks for row in ranking.rows} == {30}
+
+
+def test_a_low_latency_ranks_first() -> None:
+    fleet = fleet_of(drawn(RNG(3), np.array([0.0, 0.5]), 20), P99)
+    assert [row.cell for row in rank_over_hosts(fleet.means, P99).rows] == [cell(0), cell(1)]
+
+
+def test_two_hosts_rank_nothing() -> None:
+    fleet = fleet_of(drawn(RNG(4), np.array([0.0, 5.0]), 2))
+    ranking = rank_over_hosts(fleet.means, IOPS)
+    assert not ranking.rows
+    assert len(ranking.unranked) == 2
+
+
+def test_agreement_names_the_hosts_that_disagree() -> None:
+    logs = drawn(RNG(5), np.array([0.1, 0.0, 0.0]), 40, spread=0.0)
+    logs[0, 7] -= 0.6
+    pair = agreement(fleet_of(logs), IOPS, cell(0), cell(1))
+    shown = [entry.host for entry in pair.disagreeing if entry.shown]
+    assert pair.a_leads
+    assert shown in ([], [host_name(7)])  # three blocks rarely show it after Holm over 40 hosts
+    assert host_name(7) in [entry.host for entry in pair.disagreeing]
+    assert len(pair.agreeing) + len(pair.disagreeing) == 40
+    assert pair.ratio.low is not None
+    assert pair.ratio.low < np.exp(0.1 - 0.6 / 40) < (pair.ratio.high or 0)
+
+
+def test_many_blocks_show_a_host_that_disagrees() -> None:
+    logs = drawn(RNG(5), np.array([0.2, 0.0]), 10, blocks=12, spread=0.0)
+    logs[0, 7] -= 0.6
+    pair = agreement(fleet_of(logs), IOPS, cell(0), cell(1))
+    assert [(entry.host, entry.shown) for entry in pair.disagreeing] == [(host_name(7), True)]
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.1])
+def test_the_spread_between_hosts_is_told_from_noise(spread: float) -> None:
+    logs = drawn(RNG(6), np.zeros(2), 200, blocks=5, spread=spread)
+    pair = agreement(fleet_of(logs), IOPS, cell(0), cell(1))
+    assert pair.between == pytest.approx(spread * np.sqrt(2), abs=0.02)
+
+
+def test_one_block_per_host_gives_no_spread_of_its_own() -> None:
+    pair = agreement(fleet_of(drawn(RNG(6), np.zeros(2), 9, blocks=1)), IOPS, cell(0), cell(1))
+    assert pair.between is None
+    assert pair.ratio.low is not None
+
+
+def test_a_host_with_a_dying_disk_is_found() -> None:
+    logs = drawn(RNG(7), np.zeros(5), 24)
+    logs[:, 11] += np.log(0.6)
+    fleet = fleet_of(logs)
+    (outlier,) = find_outliers(fleet.means, [IOPS], [fleet.hosts]).outliers
+    assert (outlier.host, outlier.peers) == (host_name(11), 23)
+    assert outlier.ratio == pytest.approx(0.6, abs=0.07)
+
+
+def test_three_dying_disks_do_not_hide_each_other() -> None:
+    logs = drawn(RNG(8), np.zeros(5), 20)
+    logs[:, 1:4] += np.log(0.6)
+    fleet = fleet_of(logs)
+    outliers = find_outliers(fleet.means, [IOPS], [fleet.hosts]).outliers
+    assert {outlier.host for outlier in outliers} == set(map(host_name, (1, 2, 3)))
+
+
+def test_a_slower_kind_of_host_is_no_outlier() -> None:
+    logs = drawn(RNG(9), np.zeros(5), 20)
+    logs[:, :6] += np.log(0.3)
+    fleet = fleet_of(logs)
+    search = find_outliers(
+        fleet.means, [IOPS], [fleet.hosts[:6], fleet.hosts[6:18], fleet.hosts[18:]]
+    )
+    assert search.outliers == ()
+    assert search.unchecked == fleet.hosts[18:]
+
+
+def test_a_slow_host_has_a_low_level_in_a_latency() -> None:
+    logs = drawn(RNG(9), np.zeros(3), 6)
+    logs[:, 2] += 1.0
+    level = levels(fleet_of(logs, P99).means, P99)
+    assert min(level, key=lambda host: level[host]) == host_name(2)
+
+
+def test_grubbs_critical_value_decides_for_few_hosts() -> None:
+    """Grubbs 1969, table 1: 7 values, two-sided 5 %: 2.020."""
+    values = np.array([0.0, 0.1, -0.1, 0.05, -0.05, 0.02, 1.0])
+    statistic = (values[6] - values.mean()) / values.std(ddof=1)
+    assert statistic > 2.020
+    assert extreme(values, 0.05) == [6]
+    assert extreme(np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 7.0]), 0.05) == []
+
+
+def test_equal_hosts_have_no_outlier() -> None:
+    assert extreme(np.zeros(30), 0.05) == []
+
+
+def test_classes_that_need_another_path_are_told() -> None:
+    logs = drawn(RNG(10), np.array([0.1, 0.0, -0.2]), 30)
+    logs[1, :10] += 0.3
+    fleet = fleet_of(logs)
+    cells = [cell(number) for number in range(3)]
+    class_of = {host: "old" if host < host_name(10) else "new" for host in fleet.hosts}
+    p = profiles_differ(fleet.means, IOPS, class_of, cells)
+    assert p is not None
+    assert p < 0.01
+    better = better_paths(fleet.means, IOPS, class_of, cells, chosen=cell(0))
+    assert [path.cell for path in better["old"]] == [cell(1)]
+    assert better["new"] == ()
+
+
+def test_classes_alike_need_none() -> None:
+    fleet = fleet_of(drawn(RNG(11), np.array([0.1, 0.0, -0.2]), 30))
+    cells = [cell(number) for number in range(3)]
+    class_of = {host: host[-1] for host in fleet.hosts}
+    p = profiles_differ(fleet.means, IOPS, class_of, cells)
+    assert p is not None
+    assert p > 0.01
+    assert not any(better_paths(fleet.means, IOPS, class_of, cells, chosen=cell(0)).values())
+
+
+def test_one_class_has_no_test() -> None:
+    fleet = fleet_of(drawn(RNG(12), np.zeros(2), 4))
+    cells = [cell(0), cell(1)]
+    assert profiles_differ(fleet.means, IOPS, dict.fromkeys(fleet.hosts, "x"), cells) is None

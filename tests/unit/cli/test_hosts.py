@@ -1,0 +1,231 @@
+"""`--hosts`: one answer from many hosts."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.unit.analysis.made import CAMPAIGN, HOST, campaign_runs
+from tests.unit.stored import Database
+from vdisklab.cli.main import main
+from vdisklab.render.documents.schemas import document_schema
+from vdisklab.results.model import Campaign, Run
+
+HOSTS = 9
+
+
+def campaign(number: int, **plan: Any) -> Campaign:  # noqa: ANN401 - of a plan's many types
+    """The campaign of one host; hosts 6 to 8 have another CPU."""
+    host = replace(
+        HOST,
+        hostname=f"kvm{number}",
+        machine_id=f"{number:016x}",
+        cpu="Xeon" if number < 6 else "EPYC",
+    )
+    return replace(
+        CAMPAIGN, id=f"c{number:07d}", host=host, plan={**CAMPAIGN.plan, **plan}, label=""
+    )
+
+
+def runs_of(number: int, slower: float = 1.0) -> Iterator[Run]:
+    for run in campaign_runs(3, campaign(number).id, seed=number):
+        yield replace(
+            run,
+            id=f"{number}{run.id}",
+            measurements=tuple(
+                replace(
+                    measured,
+                    samples=tuple(
+                        replace(
+                            sample,
+                            value=sample.value
+                            * (1 / slower if sample.metric.startswith("latency") else slower),
+                        )
+                        for sample in measured.samples
+                    ),
+                )
+                for measured in run.measurements
+            ),
+        )
+
+
+@pytest.fixture(scope="module")
+def _nine_hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    database = Database(tmp_path_factory.mktemp("database") / "fleet.sqlite")
+    database.write((), campaigns=[campaign(number) for number in range(HOSTS)])
+    database.add(
+        run for number in range(HOSTS) for run in runs_of(number, 0.4 if number == 2 else 1.0)
+    )
+    return database.file
+
+
+@pytest.fixture
+def fleet(database: Database, _nine_hosts: Path) -> Database:
+    """Nine hosts of one plan; kvm2 is 60 % slower."""
+    shutil.copy(_nine_hosts, database.file)
+    return database
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main([*words, "--format", "json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    name = found["format"].partition(".")[2].partition("/")[0]
+    jsonschema.validate(found, document_schema(name))
+    return found
+
+
+def test_all_hosts_rank_together(fleet: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, "rank", "--hosts", "all")
+    assert len(found["hosts"]) == HOSTS
+    warm = found["cells"][0]
+    assert (warm["path"], warm["rank"], warm["hosts"]) == ("raw/writeback", "1", HOSTS)
+    assert (warm["better_on"], warm["best_on"]) == (HOSTS, HOSTS)
+    assert warm["ratio_low"] < 1.9 < warm["ratio_high"]
+    assert {entry["host"] for entry in found["state"]["outliers"]} == {"kvm2"}
+    assert all(
+        entry["ratio"] == pytest.approx(0.4, rel=0.2) for entry in found["state"]["outliers"]
+    )
+    assert {entry["fact"] for entry in found["state"]["facts"]} == {"cpu"}
+    assert [len(entry["hosts"]) for entry in found["state"]["classes"]] == [6, 3]
+    assert found["state"]["unchecked"] == ["kvm6", "kvm7", "kvm8"]
+
+
+def test_the_table_says_who_agrees(fleet: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rank", "--hosts", "all", "--metric", "randread-4k-q1/read/iops"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "raw/writeback (warm) beats host on 9 of 9 hosts" in shown
+    assert "no host disagrees" in shown
+    assert re.search(r"kvm2 is \d+ % slower than its 5 peers", shown)
+
+
+@pytest.mark.parametrize("form", ["table", "csv"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rank",),
+        ("compare", "raw/none", "qcow2/directsync"),
+        ("compare", "raw/none", "qcow2/directsync", "--all"),
+        ("recommend",),
+        ("recommend", "--weights", "read=2,write=1"),
+        ("claims", "--only", "debatty-2024"),
+    ],
+)
+def test_every_form_is_printed(
+    fleet: Database, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], form: str
+) -> None:
+    assert main([*words, "--hosts", "all", "--format", form]) in (0, 10)
+    assert capsys.readouterr().out.count("\n") > 2
+
+
+def test_a_comparison_has_a_ratio_for_each_class(
+    fleet: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (pair,) = answer(capsys, "compare", "raw/none", "qcow2/directsync", "--hosts", "all")["pairs"]
+    assert pair["sentences"][0].startswith("raw/none beats qcow2/directsync on 9 of 9 hosts")
+    assert {name: entry["hosts"] for name, entry in pair["by_class"].items()} == {
+        "cpu=Xeon": 6,
+        "cpu=EPYC": 3,
+    }
+    main_measure = next(entry for entry in pair["measures"] if entry["main"])
+    assert main_measure["ratio"] == pytest.approx(0.8 / 0.3, rel=0.05)
+    assert (main_measure["hosts"], main_measure["a_better_on"]) == (HOSTS, HOSTS)
+
+
+def test_a_recommendation_for_all(fleet: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, "recommend", "--hosts", "all")
+    assert found["path"] in ("raw/none", "raw/writeback")
+    assert [entry["path"] for entry in found["state"]["classes"]]
+    assert found["needs"] == ["durable"]
+
+
+def test_claims_count_hosts(fleet: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claims", "--hosts", "all", "--format", "json"]) in (9, 10)
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, document_schema("fleet-claims"))
+    for claim in found["claims"]:
+        counts = ("holds", "fails", "inconclusive", "void", "not_measured")
+        assert sum(claim[count] for count in counts) == HOSTS
+
+
+@pytest.mark.parametrize(
+    ("hosts", "expected"),
+    [
+        (("cpu=EPYC",), {"kvm6", "kvm7", "kvm8"}),
+        (("kvm1", "kvm3", "kvm5"), {"kvm1", "kvm3", "kvm5"}),
+        (("all", "cpu=EPYC", "kernel=6.1.0-30-amd64"), {"kvm6", "kvm7", "kvm8"}),
+        (("kvm1", "kvm6", "kvm7", "cpu=EPYC"), {"kvm6", "kvm7"}),
+    ],
+)
+def test_hosts_are_chosen(
+    fleet: Database,
+    capsys: pytest.CaptureFixture[str],
+    hosts: tuple[str, ...],
+    expected: set[str],
+) -> None:
+    words = [word for host in hosts for word in ("--hosts", host)]
+    assert {entry["name"] for entry in answer(capsys, "rank", *words)["hosts"]} == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("rank", "--hosts", "kvm77"), "no results of a host 'kvm77'"),
+        (("rank", "--hosts", "color=red"), "unknown fact 'color'"),
+        (("rank", "--hosts", "cpu=Z80"), "no host has cpu=Z80"),
+        (("rank", "--hosts", "kvm1", "--hosts", "cpu=EPYC"), "no host meets all of"),
+        (("rank", "--hosts", "kvm1"), "kvm1 is the only host"),
+        (("rank", "--hosts", "all", "--pareto", "read/write"), "--hosts ranks by one measure"),
+        (("rank", "--hosts", "all", "--metric", "nonsense"), "'nonsense' was not measured"),
+        (("recommend", "--hosts", "kvm1", "--hosts", "kvm2"), "needs 3 hosts, and 2 have"),
+        (("recommend", "--hosts", "all", "--need", "format=vmdk"), "none of the 3 measured paths"),
+        (("compare", "raw/none", "vdi/none", "--hosts", "all"), "'vdi/none' was not measured"),
+        (("compare", "--published", "debatty-2024", "--hosts", "all"), "--published compares one"),
+        (("claims", "--hosts", "all", "--run"), "--hosts judges what is stored"),
+    ],
+)
+def test_what_cannot_be_answered(
+    fleet: Database, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+) -> None:
+    assert main(list(words)) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_host_with_another_plan_is_left_out(
+    fleet: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet.write(
+        (),
+        campaigns=[campaign(0), campaign(1), campaign(2), campaign(3, runtime=9.0)],
+    )
+    fleet.add(run for number in range(4) for run in runs_of(number))
+    found = answer(capsys, "rank", "--hosts", "all")
+    assert len(found["hosts"]) == 3
+    assert found["left_out"] == ["kvm3: campaigns c0000000 and c0000003 differ in runtime"]
+    assert main(["rank", "--hosts", "all", "--campaign", "c0000000", "--campaign", "c0000003"]) == 2
+    assert "differ in runtime" in capsys.readouterr().err
+
+
+def test_two_machines_of_one_name_are_two_hosts(
+    fleet: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twins = [replace(c, host=replace(c.host, hostname="kvm")) for c in map(campaign, range(3))]
+    fleet.write((), campaigns=twins)
+    fleet.add(run for number in range(3) for run in runs_of(number))
+    found = answer(capsys, "rank", "--hosts", "all")
+    assert len({entry["name"] for entry in found["hosts"]}) == 3
+
+
+def test_an_empty_database_has_no_fleet(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database.write((), campaigns=())
+    assert main(["rank", "--hosts", "all"]) == 7
+    assert "no campaign with results" in capsys.readouterr().err
