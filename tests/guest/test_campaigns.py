@@ -38,11 +38,11 @@ def stood_still(run: Run) -> bool:
 def test_every_bus_with_and_without_a_write_cache(lab: Lab) -> None:
     # Not raw/writethrough/usb: QEMU's usb-storage does not hand write-cache=off to its disk.
     # script/test-lab kvm has every mode on every bus.
-    paths = ("raw/none/{scsi,sata,usb}", "raw/{none,writethrough}/{virtio,ide,nvme}")
+    paths = ("raw/none/{scsi,sata,usb}", "raw/writethrough/{virtio,ide,nvme}")
     status, printed, runs = measure(lab, *paths)
     assert [run.failure.message for run in runs if run.failure] == [], printed
     assert status == 0, printed
-    assert len(runs) == 9
+    assert len(runs) == 6
     for run in runs:
         checks = {check.name: check for check in run.checks}
         assert all(check.confirmed for check in run.checks)
@@ -88,7 +88,7 @@ def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
     status, printed, runs = measure(
         lab,
         "qcow2/none/virtio:aio={threads,native,io_uring}",
-        "qcow2:preallocation=off/none/{virtio,scsi}:iothread=on:queues=2",
+        "qcow2:preallocation=off/none/virtio:iothread=on:queues=2",
         "qcow2:compression=zstd/none/scsi:guest_scheduler=mq-deadline:discard=unmap:discard_granularity=64k",
         "raw/none/vhostuser:iothread=on:queues=2",
         "null",
@@ -119,7 +119,7 @@ def test_what_is_measured_is_kept_and_the_same_command_continues(lab: Lab) -> No
 
 
 def test_a_guest_that_dies_says_its_last_words_and_the_campaign_goes_on(lab: Lab) -> None:
-    arguments = lab.arguments("raw/{none,directsync,writeback}", runtime="3")
+    arguments = lab.arguments("raw/{none,directsync,writeback}", runtime="2")
     with lab.start(*arguments) as process:
         lab.wait_for_runs(process, 1)
         time.sleep(1.0)  # into the second cell's first measurement
@@ -141,10 +141,10 @@ def test_a_guest_that_dies_says_its_last_words_and_the_campaign_goes_on(lab: Lab
 
 
 def test_a_guest_on_every_file_system_of_a_disk(lab: Lab) -> None:
-    status, printed, runs = measure(lab, "{ext4,xfs,btrfs}/{raw/none,qcow2/writeback}")
+    status, printed, runs = measure(lab, "{ext4,btrfs}/raw/none", "xfs/qcow2/writeback")
     assert [run.failure.message for run in runs if run.failure] == [], printed
     assert status == 0, printed
-    assert len(runs) == 6
+    assert len(runs) == 3
     assert {run.path.split("/")[0] for run in runs} == {"ext4", "xfs", "btrfs"}
     assert all(check.confirmed for run in runs for check in run.checks)
     assert all(run.measurements for run in runs)

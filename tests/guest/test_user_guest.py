@@ -45,12 +45,12 @@ def run(lab: Lab, *arguments: str) -> tuple[int, str]:
 
 def test_a_real_debian_is_measured_in_and_left_as_it_was(lab: Lab, debian: Path) -> None:
     before = digest(debian)
-    status, printed = run(lab, "raw/{none,writethrough}", "raw/none/scsi", "--guest", str(debian))
+    status, printed = run(lab, "raw/writethrough", "raw/none/scsi", "--guest", str(debian))
     assert digest(debian) == before
     runs = lab.runs()
     assert [run.failure.message for run in runs if run.failure] == [], printed
     assert status == 0, printed
-    assert len(runs) == 3
+    assert len(runs) == 2
     for each in runs:
         checks = {check.name: check for check in each.checks}
         assert all(check.confirmed for check in each.checks)
