@@ -70,7 +70,8 @@ class Words(TypeDecorator[str]):
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[object], str | None]:
         """Returns the stored text; raises ValueError for what a damaged file has in its place."""
         del dialect, coltype
-        return lambda value: _stored(value, str)  # a report reads 700,000: this is the short way
+        # A report reads 700,000 of them: a second call for each costs a tenth of its time.
+        return lambda value: value if type(value) is str else _stored(value, str)
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """The text to store."""
@@ -116,7 +117,7 @@ class Whole(TypeDecorator[int]):
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[object], int | None]:
         """Returns the stored integer; raises ValueError for anything else."""
         del dialect, coltype
-        return lambda value: _stored(value, int)
+        return lambda value: value if type(value) is int else _stored(value, int)
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """What the column is called in every database."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +21,7 @@ from vdisklab.analysis.diagnostics.kinds import (
 )
 from vdisklab.analysis.diagnostics.recorded import (
     FROM_CACHE_BELOW,
+    direct_diagnostics,
     host_diagnostics,
     queue_diagnostics,
 )
@@ -52,7 +53,6 @@ from vdisklab.services.answers import (
     choose_campaigns,
     first_measure,
     load_chosen,
-    load_direct_diagnostics,
     load_evidence_diagnostics,
     require_numbers,
     stored_verdicts,
@@ -158,7 +158,7 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
     tallies, cells = summing.result(), loaded.cells
     worked = workings(tallies, cells)
     answer, why_none = _recommendation(results, loaded, worked, disk)
-    caveats = caveats_of(loaded.outlines)
+    caveats, examples = caveats_of(loaded.outlines), results.examples(loaded.ids)
     cached = from_page_cache(tallies, cells)
     contents = Contents(
         campaigns=loaded.campaigns,
@@ -175,12 +175,12 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
         why_none=why_none,
         workings=worked,
         cached=cached,
-        examples={cells[example.cell]: example for example in results.examples(loaded.ids)},
+        examples={cells[example.cell]: example for example in examples},
         failed=failed_cells(loaded.outlines),
         findings=(
             *caveats.findings,
             *base_findings,
-            *_evidence_diagnostics(results, loaded),
+            *_evidence_diagnostics(results, loaded, examples),
             *value_diagnostics(observations, _checked_measures(scored, measure), measure, cached),
             *ranking_diagnostics(ranking, MIN_BLOCKS, dropped_by_search(loaded.outlines)),
             *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
@@ -232,10 +232,12 @@ def _checked_measures(scored: Scored, measure: MeasureKey) -> tuple[MeasureKey, 
     return tuple(key for key in scores if key in used)
 
 
-def _evidence_diagnostics(results: Store, loaded: Loaded) -> Iterator[Diagnostic]:
+def _evidence_diagnostics(
+    results: Store, loaded: Loaded, examples: Sequence[Example]
+) -> Iterator[Diagnostic]:
     """Diagnostics from evidence and host; the page cache has its own column in the table."""
-    yield from load_direct_diagnostics(results, loaded)
-    yield from queue_diagnostics(results.examples(loaded.ids))
+    yield from direct_diagnostics(examples, loaded.cells)
+    yield from queue_diagnostics(examples)
     yield from host_diagnostics(loaded.campaigns, loaded.observations.cells)
     if len(loaded.observations.cells) <= EVIDENCE_CELLS:
         for diagnostic in load_evidence_diagnostics(results, loaded):

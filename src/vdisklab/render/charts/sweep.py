@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
+from vdisklab.path.segments import PageCache
 from vdisklab.render import numbers
 from vdisklab.render.charts.bars import measured_quantities
 from vdisklab.render.charts.lines import SeriesPoint, percentiles
@@ -36,40 +37,51 @@ def sweep_figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
     """One figure for each option that was swept; none if no option was."""
     cells = [(cell, cell.path) for cell in contents.of(contents.measure) if cell.path is not None]
     figures = (_figure(option, tuple(_sweeps(option, cells)), contents, palette)
-               for option in _SWEPT)  # fmt: skip
+               for option in _SWEPT if any(_value(path, option) for _, path in cells))  # fmt: skip
     return tuple(figure for figure in figures if figure is not None)
 
 
+def _value(path: DiskPath, option: str) -> str | int | None:
+    return path.attachment.option(option) or (path.image.option(option) if path.image else None)
+
+
 def _sweeps(option: str, cells: list[tuple[MeasuredCell, DiskPath]]) -> Iterator[_Sweep]:
-    groups: dict[str, dict[int, MeasuredCell]] = {}
+    groups: dict[tuple[DiskPath, PageCache], dict[int, MeasuredCell]] = {}
     for cell, path in cells:
         if not path.on_host:
-            level, base = _without(path, option)
-            label = f"{base} ({cell.page_cache})"
-            groups.setdefault(label, {})[level] = cell
-    for label, levels in groups.items():
+            base = (_without(path, option), cell.page_cache)
+            groups.setdefault(base, {})[int(_value(path, option) or 0)] = cell
+    for (path, page_cache), levels in groups.items():
         if len(levels) >= FEWEST_LEVELS:
-            yield _Sweep(option, label, dict(sorted(levels.items())))
+            yield _Sweep(option, f"{path} ({page_cache})", dict(sorted(levels.items())))
 
 
-def _without(path: DiskPath, option: str) -> tuple[int, DiskPath]:
-    """The option's value (0 if it is not set), and the path without it."""
+def _without(path: DiskPath, option: str) -> DiskPath:
+    """The path without the option (itself if it is not set)."""
+    if _value(path, option) is None:
+        return path
     image, attachment = path.image, path.attachment
-    value = attachment.option(option) or (image.option(option) if image else None)
     if image is not None:
         rest = tuple(item for item in image.options if item[0] != option)
         image = Image(image.format, rest)
     rest = tuple(item for item in attachment.options if item[0] != option)
-    path = replace(path, image=image, attachment=Attachment(attachment.bus, rest))
-    return int(value or 0), path
+    return replace(path, image=image, attachment=Attachment(attachment.bus, rest))
 
 
 def _figure(
     option: str, sweeps: tuple[_Sweep, ...], contents: Contents, palette: Palette
 ) -> Figure | None:
-    rows = [point for sweep in sweeps for point in _points(sweep, contents, len(sweeps) > 1)]
-    names = list(dict.fromkeys(point.label for point in rows))[:MOST_LINES]
-    rows = [point for point in rows if point.label in names]
+    lines: dict[str, list[SeriesPoint]] = {}
+    drawn: list[_Sweep] = []
+    for sweep in sweeps:
+        points = list(_points(sweep, contents, named=len(sweeps) > 1))
+        more = {point.label for point in points} - lines.keys()
+        if len(lines) + len(more) > MOST_LINES and lines:
+            break
+        drawn += [sweep] if points else []
+        for point in points:
+            lines.setdefault(point.label, []).append(point)
+    rows = [point for label in list(lines)[:MOST_LINES] for point in lines[label]]
     if not rows:
         return None
     caution = caution_of(contents)
@@ -77,13 +89,16 @@ def _figure(
     spec = percentiles(rows, unit, palette, caution=caution, level=option)
     values = "; ".join(f"{r.label}, {r.percentile}: {numbers.digits(r.value)}" for r in rows)
     warning = f" {caution}." if caution else ""
+    rest = len(sweeps) - len(drawn)
+    left_out = f" {rest} more paths are not drawn." if rest > 0 else ""
     return Figure(
         f"sweep-{option.replace('_', '-')}",
         f"What each {option} costs or gains",
         f"Line chart, {unit}: {values}.{warning}",
         spec,
-        note=f"Medians, divided by the median with the lowest {option}. 1 means no change.",
-        cells=tuple(cell.label for sweep in sweeps for cell in sweep.cells.values()),
+        note=f"Medians, divided by the median with the lowest {option}. 1 means no change."
+        f"{left_out}",
+        cells=tuple(cell.label for sweep in drawn for cell in sweep.cells.values()),
     )
 
 
