@@ -32,6 +32,21 @@ bs = "4k"
 iodepth = 4
 """
 
+_FILES = """
+name = "files"
+title = "Two jobs that write to files"
+
+[[measurement]]
+name = "write"
+program = "fio"
+filesystem = "ext4"
+rw = "randwrite"
+bs = "16k"
+size = "4M"
+numjobs = 2
+fsync = 1
+"""
+
 
 @dataclass(frozen=True)
 class Lab:
@@ -57,11 +72,14 @@ class Lab:
             env={**os.environ, "PYTHONPATH": ":".join(sys.path), "VDISKLAB_STATE": str(self.state)},
         )
 
-    def arguments(self, *paths: str, blocks: int = 1, runtime: str = "200ms") -> Sequence[str]:
+    def arguments(
+        self, *paths: str, blocks: int = 1, runtime: str = "200ms", profile: str = "short"
+    ) -> Sequence[str]:
         return (
-            "run", *paths, "--profile", str(self.directory / "short.toml"), "--baseline", "none",
-            "--page-cache", "cold", "--blocks", str(blocks), "--runtime", runtime, "--ramp", "0",
-            "--size", "32M", "--accelerator", "tcg", "--dir", str(self.work),
+            "run", *paths, "--profile", str(self.directory / f"{profile}.toml"),
+            "--baseline", "none", "--page-cache", "cold", "--blocks", str(blocks),
+            "--runtime", runtime, "--ramp", "0", "--size", "32M", "--accelerator", "tcg",
+            "--dir", str(self.work),
             "--db", str(self.database),
         )  # fmt: skip
 
@@ -121,6 +139,7 @@ class Lab:
         """Makes the work directory and the profile."""
         self.work.mkdir()
         (self.directory / "short.toml").write_text(_PROFILE)
+        (self.directory / "files.toml").write_text(_FILES)
 
     def wait_for_runs(self, process: subprocess.Popen[str], count: int) -> None:
         """Returns once so many runs are in the database; the process must live on."""
@@ -131,13 +150,16 @@ class Lab:
             time.sleep(0.1)
 
     def guests(self) -> list[int]:
-        """The QEMU processes that have to do with the work directory."""
+        """The processes of QEMU and virtiofsd that have to do with the work directory."""
         found = []
         for file in Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 words = file.read_bytes().decode(errors="replace")
             except OSError:
                 continue
-            if words.startswith("qemu-system") and self.is_in(words):
+            program = words.partition("\0")[0]
+            if program.startswith("qemu-system") or program.endswith("virtiofsd"):
+                if not self.is_in(words):
+                    continue
                 found.append(int(file.parent.name))
         return found

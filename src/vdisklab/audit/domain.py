@@ -18,6 +18,7 @@ from defusedxml.ElementTree import fromstring
 
 from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.audit.qemu_arguments import (
+    SERVED_ELSEWHERE,
     attachment_of,
     disks_of_arguments,
     image_of,
@@ -86,6 +87,9 @@ def _disks(domain: Element) -> Iterator[ConfiguredDisk]:
     for disk in domain.iterfind("./devices/disk"):
         if disk.get("device", "disk") in _HARD_DISKS:
             yield _disk(domain, name, disk, notes)
+    for shared in domain.iterfind("./devices/filesystem"):
+        if shared.get("type", "mount") == "mount":
+            yield _share(domain, name, shared, notes)
     words = [word.get("value", "") for word in domain.iterfind(f"./{_Q}commandline/{_Q}arg")]
     for found in disks_of_arguments(words):
         yield ConfiguredDisk(
@@ -143,6 +147,35 @@ def _disk(
         read_only,
         guest=name,
         text=" ".join(tostring(disk, encoding="unicode").split()),
+        architecture=_architecture(domain),
+    )
+
+
+def _share(
+    domain: Element, name: str, shared: Element, notes: Mapping[str, DiskPath]
+) -> ConfiguredDisk:
+    """A directory of the host's: virtiofs, or 9p, whose other options the guest's mount decides."""
+    target, driver = _attributes(shared, "target").get("dir", "?"), _attributes(shared, "driver")
+    bus = Bus.VIRTIOFS if driver.get("type") == "virtiofs" else Bus.P9
+    source = _attributes(shared, "source")
+    path, problem = None, None
+    try:
+        if "socket" in source:
+            raise ValueError(SERVED_ELSEWHERE)
+        cache = _attributes(shared, "binary/cache").get("mode") if bus is Bus.VIRTIOFS else None
+        path = DiskPath(attachment=attachment_of(bus, parsed_options(bus, {"cache": cache})))
+    except ValueError as error:
+        problem = str(error)
+    return ConfiguredDisk(
+        name,
+        target,
+        source.get("dir") or source.get("socket"),
+        path,
+        notes.get(target),
+        problem,
+        shared.find("readonly") is not None,
+        guest=name,
+        text=" ".join(tostring(shared, encoding="unicode").split()),
         architecture=_architecture(domain),
     )
 

@@ -58,12 +58,12 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
         if not isinstance(device, dict) or device.get("type") != "disk":
             continue
         source, place = word(device, "source") or "", word(device, "path")
-        shared = place not in (None, "/") or ":config" in source or source.startswith("agent:")
-        if shared:  # a directory of the host, or a configuration drive
+        if ":config" in source or source.startswith("agent:"):  # a configuration drive
             continue
         path, problem = None, None
         try:
-            path = _path(device, drivers)
+            shared = place not in (None, "/")
+            path = _share(device) if shared else _path(device, drivers)
         except ValueError as error:
             problem = str(error)
         yield ConfiguredDisk(
@@ -78,6 +78,17 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
             text=json.dumps({"inherited": key not in own, **device}, default=str),
             architecture=word(document, "architecture"),
         )
+
+
+def _share(device: Tree) -> DiskPath:
+    """A directory. Raises ValueError where Incus decides between virtiofs and 9p."""
+    if (word(device, "io.bus") or "auto") == "auto":
+        raise ValueError(
+            "it is a directory, and Incus offers it by virtiofs and by 9p unless io.bus names one"
+        )
+    bus = Bus(one_of(word(device, "io.bus") or "", (Bus.VIRTIOFS, Bus.P9), "bus"))
+    cache = {"unsafe": "always"}.get(word(device, "io.cache") or "none", "none")
+    return DiskPath(attachment=attachment_of(bus, {"cache": cache}))
 
 
 def _path(device: Tree, drivers: Mapping[str, str]) -> DiskPath:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.audit.qemu_arguments import attachment_of, one_of, parsed_options
 from vdisklab.audit.yaml_documents import Tree, branches, tree, word
-from vdisklab.path.disk_path import DiskPath, Image
+from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.managers import Manager
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, OptionValue
 
@@ -75,6 +75,17 @@ def _disks(document: Tree, modes: Mapping[tuple[str, str], str]) -> Iterator[Con
     name = word(document, "metadata", "name") or "unnamed"
     namespace = word(document, "metadata", "namespace") or ""
     architecture = word(inner, "architecture")
+    for number, shared in enumerate(branches(domain, "devices", "filesystems")):
+        yield ConfiguredDisk(
+            domain=name,
+            target=word(shared, "name") or str(number),
+            source=_claim(volumes.get(word(shared, "name"), {})),
+            path=DiskPath(attachment=Attachment(Bus.VIRTIOFS)),
+            manager=Manager.KUBEVIRT,
+            guest=f"{namespace}/{name}" if namespace else name,
+            text=json.dumps({"at": number, **shared}, default=str),
+            architecture=_ARCHITECTURES.get(architecture or "", architecture),
+        )
     for number, disk in enumerate(branches(domain, "devices", "disks")):
         volume = volumes.get(word(disk, "name"), {})
         if "cdrom" in disk or "floppy" in disk or any(kind in volume for kind in _NO_DISKS):
@@ -127,7 +138,8 @@ def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) ->
 def _path(domain: Tree, disk: Tree, *, is_block: bool) -> DiskPath:
     if "lun" in disk:
         raise ValueError("the guest's SCSI commands go straight to the device (lun)")
-    bus = Bus(one_of(word(disk, "disk", "bus") or "sata", tuple(Bus), "bus"))
+    buses = tuple(bus for bus in Bus if not bus.is_share)
+    bus = Bus(one_of(word(disk, "disk", "bus") or "sata", buses, "bus"))
     cache = CacheMode(one_of(word(disk, "cache") or "none", tuple(CacheMode), "cache mode"))
     usual = Aio.NATIVE if is_block and cache is CacheMode.NONE else Aio.THREADS
     io = word(disk, "io") or usual.value

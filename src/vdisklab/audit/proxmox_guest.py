@@ -18,6 +18,7 @@ from vdisklab.path.managers import Manager
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind, OptionValue
 
 _SLOT = re.compile(r"(virtio|scsi|sata|ide)\d+")
+_SHARE = re.compile(r"virtiofs\d+")
 _LINE = re.compile(r"([a-z][a-z0-9_-]*):\s*(.*)")
 _DIRECTORIES = ("dir", "btrfs", "nfs", "cifs", "cephfs", "glusterfs")
 _BLOCK_LAYERS = {
@@ -65,7 +66,32 @@ def read_proxmox(
     disks = (
         _disk(settings, vmid, key, storages) for key in sorted(settings) if _SLOT.fullmatch(key)
     )
-    return tuple(disk for disk in disks if disk is not None)
+    shares = (_share(settings, vmid, key) for key in sorted(settings) if _SHARE.fullmatch(key))
+    return (*(disk for disk in disks if disk is not None), *shares)
+
+
+def _share(settings: Mapping[str, str], vmid: str, slot: str) -> ConfiguredDisk:
+    """A directory; the cluster's mapping, which is not here, says which."""
+    options = dict(part.partition("=")[::2] for part in settings[slot].split(","))
+    mapping = next((key for key, value in options.items() if not value), options.get("dirid", ""))
+    path, problem = None, None
+    try:
+        words = {"cache": {"never": "none"}.get(options.get("cache", ""), options.get("cache"))}
+        parsed = parsed_options(Bus.VIRTIOFS, words)
+        path = DiskPath(attachment=attachment_of(Bus.VIRTIOFS, parsed))
+    except ValueError as error:
+        problem = str(error)
+    return ConfiguredDisk(
+        domain=settings.get("name", vmid),
+        target=slot,
+        source=mapping,
+        path=path,
+        problem=problem,
+        manager=Manager.PROXMOX,
+        guest=vmid,
+        text=settings[slot],
+        architecture=settings.get("arch"),
+    )
 
 
 def _settings(text: str) -> dict[str, str]:

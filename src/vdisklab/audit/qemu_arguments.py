@@ -141,11 +141,35 @@ def disks_of_arguments(words: Sequence[str]) -> Iterator[DiskArguments]:
             problem,
             top.get("read-only") is True,
         )
+    yield from _shares(words, devices)
     for flag in _FIRST_KEYS:
         for following in _following(words, flag):
             if following.startswith("{") and _json_object(following) is None:
                 problem = f"the JSON after {flag} cannot be read, and may be a part of a disk"
                 yield DiskArguments("?", None, None, problem, read_only=False)
+
+
+def _shares(words: Sequence[str], devices: Sequence[Settings]) -> Iterator[DiskArguments]:
+    """The directories of the host's; virtiofsd's options are in its own command line only.
+
+    `-virtfs` is `-fsdev` with its device.
+    """
+    exports = {str(export.get("id")): export for export in _settings_after(words, "-fsdev")}
+    for device in devices:
+        driver, name = str(device.get("driver")), str(device.get("id", "?"))
+        if driver.startswith("vhost-user-fs"):
+            tag = str(device.get("tag"))
+            yield DiskArguments(name, tag, None, SERVED_ELSEWHERE, read_only=False)
+        elif driver.startswith("virtio-9p"):
+            yield _share(name, exports.get(str(device.get("fsdev")), {}))
+    for export in _settings_after(words, "-virtfs"):
+        yield _share(str(export.get("mount_tag", "?")), export)
+
+
+def _share(name: str, export: Settings) -> DiskArguments:
+    path = DiskPath(attachment=Attachment(Bus.P9))
+    read_only = export.get("readonly") in (True, "on")
+    return DiskArguments(name, str(export.get("path", "?")), path, None, read_only)
 
 
 def _is_hard_disk(device: Settings) -> bool:
@@ -182,7 +206,10 @@ def _json_object(text: str) -> Settings | None:
     return value if isinstance(value, dict) else None
 
 
-_FIRST_KEYS = {"-blockdev": "driver", "-object": "qom-type", "-device": "driver"}
+_FIRST_KEYS = {
+    "-blockdev": "driver", "-object": "qom-type", "-device": "driver", "-fsdev": "fsdriver",
+    "-virtfs": "fsdriver",
+}  # fmt: skip
 """The key of a first value without one."""
 
 

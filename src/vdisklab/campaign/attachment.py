@@ -1,4 +1,5 @@
-"""Attaches a cell's disk, to a guest or on the host, and checks that it matches the path."""
+"""Attaches a cell's disk or directory, to a guest or on the host, and checks that it is as the
+path says."""
 
 from __future__ import annotations
 
@@ -10,28 +11,34 @@ from dataclasses import dataclass, replace
 from vdisklab.campaign.context import CampaignContext, host_places, package_checks
 from vdisklab.campaign.measured_evidence import Counters, guest_counters
 from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject
-from vdisklab.campaign.served_disks import DaemonWatch, served
+from vdisklab.campaign.served_disks import DaemonWatch, ended, served
 from vdisklab.campaign.state import StateError, WriteBack
 from vdisklab.campaign.time_series import Watch
 from vdisklab.campaign.watches import DiskWatch, ProgramWatch, shows_waiting
-from vdisklab.errors import HostError
+from vdisklab.errors import HostError, VdisklabError
 from vdisklab.guest.hotplug import port_for
-from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
+from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk, ImageParts, format_options
 from vdisklab.guest.qemu.plugging import (
+    DAEMON,
     attach_commands,
     daemon_arguments,
     spell_arguments,
     spell_commands,
 )
-from vdisklab.guest.qemu.read_back import check_state
+from vdisklab.guest.qemu.read_back import check_share, check_state
+from vdisklab.guest.qemu.share_device import VIRTIOFSD, virtiofsd_arguments
+from vdisklab.guest.qemu.virtiofsd import VirtiofsDaemon, start_virtiofsd
 from vdisklab.guest.queue_settings import guest_queue_checks, with_scheduler
 from vdisklab.guest.system.guest_system import Family
+from vdisklab.host.programs import QEMU
 from vdisklab.host.queue_facts import host_queue_checks
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import FORMAT_OPTIONS, LAYER_OPTIONS
+from vdisklab.path.segments import FORMAT_OPTIONS, LAYER_OPTIONS, Bus
 from vdisklab.results.model import Check
 from vdisklab.storage.image import ImageFile
+from vdisklab.storage.shared_directory import DiskData, SharedDirectory
+from vdisklab.storage.site import Site
 from vdisklab.workload.program import Subject
 
 
@@ -39,7 +46,7 @@ from vdisklab.workload.program import Subject
 class AttachedDisk:
     """An attached and checked disk: the place where programs run, and the watch on the disk."""
 
-    image: ImageFile | None
+    image: DiskData | None
     write_back: WriteBack
     place: Place
     counters: Counters
@@ -53,16 +60,20 @@ class AttachedDisk:
 def attached(
     context: CampaignContext,
     cell: Cell,
-    image: ImageFile | None,
+    image: DiskData | None,
     write_back: WriteBack,
     *,
     fresh: bool,
 ) -> Iterator[AttachedDisk]:
-    """The cell's disk, attached; in a freshly booted guest if `fresh`.
+    """The cell's disk or directory, attached; in a freshly booted guest if `fresh`.
 
     Raises StateError if a state that was read back does not match the path.
     """
-    if cell.path.on_host:
+    if isinstance(image, SharedDirectory):
+        with _directory_in_guest(context, cell, image, write_back) as attachment:
+            require_confirmed(attachment.checks)
+            yield attachment
+    elif cell.path.on_host:
         attachment = _on_host(context, cell, image, write_back)
         require_confirmed(attachment.checks)
         yield attachment
@@ -140,7 +151,7 @@ def _in_guest(
             ),
             DiskWatch(machine.monitor, disk.serial, context.progress)
             if daemon is None
-            else DaemonWatch(daemon, context.progress),
+            else DaemonWatch(DAEMON, daemon.pid, daemon.alive, context.progress),
             (
                 *stored,
                 *checks,
@@ -149,14 +160,71 @@ def _in_guest(
                 *pooled.facts,
                 *package_checks(context.packages),
             ),
-            (*_daemon_commands(disk), spell_arguments(machine.argv), *plug_commands(disk)),
+            (*daemon_commands(disk), spell_arguments(machine.argv), *plug_commands(disk)),
             in_windows=system.family is Family.WINDOWS,
         )
 
 
-def _daemon_commands(disk: Disk) -> tuple[str, ...]:
-    served_bus = disk.attachment.bus.is_served
-    return (spell_arguments(daemon_arguments(disk)),) if served_bus else ()
+@contextmanager
+def _directory_in_guest(
+    context: CampaignContext, cell: Cell, share: SharedDirectory, write_back: WriteBack
+) -> Iterator[AttachedDisk]:
+    """The directory in a guest that is booted for it; virtiofsd or QEMU serves it."""
+    plan, site, bus = context.plan, context.stacks.site, cell.path.attachment
+    disk = disk_for(cell.path, share, plan.size_bytes, f"vdl{secrets.token_hex(4)}")
+    with _virtiofsd(site, disk) as daemon, context.guests.dedicated_guest(bus.bus, disk) as guest:
+        machine, system = guest.machine, guest.machine.system
+        subject = Subject(
+            disk.serial, plan.size_bytes, is_device=False, scratch=system.scratch,
+            memory=plan.guest.memory_bytes, stderr_log=system.stderr_log,
+        )  # fmt: skip
+        devices = context.stacks.devices_for(cell.path)
+        pid = None if daemon is None else daemon.pid
+        yield AttachedDisk(
+            share,
+            write_back,
+            GuestPlace(machine, subject, bus.guest_fs, bus.guest_mount),
+            Counters(lambda: None, devices, machine.pid, share, pid),
+            DaemonWatch(QEMU, machine.pid, lambda: True, context.progress)
+            if daemon is None
+            else DaemonWatch(VIRTIOFSD, daemon.pid, daemon.alive, context.progress),
+            (
+                *storage_checks(cell.path, share),
+                *check_share(machine, disk, daemon),
+                *host_queue_checks(devices),
+                *guest.facts,
+                *package_checks(context.packages),
+            ),
+            (*daemon_commands(disk), spell_arguments(machine.argv)),
+            in_windows=system.family is Family.WINDOWS,
+        )
+
+
+@contextmanager
+def _virtiofsd(site: Site, disk: Disk) -> Iterator[VirtiofsDaemon | None]:
+    """The daemon of a virtiofs; None for 9p. If it ends early, an error of the body says so."""
+    if disk.attachment.bus is not Bus.VIRTIOFS:
+        yield None
+        return
+    with start_virtiofsd(site.host, site.ledger, site.directory, disk) as daemon:
+        try:
+            yield daemon
+        except VdisklabError as error:
+            if daemon.alive():
+                raise
+            raise ended(VIRTIOFSD) from error
+
+
+def daemon_commands(disk: Disk) -> tuple[str, ...]:
+    """The command line of the daemon that serves a disk or directory; none if QEMU does."""
+    bus = disk.attachment.bus
+    if bus.is_served:
+        return (spell_arguments(daemon_arguments(disk)),)
+    if bus is Bus.VIRTIOFS:
+        at = f"--socket-path={AttachedNames(disk.serial).served}"
+        argv = virtiofsd_arguments(VIRTIOFSD, disk.filename or "", disk.attachment, at)
+        return (spell_arguments(argv),)
+    return ()
 
 
 def plug_commands(disk: Disk) -> tuple[str, ...]:
@@ -166,10 +234,12 @@ def plug_commands(disk: Disk) -> tuple[str, ...]:
     return spell_commands(attach_commands(disk, port_for(disk)))
 
 
-def disk_for(path: DiskPath, image: ImageFile | None, size: int, serial: str) -> Disk:
-    """The disk that a guest gets for a path and its image."""
+def disk_for(path: DiskPath, image: DiskData | None, size: int, serial: str) -> Disk:
+    """The disk that a guest gets for a path and its image, or the directory by its tag."""
     if image is None:
         return Disk(serial, size, None, False, "null-co", path.cache, path.attachment)
+    if isinstance(image, SharedDirectory):
+        return Disk(serial, size, str(image.path), False, "", path.cache, path.attachment)
     parts = ImageParts(
         tuple(map(str, image.backing)),
         None if image.data_file is None else str(image.data_file),
@@ -180,10 +250,12 @@ def disk_for(path: DiskPath, image: ImageFile | None, size: int, serial: str) ->
     return Disk(serial, image.size, file, block, image.format, path.cache, path.attachment, parts)
 
 
-def storage_checks(path: DiskPath, image: ImageFile) -> tuple[Check, ...]:
+def storage_checks(path: DiskPath, image: DiskData) -> tuple[Check, ...]:
     """The properties read back from stack and image, with the requested values."""
-    requested = {"image.virtual_size": str(image.size), "loop.direct_io": "on"}
-    if path.image is not None:
+    requested = {"loop.direct_io": "on"}
+    if isinstance(image, ImageFile):
+        requested["image.virtual_size"] = str(image.size)
+    if path.image is not None and isinstance(image, ImageFile):
         for option in FORMAT_OPTIONS[path.image.format]:
             value = path.image.option(option)
             if value is not None:

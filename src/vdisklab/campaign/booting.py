@@ -35,7 +35,7 @@ _SHUTDOWN_SECONDS = 120.0
 def measure_boots(context: CampaignContext, cell: Cell) -> CellResult:
     """Measures a cell by boots and shutdowns. Raises the same errors as `measure_cell`."""
     with context.stacks.image_for(cell.path) as image:
-        if image is None or context.boot is None:
+        if not isinstance(image, ImageFile) or context.boot is None:
             raise HostError(
                 "there is no disk to boot from",
                 hint="boot measurements need a guest: leave out the path `host`, or "

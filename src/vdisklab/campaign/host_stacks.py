@@ -27,6 +27,7 @@ from vdisklab.storage.image import (
     overlays,
     random_source,
 )
+from vdisklab.storage.shared_directory import DiskData, shared_directory
 from vdisklab.storage.site import Site, Target
 from vdisklab.storage.stack import build_stack
 from vdisklab.units import MIB, format_bytes
@@ -74,7 +75,7 @@ def takes_turns(plan: CampaignPlan) -> bool:
 
 
 def image_key(path: DiskPath, backing: BackingDevices) -> Image | None:
-    """Paths with equal keys share one image; None for a device without an image.
+    """Paths with equal keys share one image; None for a device or a shared directory.
 
     The workload on the host has a raw image where the stack holds files.
     """
@@ -84,18 +85,18 @@ def image_key(path: DiskPath, backing: BackingDevices) -> Image | None:
 
 
 def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
-    keys = {image_key(path, plan.backing) for path in paths}
+    keys = {image_key(path, plan.backing) for path in paths if not path.is_share}
     images = {part for image in keys if image is not None for part in (image, image.base)}
     capacity = sum(_image_room(image, plan.size_bytes) for image in images)
     if None in keys:
         capacity = max(capacity, plan.size_bytes)
-    if _works_on_files(plan) and any(path.on_host for path in paths):
-        capacity += plan.size_bytes
+    if _works_on_files(plan) and any(path.on_host or path.is_share for path in paths):
+        capacity += plan.size_bytes  # one directory exists at a time
     return capacity
 
 
 def _works_on_files(plan: CampaignPlan) -> bool:
-    """True if a measurement needs a directory next to the image, on each path on the host."""
+    """True if a measurement needs a directory: on the host it is next to the image."""
     return any(measurement.filesystem for measurement in plan.profile.measurements)
 
 
@@ -140,15 +141,21 @@ class HostStacks:
     _teardown: ExitStack = field(default_factory=ExitStack)
 
     @contextmanager
-    def image_for(self, path: DiskPath) -> Iterator[ImageFile | None]:
-        """The image of a path; None for the null device. Builds the path's stack if necessary."""
+    def image_for(self, path: DiskPath) -> Iterator[DiskData | None]:
+        """The image of a path, or its new shared directory; None for the null device.
+
+        Builds the path's stack if necessary.
+        """
         if not path.has_storage:
             yield None
             return
         image = image_key(path, self.plan.backing)
         active = self._activate(stack_of(self.plan, path))
         name = f"thin-{path.fingerprint}"
-        if image is None or not image.is_made_anew:
+        if path.is_share:
+            with shared_directory(self.site, active.target, f"share-{path.fingerprint}") as share:
+                yield share
+        elif image is None or not image.is_made_anew:
             yield self._filled(active, image)
         elif image.backing:
             with (
@@ -248,7 +255,8 @@ class HostStacks:
     def _allocated_images(self, stack: Stack) -> list[Image | None]:
         """The images of a stack that are created once: all but thin ones."""
         stored = [cell.path for cell in self.plan.cells if cell.path.has_storage]
-        paths = [path for path in stored if stack_of(self.plan, path) == stack]
+        images_of = [path for path in stored if not path.is_share]
+        paths = [path for path in images_of if stack_of(self.plan, path) == stack]
         keys = [image_key(path, self.plan.backing) for path in paths]
         images = dict.fromkeys(image and image.base for image in keys)
         return [image for image in images if image is None or not image.is_made_anew]

@@ -16,9 +16,9 @@ from vdisklab.host.counters import (
     read_devices,
     steal_seconds,
 )
-from vdisklab.host.pagecache import residency
 from vdisklab.results.model import Counted, Direction, Evidence, Sample
 from vdisklab.storage.image import ImageFile, mapped_bytes
+from vdisklab.storage.shared_directory import DiskData
 
 QemuCounter = Callable[[], Counted | None]
 
@@ -30,7 +30,7 @@ class Counters:
     qemu: QemuCounter
     devices: tuple[tuple[int, int], ...]
     pid: int | None
-    image: ImageFile | None
+    image: DiskData | None
     daemon: int | None = None
 
     def snapshot(self) -> Snapshot:
@@ -43,7 +43,7 @@ class Counters:
             qemu=self.qemu(),
             device=read_devices(self.devices),
             cpu=cpu,
-            resident=None if self.image is None else residency(self.image.path),
+            resident=None if self.image is None else self.image.resident(),
             allocated=None if self.image is None else self.image.allocated(),
             steal=steal_seconds(),
         )
@@ -139,9 +139,9 @@ def _difference(before: float | None, after: float | None) -> float | None:
 class Growth:
     """Measures how an image's mapped bytes grow, if `observe` contains `mapped`."""
 
-    def __init__(self, host: Host, image: ImageFile | None, observe: Collection[str]) -> None:
+    def __init__(self, host: Host, image: DiskData | None, observe: Collection[str]) -> None:
         self._host = host
-        self._image = image if "mapped" in observe else None
+        self._image = image if isinstance(image, ImageFile) and "mapped" in observe else None
         self._before = self._now()
 
     def mapped(self) -> int | None:

@@ -94,7 +94,7 @@ def with_files(place: Place, script: Script, output: Output) -> Output:
 
 @dataclass(frozen=True, slots=True)
 class GuestPlace:
-    """Inside a guest; `disk` is the whole measured disk there.
+    """Inside a guest; `disk` is the whole measured disk there, or a shared directory by its tag.
 
     `filesystem` replaces the one of each measurement that uses files; None leaves it as it is.
     """
@@ -120,7 +120,7 @@ class GuestPlace:
             subject = replace(
                 self.disk,
                 path=mounted.mount_point,
-                size=mounted.free,
+                size=min(mounted.free, self.disk.size),
                 is_device=False,
                 is_directory=True,
             )

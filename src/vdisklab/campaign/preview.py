@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vdisklab.campaign.attachment import disk_for, plug_commands
+from vdisklab.campaign.attachment import daemon_commands, disk_for, plug_commands
 from vdisklab.campaign.guests import user_boot
 from vdisklab.campaign.host_stacks import HostStacks
 from vdisklab.campaign.place import host_subject
 from vdisklab.guest.factory import binary_of
 from vdisklab.guest.guest_filesystem import MOUNT_POINT, make_commands
 from vdisklab.guest.qemu.command_line import BootFiles, Channels, GuestConfig, UserBoot, build_argv
-from vdisklab.guest.qemu.plugging import daemon_arguments, spell_arguments
+from vdisklab.guest.qemu.plugging import spell_arguments
 from vdisklab.guest.system.guest_system import MicroGuest, expected_device
 from vdisklab.guest.system.linux import LinuxGuest
 from vdisklab.guest.system.windows import WindowsGuest
@@ -28,7 +28,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator, SystemBus
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import silent
-from vdisklab.storage.image import random_source
+from vdisklab.storage.image import ImageFile, random_source
 from vdisklab.storage.site import PlannedSite, site_directory
 from vdisklab.workload.program import Subject, Timing
 from vdisklab.workload.registry import workload_for
@@ -73,14 +73,17 @@ def preview_cell(
     if not any(str(source) in command for command in commands[1:]):
         commands = commands[1:]  # this cell does not use the random bytes
     host_commands = tuple(shlex.join(command) for command in commands)
-    if image is not None and cell.path.on_host:
+    if isinstance(image, ImageFile) and cell.path.on_host:
         memory, on_device = plan.guest.memory_bytes, image.is_block
         subject = host_subject(site, image.path, plan.size_bytes, memory, is_device=on_device)
-        measurements = _measurements(plan, replace(subject, mark=f"-{RUN}"))
+        subject = replace(subject, mark=f"-{RUN}")
+        measurements = _measurements(plan, cell.path, subject)
         return CellCommands(host_commands, None, (), measurements)
     subject = _guest_subject(plan, cell.path)
     in_windows = plan.guest.is_windows
-    measurements = () if plan.profile.boots else _measurements(plan, subject, in_windows=in_windows)
+    measurements = (
+        () if plan.profile.boots else _measurements(plan, cell.path, subject, in_windows=in_windows)
+    )
     disk = disk_for(cell.path, image, plan.size_bytes, f"vdl{RUN}")
     plugged = cell.path.attachment.bus.hot_pluggable and not plan.profile.boots
     config = GuestConfig(
@@ -95,19 +98,20 @@ def preview_cell(
     )
     argv = build_argv(config, Channels(3, 4, directory / f"vdisklab-{RUN}.console"))
     qmp = plug_commands(disk) if plugged else ()
-    if disk.attachment.bus.is_served:
-        host_commands = (*host_commands, spell_arguments(daemon_arguments(disk)))
+    host_commands = (*host_commands, *daemon_commands(disk))
     return CellCommands(host_commands, spell_arguments(argv), qmp, measurements)
 
 
 def _measurements(
-    plan: CampaignPlan, subject: Subject, *, in_windows: bool = False
+    plan: CampaignPlan, path: DiskPath, subject: Subject, *, in_windows: bool = False
 ) -> tuple[str, ...]:
     timing = Timing(plan.runtime, plan.ramp, plan.scale)
     return tuple(
         shlex.join(command)
         for measurement in plan.profile.measurements
-        for command in _measurement_commands(measurement, subject, timing, in_windows=in_windows)
+        for command in _measurement_commands(
+            measurement, path, subject, timing, in_windows=in_windows
+        )
     )
 
 
@@ -116,8 +120,9 @@ def _guest_subject(plan: CampaignPlan, path: DiskPath) -> Subject:
     user = plan.guest.user
     bus = SystemBus.VIRTIO if user is None else user.bus
     system = _system(plan)
+    disk = expected_device(system.family, path.attachment.bus, bus)
     return Subject(
-        expected_device(system.family, path.attachment.bus, bus), plan.size_bytes, is_device=True,
+        f"vdl{RUN}" if path.is_share else disk, plan.size_bytes, is_device=True,
         scratch=system.scratch, memory=plan.guest.memory_bytes, stderr_log=system.stderr_log,
         mark=f"-{RUN}",
     )  # fmt: skip
@@ -131,13 +136,20 @@ def _system(plan: CampaignPlan) -> type[MicroGuest | LinuxGuest | WindowsGuest]:
 
 
 def _measurement_commands(
-    plan: MeasurementPlan, subject: Subject, timing: Timing, *, in_windows: bool
+    plan: MeasurementPlan,
+    disk_path: DiskPath,
+    subject: Subject,
+    timing: Timing,
+    *,
+    in_windows: bool,
 ) -> Iterator[tuple[str, ...]]:
     """All programs of one measurement, in order."""
     if plan.filesystem is not None:
         path = MOUNT_POINT
         if subject.is_device:
-            yield from make_commands(subject.path, plan.filesystem)
+            bus = disk_path.attachment
+            kind = bus.guest_fs or plan.filesystem
+            yield from make_commands(subject.path, kind, bus.guest_mount)
         else:
             path = str(Path(subject.path).parent / f"files-{RUN}")
         subject = replace(subject, path=path, is_device=False, is_directory=True)

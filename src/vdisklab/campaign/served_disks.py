@@ -1,10 +1,13 @@
-"""A disk that qemu-storage-daemon serves to a guest (vhost-user-blk), while a context is open."""
+"""A disk that qemu-storage-daemon serves to a guest (vhost-user-blk), while a context is open.
+
+virtiofsd serves directories; both are watched in the same way.
+"""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from vdisklab.errors import GuestError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.plugging import DAEMON
 from vdisklab.guest.qemu.read_back import ServingDaemon, read_daemon
-from vdisklab.guest.qemu.storage_daemon import StorageDaemon, start_storage_daemon
+from vdisklab.guest.qemu.storage_daemon import start_storage_daemon
 from vdisklab.host.counters import tree_activity
 from vdisklab.host.ledger import Ledger
 from vdisklab.progress import Progress, Throughput
@@ -36,24 +39,29 @@ def served(ledger: Ledger, directory: Path, disk: Disk) -> Iterator[ServingDaemo
         except VdisklabError as error:
             if daemon.alive():
                 raise
-            raise _ended() from error
+            raise ended(DAEMON) from error
 
 
-def _ended() -> GuestError:
+def ended(program: str) -> GuestError:
+    """The error for a daemon that is gone."""
     return GuestError(
-        f"{DAEMON}, which serves the disk, has ended",
+        f"{program}, which serves the guest, has ended",
         hint="`dmesg` says whether the kernel killed it because memory ran out",
     )
 
 
 class DaemonWatch:
-    """Follows the daemon: its traffic with the storage, and whether it still runs.
+    """Follows the process that serves a guest: its traffic with the storage, and its end.
 
     Without it the guest would wait for its requests without end, so a measurement ends at once.
     """
 
-    def __init__(self, daemon: StorageDaemon, progress: Progress) -> None:
-        self._daemon = daemon
+    def __init__(
+        self, program: str, pid: int, alive: Callable[[], bool], progress: Progress
+    ) -> None:
+        self._program = program
+        self._pid = pid
+        self._alive = alive
         self._progress = progress
         self._points: list[tuple[float, int]] = []
 
@@ -65,8 +73,8 @@ class DaemonWatch:
     def __call__(self, process: int | None = None) -> None:
         """Takes another sample. Raises GuestError if the daemon has ended."""
         del process  # the program runs in the guest
-        if not self._daemon.alive():
-            raise _ended()
+        if not self._alive():
+            raise ended(self._program)
         self._sample()
         (begin, less), (end, more) = self._points[-2:] if len(self._points) > 1 else ((0, 0),) * 2
         if end > begin:
@@ -83,6 +91,6 @@ class DaemonWatch:
         return TimeSeries(tuple(self._points), busy, None)
 
     def _sample(self) -> None:
-        activity = tree_activity(self._daemon.pid)
+        activity = tree_activity(self._pid)
         if activity is not None:
             self._points.append((time.monotonic(), activity.storage_bytes))

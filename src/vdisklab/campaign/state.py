@@ -8,10 +8,10 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from vdisklab.errors import HostError
-from vdisklab.host.pagecache import evict, residency, warm, write_back
+from vdisklab.host.pagecache import evict, warm, write_back
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Check
-from vdisklab.storage.image import ImageFile
+from vdisklab.storage.shared_directory import DiskData
 
 # The share of an image that may be in the page cache after it was emptied (opening reads a format's
 # header again), and the share that must be there after it was filled.
@@ -31,8 +31,10 @@ class StateError(HostError):
         super().__init__("state not confirmed: " + "; ".join(wrong))
 
 
-def set_page_cache(wanted: PageCache, image: ImageFile | None) -> None:
+def set_page_cache(wanted: PageCache, image: DiskData | None) -> None:
     """Empties or fills the host's page cache for an image, and reads the state back.
+
+    A shared directory without any data is in every state.
 
     A bypassed cache is emptied too: otherwise each direct write would have to invalidate pages of
     an earlier cell. Raises StateError.
@@ -42,28 +44,28 @@ def set_page_cache(wanted: PageCache, image: ImageFile | None) -> None:
     if wanted is PageCache.WARM:
         for file in image.caches:
             warm(file)
-        resident = residency(image.path)
-        confirmed = resident >= _WARM
+        resident = image.resident()
+        confirmed = resident is None or resident >= _WARM
     else:
         resident = _emptied(image, 1.0 if wanted is PageCache.BYPASSED else _COLD)
-        confirmed = wanted is PageCache.BYPASSED or resident <= _COLD
+        confirmed = wanted is PageCache.BYPASSED or (resident or 0.0) <= _COLD
     if not confirmed:
         raise StateError((Check("host.page_cache", wanted, f"{resident:.0%} resident"),))
 
 
-def _emptied(image: ImageFile, most: float) -> float:
+def _emptied(image: DiskData, most: float) -> float | None:
     """The share of the image that stays in the page cache, after attempts to bring it to `most`.
 
     Pages in use cannot be removed. On a busy machine (load 10) they were 5 % of an image once in
     187 measurements; their user is unknown.
     """
-    resident = 1.0
+    resident: float | None = 1.0
     for pause in _PAUSES:
         time.sleep(pause)
         for file in image.caches:
             evict(file)
-        resident = residency(image.path)
-        if resident <= most:
+        resident = image.resident()
+        if resident is None or resident <= most:
             break
     return resident
 
@@ -75,14 +77,15 @@ class WriteBack:
     cell is measured.
     """
 
-    def __init__(self, image: ImageFile | None, executor: Executor) -> None:
-        self._files = () if image is None else tuple(image.caches)
+    def __init__(self, image: DiskData | None, executor: Executor) -> None:
+        self._image = image
         self._executor = executor
         self._writing: list[Future[None]] = []
 
     def begin(self) -> None:
         """Starts to write back the pages that are dirty now."""
-        self._writing += [self._executor.submit(write_back, file) for file in self._files]
+        files = () if self._image is None else self._image.caches
+        self._writing += [self._executor.submit(write_back, file) for file in files]
 
     def wait(self) -> None:
         """Waits until everything that was started is written. Raises HostError."""
@@ -91,7 +94,7 @@ class WriteBack:
 
 
 @contextmanager
-def writing_back(image: ImageFile | None) -> Iterator[WriteBack]:
+def writing_back(image: DiskData | None) -> Iterator[WriteBack]:
     """Background write-back for an image; waits at the end until everything is written."""
     with ThreadPoolExecutor(1) as executor:
         background = WriteBack(image, executor)

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vdisklab.errors import DirtyHostError, VdisklabError
+from vdisklab.errors import DirtyHostError, HostError, VdisklabError
 from vdisklab.guest.qemu.plugging import DAEMON
 from vdisklab.guest.qemu.probe import IOTHREADS_SINCE, QemuFeatures, image_formats, probe_qemu
+from vdisklab.guest.qemu.share_device import VIRTIOFSD
+from vdisklab.guest.qemu.virtiofsd import find_virtiofsd
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.mounts import lies_in_memory
@@ -184,10 +186,22 @@ def _limits_of_installed(host: Host) -> QemuLimits:
 
 
 def _with_daemon(host: Host, limits: QemuLimits) -> QemuLimits:
-    """The limits with the served buses, if the daemon that serves them is not installed."""
+    """The limits with the buses that a daemon serves, if it is not installed or may not run."""
     missing = _missing_program(host, DAEMON)
     served = {bus: missing for bus in Bus if bus.is_served and missing is not None}
-    return replace(limits, buses={**limits.buses, **served})
+    virtiofs = _missing_virtiofsd(host)
+    shared = {} if virtiofs is None else {Bus.VIRTIOFS: virtiofs}
+    return replace(limits, buses={**limits.buses, **served, **shared})
+
+
+def _missing_virtiofsd(host: Host) -> Missing | None:
+    if os.geteuid() != 0:
+        return Missing(f"{VIRTIOFSD} needs root for its sandbox", "run vdisklab as root")
+    try:
+        find_virtiofsd(host)
+    except HostError as error:
+        return Missing(error.message, error.hint or f"install {VIRTIOFSD}")
+    return None
 
 
 def _missing_aio(paths: tuple[DiskPath, ...]) -> dict[Aio, Missing]:

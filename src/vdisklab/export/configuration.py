@@ -196,6 +196,8 @@ def _yaml_lines(node: Node) -> Iterator[str]:
         for key, value in node.items():
             if isinstance(value, str | bool | int):
                 yield f"{key}: {json.dumps(value)}"
+            elif not value:
+                yield f"{key}: {{}}"
             else:
                 yield f"{key}:"
                 yield from (f"  {line}" for line in _yaml_lines(value))

@@ -37,11 +37,11 @@ def export(request: ExportRequest) -> Configuration:
     """A virtual machine whose disk is a volume on the claim that `source` names."""
     path = request.path
     require_configurable(path)
-    claim = _name(request.source or request.name, "a claim")
+    claim = name_of(request.source or request.name, "a claim")
     require_supported("KubeVirt", path, caches=_CACHES, buses=_BUSES, formats=(ImageFormat.RAW,))
     gaps = tuple(_gaps(path))
     below = [f"the claim's volume is on {path.stack}"] if path.layers else []
-    machine = _machine(path, _name(request.name, "a virtual machine"), claim)
+    machine = _machine(path, name_of(request.name, "a virtual machine"), claim)
     return Configuration(commented([f"vdisklab {path}", *below], gaps) + to_yaml(machine), gaps)
 
 
@@ -76,7 +76,7 @@ def _machine(path: DiskPath, name: str, claim: str) -> Node:
     }
 
 
-def _name(text: str, owner: str) -> str:
+def name_of(text: str, owner: str) -> str:
     """A name that Kubernetes accepts (RFC 1123 subdomain). Raises PlanError for any other."""
     if len(text) > _LONGEST_NAME or not _NAME.fullmatch(text):
         raise PlanError(

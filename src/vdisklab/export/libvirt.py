@@ -23,8 +23,8 @@ from vdisklab.export.configuration import (
     require_configurable,
 )
 from vdisklab.export.qemu import DIRECTORY, SERIAL, arguments, daemon_sentence
-from vdisklab.path.disk_path import Attachment
-from vdisklab.path.segments import Bus, CacheMode, ImageFormat, WriteCache
+from vdisklab.path.disk_path import Attachment, DiskPath
+from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 PATH_NAMESPACE = "urn:vdisklab:disk-path:1"
@@ -60,14 +60,12 @@ def export(request: ExportRequest) -> Configuration:
     domain = ET.Element("domain", {"type": request.domain_type, "xmlns:qemu": QEMU_NAMESPACE})
     add_comments(domain, (*preparation(request, place), *map(str, gaps), *requirements))
     ET.SubElement(domain, "name").text = request.name
-    _add_metadata(domain, request)
+    target = "" if foreign else TARGETS[request.path.attachment.bus]
+    add_metadata(domain, request.path, target)
     ET.SubElement(domain, "memory", {"unit": "MiB"}).text = "1024"
     ET.SubElement(domain, "vcpu").text = "2"
-    if request.path.attachment.bus.is_served:
-        backing = ET.SubElement(domain, "memoryBacking")
-        ET.SubElement(backing, "source", {"type": "memfd"})
-        ET.SubElement(backing, "access", {"mode": "shared"})
     attachment = request.path.attachment
+    add_shared_memory(domain, attachment.bus)
     if attachment.iothread and not foreign:
         ET.SubElement(domain, "iothreads").text = "1"
     system = ET.SubElement(domain, "os")
@@ -164,13 +162,20 @@ def _access(request: ExportRequest, place: str) -> Iterator[str]:
         )
 
 
-def _add_metadata(domain: ET.Element, request: ExportRequest) -> None:
+def add_shared_memory(domain: ET.Element, bus: Bus) -> None:
+    """Appends memory that another process can map, if one serves the bus."""
+    if SHARED_MEMORY in bus.machine:
+        backing = ET.SubElement(domain, "memoryBacking")
+        ET.SubElement(backing, "source", {"type": "memfd"})
+        ET.SubElement(backing, "access", {"mode": "shared"})
+
+
+def add_metadata(domain: ET.Element, path: DiskPath, target: str) -> None:
+    """Appends the path of the disk with that target."""
     metadata = ET.SubElement(domain, "metadata")
     disks = ET.SubElement(metadata, "vdisklab:disks", {"xmlns:vdisklab": PATH_NAMESPACE})
-    foreign = foreign_reason(request) is not None
-    target = "" if foreign else TARGETS[request.path.attachment.bus]
     ET.SubElement(
-        disks, "vdisklab:disk", {"target": target, "path": request.path.canonical}
+        disks, "vdisklab:disk", {"target": target, "path": path.canonical}
     )  # fmt: skip
 
 

@@ -9,7 +9,8 @@ from enum import StrEnum
 from vdisklab.errors import PlanError
 from vdisklab.export import incus, kubevirt, libvirt, libvirt_disk, proxmox, qemu
 from vdisklab.export.configuration import Configuration, Exporter, ExportRequest, Gap
-from vdisklab.plan.guest import IN_THE_GUEST, without_options
+from vdisklab.export.shares import export_share
+from vdisklab.plan.guest import IN_THE_GUEST, without_options, without_qemu
 
 DOMAIN_TYPES = ("kvm", "qemu")
 
@@ -50,6 +51,8 @@ def configure(request: ExportRequest, platform: Platform) -> Configuration:
         for option, instead in _NOT_CONFIGURED.items()
         if attachment.option(option) is not None
     )
+    if request.path.is_share:  # its comments say how the guest mounts it
+        return export_share(replace(request, path=without_qemu(request.path)), platform)
     if not gaps:
         return EXPORTERS[platform](request)
     path = without_options(request.path, _NOT_CONFIGURED)

@@ -15,7 +15,7 @@ from vdisklab.export.configuration import (
 )
 from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
 from vdisklab.guest.qemu.plugging import cold_arguments, daemon_arguments, spell_arguments
-from vdisklab.path.segments import Bus
+from vdisklab.path.segments import SHARED_MEMORY, Bus
 from vdisklab.storage.image_commands import data_path, key_path
 
 SERIAL = "disk0"
@@ -52,15 +52,19 @@ def export(request: ExportRequest) -> Configuration:
     """A command line to paste; further arguments can be appended."""
     require_configurable(request.path)
     place = request.place(DIRECTORY)
-    accelerator = "kvm" if request.domain_type == "kvm" else "tcg"
-    bus = request.path.attachment.bus
-    shared = ("-object", "memory-backend-memfd,id=shared,share=on,size=1024M")
-    first = ("qemu-system-x86_64", "-machine", bus.machine, "-accel", accelerator, "-m", "1024",
-             "-smp", "2", *(shared if bus.is_served else ()))  # fmt: skip
     rest = arguments(request, place)
     pairs = [shlex.join(rest[at : at + 2]) for at in range(0, len(rest), 2)]
-    command = " \\\n  ".join([shlex.join(first), *pairs])
+    command = " \\\n  ".join([shlex.join(machine_arguments(request)), *pairs])
     return Configuration(f"{commented(_preparation(request, place))}{command}\n")
+
+
+def machine_arguments(request: ExportRequest) -> tuple[str, ...]:
+    """The program and the machine, with memory that the bus's daemon can map if there is one."""
+    accelerator = "kvm" if request.domain_type == "kvm" else "tcg"
+    machine = request.path.attachment.bus.machine
+    shared = ("-object", "memory-backend-memfd,id=shared,share=on,size=1024M")
+    return ("qemu-system-x86_64", "-machine", machine, "-accel", accelerator, "-m", "1024",
+            "-smp", "2", *(shared if SHARED_MEMORY in machine else ()))  # fmt: skip
 
 
 def _preparation(request: ExportRequest, place: str) -> Iterator[str]:

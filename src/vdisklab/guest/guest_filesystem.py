@@ -1,4 +1,7 @@
-"""A new file system on the measured disk, mounted in the guest while the context is open."""
+"""A new file system on the measured disk, mounted in the guest while the context is open.
+
+A directory of the host's (virtiofs, 9p) is mounted in the same way by its tag, as it is.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from dataclasses import dataclass
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
+from vdisklab.guest.qemu.share_device import mount_command
+from vdisklab.path.segments import Bus
 from vdisklab.results.model import Check
 
 MOUNT_POINT = "/mnt/vdisklab"
@@ -25,6 +30,7 @@ _MKFS: dict[str, tuple[str, ...]] = {
     "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
     "btrfs": ("mkfs.btrfs", "-q", "-f", "-K"),
 }
+_SHARES = frozenset(bus.value for bus in Bus if bus.is_share)
 
 
 def make_commands(
@@ -32,15 +38,10 @@ def make_commands(
 ) -> tuple[tuple[str, ...], ...]:
     """The commands that make and mount the file system. Raises KeyError for an unknown kind."""
     return (
-        (*_MKFS[kind], device),
+        *(() if kind in _SHARES else ((*_MKFS[kind], device),)),
         ("mkdir", "-p", MOUNT_POINT),
-        _mount_command(device, kind, options),
+        mount_command(device, kind, options, MOUNT_POINT),
     )
-
-
-def _mount_command(device: str, kind: str, options: tuple[str, ...]) -> tuple[str, ...]:
-    flags = ("-o", ",".join(options)) if options else ()
-    return ("mount", "-t", kind, *flags, device, MOUNT_POINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class MountedInGuest:
         """Removes its pages from the guest's page cache by remounting it."""
         agent = self.machine.agent
         agent.run(("umount", MOUNT_POINT), timeout=_MOUNT_SECONDS)
-        command = _mount_command(self.device, self.kind, self.options)
+        command = mount_command(self.device, self.kind, self.options, MOUNT_POINT)
         agent.run(command, timeout=_MOUNT_SECONDS)
         _require_mounted(self.machine, self.device, self.kind, self.options)
 
@@ -114,10 +115,15 @@ def _require_mounted(machine: Machine, device: str, kind: str, options: tuple[st
 
 
 def _require_options(kind: str, options: tuple[str, ...], seen: str) -> None:
-    """The kernel may show a value with more detail: compress=zstd as compress=zstd:3."""
-    shown = seen.split(",")
+    """The kernel may show a value with more detail: compress=zstd as compress=zstd:3.
+
+    9p shows the value of `cache` alone (fs/9p/v9fs.c, v9fs_show_options).
+    """
+    words = seen.split(",")
+    shown = {*words, *(word.partition(":")[0] for word in words)}
     for option in options:
-        if not any(word == option or word.startswith(f"{option}:") for word in shown):
+        value = option.removeprefix("cache=") if kind == Bus.P9 else option
+        if not {option, value} & shown:
             raise GuestError(
                 f"{kind} was mounted without the requested option {option}: {seen}",
                 hint="write the option as the guest's /proc/mounts shows it, or leave it out if it "

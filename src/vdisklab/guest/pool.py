@@ -142,9 +142,10 @@ class GuestPool:
 
     @contextmanager
     def dedicated_guest(self, bus: Bus, disk: Disk) -> Iterator[PooledGuest]:
-        """A guest booted with one disk, for buses without hot-plug."""
+        """A guest booted with one disk or directory, for buses without hot-plug."""
         before = self.before_any_disk(disk)
-        self._progress(Step(f"booting a {bus.machine} guest with its {bus} disk"))
+        what = "directory" if bus.is_share else "disk"
+        self._progress(Step(f"booting a {bus.machine} guest with its {bus} {what}"))
         with self._start(bus.machine, (disk,), disk.attachment.qemu) as machine:
             facts = self._settle(machine)
             yield PooledGuest(machine, before or read_process(machine), facts)

@@ -1,11 +1,13 @@
 """The disk path: one name for one way of giving a guest a disk.
 
     HOST LAYERS (bottom first) / IMAGE FORMAT / CACHE MODE / BUS        zvol/ext4/qcow2/writeback
+    HOST LAYERS / SHARE                                                  ext4/virtiofs
     HOST LAYERS / host                                                   ext4/host
     HOST LAYERS / MANAGER                                                proxmox, ext4/libvirt
 
 No name belongs to two kinds, so any segment may be omitted. The canonical spelling always has the
-cache mode, omits `virtio` without options and options at their defaults, and sorts options.
+cache mode (but for a share, which has none), omits `virtio` without options and options at their
+defaults, and sorts options.
 """
 
 from __future__ import annotations
@@ -169,13 +171,13 @@ class Attachment:
 
     @property
     def aio(self) -> Aio:
-        """QEMU's interface to the host's kernel for I/O."""
-        return Aio(str(self.option("aio")))
+        """QEMU's interface to the host's kernel for I/O; a share is served by threads."""
+        return Aio(str(self.option("aio") or Aio.THREADS))
 
     @property
     def write_cache(self) -> WriteCache:
-        """The option of the device's write cache."""
-        return WriteCache(str(self.option("write_cache")))
+        """The option of the device's write cache; what is written to a share waits for fsync(2)."""
+        return WriteCache(str(self.option("write_cache") or WriteCache.MODE))
 
     @property
     def iothread(self) -> bool:
@@ -220,7 +222,12 @@ class Attachment:
 
     @property
     def guest_fs(self) -> str | None:
-        """The file system for programs that use files, or None for the measurement's own."""
+        """The file system for programs that use files, or None for the measurement's own.
+
+        A share has its own.
+        """
+        if self.bus.is_share:
+            return self.bus.value
         value = self.option("guest_fs")
         return None if value is None else str(value)
 
@@ -228,12 +235,16 @@ class Attachment:
     def guest_mount(self) -> tuple[str, ...]:
         """The options with which the guest mounts that file system."""
         value = self.option("guest_mount")
-        return () if value is None else tuple(str(value).split("+"))
+        options = () if value is None else tuple(str(value).split("+"))
+        if self.bus is not Bus.P9:
+            return options
+        client = tuple(f"{name}={of}" for name, of in self.options if name in ("cache", "msize"))
+        return ("trans=virtio", *client, *options)
 
     @property
     def detect_zeroes(self) -> str:
         """How QEMU writes blocks of zeros: `off`, `on` or `unmap`."""
-        return str(self.option("detect_zeroes"))
+        return str(self.option("detect_zeroes") or "off")
 
     def announces_write_cache(self, mode: CacheMode) -> bool:
         """True when the guest's kernel sees a volatile write cache.
@@ -270,7 +281,8 @@ class DiskPath:
             return "/".join([*parts, HOST])
         if self.image is not None:
             parts.append(str(self.image))
-        parts.append(self.cache.value)
+        if not (self.is_share and self.cache is CacheMode.DEFAULT):
+            parts.append(self.cache.value)
         if self.attachment != Attachment():
             parts.append(str(self.attachment))
         return "/".join(parts)
@@ -279,6 +291,11 @@ class DiskPath:
     def fingerprint(self) -> str:
         """16 hexadecimal digits that identify the path in joins and file names."""
         return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
+
+    @property
+    def is_share(self) -> bool:
+        """True when the guest sees a directory of the host's instead of a disk."""
+        return self.attachment.bus.is_share
 
     @property
     def has_storage(self) -> bool:

@@ -14,7 +14,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options, parse_path
 from vdisklab.path.durability import NOTHING_STORED, Keeping, Verdicts, durability, needs_no_flush
 from vdisklab.path.rules import impossible
-from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind
 
 
 class NeedKind(StrEnum):
@@ -155,11 +155,15 @@ def _has_no_snapshots(path: DiskPath, _value: str, _verdicts: Verdicts) -> str |
 def _ignores_discards(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:
     if not path.has_storage:
         return NOTHING_STORED
+    if path.is_share:
+        return None  # a file that the guest removes is removed on the host
     discard = path.attachment.option("discard")
     return None if discard == "unmap" else f"its bus has discard={discard}"
 
 
 def _cannot_migrate(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:
+    if path.is_share:
+        return f"QEMU does not migrate a guest that has mounted {path.attachment.bus}"
     # libvirt refuses to migrate a disk whose data may wait in the host's page cache.
     if not path.cache.direct:
         return f"cache mode {path.cache} leaves data in the host's page cache"
@@ -293,7 +297,8 @@ def _variations(path: DiskPath, needs: Sequence[Need]) -> Iterator[DiskPath]:
         layers, images, modes, attachments, extras
     ):
         options = dict(attachment.options) | dict(extra)
-        yield DiskPath(stack, image, mode, Attachment(attachment.bus, tuple(options.items())))
+        known = tuple(item for item in options.items() if item[0] in BUS_OPTIONS[attachment.bus])
+        yield DiskPath(stack, image, mode, Attachment(attachment.bus, known))
 
 
 _CACHE_PREFERENCE = (

@@ -16,10 +16,12 @@ _FORMATS = {ImageFormat.QCOW2: ImageFormat.RAW, ImageFormat.RAW: ImageFormat.QCO
 def neighbours(path: DiskPath) -> tuple[DiskPath, ...]:
     """The possible paths that keep flushed data and differ in one segment, without the path itself.
 
+    A shared directory has none: no setting makes a disk of it.
+
     Settings that need no conversion come first: cache mode, aio, I/O thread; then format and bus.
     A cache mode without O_DIRECT excludes aio=native, which becomes aio=threads.
     """
-    varied = (*_settings(path), *_rebuilt(path))
+    varied = () if path.is_share else (*_settings(path), *_rebuilt(path))
     return tuple(
         other
         for other in dict.fromkeys(varied)

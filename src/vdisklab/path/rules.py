@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, fewest_disks
-from vdisklab.path.disk_path import DiskPath, Image
+from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 
 
@@ -33,7 +33,7 @@ def _stacking(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
 
 
 def _something_to_give(path: DiskPath, backing: BackingDevices) -> Impossible | None:
-    if path.on_host or path.image is not None or backing.is_block(path.layers):
+    if path.on_host or path.image is not None or backing.is_block(path.layers) or path.is_share:
         return None
     if not path.layers:
         return Impossible(
@@ -54,6 +54,25 @@ def _raw_on_block(path: DiskPath, backing: BackingDevices) -> Impossible | None:
         return Impossible(
             f"raw on {below} is the block device itself",
             f"leave out the format: {replace(path, image=None)}",
+        )
+    return None
+
+
+def _shared_directory(path: DiskPath, backing: BackingDevices) -> Impossible | None:
+    if not path.is_share:
+        return None
+    bus = path.attachment.bus
+    if path.image is not None or path.cache is not CacheMode.DEFAULT:
+        return Impossible(
+            f"{bus} gives the guest a directory, which has no image format and no cache mode",
+            f"write {replace(path, image=None, cache=CacheMode.DEFAULT)}",
+        )
+    if backing.is_block(path.layers):
+        below = path.layers[-1].kind if path.layers else "a whole device"
+        filesystem = Layer(LayerKind.EXT4)
+        return Impossible(
+            f"{bus} gives the guest a directory, and {below} is a block device",
+            f"put a file system below: {replace(path, layers=(*path.layers, filesystem))}",
         )
     return None
 
@@ -266,10 +285,10 @@ def too_many_queues(path: DiskPath, cpus: int) -> Impossible | None:
 
 
 _RULES: tuple[Callable[[DiskPath, BackingDevices], Impossible | None], ...] = (
-    _stacking, _enough_disks, _something_to_give, _raw_on_block, _null_stands_alone,
-    _native_needs_direct, _qcow2_features, _reserved_in_files, _usb_keeps_its_write_cache,
-    _image_files, _what_a_chain_excludes, _threads_to_set, _zeroes_to_unmap,
-    _whole_blocks_to_discard,
+    _shared_directory, _stacking, _enough_disks, _something_to_give, _raw_on_block,
+    _null_stands_alone, _native_needs_direct, _qcow2_features, _reserved_in_files,
+    _usb_keeps_its_write_cache, _image_files, _what_a_chain_excludes, _threads_to_set,
+    _zeroes_to_unmap, _whole_blocks_to_discard,
 )  # fmt: skip
 
 

@@ -111,6 +111,13 @@ class Bus(StrEnum):
     NVME = "nvme"
     USB = "usb"
     VHOSTUSER = "vhostuser"
+    VIRTIOFS = "virtiofs"
+    P9 = "9p"
+
+    @property
+    def is_share(self) -> bool:
+        """True if the guest sees a directory of the host's instead of a disk."""
+        return self in (Bus.VIRTIOFS, Bus.P9)
 
     @property
     def is_served(self) -> bool:
@@ -119,16 +126,19 @@ class Bus(StrEnum):
 
     @property
     def hot_pluggable(self) -> bool:
-        """False if QEMU must be restarted for each disk."""
-        return self not in (Bus.IDE, Bus.SATA)
+        """False if QEMU must be restarted for each disk or directory.
+
+        QEMU takes the directory of 9p on its command line only (-fsdev); virtiofs is treated alike.
+        """
+        return self not in (Bus.IDE, Bus.SATA) and not self.is_share
 
     @property
     def machine(self) -> str:
         """QEMU's machine type: PIIX IDE exists on `pc` only.
 
-        A disk that another process serves needs a guest whose memory that process can map.
+        What another process serves needs a guest whose memory that process can map.
         """
-        if self is Bus.VHOSTUSER:
+        if self in (Bus.VHOSTUSER, Bus.VIRTIOFS):
             return f"q35,{SHARED_MEMORY}"
         return "pc" if self is Bus.IDE else "q35"
 
@@ -434,7 +444,17 @@ _VIRTIO: Schema = {
 _SERVED = ("iothread", "poll", "aio_max_batch", "queues", "queue_size", "packed")
 """The options of virtio that a disk served by qemu-storage-daemon has, too."""
 
+_SHARE: Schema = {"qemu": Name(), "guest_mount": MountOptions()}
+
 BUS_OPTIONS: Mapping[Bus, Schema] = {
+    Bus.VIRTIOFS: {"cache": Choice(("auto", "always", "none"), default="auto"), **_SHARE},
+    Bus.P9: {
+        "cache": Choice(("none", "loose", "mmap"), default="none"),
+        # The transport's largest is 125 pages (net/9p/trans_virtio.c); 128 KiB is the kernel's
+        # default since 5.15 (net/9p/client.c).
+        "msize": Size(4096, 500 << 10, default=128 << 10, power_of_two=False),
+        **_SHARE,
+    },
     Bus.VIRTIO: {**_ANY_BUS, **_VIRTIO},
     Bus.SCSI: {**_ANY_BUS, **_VIRTIO},
     Bus.NVME: {**_ANY_BUS, "queues": Number(1, 64), **_BLOCK_SIZES},

@@ -22,6 +22,7 @@ from vdisklab.plan.matrix import (
     Matrix,
     cells_of,
     drop_excess_queues,
+    drop_shares,
     drop_unbootable,
     drop_unused_files,
     expand_paths,
@@ -147,6 +148,7 @@ class Draft:
             self.paths, _set(settings.page_cache), capabilities, backing_of(settings)
         )
         matrix = drop_unbootable(drop_excess_queues(matrix, self.guest.cpus), self.profile)
+        matrix = drop_shares(matrix, self.profile)
         baseline, matrix = self._with_baseline(matrix, capabilities)
         matrix = drop_unused_files(drop_unbootable(matrix, self.profile), self.profile)
         plan = CampaignPlan(

@@ -11,7 +11,7 @@ from typing import Any
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath
-from vdisklab.path.segments import NAME
+from vdisklab.path.segments import BUS_OPTIONS, NAME
 from vdisklab.units import GIB, MIB
 
 
@@ -184,12 +184,12 @@ def require_distinct(qemus: Sequence[Qemu]) -> None:
 def with_each(path: DiskPath, option: str, values: Iterable[str]) -> tuple[DiskPath, ...]:
     """The path with each value of an option of its bus in turn.
 
-    Unchanged without a guest, without values, or if it has the option itself.
+    Unchanged without a guest, without values, if it has the option itself, or if its bus lacks it.
     """
     words = tuple(values)
-    if path.on_host or path.attachment.option(option) is not None or not words:
-        return (path,)
     bus, options = path.attachment.bus, path.attachment.options
+    if path.on_host or option not in BUS_OPTIONS[bus] or option in dict(options) or not words:
+        return (path,)
     return tuple(
         replace(path, attachment=Attachment(bus, (*options, (option, word)))) for word in words
     )

@@ -232,6 +232,26 @@ def drop_unused_files(matrix: Matrix, profile: Profile) -> Matrix:
     )
 
 
+def drop_shares(matrix: Matrix, profile: Profile) -> Matrix:
+    """Drops shared directories if a measurement of the profile works on a disk."""
+    on_disk = next((plan.name for plan in profile.measurements if plan.filesystem is None), None)
+    if on_disk is None:
+        return matrix
+    return drop_paths(
+        matrix,
+        (
+            Dropped(
+                cell.path.canonical,
+                f"{cell.path.attachment.bus} gives the guest files, not a disk, and {on_disk!r} of "
+                f"profile {profile.name} works on a disk",
+                "choose a --profile whose measurements use files, such as mail or bonnie",
+            )
+            for cell in matrix.cells
+            if cell.path.is_share
+        ),
+    )
+
+
 def drop_unbootable(matrix: Matrix, profile: Profile) -> Matrix:
     """Drops paths that no guest can boot from, if the profile boots guests from them.
 
@@ -263,6 +283,8 @@ def _not_booted(path: DiskPath) -> str | None:
     """Why no guest boots from a path; None if one can."""
     if path.on_host:
         return "a boot needs a guest"
+    if path.is_share:
+        return f"{path.attachment.bus} gives the guest files, not a disk to boot from"
     if path.attachment.bus.is_served:
         return "no guest is booted from a disk that a daemon serves"
     return None if path.is_guest_storage else "there is no disk to boot from"

@@ -298,6 +298,8 @@ def disk_context(host: Host, disk: ConfiguredDisk) -> DiskContext:
     if disk.source is None or disk.path is None or not disk.source.startswith("/"):
         return UNKNOWN_CONTEXT
     source = Path(disk.source)
+    if disk.path.is_share:
+        return DiskContext(layers=_layers(source)) if source.is_dir() else UNKNOWN_CONTEXT
     if not is_visible_file(source):
         return UNKNOWN_CONTEXT
     allocated = os.stat(source).st_blocks * 512  # noqa: PTH116 - st_blocks

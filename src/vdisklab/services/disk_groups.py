@@ -57,6 +57,7 @@ class DiskGroup:
         return self.disks[0].manager
 
 
+_SHARE = "it is a directory of the host's, not a disk: nothing that could replace it is measured"
 _READ_ONLY = "it is read-only: no power cut loses its data, and vdisklab measures with writes"
 
 
@@ -87,6 +88,7 @@ def _group_of(
     problem = (
         disk.problem
         or (_READ_ONLY if disk.read_only else None)
+        or (_SHARE if disk.path is not None and disk.path.is_share else None)
         or _problem(disk, path, disk_risks, machine)
     )
     return DiskGroup((disk,), path, directory or _place(disk), problem, disk_risks)

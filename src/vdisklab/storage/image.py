@@ -13,7 +13,7 @@ from typing import Any
 from vdisklab.errors import CommandError, HostError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
-from vdisklab.host.pagecache import evict
+from vdisklab.host.pagecache import evict, residency
 from vdisklab.host.programs import not_installed
 from vdisklab.path.disk_path import Image
 from vdisklab.path.segments import ImageFormat
@@ -54,6 +54,10 @@ class ImageFile:
     backing: tuple[Path, ...] = ()
     data_file: Path | None = None
     key_file: Path | None = None
+
+    def resident(self) -> float:
+        """The share of its pages in the host's page cache."""
+        return residency(self.path)
 
     def allocated(self) -> int | None:
         """Bytes that the image now occupies on its file system; None for a device."""

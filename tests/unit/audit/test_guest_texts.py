@@ -75,7 +75,9 @@ def test_instances_of_incus_are_read_with_their_pools() -> None:
         "scratch": "zvol/writeback/virtio:discard=unmap",
         "far": "None",
         "unknown": "None",
+        "code": "None",
     }
+    assert "by virtiofs and by 9p" in (disks["code"].problem or "")
     assert "of type ceph" in (disks["far"].problem or "")
     assert "driver of its pool 'other'" in (disks["unknown"].problem or "")
 

@@ -34,6 +34,7 @@ from vdisklab.plan.profile import Profile
 from vdisklab.progress import MeasurementStarted, RunFinished, Throughput, silent
 from vdisklab.results.model import FailureKind, Origin, Run
 from vdisklab.storage.image import ImageFile
+from vdisklab.storage.shared_directory import SharedDirectory
 from vdisklab.storage.site import Target, open_site
 from vdisklab.workload.fio import Fio
 
@@ -405,9 +406,23 @@ class TestPageCache:
         set_page_cache(PageCache.COLD, self.held(file, caches=(file, below)))
         assert residency(below) <= 0.02
 
+    @pytest.mark.parametrize("asked", [PageCache.COLD, PageCache.WARM])
+    def test_a_directory_has_that_of_its_files(self, asked: PageCache, tmp_path: Path) -> None:
+        share = SharedDirectory(tmp_path / "share", {})
+        (share.path / "below").mkdir(parents=True)
+        set_page_cache(asked, share)
+        assert share.resident() is None
+        for name, size in (("one", 1 << 20), ("below/other", 3 << 20), ("empty", 0)):
+            (share.path / name).write_bytes(os.urandom(size))
+        set_page_cache(asked, share)
+        resident = share.resident()
+        assert resident is not None
+        assert resident >= 0.98 if asked is PageCache.WARM else resident <= 0.02
+        assert share.allocated() >= 4 << 20
+
     def test_the_null_device_has_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         touched: list[Path] = []
-        for name in ("warm", "evict", "residency"):
+        for name in ("warm", "evict"):
             monkeypatch.setattr(f"vdisklab.campaign.state.{name}", touched.append)
         for wanted in PageCache:
             set_page_cache(wanted, None)

@@ -59,6 +59,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     made.prints("qemu-system-x86_64", monitor_answers())
     made.prints("qemu-img", said("qemu-img-help"), status=1)
     made.prints("qemu-storage-daemon", "")
+    made.prints("virtiofsd", "")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
     for program in ("truncate", "mkdir"):
         (directory / program).symlink_to(f"/bin/{program}")
     monkeypatch.setenv("PATH", str(directory))
@@ -92,7 +94,8 @@ def test_a_qemu_without_a_device_lacks_its_bus_alone(
     device = {
         Bus.VIRTIO: "virtio-blk-pci", Bus.SCSI: "virtio-scsi-pci", Bus.IDE: "ide-hd",
         Bus.SATA: "ich9-ahci", Bus.NVME: "nvme", Bus.USB: "usb-storage",
-        Bus.VHOSTUSER: "vhost-user-blk-pci",
+        Bus.VHOSTUSER: "vhost-user-blk-pci", Bus.VIRTIOFS: "vhost-user-fs-pci",
+        Bus.P9: "virtio-9p-pci",
     }[bus]  # fmt: skip
     programs.prints("qemu-system-x86_64", monitor_answers([device]))
     seen = found(tmp_path, *(f"raw/writeback/{each}" for each in Bus))
@@ -112,6 +115,21 @@ def test_without_its_daemon_only_the_served_bus_is_missing(
     assert verdict is not None
     assert "qemu-storage-daemon is not installed" in verdict.reason
     assert infeasible(parse_path("raw/none"), seen) is None
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_virtiofs_needs_its_daemon_and_root(
+    user: int, programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = parse_path("virtiofs")
+    assert infeasible(path, found(tmp_path, "virtiofs")) is None
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    monkeypatch.setattr("vdisklab.guest.qemu.virtiofsd._PLACES", ("nowhere",))
+    verdict = infeasible(path, found(tmp_path, "virtiofs"))
+    assert verdict is not None
+    assert ("virtiofsd needs root" if user else "virtiofsd is not installed") in verdict.reason
+    assert verdict.instead
+    assert infeasible(parse_path("9p"), found(tmp_path, "9p")) is None
 
 
 def test_a_qemu_without_io_uring_lacks_that_aio_mode(programs: Programs, tmp_path: Path) -> None:

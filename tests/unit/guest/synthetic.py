@@ -47,7 +47,7 @@ def zstd(data: bytes) -> bytes:
 CLOUD_MODULES = {
     "virtio": "", "virtio_ring": "", "virtio_pci": "virtio,virtio_ring", "virtio_blk": "virtio",
     "virtio_console": "virtio", "virtio_scsi": "virtio,scsi_mod", "sd_mod": "scsi_mod",
-    "scsi_mod": "", "ata_piix": "scsi_mod",
+    "scsi_mod": "", "ata_piix": "scsi_mod", "fuse": "", "virtiofs": "fuse,virtio",
 }  # fmt: skip
 BUILT_IN = "kernel/fs/ext4/ext4.ko\nkernel/drivers/nvme/host/nvme.ko\n"
 
@@ -63,6 +63,7 @@ def write_kernel(root: Path, *, release: str = RELEASE, full: bool = False) -> P
     names = {**CLOUD_MODULES, "sound": ""}
     if full:
         names |= dict.fromkeys(("ahci", "xhci-pci", "usb-storage", "uas"), "scsi_mod")
+        names |= {"9pnet": "", "9pnet_virtio": "9pnet", "9p": "9pnet"}
     for name, depends in names.items():
         (modules / f"kernel/drivers/{name}.ko").write_bytes(signed(module(depends=depends)))
     return image

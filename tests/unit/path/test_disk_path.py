@@ -51,7 +51,8 @@ def test_options_may_stand_in_any_order(path: DiskPath, chance: random.Random) -
 
 @given(guest_paths)
 def test_canonical_writes_the_cache_mode_and_no_default(path: DiskPath) -> None:
-    assert path.cache.value in path.canonical.split("/")
+    named = path.cache.value in path.canonical.split("/")
+    assert named or (path.is_share and path.cache is CacheMode.DEFAULT)
     for part, schema in parts_with_schema(path):
         for name, value in part:
             assert value != schema[name].default
@@ -63,6 +64,16 @@ def parts_with_schema(path: DiskPath) -> list[tuple[Options, Schema]]:
     if path.image is not None:
         parts.append((path.image.options, FORMAT_OPTIONS[path.image.format]))
     return [*parts, (path.attachment.options, BUS_OPTIONS[path.attachment.bus])]
+
+
+def test_a_shared_directory_has_no_cache_mode_in_its_name() -> None:
+    assert parse_path("ext4/virtiofs:cache=auto").canonical == "ext4/virtiofs"
+    share = parse_path("9p:msize=256k:guest_mount=noatime").attachment
+    assert (share.guest_fs, share.guest_mount) == (
+        "9p",
+        ("trans=virtio", "msize=262144", "noatime"),
+    )
+    assert parse_path("virtiofs").attachment.guest_mount == ()
 
 
 @given(disk_paths, disk_paths)

@@ -25,6 +25,7 @@ from vdisklab.guest.image.modules import (
 from vdisklab.guest.image.slim_fio import slim_fio
 from vdisklab.guest.system.guest_system import STDERR_LOG
 from vdisklab.host.command import Host
+from vdisklab.path.segments import Bus
 
 # One `mount -a` starts one program instead of five.
 _FSTAB = b"""\
@@ -157,7 +158,8 @@ class GuestContent:
     def add_modules(self) -> None:
         """Adds the modules: early ones for the agent's port and the late disk, all others late."""
         tree = self._kernel.modules
-        buses = sorted({name for bus in self._kernel.buses for name in BUS_MODULES[bus]})
+        disks = sorted(_modules_of(bus for bus in self._kernel.buses if not bus.is_share))
+        buses = sorted(_modules_of(self._kernel.buses))
         first = tree.closure([*AGENT_MODULES, *ROOT_MODULES])
         every = tree.closure([*AGENT_MODULES, *ROOT_MODULES, *buses, *OPTIONAL_MODULES])
         base = f"usr/lib/modules/{self._kernel.release}"
@@ -168,7 +170,7 @@ class GuestContent:
         self._link_late()
         self.early.file(f"{base}/modules.dep", _dependencies(tree, every))
         self.early.file(f"{base}/modules.alias", _aliases(every))
-        for name, wanted in (("root", ROOT_MODULES), ("disk", buses)):
+        for name, wanted in (("root", ROOT_MODULES), ("disk", disks)):
             line = " ".join(_loadable(tree, wanted))
             self.early.file(f"etc/vdisklab/{name}-modules", f"{line}\n".encode())
 
@@ -179,6 +181,10 @@ _GUEST_PATHS = {
     "qemu-ga": "usr/sbin/qemu-ga",
     "fio": "usr/bin/fio",
 }
+
+
+def _modules_of(buses: Iterable[Bus]) -> set[str]:
+    return {name for bus in buses for name in BUS_MODULES[bus]}
 
 
 def _loadable(tree: ModuleTree, names: Iterable[str]) -> list[str]:

@@ -43,8 +43,8 @@ class Flavour(StrEnum):
         return "linux-image-cloud-amd64" if self is Flavour.CLOUD else "linux-image-amd64"
 
 
-# All buses but AHCI and USB. This kernel has fewer built-in drivers and boots about 5 % faster.
-_CLOUD_BUSES = frozenset({Bus.VIRTIO, Bus.VHOSTUSER, Bus.SCSI, Bus.NVME, Bus.IDE})
+# All but AHCI, USB and 9p. This kernel has fewer built-in drivers and boots about 5 % faster.
+_CLOUD_BUSES = frozenset({Bus.VIRTIO, Bus.VHOSTUSER, Bus.SCSI, Bus.NVME, Bus.IDE, Bus.VIRTIOFS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,8 @@ def _version(name: str) -> list[int]:
 def _packaged_kernel(host: Host, cache: Path, flavour: Flavour, buses: frozenset[Bus]) -> Kernel:
     with locked(cache / "kernel") as directory:
         kernel = _kept_kernel(directory, flavour)
-        if kernel is None:
+        # An older vdisklab may have unpacked fewer modules.
+        if kernel is None or lacking_drivers(kernel, buses):
             kernel = _download_kernel(host, directory, flavour)
     lacking = lacking_drivers(kernel, buses)
     if lacking:

@@ -33,8 +33,10 @@ BUS_MODULES: Mapping[Bus, tuple[str, ...]] = {
     Bus.NVME: ("nvme",),
     Bus.USB: ("xhci_pci", "usb_storage", "uas", "sd_mod"),
     Bus.VHOSTUSER: ("virtio_blk",),
+    Bus.VIRTIOFS: ("virtiofs",),
+    Bus.P9: ("9pnet_virtio", "9p"),
 }
-"""Modules for a disk on each bus."""
+"""Modules for a disk on each bus, and for a shared directory, whose mount loads them."""
 
 OPTIONAL_MODULES = (
     "xfs", "btrfs", "ext2", "loop", "virtio_rng", "mq_deadline", "kyber_iosched", "bfq",

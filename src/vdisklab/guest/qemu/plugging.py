@@ -21,6 +21,7 @@ from vdisklab.guest.qemu.block_nodes import (
     drive_node,
     objects,
 )
+from vdisklab.guest.qemu.share_device import share_arguments
 
 DAEMON = "qemu-storage-daemon"
 
@@ -97,7 +98,9 @@ def detach_commands(disk: Disk, port: str | None) -> tuple[QmpCommand, ...]:
 
 
 def cold_arguments(disk: Disk) -> tuple[str, ...]:
-    """The arguments of QEMU's command line for a disk that is present at boot."""
+    """The arguments of QEMU's command line for a disk or directory that is present at boot."""
+    if disk.attachment.bus.is_share:
+        return share_arguments(disk)
     return (*_below(disk), *_flagged("-device", devices(disk, None)))
 
 

@@ -31,8 +31,10 @@ BUS_DEVICES: Mapping[Bus, tuple[str, ...]] = {
     Bus.NVME: ("nvme",),
     Bus.USB: ("qemu-xhci", "usb-storage"),
     Bus.VHOSTUSER: ("vhost-user-blk-pci",),
+    Bus.VIRTIOFS: ("vhost-user-fs-pci",),
+    Bus.P9: ("virtio-9p-pci",),
 }
-"""The devices of QEMU that each bus needs."""
+"""The devices of QEMU that each bus or shared directory needs."""
 
 IOTHREADS_SINCE: Mapping[Bus, str] = {Bus.VIRTIO: "9.0", Bus.SCSI: "10.0"}
 """The first QEMU that shares the queues of a bus's controller among several iothreads."""

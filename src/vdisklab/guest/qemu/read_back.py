@@ -27,6 +27,7 @@ from vdisklab.guest.qemu.qmp_models import (
     running_version,
 )
 from vdisklab.guest.qemu.storage_daemon import StorageDaemon
+from vdisklab.guest.qemu.virtiofsd import VirtiofsDaemon
 from vdisklab.guest.system.guest_system import GuestDisk
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.results.model import Check
@@ -104,6 +105,18 @@ def check_state(
         checks += _check_fact(guest_disk, f"guest.{fact}", fact, bytes_together)
     checks += _check_ring(machine, disk, guest_disk)
     return tuple(checks)
+
+
+def check_share(machine: Machine, disk: Disk, daemon: VirtiofsDaemon | None) -> Iterator[Check]:
+    """The directory's device in QEMU, and the daemon's options; its mount is read in the guest."""
+    yield Check("qemu.version", machine.config.version, running_version(machine))
+    tag = "tag" if daemon else "mount_tag"
+    device = AttachedNames(disk.serial).device
+    yield Check(f"qemu.{tag}", disk.serial, str(_property(machine, device, tag)))
+    if daemon is not None:
+        yield Check("virtiofsd.version", None, daemon.version)
+        yield Check("virtiofsd.source", disk.filename, daemon.option("source"))
+        yield Check("virtiofsd.cache", str(disk.attachment.option("cache")), daemon.option("cache"))
 
 
 def _check_served(serving: ServingDaemon, disk: Disk) -> Iterator[Check]:

@@ -270,6 +270,11 @@ def not_judgeable(path: DiskPath) -> Impossible | None:
         return Impossible(
             "has no guest disk, so no data is promised to be durable", "write a path with a format"
         )
+    if path.is_share:
+        return Impossible(
+            "cannot be judged: it is a directory of the host's, not a disk that can be logged",
+            "write a path with a format, such as ext4/raw/writeback",
+        )
     if not path.layers:
         return Impossible(
             "has no host layer, so there is no place for the logged disk",

@@ -22,7 +22,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.path.segments import Bus
 
 VIRTIO = frozenset({Bus.VIRTIO})
-CLOUD = frozenset({Bus.VIRTIO, Bus.VHOSTUSER, Bus.SCSI, Bus.NVME, Bus.IDE})
+CLOUD = frozenset({Bus.VIRTIO, Bus.VHOSTUSER, Bus.SCSI, Bus.NVME, Bus.IDE, Bus.VIRTIOFS})
 
 
 def find(tmp_path: Path, buses: frozenset[Bus] = VIRTIO, wanted: str | None = None) -> Kernel:
@@ -61,13 +61,25 @@ def test_at_hand_is_what_needs_no_download(machine: FakeMachine, tmp_path: Path)
     assert machine.calls() == calls
 
 
-@pytest.mark.parametrize("bus", [Bus.USB, Bus.SATA])
+@pytest.mark.parametrize("bus", [Bus.USB, Bus.SATA, Bus.P9])
 def test_one_bus_that_cloud_lacks_takes_the_full_kernel_for_all(
     machine: FakeMachine, tmp_path: Path, bus: Bus
 ) -> None:
     kernel = find(tmp_path, VIRTIO | {bus})
     assert kernel.flavour is Flavour.FULL
     assert kernel.buses == frozenset(Bus)
+
+
+def test_a_kept_kernel_with_too_few_modules_is_downloaded_again(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
+    """As an older vdisklab has unpacked it, which did not know the bus."""
+    kernel = find(tmp_path)
+    kernel.modules.files["virtiofs"].unlink()
+    assert find(tmp_path) == kernel
+    calls = machine.calls()
+    assert Bus.VIRTIOFS in find(tmp_path, frozenset({Bus.VIRTIOFS})).buses
+    assert len(machine.calls()) > len(calls)
 
 
 def test_modules_that_no_guest_loads_are_not_kept(machine: FakeMachine, tmp_path: Path) -> None:

@@ -56,7 +56,9 @@ def disk(text: str, *, driver: str = "qcow2", is_block: bool = False) -> Disk:
 
 def possible_choices() -> Iterator[Choices]:
     """Every combination of bus, cache mode and options of the bus that can exist."""
-    for bus, cache in itertools.product([bus for bus in Bus if not bus.is_served], CacheMode):
+    for bus, cache in itertools.product(
+        [bus for bus in Bus if not (bus.is_served or bus.is_share)], CacheMode
+    ):
         names = [name for name in VALUES if name in BUS_OPTIONS[bus]]
         for values in itertools.product(*(VALUES[name] for name in names)):
             chosen = (("bus", bus), ("cache", cache), *zip(names, values, strict=True))
@@ -225,7 +227,8 @@ def test_the_null_device_has_one_node_of_the_right_size() -> None:
 def test_serial_numbers_fit_every_bus() -> None:
     """virtio-blk carries 20 bytes (VIRTIO_BLK_ID_BYTES), ATA 20, NVMe 20; see find-disk."""
     for bus in Bus:
-        if not bus.is_served:  # qemu-storage-daemon has a serial number of its own
+        # qemu-storage-daemon has a serial number of its own
+        if not bus.is_served and not bus.is_share:
             (*_, device) = devices(disk(f"qcow2/none/{bus}"), None)
             assert device["serial"] == "vdl1"
 

@@ -1,0 +1,72 @@
+"""Directories of the host's in real guests: virtiofs and 9p."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.lab import Lab
+from vdisklab.results.model import Run
+
+pytestmark = pytest.mark.guest
+
+PATHS = ("virtiofs:cache=none", "9p:cache=loose:msize=256k")
+
+
+def measured(lab: Lab) -> dict[str, Run]:
+    with lab.start(*lab.arguments(*PATHS, profile="files")) as process:
+        printed, _ = process.communicate(timeout=280)
+    assert process.returncode == 0, printed
+    runs = {run.path: run for run in lab.runs()}
+    assert [run.failure for run in runs.values() if run.failure] == [], printed
+    return runs
+
+
+def test_files_are_written_and_every_setting_is_read_back(lab: Lab) -> None:
+    runs = measured(lab)
+    seen = {path: {check.name: check.seen for check in run.checks} for path, run in runs.items()}
+    virtiofs, nine_p = (seen[path] for path in PATHS)
+    assert (virtiofs["virtiofsd.cache"], virtiofs["guest.filesystem"]) == ("none", "virtiofs")
+    assert virtiofs["virtiofsd.source"].startswith(str(lab.work))
+    assert virtiofs["qemu.tag"].startswith("vdl")
+    assert nine_p["guest.filesystem"] == "9p"
+    assert {"msize=262144", "loose", "trans=virtio"} <= set(nine_p["guest.mount"].split(","))
+    for run in runs.values():
+        assert all(check.confirmed for check in run.checks)
+        (measurement,) = run.measurements
+        evidence = measurement.evidence
+        assert evidence.guest is not None
+        assert evidence.guest.write_bytes > 0
+        assert evidence.host_cpu_seconds
+        assert evidence.resident_after is not None
+        assert (evidence.allocated_after or 0) >= 8 << 20
+    assert lab.leftovers() == []
+
+
+def test_a_killed_virtiofsd_is_a_failed_cell_and_leaves_nothing(lab: Lab) -> None:
+    arguments = lab.arguments("virtiofs", "raw/none", profile="files", runtime="8")
+    with lab.start(*arguments) as process:
+        daemon = wait_for_daemon(lab)
+        time.sleep(3.0)
+        os.kill(daemon, signal.SIGKILL)
+        printed, _ = process.communicate(timeout=280)
+    runs = {run.path: run for run in lab.runs()}
+    failure = runs["virtiofs"].failure
+    assert failure is not None, printed
+    assert "virtiofsd, which serves the guest, has ended" in failure.message
+    assert runs["raw/none"].failure is None, printed
+    assert lab.leftovers() == []
+
+
+def wait_for_daemon(lab: Lab) -> int:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        for pid in lab.guests():
+            words = open(f"/proc/{pid}/cmdline").read().split("\0")  # noqa: SIM115, PTH123
+            if any(word.startswith("--fd=") for word in words):
+                return pid
+        time.sleep(0.1)
+    raise AssertionError("virtiofsd was never started")
