@@ -148,3 +148,32 @@ def test_a_guest_on_every_file_system_of_a_disk(lab: Lab) -> None:
     assert {run.path.split("/")[0] for run in runs} == {"ext4", "xfs", "btrfs"}
     assert all(check.confirmed for run in runs for check in run.checks)
     assert all(run.measurements for run in runs)
+
+
+def test_two_guests_at_once(lab: Lab) -> None:
+    (lab.directory / "short.toml").write_text(
+        'name = "open"\ntitle = "An open load"\n[[measurement]]\nname = "writes"\n'
+        'program = "fio"\nrw = "randwrite"\nbs = "4k"\nrate_iops = 40\n'
+    )
+    command = [
+        *lab.arguments("raw/none", runtime="2s"), "--ramp", "1", "--guests", "2",
+        "--guest-memory", "128M", "--guest-cpus", "1",
+    ]  # fmt: skip
+    with lab.start(*command) as process:
+        printed, _ = process.communicate(timeout=300)
+    (run,) = lab.runs()
+    assert run.failure is None, printed
+    assert run.path.endswith("guests=2")
+    (measured,) = run.measurements
+    group = measured.group
+    assert group is not None
+    assert group.seconds == pytest.approx(2, abs=0.06)
+    assert 0 <= group.stagger <= 1
+    assert [member.number for member in group.members] == [1, 2]
+    for member in group.members:
+        assert member.offered == pytest.approx(80, abs=40)
+        assert member.served > 0.9 * member.offered
+        assert member.evidence.qemu is not None
+        assert member.evidence.qemu.write_operations > 40
+    rates = {sample.metric: sample.value for sample in measured.samples}
+    assert rates["iops"] == pytest.approx(sum(member.iops for member in group.members), rel=0.01)

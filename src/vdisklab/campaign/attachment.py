@@ -64,8 +64,11 @@ def attached(
     write_back: WriteBack,
     *,
     fresh: bool,
+    member: int = 0,
 ) -> Iterator[AttachedDisk]:
     """The cell's disk or directory, attached; in a freshly booted guest if `fresh`.
+
+    `member` is the number of the guest, from 0, if several run at once.
 
     Raises StateError if a state that was read back does not match the path.
     """
@@ -78,7 +81,7 @@ def attached(
         require_confirmed(attachment.checks)
         yield attachment
     else:
-        with _in_guest(context, cell, image, write_back, fresh=fresh) as attachment:
+        with _in_guest(context, cell, image, write_back, fresh=fresh, member=member) as attachment:
             require_confirmed(attachment.checks)
             yield attachment
 
@@ -122,13 +125,14 @@ def _in_guest(
     write_back: WriteBack,
     *,
     fresh: bool,
+    member: int,
 ) -> Iterator[AttachedDisk]:
     plan = context.plan
     disk = disk_for(cell.path, image, plan.size_bytes, f"vdl{secrets.token_hex(4)}")
     site = context.stacks.site
     with (
         served(site.ledger, site.directory, disk) as serving,
-        context.guests.plugged(disk, fresh=fresh) as (pooled, plugged_disk),
+        context.guests.plugged(disk, fresh=fresh, member=member) as (pooled, plugged_disk),
     ):
         daemon = None if serving is None else serving.daemon
         machine, system = pooled.machine, pooled.machine.system

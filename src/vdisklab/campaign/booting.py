@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from vdisklab.campaign.attachment import disk_for, require_confirmed, storage_checks
+from vdisklab.campaign.cell_result import CellResult
 from vdisklab.campaign.context import CampaignContext
 from vdisklab.campaign.guests import BootFromDisk
-from vdisklab.campaign.measure_cell import CellResult
 from vdisklab.campaign.measured_evidence import Counters, evidence_between, guest_counters
 from vdisklab.campaign.state import set_page_cache
 from vdisklab.campaign.time_series import TimeSeries, with_time_series

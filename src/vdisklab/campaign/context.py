@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vdisklab.campaign.estimate import memory_needed, planned_script, room_needed
 from vdisklab.campaign.guests import BootFromDisk, disk_boots, user_boot
-from vdisklab.campaign.host_stacks import HostStacks, open_host_stacks
+from vdisklab.campaign.host_stacks import HostStacks, guests_of, open_host_stacks
 from vdisklab.guest.factory import GuestContext, prepare_guests
 from vdisklab.guest.guest_filesystem import make_commands
 from vdisklab.guest.image.debian_packages import PackageSet, package_set
@@ -26,7 +26,12 @@ from vdisklab.plan.guest import SYSTEMS, Accelerator, Qemu, RanUnder, ran_under
 from vdisklab.plan.profile import Profile
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import Check
-from vdisklab.storage.room import require_guest_memory, require_memory, require_room
+from vdisklab.storage.room import (
+    require_guest_memory,
+    require_memory,
+    require_memory_for_all,
+    require_room,
+)
 from vdisklab.storage.site import Site, open_site
 from vdisklab.workload.install import systems_of
 from vdisklab.workload.program import program_of
@@ -91,6 +96,23 @@ def require_space(plan: CampaignPlan) -> None:
     require_memory(memory_needed(plan), available_memory(), "the campaign")
     if guest_buses(plan):
         require_guest_memory(plan.guest.memory_bytes, memory_bytes())
+        require_memory_for_all(plan.guest.memory_bytes, most_guests(plan), available_memory())
+
+
+def most_guests(plan: CampaignPlan) -> int:
+    """The largest number of guests that exist at a time, with those that are frozen meanwhile.
+
+    1 for a campaign without groups of guests: it measures one guest after the other.
+    """
+    keys: dict[tuple[str, str, str | None], int] = {}
+    grouped = False
+    for cell in plan.cells:
+        if not cell.path.on_host:
+            bus = cell.path.attachment
+            grouped = grouped or bus.guests is not None
+            key = (bus.bus.machine, bus.aio.value, bus.qemu)
+            keys[key] = max(keys.get(key, 1), guests_of(cell.path))
+    return sum(keys.values()) if grouped else 1
 
 
 def campaign_guests(

@@ -8,6 +8,7 @@ from functools import partial
 
 from vdisklab.campaign.host_stacks import stack_of, stacks_of
 from vdisklab.campaign.schedule import AttachGroups, Slot, attach_groups
+from vdisklab.errors import PlanError
 from vdisklab.path.backing import in_memory
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import Layer
@@ -17,6 +18,8 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.storage.room import size_for
 from vdisklab.units import GIB, MIB, format_bytes
 from vdisklab.workload.bonnie import BonnieSettings, file_size
+from vdisklab.workload.fio import Fio
+from vdisklab.workload.open_load import GroupStart
 from vdisklab.workload.program import Script, Subject, Timing, read_settings
 from vdisklab.workload.registry import BONNIE, workload_for
 
@@ -74,7 +77,22 @@ def planned_script(
     )
     timing = Timing(plan.runtime, plan.ramp, plan.scale)
     workload = workload_for(measurement, in_windows=in_windows)
-    return workload.script(measurement, subject, timing)
+    if not has_groups(plan):
+        return workload.script(measurement, subject, timing)
+    if not isinstance(workload, Fio):
+        raise PlanError(
+            f"measurement {measurement.name!r} does not log its requests, so guests cannot run it "
+            "at once",
+            hint="choose a profile of fio measurements, or leave out --guests",
+        )
+    return workload.group_script(measurement, subject, timing, GroupStart(1.0, 1))
+
+
+def has_groups(plan: CampaignPlan) -> bool:
+    """True when guests are measured in groups; then so are all guests of the campaign."""
+    return any(
+        not cell.path.on_host and cell.path.attachment.guests is not None for cell in plan.cells
+    )
 
 
 def boot_seconds(plan: CampaignPlan) -> float:

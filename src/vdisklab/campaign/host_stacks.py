@@ -85,14 +85,29 @@ def image_key(path: DiskPath, backing: BackingDevices) -> Image | None:
 
 
 def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
-    keys = {image_key(path, plan.backing) for path in paths if not path.is_share}
-    images = {part for image in keys if image is not None for part in (image, image.base)}
-    capacity = sum(_image_room(image, plan.size_bytes) for image in images)
-    if None in keys:
+    copies: dict[Image | None, int] = {}
+    for path in paths:
+        if path.is_share:
+            continue
+        image = image_key(path, plan.backing)
+        copies[image] = max(copies.get(image, 1), guests_of(path))
+        if image is not None:
+            copies.setdefault(image.base, 1)
+    capacity = sum(
+        count * _image_room(image, plan.size_bytes)
+        for image, count in copies.items()
+        if image is not None
+    )
+    if None in copies:
         capacity = max(capacity, plan.size_bytes)
     if _works_on_files(plan) and any(path.on_host or path.is_share for path in paths):
         capacity += plan.size_bytes  # one directory exists at a time
     return capacity
+
+
+def guests_of(path: DiskPath) -> int:
+    """The number of guests that are measured at once on a path."""
+    return 1 if path.on_host else path.attachment.guests or 1
 
 
 def _works_on_files(plan: CampaignPlan) -> bool:
@@ -118,7 +133,7 @@ class ActiveStack:
     stack: Stack
     target: Target
     teardown: ExitStack
-    images: dict[Image | None, ImageFile] = field(default_factory=dict)
+    images: dict[tuple[Image | None, int], ImageFile] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -141,22 +156,23 @@ class HostStacks:
     _teardown: ExitStack = field(default_factory=ExitStack)
 
     @contextmanager
-    def image_for(self, path: DiskPath) -> Iterator[DiskData | None]:
+    def image_for(self, path: DiskPath, member: int = 0) -> Iterator[DiskData | None]:
         """The image of a path, or its new shared directory; None for the null device.
 
-        Builds the path's stack if necessary.
+        Builds the path's stack if necessary. Each `member` of a group of guests has its own image;
+        overlays of one path share their base.
         """
         if not path.has_storage:
             yield None
             return
         image = image_key(path, self.plan.backing)
         active = self._activate(stack_of(self.plan, path))
-        name = f"thin-{path.fingerprint}"
+        name = f"thin-{path.fingerprint}{f'-{member}' if member else ''}"
         if path.is_share:
             with shared_directory(self.site, active.target, f"share-{path.fingerprint}") as share:
                 yield share
         elif image is None or not image.is_made_anew:
-            yield self._filled(active, image)
+            yield self._filled(active, image, member)
         elif image.backing:
             with (
                 self._base(active, image.base, f"{name}-0") as base,
@@ -237,14 +253,16 @@ class HostStacks:
         for stack in on_devices:
             self._active.pop(stack).teardown.close()
 
-    def _filled(self, active: ActiveStack, image: Image | None) -> ImageFile:
+    def _filled(self, active: ActiveStack, image: Image | None, member: int = 0) -> ImageFile:
         """The allocated image, which is created and filled when it is first needed."""
-        if image not in active.images:
-            self.progress(Step(f"filling {_spell(active.stack.layers, image)}"))
+        if (image, member) not in active.images:
+            who = f" for guest {member + 1}" if member else ""
+            self.progress(Step(f"filling {_spell(active.stack.layers, image)}{who}"))
             number = self._allocated_images(active.stack).index(image)
-            creation = self._image(active, image, f"image{number}", self.source)
-            active.images[image] = active.teardown.enter_context(creation)
-        return active.images[image]
+            name = f"image{number}{f'-{member}' if member else ''}"
+            creation = self._image(active, image, name, self.source)
+            active.images[image, member] = active.teardown.enter_context(creation)
+        return active.images[image, member]
 
     def _image(
         self, active: ActiveStack, image: Image | None, name: str, source: Path | None

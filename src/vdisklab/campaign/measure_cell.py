@@ -5,11 +5,13 @@ from __future__ import annotations
 import secrets
 import shlex
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from vdisklab.campaign.attachment import AttachedDisk, attached
+from vdisklab.campaign.cell_result import CellResult
 from vdisklab.campaign.context import CampaignContext
+from vdisklab.campaign.guest_group import measure_group
 from vdisklab.campaign.measured_evidence import Growth, evidence_between, observed_samples
 from vdisklab.campaign.place import prepared, with_files
 from vdisklab.campaign.schedule import attach_groups
@@ -23,20 +25,13 @@ from vdisklab.workload.program import Timing
 from vdisklab.workload.registry import workload_for
 
 
-@dataclass(frozen=True, slots=True)
-class CellResult:
-    """What was read back, run and measured of a cell."""
-
-    checks: tuple[Check, ...] = ()
-    commands: tuple[str, ...] = ()
-    measurements: tuple[Measurement, ...] = ()
-
-
 def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
     """All measurements of a cell, on its disk, which is attached anew for each attach group.
 
     Raises a VdisklabError when anything failed; StateError when a state could not be confirmed.
     """
+    if not cell.path.on_host and cell.path.attachment.guests is not None:
+        return measure_group(context, cell)
     checks: list[Check] = []
     commands: list[str] = []
     measurements: list[Measurement] = []

@@ -87,6 +87,17 @@ class Machine:
         self.agent.synchronise(timeout=left())
         self.await_ready()
 
+    def is_running(self) -> bool:
+        """False when its QEMU has ended."""
+        try:
+            process = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return False
+        try:
+            return not select.select([process], [], [], 0)[0]
+        finally:
+            os.close(process)
+
     def shut_down(self, timeout: float) -> None:
         """Shuts the guest down and waits until its QEMU has ended.
 

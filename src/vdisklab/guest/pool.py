@@ -21,12 +21,13 @@ class GuestKey:
     """Cells with equal keys may share a guest.
 
     The aio mode is included: QEMU never closes an aio context, so a second mode in the same process
-    could not be distinguished from the first.
+    could not be distinguished from the first. `member` distinguishes guests that run at once.
     """
 
     machine: str
     aio: Aio
     qemu: str | None = None
+    member: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class GuestPool:
 
     @contextmanager
     def plugged(
-        self, disk: Disk, *, fresh: bool = False
+        self, disk: Disk, *, fresh: bool = False, member: int = 0
     ) -> Iterator[tuple[PooledGuest, GuestDisk]]:
         """A running guest with the disk: hot-plugged if the bus allows it, else present at boot.
 
@@ -131,7 +132,7 @@ class GuestPool:
         """
         bus = disk.attachment.bus
         if bus.hot_pluggable:
-            key = GuestKey(bus.machine, disk.attachment.aio, disk.attachment.qemu)
+            key = GuestKey(bus.machine, disk.attachment.aio, disk.attachment.qemu, member)
             if fresh:
                 self._end(key)
             with self.guest(key) as pooled, attached_disk(pooled.machine, disk) as guest_disk:

@@ -242,6 +242,15 @@ class Attachment:
         return ("trans=virtio", *client, *options)
 
     @property
+    def guests(self) -> int | None:
+        """The number of guests that are measured at once, each with its own disk of this path.
+
+        None for one guest alone that is not measured as a group.
+        """
+        value = self.option("guests")
+        return None if value is None else int(value)
+
+    @property
     def detect_zeroes(self) -> str:
         """How QEMU writes blocks of zeros: `off`, `on` or `unmap`."""
         return str(self.option("detect_zeroes") or "off")

@@ -270,6 +270,18 @@ def _zeroes_to_unmap(path: DiskPath, _backing: BackingDevices) -> Impossible | N
     return None
 
 
+def _a_disk_for_each_guest(path: DiskPath, backing: BackingDevices) -> Impossible | None:
+    guests = path.attachment.guests
+    if guests is not None and path.is_share:
+        return Impossible("a shared directory is measured in one guest alone", "leave out guests")
+    if guests is None or guests == 1 or not path.has_storage or not backing.is_block(path.layers):
+        return None
+    return Impossible(
+        f"guests={guests} needs a disk for each guest, and the path ends on one block device",
+        "put a file system on it, as in lvm/ext4/raw/none, or leave out guests",
+    )
+
+
 def too_many_queues(path: DiskPath, cpus: int) -> Impossible | None:
     """Why a guest with `cpus` CPUs cannot use all queues of the path; None if it can.
 
@@ -288,7 +300,7 @@ _RULES: tuple[Callable[[DiskPath, BackingDevices], Impossible | None], ...] = (
     _shared_directory, _stacking, _enough_disks, _something_to_give, _raw_on_block,
     _null_stands_alone, _native_needs_direct, _qcow2_features, _reserved_in_files,
     _usb_keeps_its_write_cache, _image_files, _what_a_chain_excludes, _threads_to_set,
-    _zeroes_to_unmap, _whole_blocks_to_discard,
+    _zeroes_to_unmap, _whole_blocks_to_discard, _a_disk_for_each_guest,
 )  # fmt: skip
 
 

@@ -416,6 +416,8 @@ FORMAT_OPTIONS: Mapping[ImageFormat, Schema] = {
     ImageFormat.NULL: _NONE,
 }
 
+MOST_GUESTS = 999
+
 _ANY_BUS: Schema = {
     "aio": Choice(tuple(Aio), default=Aio.THREADS.value),
     "write_cache": Choice(tuple(WriteCache), default=WriteCache.MODE.value),
@@ -427,6 +429,7 @@ _ANY_BUS: Schema = {
     "guest_scheduler": Choice(("none", "mq-deadline", "kyber", "bfq")),
     "guest_fs": Choice(tuple(GuestFsKind)),
     "guest_mount": MountOptions(),
+    "guests": Number(1, MOST_GUESTS),
 }
 _BLOCK_SIZES: Schema = {"block_size": Choice(("512", "4096"))}
 _VIRTIO: Schema = {

@@ -105,6 +105,7 @@ def _axes(settings: Request, qemus: tuple[Qemu, ...]) -> Axes:
         "guest_scheduler": settings.guest_scheduler,
         "guest_fs": settings.guest_fs,
         "guest_mount": settings.guest_mount,
+        "guests": settings.guests,
     }
 
 

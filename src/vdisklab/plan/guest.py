@@ -198,6 +198,9 @@ def with_each(path: DiskPath, option: str, values: Iterable[str]) -> tuple[DiskP
 IN_THE_GUEST = ("guest_scheduler", "guest_fs", "guest_mount")
 """Options of a bus that are set inside the guest, not in its configuration."""
 
+GUESTS = "guests"
+"""The option of a bus that says how many guests are measured at once."""
+
 
 def without_options(path: DiskPath, names: Collection[str]) -> DiskPath:
     """The path without these options of its bus."""
@@ -207,8 +210,8 @@ def without_options(path: DiskPath, names: Collection[str]) -> DiskPath:
 
 
 def without_qemu(path: DiskPath) -> DiskPath:
-    """The path without the choice of a QEMU."""
-    return without_options(path, ("qemu",))
+    """The path of one disk: without the choice of a QEMU and the number of guests."""
+    return without_options(path, ("qemu", GUESTS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -359,6 +359,14 @@ class Request:
         metavar="OPTIONS",
         shown="the guest's own",
     )
+    guests: tuple[str, ...] = _guest_setting(
+        values_of("guests"),
+        "Measure each path in this many guests at once, each with its own disk; braces, commas or "
+        "repeating it compare several. Only fio's measurements can be.",
+        key="guests",
+        metavar="N",
+        shown="one alone",
+    )
     guest_image: Path | None = _guest_setting(
         INPUT_FILE,
         "Measure in a guest of your own: a disk image with the QEMU guest agent in it. It is never "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -111,10 +111,13 @@ def several(
 
 
 def values_of(name: str) -> ValueKind:
-    """Several values of an option of a path's bus; braces make several of one."""
+    """Several values of an option of a path's bus; braces or commas make several of one."""
+
+    def words(value: str) -> Iterable[str]:
+        return expand_segments(value if "{" in value or "," not in value else f"{{{value}}}")
 
     def parse(values: list[str]) -> tuple[str, ...]:
-        return tuple(_value_of(name, word) for value in values for word in expand_segments(value))
+        return tuple(_value_of(name, word) for value in values for word in words(value))
 
     toml = Annotated[list[str], AfterValidator(parse)]
     return ValueKind(toml, list[str], parse, hint="a list", empty=())

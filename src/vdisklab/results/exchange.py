@@ -312,6 +312,9 @@ def _amounts(run: Run) -> Iterator[float]:
         yield from (value for series in measurement.series for value in series.values)
         yield measurement.wall_seconds or 0
         yield measurement.measured_seconds or 0
+        for member in measurement.group.members if measurement.group is not None else ():
+            yield from (member.start, member.iops, member.latency_mean, member.latency_p50)
+            yield from (member.latency_p99, member.latency_max, member.offered or 0, member.served)
         evidence = measurement.evidence
         for counted in (evidence.guest, evidence.qemu, evidence.device):
             if counted is not None:

@@ -160,10 +160,65 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """One of several guests that ran the same program at once, and its numbers.
+
+    `number` counts from 1. `start` is in seconds after the first guest's. All other numbers are of
+    the seconds in which all guests ran: `latency_*` is in seconds, from the moment at which a
+    request was due. `offered` is the number of requests that were due (None: a closed load, in
+    which the next request waits for the one before), `served` how many of them were completed.
+    """
+
+    number: int
+    start: float
+    iops: float
+    latency_mean: float
+    latency_p50: float
+    latency_p99: float
+    latency_max: float
+    offered: int | None
+    served: int
+    evidence: Evidence = Evidence()
+
+
+@dataclass(frozen=True, slots=True)
+class HostLoad:
+    """How busy the host was in some seconds; shares of 0 to 1, None where it has no counter.
+
+    `cpu` is the share of all CPUs' time that was used or stolen, `steal` the share that the
+    hypervisor took. `device` is the share of the time in which the device had a request, `queue`
+    the mean number of them. `thread` is QEMU's busiest thread, as `name of guest N`, and
+    `thread_cpu` its share of one CPU.
+    """
+
+    cpu: float | None = None
+    steal: float | None = None
+    device: float | None = None
+    queue: float | None = None
+    thread: str | None = None
+    thread_cpu: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GuestGroup:
+    """Guests that ran at once: `seconds` is how long all of them ran and were counted."""
+
+    seconds: float
+    members: tuple[Member, ...]
+    load: HostLoad = HostLoad()
+
+    @property
+    def stagger(self) -> float:
+        """Seconds between the first and the last guest's start."""
+        return max((member.start for member in self.members), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """One program's run: its command, its output, and the parsed numbers.
 
-    An imported measurement has no `wall_seconds`, and `started` is the time of its file.
+    An imported measurement has no `wall_seconds`, and `started` is the time of its file. `group`
+    has the guests if several ran at once; then samples and evidence are of all of them.
     """
 
     name: str
@@ -176,6 +231,7 @@ class Measurement:
     measured_seconds: float | None
     raw: str
     series: tuple[Series, ...] = ()
+    group: GuestGroup | None = None
 
 
 @dataclass(frozen=True, slots=True)

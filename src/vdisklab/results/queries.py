@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
-    """The runs with these keys, in their order; always seven queries."""
+    """The runs with these keys, in their order; always nine queries."""
     run, measurement = schema.run, schema.measurement
     query = (
         sa.select(run, schema.campaign.c.id.label("campaign_id"))
@@ -43,6 +43,8 @@ def whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
     counted = _children(connection, schema.counted, schema.counted.c.measurement, inner)
     samples = _children(connection, schema.sample, schema.sample.c.measurement, inner)
     series = _children(connection, schema.series, schema.series.c.measurement, inner)
+    groups = _children(connection, schema.guest_group, schema.guest_group.c.measurement, inner)
+    members = _children(connection, schema.member, schema.member.c.measurement, inner)
     return [
         rows.run_value(
             by_key[key],
@@ -57,6 +59,13 @@ def whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
                     },
                     (rows.sample_value(number) for number in samples[row["key"]]),
                     (rows.series_value(points) for points in series[row["key"]]),
+                    next(
+                        (
+                            rows.group_value(group, members[row["key"]])
+                            for group in groups[row["key"]]
+                        ),
+                        None,
+                    ),
                 )
                 for row in measurements[key]
             ),
@@ -249,7 +258,7 @@ def _children(
     connection: sa.Connection, table: sa.Table, parent: sa.Column[Any], keys: Sequence[int]
 ) -> defaultdict[int, list[rows.Row]]:
     """The rows that belong to each of the keys, in their order."""
-    order = [table.c.ordinal] if "ordinal" in table.c else []
+    order = [table.c[name] for name in ("ordinal", "number") if name in table.c]
     children: defaultdict[int, list[rows.Row]] = defaultdict(list)
     query = sa.select(table).where(parent.in_(keys)).order_by(parent, *order)
     for row in connection.execute(query).mappings():

@@ -22,8 +22,11 @@ from vdisklab.results.model import (
     Evidence,
     Failure,
     FailureKind,
+    GuestGroup,
     HostFacts,
+    HostLoad,
     Measurement,
+    Member,
     Metric,
     Origin,
     Run,
@@ -196,6 +199,7 @@ def measurement_value(
     counted: Mapping[str, Counted],
     samples: Iterable[Sample],
     series: Iterable[Series] = (),
+    group: GuestGroup | None = None,
 ) -> Measurement:
     """The measurement in a row of `measurement`, with its samples and counters."""
     return Measurement(
@@ -209,6 +213,7 @@ def measurement_value(
         measured_seconds=row["measured_seconds"],
         raw=decompress(row["raw"]),
         series=tuple(series),
+        group=group,
     )
 
 
@@ -300,6 +305,56 @@ def series_value(row: Row) -> Series:
     """The series in a row of `series`."""
     points = tuple(float(point) for point in row["points"])
     return Series(row["metric"], Direction(row["direction"]), row["interval_seconds"], points)
+
+
+_LOAD = ("cpu", "steal", "device", "queue", "thread", "thread_cpu")
+_MEMBER = (
+    "number",
+    "start",
+    "iops",
+    "latency_mean",
+    "latency_p50",
+    "latency_p99",
+    "latency_max",
+    "offered",
+    "served",
+)
+
+
+def group_rows(group: GuestGroup | None, measurement_key: int) -> list[dict[str, Any]]:
+    """The row of a group of guests; none without a group."""
+    if group is None:
+        return []
+    return [{"measurement": measurement_key, "seconds": group.seconds, **asdict(group.load)}]
+
+
+def member_rows(group: GuestGroup | None, measurement_key: int) -> list[dict[str, Any]]:
+    """One row for each guest of a group. The evidence is a JSON object with the known counts."""
+    return [
+        {name: getattr(member, name) for name in _MEMBER}
+        | {"measurement": measurement_key, "evidence": _evidence_json(member.evidence)}
+        for member in (group.members if group is not None else ())
+    ]
+
+
+def _evidence_json(evidence: Evidence) -> dict[str, Any]:
+    return {name: value for name, value in asdict(evidence).items() if value is not None}
+
+
+def group_value(row: Row, members: Iterable[Row]) -> GuestGroup:
+    """The group in a row of `guest_group`, with the rows of its members."""
+    return GuestGroup(
+        seconds=row["seconds"],
+        members=tuple(map(_member_value, members)),
+        load=HostLoad(**{name: row[name] for name in _LOAD}),
+    )
+
+
+def _member_value(row: Row) -> Member:
+    stored = row["evidence"]
+    values = {name: stored.get(name) for name in _EVIDENCE}
+    values |= {name: Counted(**stored[name]) for name in _OBSERVERS if name in stored}
+    return Member(**{name: row[name] for name in _MEMBER}, evidence=Evidence(**values))
 
 
 def compress(raw: str) -> bytes:

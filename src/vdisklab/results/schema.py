@@ -343,6 +343,37 @@ series = sa.Table(
     sa.Column("points", Listed, nullable=False),
 )
 
+# Guests that were measured at once: how long all of them ran, and how busy the host was.
+guest_group = sa.Table(
+    "guest_group",
+    metadata,
+    _parent("measurement", "measurement", primary=True),
+    _seconds("seconds"),
+    _seconds("cpu", optional=True),
+    _seconds("steal", optional=True),
+    _seconds("device", optional=True),
+    _seconds("queue", optional=True),
+    _words("thread", optional=True),
+    _seconds("thread_cpu", optional=True),
+)
+
+# One row for each guest of a group. `evidence` has what was counted of this guest alone.
+member = sa.Table(
+    "member",
+    metadata,
+    _parent("measurement", "measurement", primary=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    _seconds("start"),
+    _seconds("iops"),
+    _seconds("latency_mean"),
+    _seconds("latency_p50"),
+    _seconds("latency_p99"),
+    _seconds("latency_max"),
+    _count("offered", optional=True),
+    _count("served"),
+    sa.Column("evidence", Mapped, nullable=False),
+)
+
 # One row per verdict; `fingerprint` identifies the test, so that it is not repeated.
 power_cut = sa.Table(
     "power_cut",

@@ -179,14 +179,18 @@ class Store:
         key = _inserted(connection, schema.run, rows.run_row(run, campaign_key))
         _insert_all(connection, schema.state_check, rows.check_rows(run.checks, key))
         keys = _measurement_keys(connection, run.measurements, key)
-        counted, samples, series = [], [], []
+        counted, samples, series, groups, members = [], [], [], [], []
         for measurement, parent in zip(run.measurements, keys, strict=True):
             counted += rows.counted_rows(measurement.evidence, parent)
             samples += rows.sample_rows(measurement.samples, parent)
             series += rows.series_rows(measurement.series, parent)
+            groups += rows.group_rows(measurement.group, parent)
+            members += rows.member_rows(measurement.group, parent)
         _insert_all(connection, schema.counted, counted)
         _insert_all(connection, schema.sample, samples)
         _insert_all(connection, schema.series, series)
+        _insert_all(connection, schema.guest_group, groups)
+        _insert_all(connection, schema.member, members)
 
     def _refuse_double(self, connection: sa.Connection, run: Run, campaign_key: int) -> None:
         table = schema.run

@@ -82,6 +82,29 @@ def require_guest_memory(needed: int, total: int) -> None:
         )
 
 
+# QEMU's own memory beside its guest's: block layer, device models, translated code.
+_QEMU_BYTES = 96 * MIB
+
+
+def guests_that_fit(memory: int, available: int) -> int:
+    """The number of guests with `memory` bytes that fit into the `available` ones."""
+    return available // (memory + _QEMU_BYTES)
+
+
+def require_memory_for_all(memory: int, guests: int, available: int) -> None:
+    """Raises HostError if several guests do not fit into `available` bytes; 0 means unknown."""
+    fitting = guests_that_fit(memory, available)
+    if guests > 1 and available > 0 and fitting < guests:
+        raise HostError(
+            f"{guests} guests with {format_bytes(memory)} of memory need "
+            f"{format_bytes(guests * (memory + _QEMU_BYTES))} with their QEMUs, but "
+            f"{format_bytes(available)} is available",
+            hint=f"measure at most {fitting} guests, or choose a smaller --guest-memory"
+            if fitting
+            else "choose a smaller --guest-memory",
+        )
+
+
 def _data_disks(layer: Layer, disks: int) -> float:
     """The number of disks whose capacity holds data, of `disks` in the layer."""
     match layer.kind:

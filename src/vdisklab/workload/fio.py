@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -15,6 +16,13 @@ from vdisklab.units import MIB, parse_size
 from vdisklab.workload.bandwidth_series import BandwidthLog, LoggedRun, lines_of_log, read_log
 from vdisklab.workload.fio_report import outcome_of, read_report, slowest_request
 from vdisklab.workload.fiojob import groups, job_options, job_seconds, makers, reach
+from vdisklab.workload.open_load import (
+    MOST_RATE,
+    GroupStart,
+    GuestRequests,
+    read_requests,
+    thread_rates,
+)
 from vdisklab.workload.program import (
     Output,
     ProgramResult,
@@ -26,6 +34,11 @@ from vdisklab.workload.program import (
     require_memory,
     require_room,
 )
+
+_OPEN_DIRECTIONS = ("randread", "randwrite")
+_EACH_REQUEST = (
+    "--disable_slat=1", "--disable_clat=1", "--log_unix_epoch=1", "--per_job_logs=1",
+)  # fmt: skip
 
 # With less memory, the guest's kernel and RAM file system do not leave enough for fio.
 _SYSTEM_MEMORY = 96 * MIB
@@ -44,7 +57,8 @@ class FioSettings(Settings):
     """Settings of a fio measurement in a profile, with fio's own names.
 
     `size` is the number of bytes that each job works on; the default is the whole subject. A job
-    ends when it has done its size, unless `time_based`. `job` is the text of a job file that runs
+    ends when it has done its size, unless `time_based`. `rate_iops` makes an open load of that many
+    random requests a second (`open_load`). `job` is the text of a job file that runs
     unchanged on the subject; then nothing else is set.
     """
 
@@ -60,6 +74,7 @@ class FioSettings(Settings):
     size: str | None = None
     time_based: bool = True
     every_block_once: bool = False
+    rate_iops: Annotated[int, Field(ge=1, le=MOST_RATE)] | None = None
     job: str | None = None
     sections: tuple[str, ...] = ()
 
@@ -79,7 +94,26 @@ def read_fio_settings(plan: MeasurementPlan) -> FioSettings:
     if (settings.bs is None) is (settings.bsrange is None):
         raise PlanError(f"measurement {plan.name!r}: set either 'bs' or 'bsrange'")
     _block_size(settings)
+    if settings.rate_iops is not None:
+        _check_open(settings, plan.name)
     return settings
+
+
+def _check_open(settings: FioSettings, name: str) -> None:
+    """Raises PlanError for settings that contradict an open load."""
+    if settings.rw not in _OPEN_DIRECTIONS:
+        raise PlanError(
+            f"measurement {name!r}: an open load reads or writes at random, so rw = "
+            f"{settings.rw!r} cannot have rate_iops",
+            hint=f"write rw = {' or '.join(map(repr, _OPEN_DIRECTIONS))}",
+        )
+    for setting in ("iodepth", "numjobs", "iodepth_batch", "fsync", "size"):
+        if getattr(settings, setting) not in (None, 1):
+            raise PlanError(
+                f"measurement {name!r}: {setting} does not apply to an open load: as many requests "
+                "are in flight as are due",
+                hint=f"leave out {setting}",
+            )
 
 
 class Fio:
@@ -94,6 +128,12 @@ class Fio:
         settings = read_fio_settings(plan)
         if settings.job is not None:
             return _job_script(plan, settings, subject, timing)
+        if settings.rate_iops is not None:
+            raise PlanError(
+                f"measurement {plan.name!r} has an open load, which is measured in a group of "
+                "guests",
+                hint="add --guests 1, or leave out rate_iops",
+            )
         require_memory(plan, _SYSTEM_MEMORY + _buffers(settings), subject.memory)
         options = [
             f"--name={plan.name}",
@@ -122,6 +162,72 @@ class Fio:
         expected = timed if settings.time_based else 0.0
         command = ("fio", *options, *log_options)
         return Script(command, expected, timed + _SLACK_SECONDS, collect=logs)
+
+    def group_script(
+        self, plan: MeasurementPlan, subject: Subject, timing: Timing, start: GroupStart
+    ) -> Script:
+        """The script of one of several guests: it starts after a delay, and logs each request.
+
+        Raises PlanError for measurements whose requests cannot be logged or timed.
+        """
+        settings = read_fio_settings(plan)
+        if settings.job is not None or not settings.time_based:
+            raise PlanError(
+                f"measurement {plan.name!r} does not run for a given time, so guests cannot run it "
+                "at once",
+                hint="choose a profile of timed fio measurements, or leave out --guests",
+            )
+        require_memory(plan, _SYSTEM_MEMORY + _buffers(settings), subject.memory)
+        prefix = f"{subject.scratch}/{plan.name}{subject.mark}"
+        options = [
+            "--name=global",
+            *_place(plan, settings, subject, timing),
+            f"--rw={settings.rw}",
+            _block_size(settings),
+            "--direct=1",
+            "--time_based=1",
+            f"--startdelay={_milliseconds(start.delay)}",
+            f"--runtime={_milliseconds(timing.ramp + timing.runtime)}",
+            "--group_reporting=1",
+            "--randrepeat=0",
+            "--norandommap=1",
+            *_OUTPUT,
+            f"--write_lat_log={prefix}",
+            *_EACH_REQUEST,
+        ]
+        if settings.rwmixread is not None:
+            options.append(f"--rwmixread={settings.rwmixread}")
+        if settings.fsync is not None:
+            options.append(f"--fsync={settings.fsync}")
+        if settings.rate_iops is not None:
+            rates = thread_rates(settings.rate_iops)
+            options += [f"--randseed={start.seed}", "--rate_process=poisson", "--ioengine=psync"]
+            for rate in sorted(set(rates), reverse=True):
+                jobs = (
+                    f"--name={plan.name}",
+                    f"--rate_iops={rate}",
+                    f"--numjobs={rates.count(rate)}",
+                )
+                options += jobs
+            logs = tuple(f"{prefix}_lat.{number}.log" for number in range(1, len(rates) + 1))
+            options.insert(1, "--thread=1")
+        else:
+            options += [f"--ioengine={settings.ioengine}", f"--iodepth={settings.iodepth}"]
+            options += [f"--name={plan.name}", f"--numjobs={settings.numjobs}"]
+            logs = tuple(f"{prefix}_lat.{number}.log" for number in range(1, settings.numjobs + 1))
+        expected = start.delay + timing.ramp + timing.runtime
+        return Script(("fio", *options), expected, expected + _SLACK_SECONDS, collect=logs)
+
+    def require_success(self, report: str) -> None:
+        """Raises WorkloadError if the report says that a job failed."""
+        outcome_of(read_report(report).jobs)
+
+    def group_requests(
+        self, plan: MeasurementPlan, logs: Sequence[str], timing: Timing, start: GroupStart
+    ) -> GuestRequests:
+        """The requests of one guest of a group, from the files that its script collects."""
+        rate = read_fio_settings(plan).rate_iops
+        return read_requests(logs, rate, timing.ramp + timing.runtime, start.seed)
 
     def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
         """Samples of each direction in which operations were done, and bandwidth over time.

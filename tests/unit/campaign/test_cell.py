@@ -96,7 +96,7 @@ def opened(
                 target = Target(image.parent, is_block=False)
                 stack_below = Stack((), is_block=False)
                 workshop._active[stack_below] = ActiveStack(
-                    stack_below, target, ExitStack(), {key: made}
+                    stack_below, target, ExitStack(), {(key, 0): made}
                 )
             pool = GuestPool(stable.start, events.append)
             return CampaignContext(plan, workshop, pool, Accelerator.TCG, events.append), events

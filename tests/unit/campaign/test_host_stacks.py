@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.host_stacks import HostStacks, open_host_stacks
+from vdisklab.campaign.host_stacks import HostStacks, open_host_stacks, stacks_of
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, pending
@@ -68,6 +68,21 @@ def test_an_allocated_image_is_made_once_and_shared(site: Site) -> None:
         assert len(set(seen)) == 1
         assert workshop.source.read_bytes() == seen[0][0].read_bytes()
     assert events == [Step("writing 1.0 MiB of random data"), Step("filling raw")]
+
+
+def test_each_guest_of_a_group_has_its_own_image(site: Site) -> None:
+    plan = a_plan("raw/none/virtio:guests={1,2}")
+    plan = replace(plan, size_bytes=SIZE, directory=site.directory)
+    path = plan.cells[1].path
+    with open_host_stacks(site, plan, lambda event: None) as stacks:
+        with stacks.image_for(path) as one, stacks.image_for(path, 1) as two:
+            assert one is not None
+            assert two is not None
+            assert one.path != two.path
+            assert two.path.stat().st_blocks * 512 >= SIZE
+        with stacks.image_for(path, 1) as again:
+            assert again is two
+    assert sum(stacks_of(plan).values()) > 2 * SIZE
 
 
 def test_the_null_device_has_no_image(site: Site) -> None:

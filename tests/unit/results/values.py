@@ -19,8 +19,11 @@ from vdisklab.results.model import (
     Evidence,
     Failure,
     FailureKind,
+    GuestGroup,
     HostFacts,
+    HostLoad,
     Measurement,
+    Member,
     Origin,
     Run,
     Sample,
@@ -82,6 +85,25 @@ def a_measurement(**changes: Any) -> Measurement:  # noqa: ANN401 - fields of ev
         wall_seconds=5.5,
         measured_seconds=5.0,
         series=(Series("bandwidth", Direction.READ, 1.0, (1.5, 0.0, 2e9)),),
+        group=GuestGroup(
+            5.0,
+            (
+                Member(1, 0.0, 500.0, 0.001, 0.001, 0.002, 0.01, None, 2500),
+                Member(
+                    2,
+                    0.25,
+                    490.0,
+                    0.001,
+                    0.001,
+                    0.003,
+                    0.02,
+                    2510,
+                    2450,
+                    Evidence(qemu=Counted(0, 4096, 0, 1, 2), host_cpu_seconds=1.5),
+                ),
+            ),
+            HostLoad(cpu=0.5, thread="CPU 0/TCG of guest 2", thread_cpu=0.9),
+        ),
         raw='{"fio version": "fio-3.33"}',
     )
     return replace(plain, **changes)
@@ -150,6 +172,41 @@ evidences = st.builds(
     steal_seconds=st.none() | numbers,
 )
 samples = st.builds(Sample, st.sampled_from(sorted(METRICS)), st.sampled_from(Direction), numbers)
+loads = st.builds(
+    HostLoad,
+    cpu=st.none() | numbers,
+    steal=st.none() | numbers,
+    device=st.none() | numbers,
+    queue=st.none() | numbers,
+    thread=st.none() | texts,
+    thread_cpu=st.none() | numbers,
+)
+
+
+def members(number: int) -> st.SearchStrategy[Member]:
+    return st.builds(
+        Member,
+        number=st.just(number),
+        start=numbers,
+        iops=numbers,
+        latency_mean=numbers,
+        latency_p50=numbers,
+        latency_p99=numbers,
+        latency_max=numbers,
+        offered=st.none() | bytes_counted,
+        served=bytes_counted,
+        evidence=evidences,
+    )
+
+
+groups = st.builds(
+    GuestGroup,
+    seconds=numbers,
+    members=st.integers(1, 3).flatmap(
+        lambda count: st.tuples(*(members(number) for number in range(1, count + 1)))
+    ),
+    load=loads,
+)
 measurements = st.builds(
     Measurement,
     name=texts,
@@ -161,6 +218,7 @@ measurements = st.builds(
     wall_seconds=numbers,
     measured_seconds=st.none() | numbers,
     raw=any_texts,
+    group=st.none() | groups,
 )
 hosts = st.builds(
     HostFacts,

@@ -280,6 +280,10 @@ def not_judgeable(path: DiskPath) -> Impossible | None:
             "has no host layer, so there is no place for the logged disk",
             f"add a file system: ext4/{path}",
         )
+    if path.attachment.guests is not None:
+        return Impossible(
+            "names several guests, and a power cut is judged for one", "leave out guests"
+        )
     return _unknown_recovery(path) or _unknown_image(path)
 
 

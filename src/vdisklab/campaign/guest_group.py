@@ -1,0 +1,323 @@
+"""Measures several guests at once: each with its own disk, released together by the host's clock.
+
+Only the seconds in which all guests ran count. The group fails if one guest fails, ends early, or
+starts so late that too few of those seconds are left.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from vdisklab.campaign.attachment import AttachedDisk, attached
+from vdisklab.campaign.cell_result import CellResult
+from vdisklab.campaign.context import CampaignContext
+from vdisklab.campaign.host_stacks import guests_of
+from vdisklab.campaign.measured_evidence import Snapshot, evidence_between
+from vdisklab.campaign.place import GuestPlace, Workspace
+from vdisklab.campaign.schedule import attach_groups
+from vdisklab.campaign.state import StateError, set_page_cache, writing_back
+from vdisklab.errors import GuestError, PlanError
+from vdisklab.guest.machine import Machine
+from vdisklab.host.busy import load_between, snapshot
+from vdisklab.host.waiting import patience
+from vdisklab.path.cell import Cell
+from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.progress import MeasurementStarted
+from vdisklab.results.model import (
+    Check,
+    Counted,
+    Evidence,
+    GuestGroup,
+    HostLoad,
+    Measurement,
+    Member,
+)
+from vdisklab.workload.common_window import (
+    CommonWindow,
+    common_window,
+    shifted,
+    window_numbers,
+)
+from vdisklab.workload.fio import Fio
+from vdisklab.workload.open_load import GroupStart, GuestRequests
+from vdisklab.workload.program import Script, Timing
+from vdisklab.workload.registry import workload_for
+
+_FIO = Fio()
+
+# From the order to start until the release: an agent under emulation takes 0.1 s to start fio, and
+# fio 0.3 s until it waits.
+_LEAD_SECONDS = 1.0
+_LEAD_FOR_EACH = 0.3
+
+_CLOCK_READINGS = 5
+_GLANCE_SECONDS = 0.5
+
+# Shorter windows than requested come from rounding to milliseconds only.
+_ROUNDING = 0.05
+
+
+def measure_group(context: CampaignContext, cell: Cell) -> CellResult:
+    """All measurements of a cell, each in all guests at once.
+
+    Raises what `measure_cell` does; StateError also if the guests did not start together.
+    """
+    guests = guests_of(cell.path)
+    checks: list[Check] = []
+    commands: list[str] = []
+    measurements: list[Measurement] = []
+    with ExitStack() as stacks:
+        images = [
+            stacks.enter_context(context.stacks.image_for(cell.path, member))
+            for member in range(guests)
+        ]
+        write_backs = [stacks.enter_context(writing_back(image)) for image in images]
+        for fresh, plans in attach_groups(context.plan.profile.measurements):
+            with ExitStack() as opened:
+                disks = [
+                    opened.enter_context(
+                        attached(context, cell, image, write_back, fresh=fresh, member=member)
+                    )
+                    for member, (image, write_back) in enumerate(
+                        zip(images, write_backs, strict=True)
+                    )
+                ]
+                results = [_measure(context, cell, disks, plan) for plan in plans]
+            for disk in disks:
+                checks += disk.checks
+                commands += disk.commands
+            for result, more in results:
+                checks += more
+                measurements.append(result)
+                commands.append(result.command)
+    return CellResult(tuple(dict.fromkeys(checks)), tuple(commands), tuple(measurements))
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """A guest's running program; `offset` is how far its clock is ahead of the host's."""
+
+    machine: Machine
+    script: Script
+    start: GroupStart
+    offset: float
+    pid: int
+
+
+def _measure(
+    context: CampaignContext, cell: Cell, disks: Sequence[AttachedDisk], plan: MeasurementPlan
+) -> tuple[Measurement, tuple[Check, ...]]:
+    """The measurement of all guests, and the states that were read back meanwhile."""
+    if not isinstance(workload_for(plan, in_windows=disks[0].in_windows), Fio):
+        raise PlanError(
+            f"measurement {plan.name!r} does not log its requests, so guests cannot run it at once",
+            hint="choose a profile of fio measurements, or leave out --guests",
+        )
+    timing = Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
+    with ExitStack() as opened:
+        spaces = [opened.enter_context(disk.place.workspace(plan.filesystem)) for disk in disks]
+        for disk in disks:
+            disk.write_back.wait()
+            set_page_cache(cell.page_cache, disk.image)
+        context.progress(MeasurementStarted(plan.name, timing.ramp + timing.runtime))
+        started = datetime.now(UTC)
+        begin = time.monotonic()
+        release, running = _start_all(disks, spaces, plan, timing)
+        before, load, after = _observed(context, cell, disks, release, timing)
+        guests = [_finish(one, plan, timing) for one in running]
+        wall = time.monotonic() - begin
+    for disk in disks:
+        disk.write_back.begin()
+    window = common_window([requests for requests, _ in guests], timing.runtime)
+    check = _together([requests for requests, _ in guests], window, timing)
+    group = _group([requests for requests, _ in guests], window, load, before, after)
+    everyone = window_numbers([requests for requests, _ in guests], window)
+    measurement = Measurement(
+        name=plan.name,
+        program=plan.program,
+        command=shlex.join(running[0].script.command),
+        samples=everyone.samples,
+        evidence=_of_all(before, after, [member.evidence for member in group.members]),
+        started=started,
+        wall_seconds=wall,
+        measured_seconds=window.seconds,
+        raw="\n".join(text for _, text in guests),
+        group=group,
+    )
+    return measurement, (check, *(check for space in spaces for check in space.checks))
+
+
+def _start_all(
+    disks: Sequence[AttachedDisk],
+    spaces: Sequence[Workspace],
+    plan: MeasurementPlan,
+    timing: Timing,
+) -> tuple[float, list[_Started]]:
+    """Orders all guests to start at the same moment of the host's clock, which is returned too."""
+    machines = [_machine(disk) for disk in disks]
+    offsets = [_clock_offset(machine) for machine in machines]
+    release = time.monotonic() + (_LEAD_SECONDS + _LEAD_FOR_EACH * len(disks)) * patience()
+    running = []
+    for machine, space, offset in zip(machines, spaces, offsets, strict=True):
+        subject = replace(space.subject, mark=f"-{secrets.token_hex(4)}")
+        start = GroupStart(max(0.0, release - time.monotonic()), secrets.randbelow(1 << 31) + 1)
+        script = _FIO.group_script(plan, subject, timing, start)
+        pid = machine.agent.start(script.command)
+        running.append(_Started(machine, script, start, offset, pid))
+    return release, running
+
+
+def _machine(disk: AttachedDisk) -> Machine:
+    if not isinstance(disk.place, GuestPlace):
+        raise TypeError("a group of guests has a disk outside of a guest")
+    return disk.place.machine
+
+
+def _clock_offset(machine: Machine) -> float:
+    """Seconds by which the guest's clock is ahead of the host's, by its fastest answer of a few."""
+    readings = []
+    for _ in range(_CLOCK_READINGS):
+        asked = time.time()
+        nanoseconds = int(machine.agent.query("guest-get-time"))
+        answered = time.time()
+        readings.append((answered - asked, nanoseconds / 1e9 - (asked + answered) / 2))
+    return min(readings)[1]
+
+
+def _observed(
+    context: CampaignContext,
+    cell: Cell,
+    disks: Sequence[AttachedDisk],
+    release: float,
+    timing: Timing,
+) -> tuple[list[Snapshot], HostLoad, list[Snapshot]]:
+    """The counters of each guest at the start and the end of what counts, and the host's load.
+
+    Raises GuestError when a guest dies meanwhile.
+    """
+    machines = [_machine(disk) for disk in disks]
+    devices = context.stacks.devices_for(cell.path)
+    processes = {f"guest {number}": machine.pid for number, machine in enumerate(machines, 1)}
+    _wait(machines, release + timing.ramp)
+    before = [disk.counters.snapshot() for disk in disks]
+    busy = snapshot(devices, processes)
+    _wait(machines, release + timing.ramp + timing.runtime)
+    load = load_between(busy, snapshot(devices, processes))
+    return before, load, [disk.counters.snapshot() for disk in disks]
+
+
+def _wait(machines: Sequence[Machine], until: float) -> None:
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, _GLANCE_SECONDS))
+        for number, machine in enumerate(machines, 1):
+            if not machine.is_running():
+                raise GuestError(
+                    f"guest {number} of {len(machines)} ended while all were measured",
+                    hint="`dmesg` says whether the kernel killed it because memory ran out",
+                )
+
+
+def _finish(running: _Started, plan: MeasurementPlan, timing: Timing) -> tuple[GuestRequests, str]:
+    """The requests of one guest by the host's clock, and what its program printed.
+
+    Raises WorkloadError if it failed or ended early.
+    """
+    agent, script = running.machine.agent, running.script
+    ended = agent.finish(running.pid, script.command, timeout=script.timeout)
+    logs = [agent.read_file(name) for name in script.collect]
+    _FIO.require_success(ended.stdout)
+    requests = _FIO.group_requests(plan, logs, timing, running.start)
+    return shifted(requests, running.offset), ended.stdout
+
+
+def _together(guests: Sequence[GuestRequests], window: CommonWindow, timing: Timing) -> Check:
+    """The state that the guests started together. Raises StateError unless they did."""
+    starts = [guest.start for guest in guests]
+    stagger = max(starts) - min(starts)
+    wanted = f"all started within {timing.ramp:g} s"
+    if window.seconds >= timing.runtime - _ROUNDING:
+        return Check("group.start", wanted, wanted)
+    check = Check("group.start", wanted, f"started {stagger:.2f} s apart")
+    raise StateError((check,))
+
+
+def _group(
+    guests: Sequence[GuestRequests],
+    window: CommonWindow,
+    load: HostLoad,
+    before: Sequence[Snapshot],
+    after: Sequence[Snapshot],
+) -> GuestGroup:
+    first = min(guest.start for guest in guests)
+    members = []
+    for number, (guest, begin, end) in enumerate(zip(guests, before, after, strict=True), 1):
+        numbers = window_numbers([guest], window)
+        evidence = evidence_between(begin, end, numbers.counted)
+        members.append(
+            Member(
+                number=number,
+                start=guest.start - first,
+                iops=numbers.iops,
+                latency_mean=numbers.mean,
+                latency_p50=numbers.percentile(0.5),
+                latency_p99=numbers.percentile(0.99),
+                latency_max=numbers.latencies[-1],
+                offered=numbers.offered,
+                served=numbers.served,
+                # The device and the hypervisor serve all guests.
+                evidence=replace(evidence, device=None, steal_seconds=None),
+            )
+        )
+    return GuestGroup(window.seconds, tuple(members), load)
+
+
+def _of_all(
+    before: Sequence[Snapshot], after: Sequence[Snapshot], members: Sequence[Evidence]
+) -> Evidence:
+    """The evidence of all guests: sums, the means of shares, and the device that they share."""
+    shared = evidence_between(before[0], after[-1], None)
+    return Evidence(
+        guest=_summed([member.guest for member in members]),
+        qemu=_summed([member.qemu for member in members]),
+        device=shared.device,
+        host_cpu_seconds=_seconds([member.host_cpu_seconds for member in members]),
+        resident_before=_mean([member.resident_before for member in members]),
+        resident_after=_mean([member.resident_after for member in members]),
+        allocated_before=_total([member.allocated_before for member in members]),
+        allocated_after=_total([member.allocated_after for member in members]),
+        steal_seconds=shared.steal_seconds,
+    )
+
+
+def _total(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _seconds(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    total = _seconds(values)
+    return None if total is None else total / len(values)
+
+
+def _summed(counts: Sequence[Counted | None]) -> Counted | None:
+    known = [count for count in counts if count is not None]
+    if not known or len(known) < len(counts):
+        return None
+    return Counted(
+        sum(count.read_bytes for count in known),
+        sum(count.write_bytes for count in known),
+        sum(count.read_operations for count in known),
+        sum(count.write_operations for count in known),
+        _total([count.flush_operations for count in known]),
+    )

@@ -1,0 +1,228 @@
+"""Open load: when each request of fio was due, and when it was completed.
+
+fio 3.33 has two ways to hold a rate, and both hide waiting. Inline, a job waits until all its
+requests are completed before it sleeps (io_u.c, rate_ddir), so what falls due meanwhile starts
+late, and its latency counts from that late start: coordinated omission. With
+`io_submit_mode=offload` no request is logged (the workers have no log), and with
+`rate_process=poisson` it hung on this fio until fio killed it after 300 s.
+
+So latency is counted here. fio's Poisson arrivals are a function of its random numbers: from a seed
+that is known, `arrivals` computes the moment at which each request was due (backend.c,
+usec_for_io; init.c, setup_random_seeds; lib/rand.c, __rand32). fio logs when each was completed and
+how long it took. A request's latency is the time from the moment at which it was due. The log shows
+whether the computed moments are right: a thread with nothing to do starts its request at that
+moment.
+
+The load is spread over threads that each have one request in flight; the sum of Poisson processes
+is one. A request that is due while its thread is busy waits, and the wait counts.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+from statistics import median
+
+from vdisklab.errors import WorkloadError
+from vdisklab.results.model import Direction
+
+MOST_RATE = 1_000_000
+_MOST_THREADS = 64
+_PER_THREAD = 5
+
+_RESOLUTION = 0.001  # of the log's times
+_BITS = 0xFFFFFFFF
+_LONG_BITS = (1 << 64) - 1
+_GOLDEN = 0x9E370001
+_CRANKS = 6
+
+# The places of its generators of arrivals in fio's list of seeds (fio.h, FIO_RAND_POISSON_OFF and
+# FIO_RAND_POISSON2_OFF), the same in 3.0 to 3.42.
+_SEED_PLACE = {Direction.READ: 15, Direction.WRITE: 17}
+_DIRECTIONS = (Direction.READ, Direction.WRITE)
+
+# Share of the mean time between two requests of a thread.
+_NOT_THESE_ARRIVALS = 0.25
+_FEWEST_TO_JUDGE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStart:
+    """When one guest's program begins, in seconds from now, and the seed of its arrivals."""
+
+    delay: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRequest:
+    """One request: `due` by the guest's clock, `latency` from then to its completion, in seconds.
+
+    `latency` is None for a request that was never started, because the run ended.
+    """
+
+    due: float
+    latency: float | None
+    direction: Direction
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRequests:
+    """All requests of one guest. `start` and `end` are the moments between which it ran, by its
+    clock; `is_open` says whether requests were due at times of their own."""
+
+    start: float
+    end: float
+    is_open: bool
+    requests: tuple[LoggedRequest, ...]
+
+
+def thread_rates(rate: int) -> tuple[int, ...]:
+    """The requests per second of each thread, the higher ones first; together they are `rate`."""
+    threads = max(1, min(_MOST_THREADS, rate // _PER_THREAD))
+    each, rest = divmod(rate, threads)
+    return (each + 1,) * rest + (each,) * (threads - rest)
+
+
+def arrivals(seed: int, thread: int, direction: Direction, rate: int) -> Iterator[float]:
+    """The moments at which a thread's requests are due, in seconds from its start.
+
+    `thread` is fio's number of it, from 1. The first request is due at once.
+    """
+    place = _SEED_PLACE[direction]
+    base = seed & _LONG_BITS
+    for _ in range(4 + place):
+        base = base * _GOLDEN & _LONG_BITS
+    microseconds = 0
+    yield 0.0
+    for number in _tausworthe(base * thread + place & _BITS):
+        # C computes in single precision: 1000000 / iops is a whole number there.
+        uniform = _single((number + 1.0) / (1 << 32))
+        microseconds += int(_single(float(1_000_000 // rate) * _single(-math.log(uniform))))
+        yield microseconds / 1e6
+
+
+def _single(value: float) -> float:
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def _tausworthe(seed: int) -> Iterator[int]:
+    """fio's 32-bit random numbers from a seed (lib/rand.c: there 2^31 is an exclusive or)."""
+
+    def seeded(state: int, least: int) -> int:
+        mixed = state * 69069 & _BITS ^ seed
+        return (mixed + least if mixed < least else mixed) & _BITS
+
+    one = seeded((2 ^ 31) + (2 ^ 17) + (2 ^ 7), 1)
+    two = seeded(one, 7)
+    three = seeded(two, 15)
+    for number in count():
+        one = (one & 0xFFFFFFFE) << 12 & _BITS ^ ((one << 13 & _BITS ^ one) >> 19)
+        two = (two & 0xFFFFFFF8) << 4 & _BITS ^ ((two << 2 & _BITS ^ two) >> 25)
+        three = (three & 0xFFFFFFF0) << 17 & _BITS ^ ((three << 3 & _BITS ^ three) >> 11)
+        if number >= _CRANKS:
+            yield one ^ two ^ three
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of the log: when a request was completed and how long it took, in seconds."""
+
+    completed: float
+    took: float
+    direction: Direction
+    size: int
+
+    @property
+    def start(self) -> float:
+        return self.completed - self.took
+
+
+def read_requests(
+    logs: Sequence[str], rate: int | None, seconds: float, seed: int
+) -> GuestRequests:
+    """The requests in fio's latency logs, one for each thread; `rate` None is a closed load.
+
+    Raises WorkloadError for a log that is empty or damaged, and for one that contradicts the
+    computed arrivals.
+    """
+    threads = [_lines(log) for log in logs]
+    if not all(threads):
+        raise WorkloadError(
+            "a thread of fio completed no request at all", hint="choose a longer --runtime"
+        )
+    if rate is None:
+        start = max(min(line.start for line in lines) for lines in threads)
+        requests = [
+            LoggedRequest(line.start, line.took, line.direction, line.size)
+            for lines in threads
+            for line in lines
+        ]
+        return GuestRequests(start, start + seconds, False, tuple(requests))
+    starts: list[float] = []
+    requests = []
+    for number, (lines, per_thread) in enumerate(zip(threads, thread_rates(rate), strict=True), 1):
+        due = arrivals(seed, number, lines[0].direction, per_thread)
+        planned = [next(due) for _ in lines]
+        if _is_early(lines, planned):
+            lines.pop()
+            due = chain((planned.pop(),), due)
+        start = min(line.start - moment for line, moment in zip(lines, planned, strict=True))
+        _require_computed(lines, [start + moment for moment in planned], per_thread)
+        starts.append(start)
+        requests += [
+            LoggedRequest(
+                start + moment,
+                line.took + max(0.0, line.start - start - moment - _RESOLUTION),
+                line.direction,
+                line.size,
+            )
+            for line, moment in zip(lines, planned, strict=True)
+        ]
+        for moment in due:
+            if moment >= seconds:
+                break
+            requests.append(LoggedRequest(start + moment, None, lines[0].direction, 0))
+    return GuestRequests(max(starts), min(starts) + seconds, True, tuple(requests))
+
+
+def _is_early(lines: Sequence[_Line], due: Sequence[float]) -> bool:
+    """True if the last request was started before it was due.
+
+    When the time is over, fio wakes from its sleep, and may then start the next request at once
+    (io_u.c, rate_ddir: the moment may equal the time-out).
+    """
+    starts = [line.start - moment for line, moment in zip(lines, due, strict=True)]
+    return len(starts) > 1 and starts[-1] < min(starts[:-1]) - _RESOLUTION
+
+
+def _require_computed(lines: Sequence[_Line], due: Sequence[float], rate: int) -> None:
+    """Raises WorkloadError if a thread that had nothing to do did not start requests when due."""
+    late = [
+        line.start - moment
+        for before, line, moment in zip(lines, lines[1:], due[1:], strict=False)
+        if line.start > before.completed + 2 * _RESOLUTION
+    ]
+    if len(late) >= _FEWEST_TO_JUDGE and median(late) > _NOT_THESE_ARRIVALS / rate:
+        raise WorkloadError(
+            "fio did not start its requests when they were due: the guest's CPUs are too busy, or "
+            "this fio computes its Poisson arrivals in another way than 3.33 to 3.42",
+            hint="measure fewer guests at once or a smaller load, or use the micro guest",
+        )
+
+
+def _lines(log: str) -> list[_Line]:
+    """The lines `milliseconds, nanoseconds, direction, size, ...` of a log, by completion."""
+    lines = []
+    for text in log.splitlines():
+        try:
+            moment, took, direction, size = (int(word) for word in text.split(",")[:4])
+            line = _Line(moment / 1000, took / 1e9, _DIRECTIONS[direction], size)
+        except (ValueError, IndexError) as error:
+            raise WorkloadError(f"a line of fio's latency log is damaged: {text[:80]!r}") from error
+        lines.append(line)
+    return lines
