@@ -171,7 +171,8 @@ def test_two_guests_at_once(lab: Lab) -> None:
     assert 0 <= group.stagger <= 1
     assert [member.number for member in group.members] == [1, 2]
     for member in group.members:
-        assert member.offered == pytest.approx(80, abs=40)
+        assert member.offered is not None
+        assert 40 < member.offered < 120
         assert member.served > 0.9 * member.offered
         assert member.evidence.qemu is not None
         assert member.evidence.qemu.write_operations > 40

@@ -78,7 +78,9 @@ def draft_plan(
         raise PlanError(
             "a guest of your own boots its own kernel", hint="leave out the kernel or --guest"
         )
-    if profile.boots and settings.baseline is None:
+    if profile.is_open_load and not settings.guests:
+        settings = replace(settings, guests=("1",))
+    if (profile.boots or profile.is_open_load) and settings.baseline is None:
         settings = replace(settings, baseline=NO_BASELINE)
     axes = _axes(settings, qemus)
     named = settings.baseline not in (None, NO_BASELINE)

@@ -29,6 +29,9 @@ from vdisklab.path.segments import GuestFsKind
 from vdisklab.plan.toml_file import TomlTable, read_toml
 from vdisklab.plan.value_kinds import Bytes, Seconds
 
+RATE = "rate_iops"
+"""The setting of fio's measurements that makes an open load: so many requests a second."""
+
 BOOT = "boot"
 """The program of a measurement that boots a guest from the measured disk."""
 
@@ -77,6 +80,11 @@ class Profile:
     def boots(self) -> bool:
         """True when guests are booted from the measured disks, which therefore hold a system."""
         return any(measurement.program == BOOT for measurement in self.measurements)
+
+    @property
+    def is_open_load(self) -> bool:
+        """True when a measurement sends requests at a rate, which needs a group of guests."""
+        return any(RATE in measurement.settings for measurement in self.measurements)
 
 
 def _setting(value: object) -> object:
