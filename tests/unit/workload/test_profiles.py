@@ -7,6 +7,8 @@ import pytest
 from vdisklab.cli.main import main
 from vdisklab.services.planning import load_profile
 from vdisklab.units import GIB
+from vdisklab.workload.fio import Fio
+from vdisklab.workload.open_load import GroupStart
 from vdisklab.workload.program import Subject, Timing
 from vdisklab.workload.registry import builtin_profiles, workload_for
 
@@ -21,7 +23,12 @@ def test_each_fits_its_own_size(name: str) -> None:
                         is_directory=bool(measurement.filesystem), memory=GIB)  # fmt: skip
         workload = workload_for(measurement)
         assert measurement.filesystem or not workload.needs_directory
-        assert workload.script(measurement, place, Timing(5, 0.5)).command
+        timing = Timing(5, 0.5)
+        if profile.is_open_load:
+            start = GroupStart(1.0, 1)
+            assert Fio().group_script(measurement, place, timing, start).command
+        else:
+            assert workload.script(measurement, place, timing).command
 
 
 def test_the_articles_job() -> None:
