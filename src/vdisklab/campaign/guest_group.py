@@ -100,7 +100,7 @@ def measure_group(context: CampaignContext, cell: Cell) -> CellResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Started:
+class _RunningGuest:
     """A guest's running program; `offset` is how far its clock is ahead of the host's."""
 
     machine: Machine
@@ -158,7 +158,7 @@ def _start_all(
     spaces: Sequence[Workspace],
     plan: MeasurementPlan,
     timing: Timing,
-) -> tuple[float, list[_Started]]:
+) -> tuple[float, list[_RunningGuest]]:
     """Orders all guests to start at the same moment of the host's clock, which is returned too."""
     machines = [_machine(disk) for disk in disks]
     offsets = [_clock_offset(machine) for machine in machines]
@@ -169,7 +169,7 @@ def _start_all(
         start = GroupStart(max(0.0, release - time.monotonic()), secrets.randbelow(1 << 31) + 1)
         script = _FIO.group_script(plan, subject, timing, start)
         pid = machine.agent.start(script.command)
-        running.append(_Started(machine, script, start, offset, pid))
+        running.append(_RunningGuest(machine, script, start, offset, pid))
     return release, running
 
 
@@ -223,7 +223,9 @@ def _wait(machines: Sequence[Machine], until: float) -> None:
                 )
 
 
-def _finish(running: _Started, plan: MeasurementPlan, timing: Timing) -> tuple[GuestRequests, str]:
+def _finish(
+    running: _RunningGuest, plan: MeasurementPlan, timing: Timing
+) -> tuple[GuestRequests, str]:
     """The requests of one guest by the host's clock, and what its program printed.
 
     Raises WorkloadError if it failed or ended early.

@@ -129,7 +129,7 @@ def _tausworthe(seed: int) -> Iterator[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _LatencyLine:
     """A line of the log: when a request was completed and how long it took, in seconds."""
 
     completed: float
@@ -190,7 +190,7 @@ def read_requests(
     return GuestRequests(max(starts), min(starts) + seconds, True, tuple(requests))
 
 
-def _is_early(lines: Sequence[_Line], due: Sequence[float]) -> bool:
+def _is_early(lines: Sequence[_LatencyLine], due: Sequence[float]) -> bool:
     """True if the last request was started before it was due.
 
     When the time is over, fio wakes from its sleep, and may then start the next request at once
@@ -200,7 +200,7 @@ def _is_early(lines: Sequence[_Line], due: Sequence[float]) -> bool:
     return len(starts) > 1 and starts[-1] < min(starts[:-1]) - _RESOLUTION
 
 
-def _require_computed(lines: Sequence[_Line], due: Sequence[float], rate: int) -> None:
+def _require_computed(lines: Sequence[_LatencyLine], due: Sequence[float], rate: int) -> None:
     """Raises WorkloadError if a thread that had nothing to do did not start requests when due."""
     late = [
         line.start - moment
@@ -215,13 +215,13 @@ def _require_computed(lines: Sequence[_Line], due: Sequence[float], rate: int) -
         )
 
 
-def _lines(log: str) -> list[_Line]:
+def _lines(log: str) -> list[_LatencyLine]:
     """The lines `milliseconds, nanoseconds, direction, size, ...` of a log, by completion."""
     lines = []
     for text in log.splitlines():
         try:
             moment, took, direction, size = (int(word) for word in text.split(",")[:4])
-            line = _Line(moment / 1000, took / 1e9, _DIRECTIONS[direction], size)
+            line = _LatencyLine(moment / 1000, took / 1e9, _DIRECTIONS[direction], size)
         except (ValueError, IndexError) as error:
             raise WorkloadError(f"a line of fio's latency log is damaged: {text[:80]!r}") from error
         lines.append(line)
