@@ -13,6 +13,7 @@ from vdisklab.path.backing import in_memory
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import PageCache
+from vdisklab.plan.age import REWRITTEN
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.storage.room import size_for
@@ -30,6 +31,7 @@ _PER_BOOT = 4.0
 _PER_USER_BOOT = 60.0
 _PER_BUILD = 3.0
 _WRITE_RATE = 150 * MIB
+_REWRITE_RATE = 30 * MIB
 
 
 def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:
@@ -42,7 +44,9 @@ def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:
     def seconds(cell: Cell) -> float:
         boots = boot_seconds(plan) * _boots(plan, cell, groups)
         refill = plan.size_bytes / (4 * GIB) if cell.page_cache is PageCache.WARM else 0.0
-        return measured + boots + refill * count
+        image = cell.path.image
+        ageing = _rewrite_seconds(plan) if image is not None and image.is_made_anew else 0.0
+        return measured + boots + refill * count + ageing
 
     return seconds
 
@@ -158,9 +162,15 @@ def builds(plan: CampaignPlan, slots: Sequence[Slot]) -> int:
     return sum(1 for _ in itertools.groupby(on_devices))
 
 
+def _rewrite_seconds(plan: CampaignPlan) -> float:
+    """Seconds of all passes of rewrites over one image."""
+    return plan.age.rewrites * plan.size_bytes * REWRITTEN / 100 / _REWRITE_RATE
+
+
 def build_seconds(plan: CampaignPlan, slots: Sequence[Slot]) -> float:
     """Seconds to build stacks and write images, including each rebuild on the user's devices."""
-    seconds = 2.0 * room_needed(plan) / _WRITE_RATE
+    images = {cell.path.image for cell in plan.cells if cell.path.has_storage}
+    seconds = 2.0 * room_needed(plan) / _WRITE_RATE + len(images) * _rewrite_seconds(plan)
     stacks = [
         capacity
         for stack, capacity in stacks_of(plan).items()

@@ -7,7 +7,7 @@ user's devices take turns: the next one is built when a cell needs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +17,10 @@ from vdisklab.host.pagecache import evict
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import ImageFormat
+from vdisklab.plan.age import NEW
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.progress import Progress, Step
+from vdisklab.storage.ageing import aged, fill_filesystem
 from vdisklab.storage.image import (
     ImageFile,
     compressible_source,
@@ -102,7 +104,9 @@ def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
         capacity = max(capacity, plan.size_bytes)
     if _works_on_files(plan) and any(path.on_host or path.is_share for path in paths):
         capacity += plan.size_bytes  # one directory exists at a time
-    return capacity
+    if plan.age.snapshots:
+        capacity += sum(copies.values()) * plan.size_bytes // 4  # what passes write beside it
+    return plan.age.capacity(capacity)
 
 
 def guests_of(path: DiskPath) -> int:
@@ -244,6 +248,9 @@ class HostStacks:
         target = teardown.enter_context(
             build_stack(self.site, stack.layers, capacity, name, backing=self.plan.backing)
         )
+        if self.plan.age.fill and not target.is_block:
+            self.progress(Step(f"filling {'/'.join(map(str, stack.layers))} with other files"))
+            fill_filesystem(self.site, target, self.plan.age.fill, self.plan.seed)
         self._active[stack] = ActiveStack(stack, target, teardown)
         return self._active[stack]
 
@@ -264,11 +271,20 @@ class HostStacks:
             active.images[image, member] = active.teardown.enter_context(creation)
         return active.images[image, member]
 
+    @contextmanager
     def _image(
         self, active: ActiveStack, image: Image | None, name: str, source: Path | None
-    ) -> AbstractContextManager[ImageFile]:
-        size = self.plan.size_bytes
-        return image_file(self.site, active.target, image, size=size, name=name, source=source)
+    ) -> Iterator[ImageFile]:
+        size, age = self.plan.size_bytes, self.plan.age
+        with image_file(
+            self.site, active.target, image, size=size, name=name, source=source
+        ) as made:
+            if age == NEW:
+                yield made
+            else:
+                self.progress(Step(f"ageing {_spell(active.stack.layers, image)}"))
+                seed = self.plan.seed
+                yield aged(self.site, made, image, age, source=self.source, seed=seed)
 
     def _allocated_images(self, stack: Stack) -> list[Image | None]:
         """The images of a stack that are created once: all but thin ones."""

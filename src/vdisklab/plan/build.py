@@ -14,6 +14,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.segments import HOST
+from vdisklab.plan.age import NEW, Age, not_aged
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.guest import GuestPlan, Qemu, UserGuest
@@ -23,6 +24,7 @@ from vdisklab.plan.matrix import (
     cells_of,
     drop_excess_queues,
     drop_shares,
+    drop_unaged,
     drop_unbootable,
     drop_unused_files,
     expand_paths,
@@ -151,7 +153,7 @@ class Draft:
             self.paths, _set(settings.page_cache), capabilities, backing_of(settings)
         )
         matrix = drop_unbootable(drop_excess_queues(matrix, self.guest.cpus), self.profile)
-        matrix = drop_shares(matrix, self.profile)
+        matrix = drop_unaged(drop_shares(matrix, self.profile), self._age(), backing_of(settings))
         baseline, matrix = self._with_baseline(matrix, capabilities)
         matrix = drop_unused_files(drop_unbootable(matrix, self.profile), self.profile)
         plan = CampaignPlan(
@@ -177,18 +179,36 @@ class Draft:
         # 32 bits from everything in the plan except the number of blocks.
         return replace(plan, seed=int(plan.fingerprint[:8], 16))
 
+    def _age(self) -> Age:
+        """The requested age. Raises PlanError for rewrites under a profile that boots."""
+        age = self.settings.age or NEW
+        if age.rewrites and self.profile.boots:
+            raise PlanError(
+                f"--age {age}: rewrites would overwrite the system that profile "
+                f"{self.profile.name!r} boots",
+                hint="leave out rewrites and snapshots",
+            )
+        return age
+
     def _with_baseline(self, matrix: Matrix, capabilities: Capabilities) -> tuple[DiskPath, Matrix]:
         """The baseline, and the matrix with its cells in front if it was not in it."""
         if self.settings.baseline == NO_BASELINE:
             return matrix.cells[0].path, matrix
         if self.baseline is not None:
             require_possible(self.baseline, capabilities, backing_of(self.settings))
+            unaged = not_aged(self.baseline, self._age(), backing_of(self.settings))
+            if unaged is not None:
+                raise PlanError(
+                    f"the baseline {self.baseline} cannot be aged: {unaged.reason}",
+                    hint=unaged.instead,
+                )
             return self.baseline, self._including(self.baseline, matrix, capabilities)
         for cell in matrix.cells:
             if cell.path.on_host:
                 return cell.path, matrix
         host = parse_path(HOST)
-        verdict = infeasible(host, capabilities)
+        unaged = not_aged(host, self._age(), backing_of(self.settings))
+        verdict = infeasible(host, capabilities) or unaged
         if verdict is None:
             return host, self._including(host, matrix, capabilities)
         dropped = Dropped(host.canonical, verdict.reason, verdict.instead)

@@ -11,6 +11,7 @@ from typing import Any
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
+from vdisklab.plan.age import NEW, Age
 from vdisklab.plan.guest import GuestPlan, Qemu
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request, identity
@@ -92,6 +93,11 @@ class CampaignPlan:
     def qemu(self, name: str | None) -> Qemu | None:
         """The QEMU of that name; None for the installed one. Raises KeyError if unknown."""
         return None if name is None else {qemu.name: qemu for qemu in self.qemus}[name]
+
+    @property
+    def age(self) -> Age:
+        """What is done to images and file systems before measuring."""
+        return self.settings.age or NEW
 
     @property
     def fingerprint(self) -> str:

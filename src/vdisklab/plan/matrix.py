@@ -13,6 +13,7 @@ from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import Verdicts
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.path.rules import Impossible, impossible, too_many_queues
+from vdisklab.plan.age import Age, not_aged
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.guest import with_each
@@ -248,6 +249,19 @@ def drop_shares(matrix: Matrix, profile: Profile) -> Matrix:
             )
             for cell in matrix.cells
             if cell.path.is_share
+        ),
+    )
+
+
+def drop_unaged(matrix: Matrix, age: Age, backing: BackingDevices) -> Matrix:
+    """Drops the paths that cannot be aged."""
+    verdicts = {cell.path: not_aged(cell.path, age, backing) for cell in matrix.cells}
+    return drop_paths(
+        matrix,
+        (
+            Dropped(path.canonical, f"--age {age}: {verdict.reason}", verdict.instead)
+            for path, verdict in verdicts.items()
+            if verdict is not None
         ),
     )
 

@@ -20,6 +20,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.managers import PLATFORMS, Manager, parse_platform
+from vdisklab.plan.age import Age, parse_age
 from vdisklab.plan.guest import (
     USUAL_GUEST,
     AcceleratorChoice,
@@ -45,6 +46,7 @@ from vdisklab.plan.value_kinds import (
     Limits,
     ValueKind,
     one_of,
+    parsed_by,
     several,
     values_of,
 )
@@ -223,6 +225,15 @@ class Request:
         default=1.0,
         limits=Limits(0, 1000, above=True),
         stored="scale",
+        identifies=True,
+    )
+    age: Age | None = setting(
+        parsed_by(parse_age, "an age", "such as fill=80%,rewrites=3,snapshots=2"),
+        "Age what is measured first: fill=80% of the path's own file system, rewrites=N passes of "
+        "random writes over 10 % of the disk each, snapshots=N taken and removed around them.",
+        Panel.WHAT,
+        metavar="AGE",
+        shown="none",
         identifies=True,
     )
     seed: int | None = setting(

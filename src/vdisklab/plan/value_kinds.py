@@ -131,6 +131,12 @@ def _value_of(name: str, word: str) -> str:
         raise PlanError(f"{word!r} is not possible for {name}", hint=f"write {error}") from None
 
 
+def parsed_by(parse: Callable[[str], Any], noun: str, hint: str) -> ValueKind:
+    """One value that `parse` reads from a text."""
+    toml = Annotated[_NonEmpty, AfterValidator(parse)]
+    return ValueKind(toml, str, parse, noun=noun, hint=hint)
+
+
 def one_of(words: type[StrEnum]) -> ValueKind:
     """One word of an enumeration."""
     # TOML has no enumerations, so the words are converted although TomlTable is strict.

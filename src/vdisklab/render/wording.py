@@ -9,6 +9,7 @@ from typing import assert_never
 from vdisklab.analysis.best import BestSet
 from vdisklab.analysis.candidates import simplest
 from vdisklab.analysis.diagnostics.kinds import (
+    Aged,
     Bimodal,
     Caveats,
     CellDiagnostic,
@@ -67,6 +68,10 @@ LEAST_NOISE = 0.0005
 
 SHOWN_OF_A_KIND = 6
 """Maximum number of listed diagnostics of one kind; the others are counted."""
+
+
+_MOST_AGED = 6
+"""Cells whose fragments a sentence lists."""
 
 
 def caution(caveats: Caveats) -> str | None:
@@ -204,6 +209,16 @@ def _limitation(diagnostic: CellDiagnostic) -> str:  # noqa: PLR0911 - one case 
                 f"{shares}. Differences may come from that; guest_scheduler sets the guest's "
                 "scheduler."
             )
+        case Aged(age, pieces):
+            counts = [
+                f"{cell} {before} and {after}"
+                for cell, before, after in pieces
+                if before is not None and after is not None
+            ]
+            more = ", …" if len(counts) > _MOST_AGED else ""
+            shown = f"{', '.join(counts[:_MOST_AGED])}{more}"
+            fragments = f" Pieces of the image's file before the rewrites and after: {shown}."
+            return f"Everything was aged first (--age {age}).{fragments if counts else ''}"
         case ThinImage(cells, grown):
             return (
                 f"{named(cells)}: the image grew while it was measured (by {format_bytes(grown)} "

@@ -21,6 +21,7 @@ from vdisklab.analysis.diagnostics.kinds import (
 )
 from vdisklab.analysis.diagnostics.recorded import (
     FROM_CACHE_BELOW,
+    age_diagnostics,
     direct_diagnostics,
     host_diagnostics,
     queue_diagnostics,
@@ -238,6 +239,7 @@ def _evidence_diagnostics(
     """Diagnostics from evidence and host; the page cache has its own column in the table."""
     yield from direct_diagnostics(examples, loaded.cells)
     yield from queue_diagnostics(examples)
+    yield from age_diagnostics(examples, loaded.cells)
     yield from host_diagnostics(loaded.campaigns, loaded.observations.cells)
     if len(loaded.observations.cells) <= EVIDENCE_CELLS:
         for diagnostic in load_evidence_diagnostics(results, loaded):

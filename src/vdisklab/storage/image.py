@@ -310,25 +310,26 @@ def _copy_plain(
 
 def mapped_bytes(host: Host, image: ImageFile) -> int:
     """Bytes that the format maps to data now; the image may be in use by QEMU."""
-    return _mapped(_extents(host, image.path, image.format, image.key_file, "-U"))
+    return _mapped(extents(host, image.path, image.format, image.key_file, "-U"))
 
 
-def _extents(
+def extents(
     host: Host, path: Path, driver: str, key: Path | None, *flags: str
 ) -> list[dict[str, Any]]:
+    """The ranges of an image, as `qemu-img map` lists them."""
     command = ("qemu-img", "map", *flags, "--output=json", *opened(driver, path, key))
-    extents: list[dict[str, Any]] = json.loads(host.run(*command, timeout=600).stdout)
-    return extents
+    ranges: list[dict[str, Any]] = json.loads(host.run(*command, timeout=600).stdout)
+    return ranges
 
 
-def _mapped(extents: Iterable[Mapping[str, Any]]) -> int:
+def _mapped(ranges: Iterable[Mapping[str, Any]]) -> int:
     """Bytes with data, as far as format and file system can tell."""
-    return sum(extent["length"] for extent in extents if extent["data"] and not extent["zero"])
+    return sum(extent["length"] for extent in ranges if extent["data"] and not extent["zero"])
 
 
-def _placed(extents: Iterable[Mapping[str, Any]]) -> int:
+def _placed(ranges: Iterable[Mapping[str, Any]]) -> int:
     """Bytes that already have a place in the file: a first write to them changes no table."""
-    return sum(extent["length"] for extent in extents if "offset" in extent)
+    return sum(extent["length"] for extent in ranges if "offset" in extent)
 
 
 def read_properties(
@@ -343,13 +344,13 @@ def read_properties(
     answer = json.loads(host.run(*command, path).stdout)
     chain = answer if image.backing else [answer]
     info = chain[0]
-    extents = _extents(host, path, image.driver, key)
+    ranges = extents(host, path, image.driver, key)
     properties = {
         "image.virtual_size": str(info["virtual-size"]),
-        "image.mapped": str(_mapped(extents)),
+        "image.mapped": str(_mapped(ranges)),
     }
     if image.format is not ImageFormat.RAW:
-        properties["image.placed"] = str(_placed(extents))
+        properties["image.placed"] = str(_placed(ranges))
     if "cluster-size" in info:
         properties["image.cluster_size"] = str(info["cluster-size"])
     if image.backing:

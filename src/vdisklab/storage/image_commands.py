@@ -114,12 +114,15 @@ def fill_command(
     return (*start, *_secret(key), "--target-image-opts", str(source), target)
 
 
-def snapshot_command(image: Image, path: Path, name: str, key: Path | None) -> tuple[str, ...]:
-    """The command that takes an internal snapshot."""
+def snapshot_command(
+    image: Image, path: Path, name: str, key: Path | None, *, remove: bool = False
+) -> tuple[str, ...]:
+    """The command that takes an internal snapshot, or removes it."""
+    action = "-d" if remove else "-c"
     if key is None:
-        return ("qemu-img", "snapshot", "-c", name, str(path))
+        return ("qemu-img", "snapshot", action, name, str(path))
     opening = _opening(image.driver, path, key)
-    return ("qemu-img", "snapshot", *_secret(key), "--image-opts", "-c", name, opening)
+    return ("qemu-img", "snapshot", *_secret(key), "--image-opts", action, name, opening)
 
 
 def opened(driver: str, path: Path, key: Path | None) -> tuple[str, ...]:

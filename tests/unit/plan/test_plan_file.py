@@ -13,6 +13,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.managers import Manager
+from vdisklab.plan.age import Age
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.plan_file import parse_plan_file, plan_file_schema
 from vdisklab.plan.settings import Request, given, merge, settings_of
@@ -34,6 +35,7 @@ disk = "plp"
 arc = "1G"
 db = "postgresql://lab/runs"
 seed = 42
+age = "rewrites=2,snapshots=1"
 page_cache = "cold"
 baseline = "ext4/host"
 label = "new SSD"
@@ -60,6 +62,7 @@ FULL_REQUEST = Request(
     arc_bytes=1 << 30,
     db="postgresql://lab/runs",
     seed=42,
+    age=Age(rewrites=2, snapshots=1),
     page_cache=PageCacheChoice.COLD,
     baseline="ext4/host",
     label="new SSD",

@@ -148,6 +148,15 @@ class QueueDiffers:
     values: tuple[tuple[str, int], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Aged:
+    """The campaign aged its images (`--age`): in how many pieces each cell's file was, before the
+    rewrites and after them; None where that could not be read."""
+
+    age: str
+    pieces: tuple[tuple[MeasuredCell, int | None, int | None], ...]
+
+
 CellDiagnostic = (
     FromPageCache
     | Drift
@@ -163,6 +172,7 @@ CellDiagnostic = (
     | HostChanged
     | NotDirect
     | QueueDiffers
+    | Aged
 )
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vdisklab.analysis.diagnostics.kinds import (
+    Aged,
     CellDiagnostic,
     ClockTrouble,
     FitsInMemory,
@@ -175,6 +176,22 @@ def queue_diagnostics(runs: Iterable[Example]) -> Iterator[QueueDiffers]:
     for name, values in counts.items():
         if len(values) > 1:
             yield QueueDiffers(name, tuple(values.most_common()))
+
+
+def age_diagnostics(runs: Iterable[Example], cells: Mapping[str, MeasuredCell]) -> Iterator[Aged]:
+    """What --age did to the images, as it was read back; one for each age."""
+    pieces: dict[str, dict[MeasuredCell, tuple[int | None, int | None]]] = {}
+    for run in runs:
+        seen = {name: value for name, _, value in run.checks}
+        age = seen.get("host.age.state")
+        if age is not None:
+            before, after = (
+                None if (text := seen.get(f"host.age.file_extents_{when}")) is None else int(text)
+                for when in ("before", "after")
+            )
+            pieces.setdefault(age, {})[cells[run.cell]] = (before, after)
+    for age, by_cell in pieces.items():
+        yield Aged(age, tuple((cell, *by_cell[cell]) for cell in sorted(by_cell)))
 
 
 FITS_BELOW = 0.8

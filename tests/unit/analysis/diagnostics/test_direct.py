@@ -9,6 +9,7 @@ from tests.unit.analysis.made import START, cell
 from vdisklab.analysis.diagnostics.kinds import NotDirect
 from vdisklab.analysis.diagnostics.recorded import (
     SERVED_FROM_CACHE,
+    age_diagnostics,
     direct_diagnostics,
     queue_diagnostics,
 )
@@ -58,3 +59,15 @@ def test_settings_of_queues_that_no_path_sets_and_that_differ() -> None:
     assert found.setting == "guest.scheduler"
     assert "scheduler of the disk's queue (guest)" in sentence(found)
     assert "none (1 cell), mq-deadline (1 cell)" in sentence(found)
+
+
+def test_what_ageing_did_is_told_with_the_numbers_of_pieces() -> None:
+    age = ("host.age.state", None, "fill=80%,rewrites=2")
+    pieces = [
+        (f"host.age.file_extents_{when}", None, n) for when, n in (("before", "3"), ("after", "90"))
+    ]
+    (found,) = age_diagnostics([example("a", [age, *pieces]), example("b", [age])], CELLS)
+    assert found.age == "fill=80%,rewrites=2"
+    assert "aged first (--age fill=80%,rewrites=2)" in sentence(found)
+    assert " 3 and 90." in sentence(found)
+    assert list(age_diagnostics([example("a", [])], CELLS)) == []

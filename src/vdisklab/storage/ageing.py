@@ -1,0 +1,108 @@
+"""Brings file systems and images into the state of used ones, and reads how fragmented they are."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from vdisklab.errors import HostError
+from vdisklab.host.command import Host
+from vdisklab.host.pagecache import evict
+from vdisklab.path.disk_path import Image
+from vdisklab.path.segments import ImageFormat
+from vdisklab.plan.age import REWRITTEN, Age
+from vdisklab.storage.image import ImageFile, extents, read_properties
+from vdisklab.storage.image_commands import opened, snapshot_command
+from vdisklab.storage.site import NO_PROPERTIES, Site, Target
+
+PIECE = 64 << 10
+"""Bytes of one rewrite."""
+
+_FLUSH_EVERY = 16
+_SECONDS = 3600.0
+
+
+def fill_filesystem(site: Site, target: Target, percent: int, seed: int) -> None:
+    """Fills a file system that vdisklab has made, by `storage.filler`."""
+    program = (sys.executable, "-m", "vdisklab.storage.filler")
+    directory = target.path / "filler"
+    site.run_marked(*program, directory, str(percent), str(seed), timeout=_SECONDS)
+
+
+def aged(
+    site: Site, made: ImageFile, image: Image | None, age: Age, *, source: Path, seed: int
+) -> ImageFile:
+    """The image after its rewrites, with its fragmentation before and after as properties.
+
+    A snapshot is taken before a pass, and removed after it. The bytes are those of `source`.
+    """
+    form = image or Image(ImageFormat.RAW)
+    before = site.observe(lambda: fragmentation(site.host, made), planned=NO_PROPERTIES)
+    for number in range(1, age.rewrites + 1):
+        snapshot, key = f"age{number}", made.key_file
+        with_snapshot = number <= age.snapshots
+        if with_snapshot:
+            site.run(*snapshot_command(form, made.path, snapshot, key))
+        program = ("qemu-io", "-t", "writeback", *opened(made.format, made.path, key))
+        commands = "".join(_rewrites(made, source, seed + number))
+        site.run_marked(*program, timeout=_SECONDS, stdin=commands)
+        if with_snapshot:
+            site.run(*snapshot_command(form, made.path, snapshot, key, remove=True))
+
+    def read_back() -> Mapping[str, str]:
+        for file in made.caches:
+            evict(file)
+        after = fragmentation(site.host, made)
+        properties = (
+            {} if made.is_block else read_properties(site.host, made.path, form, made.key_file)
+        )
+        return {
+            **properties,
+            **{f"age.{name}_before": value for name, value in before.items()},
+            **{f"age.{name}_after": value for name, value in after.items()},
+            "age.state": str(age),
+        }
+
+    properties = site.observe(read_back, planned=NO_PROPERTIES)
+    return replace(made, properties={**made.properties, **properties})
+
+
+def _rewrites(made: ImageFile, source: Path, seed: int) -> Iterator[str]:
+    """qemu-io's commands of one pass: random pieces of the disk, with a flush now and then."""
+    if re.search(r"\s", str(source)):
+        raise HostError(
+            f"qemu-io cannot read {source}: its commands end at a blank",
+            hint="choose a work directory without blanks in its name: --dir",
+        )
+    chance = random.Random(seed)  # noqa: S311 - reproducible places, no secret
+    pieces = made.size // PIECE
+    for number, piece in enumerate(chance.sample(range(pieces), max(1, pieces * REWRITTEN // 100))):
+        yield f"write -q -s {source} {piece * PIECE} {PIECE}\n"
+        if number % _FLUSH_EVERY == 0:
+            yield "flush\n"
+    yield "flush\n"
+
+
+def fragmentation(host: Host, made: ImageFile) -> dict[str, str]:
+    """The pieces of the image's file on its file system, and of the disk in the image.
+
+    Empty where they cannot be read: on devices, and where filefrag is missing or not supported.
+    """
+    if made.is_block:
+        return {}
+    counts: dict[str, str] = {}
+    if host.which("filefrag") is not None:
+        ended = host.run("filefrag", made.data_file or made.path, allowed=range(256), timeout=600)
+        match = re.search(r": (\d+) extents? found", ended.stdout)
+        if match:
+            counts["file_extents"] = match[1]
+    if host.which("qemu-img") is not None:
+        listed = extents(host, made.path, made.format, made.key_file)
+        placed = sum(1 for extent in listed if "offset" in extent)
+        if made.key_file is None:  # encrypted data has no places that qemu-img would list
+            counts["image_extents"] = str(placed)
+    return counts
