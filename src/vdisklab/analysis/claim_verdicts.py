@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
+import numpy.typing as npt
 
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf, t_sf
@@ -104,10 +105,11 @@ def judge_claims(
 @dataclass(frozen=True, slots=True, eq=False)
 class _BlockRatios:
     """The mean log ratio of each complete block; `resolution` is how far their mean may be off
-    because values are rounded."""
+    because values are rounded. With a `zero` the ratio has no digits to show."""
 
     logs: Floats
     resolution: float
+    zero: bool = False
 
     @property
     def mean(self) -> float:
@@ -154,6 +156,16 @@ class _Grids:
             self._resolutions[measure] = self._observations.resolution(measure)
         return float(self._resolutions[measure][self._rows[cell.measured]])
 
+    def zeros(self, cell: Cell, measure: MeasureKey) -> npt.NDArray[np.bool_]:
+        """By block, True for a zero of a quantity that has no step: a run that did nothing."""
+        measure = self._observations.stored_as(measure)
+        if measure.quantity.step is not None:
+            return np.zeros(len(self._observations.blocks), dtype=np.bool_)
+        zero: npt.NDArray[np.bool_] = (
+            self._observations.grid(measure)[self._rows[cell.measured]] == 0
+        )
+        return zero
+
     def measured(self, cell: Cell, name: str) -> bool:
         """True if the cell has any number of the measurement with that name."""
         keys = (key for key in self._observations.measures if key.name == name)
@@ -183,7 +195,7 @@ def _measured(
         claim,
         ClaimVerdict.INCONCLUSIVE,
         blocks=blocks,
-        ratio=math.exp(ratios.mean),
+        ratio=None if ratios.zero else math.exp(ratios.mean),
         more_blocks=max(1, MIN_BLOCKS - blocks),
         void=void,
     )
@@ -193,8 +205,8 @@ def _measured(
     half = float(t_isf(alpha / 2, ratios.freedom)) * error
     return replace(
         answer,
-        low=math.exp(ratios.mean - half),
-        high=math.exp(ratios.mean + half),
+        low=None if ratios.zero else math.exp(ratios.mean - half),
+        high=None if ratios.zero else math.exp(ratios.mean + half),
         p=_p_value(claim, ratios.mean, error, ratios.freedom),
     ), ratios
 
@@ -219,14 +231,18 @@ def _whole_blocks(claim: Claim, grids: _Grids) -> _BlockRatios:
     """The mean log ratio of each block that has all cells of the claim."""
     ratios: list[Floats] = []
     resolutions: list[float] = []
+    zeros: list[npt.NDArray[np.bool_]] = []
     for left, right in claim.pairs:
         for measure in claim.measures:
             above, below = grids.row(left, measure), grids.row(right, measure)
             assert above is not None and below is not None  # noqa: S101, PT018 - none is missing
             ratios.append(above - below)
             resolutions += [grids.resolution(left, measure) + grids.resolution(right, measure)]
+            zeros += [grids.zeros(left, measure), grids.zeros(right, measure)]
     means: Floats = np.mean(np.array(ratios), axis=0)  # NaN wherever a part is missing
-    return _BlockRatios(means[np.isfinite(means)], float(np.mean(resolutions)))
+    whole = np.isfinite(means)
+    zero = bool(np.any(np.array(zeros)[:, whole]))
+    return _BlockRatios(means[whole], float(np.mean(resolutions)), zero)
 
 
 def _p_value(claim: Claim, mean: float, error: float, freedom: int) -> float:

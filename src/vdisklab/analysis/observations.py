@@ -253,7 +253,7 @@ def collect(
     A run is `(key, campaign, path, page-cache state, block)`. A row of `measurements` has a key, an
     index into `names` and the run's key; a row of `samples` has a measurement's key, an index into
     `quantities` (direction and metric), and a value. All three ascend by their keys, which are
-    exact in a float up to 2**53. A sample takes 20 bytes.
+    exact in a float up to 2**53, and finite values. A sample takes 20 bytes.
     """
     run_keys, campaign_of, paths, states, block_numbers = (
         zip(*runs, strict=True) if runs else ((),) * 5
@@ -276,12 +276,11 @@ def collect(
         np.int64,
     )[outer]
     used = np.flatnonzero(np.bincount(places))  # faster than sorting millions
-    finite = np.isfinite(samples[:, 2])
     return Observations(
-        cell=np.array([row_of[cell] for cell in cells_of_runs], np.int32)[outer][finite],
-        block=np.searchsorted(used, places[finite]).astype(np.int32),
-        measure=measure[finite],
-        value=np.ascontiguousarray(samples[finite, 2]),
+        cell=np.array([row_of[cell] for cell in cells_of_runs], np.int32)[outer],
+        block=np.searchsorted(used, places).astype(np.int32),
+        measure=measure,
+        value=np.ascontiguousarray(samples[:, 2]),
         cells=cells,
         blocks=tuple(
             Block(campaigns[place], number)
@@ -340,11 +339,18 @@ def logarithms(grid: Floats, quantity: Metric = POSITIVE) -> Floats:
 
 
 def resolution_of(grid: Floats, logs: Floats, quantity: Metric) -> Floats:
-    """`Observations.resolution` for each row of a grid with these `logs`; 0 without values."""
+    """`Observations.resolution` for each row of a grid with these `logs`; 0 without values.
+
+    A zero without a step counts as SMALLEST, and its true value may be `half`: the difference of
+    their logarithms is far less than the first-order estimate.
+    """
     half = max(rounded_to(grid), quantity.step or 0.0) / 2
     seen = np.isfinite(logs)
     mean = np.where(seen, logs, 0.0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
-    return np.asarray(np.where(seen.any(axis=1), half * np.exp(-mean), 0.0))
+    resolution = np.where(seen.any(axis=1), half * np.exp(-mean), 0.0)
+    if quantity.step is None:
+        resolution = np.where((grid == 0).any(axis=1), np.log1p(resolution), resolution)
+    return np.asarray(resolution)
 
 
 def rounded_to(values: Floats) -> float:

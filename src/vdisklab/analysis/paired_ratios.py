@@ -35,7 +35,9 @@ class Ratio:
 
     `ratio` is exp(mean of the log ratios). Its interval and `p` come from Student's t on the log
     ratios and need three pairs. `blocks_needed` is the total number of blocks that would show a
-    difference of this size with a power of 80 %.
+    difference of this size with a power of 80 %. A zero of a quantity without a step makes the
+    ratio 0 if it is A's, and unknown if it is B's; there is no interval then, but `p` and
+    `a_is_more` say which is better.
     """
 
     pairs: int
@@ -44,6 +46,7 @@ class Ratio:
     high: float | None = None
     p: float | None = None
     blocks_needed: int | None = None
+    a_is_more: bool = False
 
 
 class Verdict(StrEnum):
@@ -107,10 +110,16 @@ def paired_ratios(
     needed = blocks_needed(mean, deviation, 1 - level) if forecast else np.full(len(mean), np.nan)
     needed = np.where(np.abs(mean) > resolution, needed, np.nan)
     low, high, p = np.where(pairs >= MIN_BLOCKS, (low, high, p), np.nan)
+    if quantity.step is None:
+        zero_a, zero_b = (((grid == 0) & np.isfinite(logs)).any(axis=1) for grid in (a, b))
+        ratio = np.where(zero_b, np.nan, np.where(zero_a, 0.0, ratio))
+        low, high, needed = np.where(zero_a | zero_b, np.nan, (low, high, needed))
     numbers = [_or_none(column) for column in (ratio, low, high, p, needed)]
     return [
-        Ratio(count, mean, least, most, chance, None if blocks is None else int(blocks))
-        for count, mean, least, most, chance, blocks in zip(pairs.tolist(), *numbers, strict=True)
+        Ratio(count, of_means, least, most, chance, None if blocks is None else int(blocks), more)
+        for count, more, of_means, least, most, chance, blocks in zip(
+            pairs.tolist(), (mean > 0).tolist(), *numbers, strict=True
+        )
     ]
 
 
@@ -161,7 +170,8 @@ def compare_cells(
     row_a, row_b = observations.place[a], observations.place[b]
     both = _only(observations, (row_a, row_b))
     comparisons: list[tuple[MeasureKey, Summary, Summary, Ratio]] = []
-    main = main_measures(both.used)
+    # A mean of one rate is that rate.
+    main = main_measures(both.used) - {key for key, of in both.parts.items() if len(of) == 1}
     for measure in sorted(
         both.measures, key=lambda key: (key not in main, key.name != "score", key)
     ):
@@ -268,9 +278,9 @@ def _too_few(ratio: Ratio) -> bool:
 
 
 def _verdict(measure: MeasureKey, ratio: Ratio, p: float | None, alpha: float) -> Verdict:
-    if _too_few(ratio) or ratio.ratio is None or p is None:
+    if _too_few(ratio) or p is None:
         return Verdict.TOO_FEW
-    a_is_better = (ratio.ratio > 1) == (measure.quantity.better is Better.HIGHER)
+    a_is_better = ratio.a_is_more == (measure.quantity.better is Better.HIGHER)
     if p <= alpha:
         return Verdict.A_BETTER if a_is_better else Verdict.B_BETTER
     if ratio.p is not None and ratio.p <= alpha:

@@ -162,11 +162,17 @@ def _shown(
 
 
 def add_metric_mean(observations: Observations, metric: str) -> tuple[Observations, MeasureKey]:
-    """Adds the geometric mean of all measures of a metric, in the blocks that have all of them."""
+    """Adds the geometric mean of all measures of a metric, in the blocks that have all of them.
+
+    With a zero among them it is zero, unless the metric has a step.
+    """
     parts = [measure for measure in observations.measures if measure.metric == metric]
     key = MeasureKey("mean", Direction.NONE, metric)
     logs = sum(observations.logs(measure) for measure in parts) / max(1, len(parts))
     grid = np.exp(np.asarray(logs)) - (key.quantity.step or 0.0)
+    if key.quantity.step is None:
+        for part in parts:
+            grid[np.isfinite(grid) & (observations.grid(part) == 0)] = 0.0
     return with_grid(observations, key, grid, dict.fromkeys(parts, 1 / max(1, len(parts)))), key
 
 

@@ -373,7 +373,7 @@ def _row(
     grid = observations.grid(number.measure)
     ours, theirs = (grid[observations.place[side.measured]] for side in (cell, base))
     (ratio,) = paired_ratios(ours, theirs, number.measure.quantity, forecast=False)
-    factor = None if ratio.ratio is None else over / ratio.ratio
+    factor = over / ratio.ratio if ratio.ratio else None
     return ShapeRow(number, over, cell, ratio, factor, None, Shape.TOO_FEW)
 
 

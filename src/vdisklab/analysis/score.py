@@ -10,7 +10,8 @@ is the baseline's sequential bandwidth times the mean of two ratios within a blo
 cancels as in every other comparison.
 
 A profile without these four measurements has one score instead: the geometric mean of the ratios
-to the baseline of all its rates (`MEAN`).
+to the baseline of all its rates (`MEAN`). A rate of zero was measured, so the mean is zero; the
+ratio to a baseline's zero is unknown, so such a rate is not part of the mean.
 """
 
 from __future__ import annotations
@@ -190,20 +191,19 @@ def _rates_of(
 ) -> tuple[MeasureKey, ...]:
     """The rates whose mean is the score: none if every role was measured, or no baseline.
 
-    A rate counts if the baseline and most cells have it, so that one odd run or import does not
-    take the score away from all.
+    A rate counts if the baseline has it, above zero, and most cells have it, so that one odd run or
+    import does not take the score away from all.
     """
     used = set(observations.used)
     row = observations.place.get(baseline)
     if row is None or (roles is not None and used.issuperset(roles.measures.values())):
         return ()
-    measured = {key: _any(observations.grid(key)) for key in sorted(main_measures(used))}
+    grids = {key: observations.grid(key) for key in sorted(main_measures(used))}
+    measured = {key: _any(grid) for key, grid in grids.items() if (grid[row] > 0).any()}
     if not measured:
         return ()
     of_any = np.any(list(measured.values()), axis=0)
-    return tuple(
-        key for key, cells in measured.items() if cells[row] and cells[of_any].mean() > 0.5
-    )
+    return tuple(key for key, cells in measured.items() if cells[of_any].mean() > 0.5)
 
 
 def _without_mean(observations: Observations, rates: Sequence[MeasureKey]) -> list[NoScore]:
@@ -299,17 +299,24 @@ def add_mix(
 
     The order of this weighted geometric mean of ratios depends neither on units nor on the
     baseline (Fleming & Wallace, Communications of the ACM 29, 1986). Where less is better, the
-    ratio is inverted.
+    ratio is inverted. A part of zero makes the mix zero where more is better, and unknown where
+    less is; it is unknown, too, if the baseline's part is zero. A metric with a step is compared by
+    value + step, which is never zero.
 
     `baseline` must be one of the cells, and the sum of the weights above zero.
     """
     row = observations.place[baseline]
     total = sum(weights.values())
     mixed = np.zeros((len(observations.cells), len(observations.blocks)))
+    is_zero = np.zeros(mixed.shape, dtype=np.bool_)
     for measure, weight in weights.items():
         logs = observations.logs(measure)
-        sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
-        mixed += sign * weight / total * (logs - logs[row])
+        higher = measure.quantity.better is Better.HIGHER
+        if weight and measure.quantity.step is None:
+            zero = observations.grid(measure) == 0
+            is_zero |= zero
+            logs[zero if not higher else zero & (np.arange(len(zero)) == row)[:, None]] = np.nan
+        mixed += (1.0 if higher else -1.0) * weight / total * (logs - logs[row])
     rows, columns = np.nonzero(np.isfinite(mixed))
     count = len(rows)
     return replace(
@@ -319,7 +326,9 @@ def add_mix(
         measure=np.concatenate(
             [observations.measure, np.full(count, len(observations.measures), dtype=np.int32)]
         ),
-        value=np.concatenate([observations.value, np.exp(mixed[rows, columns])]),
+        value=np.concatenate(
+            [observations.value, np.where(is_zero, 0.0, np.exp(mixed))[rows, columns]]
+        ),
         measures=(*observations.measures, key),
         parts={
             **observations.parts,

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.named import Named
 from vdisklab.cli.options import CampaignOption, Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.errors import (
@@ -109,7 +110,12 @@ def advise(
             answer = advise_groups(results, host, groups, request, campaign)
             status = _status(measured)
     answer = replace(answer, notes=(*sources.notes, *answer.notes))
-    emit(form, [advice_table(answer)], lambda: advice_document(answer))
+    emit(
+        form,
+        [advice_table(answer)],
+        lambda: advice_document(answer),
+        Named.of(request.db, campaign),
+    )
     return status
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.cli.named import Named
 from vdisklab.cli.options import CampaignOption, DbOption, DiskOption, Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.host.command import LocalHost
@@ -64,4 +65,4 @@ def audit(
     )
     for note in guests.notes:
         print(f"note: {note}", file=sys.stderr)
-    emit(form, [audit_table(answer)], lambda: audit_document(answer))
+    emit(form, [audit_table(answer)], lambda: audit_document(answer), Named.of(db, campaign))

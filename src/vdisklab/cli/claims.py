@@ -12,6 +12,7 @@ from rich.console import Console
 from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.named import Named
 from vdisklab.cli.options import CampaignOption, Format, FormatOption, HostsOption
 from vdisklab.cli.output import emit
 from vdisklab.errors import (
@@ -102,6 +103,7 @@ def claims(
             form,
             [fleet_claims_table(fleet, tallied)],
             lambda: fleet_claims_document(fleet, tallied),
+            Named.of(requested.db, campaign),
         )
         return fleet_status(tallied)
     if junit is not None:
@@ -126,7 +128,12 @@ def claims(
     if junit is not None:
         with output_file(junit) as stream:
             stream.write(junit_xml(answer).encode())
-    emit(form, [claims_table(answer)], lambda: claims_document(answer))
+    emit(
+        form,
+        [claims_table(answer)],
+        lambda: claims_document(answer),
+        Named.of(requested.db, campaign),
+    )
     return EXIT_INTERRUPTED if measured.interrupted else exit_status(answer)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from vdisklab.analysis.published import builtin_publications
+from vdisklab.cli.named import Named
 from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption, HostsOption
 from vdisklab.cli.output import emit
 from vdisklab.errors import PlanError
@@ -64,6 +65,7 @@ def compare(
 
       vdisklab compare raw/none qcow2/none --hosts all
     """
+    named = Named.of(db, campaign)
     if published is not None:
         if hosts:
             raise PlanError("--published compares one host", hint="leave out --hosts")
@@ -71,11 +73,11 @@ def compare(
             raise PlanError("--published takes no paths", hint="leave out A and B")
         with open_results(db) as results:
             answer = answer_published(results, published, builtin_publications(), campaign)
-        emit(form, [published_table(answer)], lambda: published_document(answer))
+        emit(form, [published_table(answer)], lambda: published_document(answer), named)
         return
     if a is None or b is None:
         raise PlanError(
-            "compare takes exactly two paths", hint="vdisklab compare ext4/raw/none ext4/qcow2"
+            "compare takes exactly two paths", hint="`vdisklab compare ext4/raw/none ext4/qcow2`"
         )
     whole = everything or form is Format.CSV
     if hosts:
@@ -86,9 +88,10 @@ def compare(
             form,
             [fleet_comparison_table(pair, everything=whole) for pair in pairs],
             lambda: fleet_comparison_document(fleet, pairs),
+            named,
         )
         return
     with open_results(db) as results:
         answers = answer_comparisons(results, a, b, campaign)
     tables = [comparison_table(answer, everything=whole) for answer in answers]
-    emit(form, tables, lambda: comparison_document(answers))
+    emit(form, tables, lambda: comparison_document(answers), named)

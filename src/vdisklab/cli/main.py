@@ -17,6 +17,7 @@ import typer
 
 from vdisklab import __version__
 from vdisklab.cli.standard_streams import open_standard_streams
+from vdisklab.cli.verb import Verb
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, ReaderGoneError, VdisklabError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import fio_version, qemu_version
@@ -107,7 +108,7 @@ def build_app(verbs: Collection[str] = VERBS.keys()) -> typer.Typer:
             app.add_typer(lab)
             commands = [*commands, *lab.registered_commands]
         else:
-            app.command(name)(verb)
+            app.command(name, cls=Verb)(verb)
     for command in commands:
         command.help = _help_text(command.callback)
     return app

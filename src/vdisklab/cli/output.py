@@ -6,11 +6,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from vdisklab.cli.named import NOTHING_NAMED, Named
 from vdisklab.cli.options import Format
 from vdisklab.errors import PlanError
 from vdisklab.path.durability import HostDisk
@@ -29,13 +31,18 @@ PIPE_WIDTH = 120
 """Line width if the output is not a terminal and COLUMNS is not set."""
 
 
-def emit(form: Format, tables: Sequence[Table[Any]], document: Callable[[], object]) -> None:
-    """Prints tables, one JSON document, or CSV.
+def emit(
+    form: Format,
+    tables: Sequence[Table[Any]],
+    document: Callable[[], object],
+    named: Named = NOTHING_NAMED,
+) -> None:
+    """Prints tables, one JSON document, or CSV; their commands repeat what the user named.
 
     In CSV, tables with equal columns share one heading; an empty line separates other tables.
     """
     if form is Format.JSON:
-        print(dumps(document()))
+        print(dumps(document(), named))
     elif form is Format.CSV:
         for place, table in enumerate(tables):
             heading, newline, rows = as_csv(table).partition("\r\n")
@@ -47,24 +54,38 @@ def emit(form: Format, tables: Sequence[Table[Any]], document: Callable[[], obje
     else:
         screen = console()
         for table in tables:
-            show(table, screen)
+            show(_complete(table, named), screen)
 
 
-def print_ranking(answer: RankingAnswer, form: Format, *, bars: bool = False) -> None:
+def _complete(table: Table[Any], named: Named) -> Table[Any]:
+    """The table with complete commands in what stands above and below its rows."""
+    return replace(
+        table,
+        title=named.in_text(table.title),
+        intro=tuple(map(named.in_text, table.intro)),
+        notes=tuple(map(named.in_text, table.notes)),
+        verbatim=tuple(map(named.in_text, table.verbatim)),
+    )
+
+
+def print_ranking(
+    answer: RankingAnswer, form: Format, named: Named = NOTHING_NAMED, *, bars: bool = False
+) -> None:
     """Prints a ranking, with `bars` as bars unless the format is for programs."""
     drawn = bars and form is Format.TABLE
     table: Table[Any] = ranking_bars(answer) if drawn else ranking_table(answer)
-    emit(form, [table], lambda: ranking_document(answer))
+    emit(form, [table], lambda: ranking_document(answer), named)
 
 
-def print_tables(places: Places, form: Format) -> None:
+def print_tables(places: Places, form: Format, named: Named = NOTHING_NAMED) -> None:
     """Prints all medians of one place, or of several places side by side."""
-    emit(form, list(places_tables(places).values()), lambda: places_document(places))
+    emit(form, list(places_tables(places).values()), lambda: places_document(places), named)
 
 
-def dumps(document: object) -> str:
+def dumps(document: object, named: Named = NOTHING_NAMED) -> str:
     """A document as JSON in ASCII. Raises ValueError for NaN, which no document may hold."""
-    return json.dumps(to_json(document), indent=2, ensure_ascii=True, allow_nan=False)
+    value = named.in_json(to_json(document))
+    return json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False)
 
 
 def print_overview(
@@ -75,6 +96,7 @@ def print_overview(
     metric: str = DEFAULT_METRIC,
     failed: int = 0,
     disk: HostDisk | None = None,
+    named: Named = NOTHING_NAMED,
 ) -> RankingAnswer | Places | None:
     """Prints the answer of a campaign after measuring: its ranking, or all its numbers.
 
@@ -84,19 +106,25 @@ def print_overview(
         answer = overview(store, campaign, metric, disk)
     except PlanError as error:
         if failed:
-            messages.print(f"{failed} cells failed; `vdisklab runs {campaign}` lists them")
+            listed = named.in_text(f"`vdisklab runs {campaign}` lists them")
+            messages.print(Text(f"{failed} cells failed; {listed}"), soft_wrap=True)
         messages.print(Text(f"no ranking: {error}"), soft_wrap=True)
-        messages.print(Text(f"hint: {error.hint}"), soft_wrap=True)
+        messages.print(Text(f"hint: {named.in_text(error.hint or '')}"), soft_wrap=True)
         return None
     if isinstance(answer, Places):
-        print_tables(answer, form)
+        print_tables(answer, form, named)
     else:
-        print_ranking(answer, form)
+        print_ranking(answer, form, named)
     return answer
 
 
 def print_verdict(
-    store: Store, campaign: str, form: Format, messages: Console, disk: HostDisk | None = None
+    store: Store,
+    campaign: str,
+    form: Format,
+    messages: Console,
+    disk: HostDisk | None = None,
+    named: Named = NOTHING_NAMED,
 ) -> str | None:
     """Prints the recommendation in a few sentences, unless the format is for programs.
 
@@ -105,10 +133,11 @@ def print_verdict(
     try:
         answer = answer_recommendation(store, with_default(()), None, [campaign], disk)
     except PlanError as error:
-        messages.print(Text(f"no recommendation: {error}; {error.hint}"), soft_wrap=True)
+        sentence = named.in_text(f"no recommendation: {error}; {error.hint}")
+        messages.print(Text(sentence), soft_wrap=True)
         return None
     if form is Format.TABLE:
-        show(verdict_table(answer), console())
+        show(_complete(verdict_table(answer), named), console())
     return answer.path
 
 

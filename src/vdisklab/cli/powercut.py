@@ -11,6 +11,7 @@ from rich.console import Console
 
 from vdisklab.cli.campaign_options import AcceleratorOption, DirOption, PathsArgument
 from vdisklab.cli.live import TerminalProgress, print_dropped
+from vdisklab.cli.named import Named
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
@@ -231,6 +232,7 @@ def powercut(
         form,
         [power_cut_table(answer.verdicts, power_cut_notes(answer))],
         lambda: power_cut_document(answer),
+        Named.of(db),
     )
     if answer.interrupted:
         return EXIT_INTERRUPTED

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.cli.named import Named
 from vdisklab.cli.options import (
     CampaignOption,
     DbOption,
@@ -86,6 +87,7 @@ def rank(
 
       vdisklab rank --hosts all --db postgresql://db/vdisklab
     """
+    named = Named.of(db, campaign)
     if hosts:
         if pareto is not None or bars or disk is not None:
             raise PlanError(
@@ -95,13 +97,13 @@ def rank(
         with open_results(db) as results:
             fleet = answer_fleet_ranking(load_fleet(results, hosts, campaign), metric, baseline)
         fleet = replace(fleet, top=top)
-        emit(form, [fleet_ranking_table(fleet)], lambda: fleet_ranking_document(fleet))
+        emit(form, [fleet_ranking_table(fleet)], lambda: fleet_ranking_document(fleet), named)
         return
     if pareto is not None:
         with open_results(db) as results:
             front = answer_pareto(results, pareto, campaign, baseline)
-        emit(form, [pareto_table(front)], lambda: pareto_document(front))
+        emit(form, [pareto_table(front)], lambda: pareto_document(front), named)
         return
     with open_results(db) as results:
         answer = answer_ranking(results, metric, campaign, baseline, disk)
-    print_ranking(replace(answer, top=top), form, bars=bars)
+    print_ranking(replace(answer, top=top), form, named, bars=bars)

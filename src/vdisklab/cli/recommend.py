@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.cli.named import Named
 from vdisklab.cli.options import (
     CampaignOption,
     DbOption,
@@ -80,8 +81,14 @@ def recommend(
             form,
             [fleet_recommendation_table(advised)],
             lambda: fleet_recommendation_document(advised),
+            Named.of(db, campaign),
         )
         return
     with open_results(db) as results:
         answer = answer_recommendation(results, needs, weights, campaign, disk)
-    emit(form, [recommendation_table(answer)], lambda: recommendation_document(answer))
+    emit(
+        form,
+        [recommendation_table(answer)],
+        lambda: recommendation_document(answer),
+        Named.of(db, campaign),
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vdisklab.cli.named import Named
 from vdisklab.cli.options import CampaignOption, DbOption, DiskOption
 from vdisklab.errors import HostError, PlanError
 from vdisklab.render.charts.svg import drawing_aside
@@ -64,9 +65,19 @@ def report(
 
         files = build(contents, form, draw)
     if not files:
-        raise PlanError("no measurement can be drawn as a chart", hint="vdisklab run PATHS… host")
+        raise PlanError("no measurement can be drawn as a chart", hint="`vdisklab run PATHS… host`")
+    files = _complete(files, form, Named.of(db, campaign))
     place = output or Path(f"report-{form}" if form.is_directory else f"report.{form}")
     _write(files, place, directory=form.is_directory)
+
+
+def _complete(files: Files, form: ReportFormat, named: Named) -> Files:
+    """The files with complete commands, for formats that have commands."""
+    if form is ReportFormat.HTML:
+        return {name: named.in_html(data.decode()).encode() for name, data in files.items()}
+    if form is ReportFormat.MARKDOWN:
+        return {name: named.in_text(data.decode()).encode() for name, data in files.items()}
+    return files
 
 
 @contextmanager

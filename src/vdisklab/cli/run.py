@@ -12,6 +12,7 @@ from rich.text import Text
 
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.named import Named
 from vdisklab.cli.options import Format
 from vdisklab.cli.output import print_overview, print_tables, print_verdict
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
@@ -129,18 +130,19 @@ def _print_answer(
 
     The next step comes last.
     """
+    named = Named.of(request.db)
     campaigns = [place.campaign for place in measured if place.campaign is not None]
     if len(measured) > 1 and campaigns:
-        print_tables(load_places(store, campaigns), form)
+        print_tables(load_places(store, campaigns), form, named)
     elif campaigns:
         metric = DEFAULT_METRIC if search is None else search.metric
         answer = print_overview(
-            store, campaigns[0], form, console, metric, measured[0].failed, request.disk
+            store, campaigns[0], form, console, metric, measured[0].failed, request.disk, named
         )
         path = None
         ranked = isinstance(answer, RankingAnswer) or (answer is not None and answer.has_paths)
         if ranked and search is None and not request.here:
-            path = print_verdict(store, campaigns[0], form, console, request.disk)
+            path = print_verdict(store, campaigns[0], form, console, request.disk, named)
         if answer is not None and not measured[0].interrupted:
             newest = store.campaigns(with_runs=True)[0].id
             campaign = None if campaigns[0] == newest else campaigns[0]

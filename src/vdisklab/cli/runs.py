@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.cli.named import Named
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.errors import PlanError
@@ -79,11 +80,11 @@ def runs(
         elif campaign is None:
             stored = results.campaigns()
             campaigns = campaigns_table(stored, results.outlines([item.id for item in stored]))
-            emit(form, [campaigns], lambda: campaigns_document(campaigns))
+            emit(form, [campaigns], lambda: campaigns_document(campaigns), Named.of(db))
         else:
             chosen = results.campaign(campaign)
             table = runs_table(chosen, results.outlines([chosen.id]))
-            emit(form, [table], lambda: runs_document(table))
+            emit(form, [table], lambda: runs_document(table), Named.of(db))
 
 
 def _delete(results: Store, name: str, *, yes: bool) -> None:

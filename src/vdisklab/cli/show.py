@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.cli.named import Named
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.render.tables.layout import sanitise
@@ -33,7 +34,7 @@ def show(
     with open_results(db) as results:
         stored = results.run(run)
     tables = [samples_table(stored)] if form is Format.CSV else list(run_tables(stored))
-    emit(form, tables, lambda: run_document(stored, raw=raw))
+    emit(form, tables, lambda: run_document(stored, raw=raw), Named.of(db))
     if raw and form is Format.TABLE:
         for measurement in stored.measurements:
             sys.stdout.write(f"\n# {sanitise(measurement.name)}\n{sanitise(measurement.raw)}\n")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.cli.named import Named
 from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
 from vdisklab.cli.output import emit, print_tables
 from vdisklab.render.tables.campaign_tables import bonnie_texts, crystaldiskmark_texts, places_grid
@@ -55,7 +56,7 @@ def table(
     with open_results(db) as results:
         places = load_places(results, campaign)
     if layout is Layout.MEASUREMENTS or form is not Format.TABLE:
-        print_tables(places, form)
+        print_tables(places, form, Named.of(db, campaign))
     elif layout is Layout.GRID:
         emit(form, [places_grid(places)], dict)
     else:

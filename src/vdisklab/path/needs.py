@@ -338,6 +338,11 @@ def distance(path: DiskPath, other: DiskPath) -> int:
     )
 
 
+def other_format(path: DiskPath, other: DiskPath) -> bool:
+    """True if the two images do not hold the guest's bytes alike: a device does as raw does."""
+    return _format_distance(_format(path), _format(other)) > 1
+
+
 def _format_distance(form: ImageFormat | None, other: ImageFormat | None) -> int:
     """A device without a format holds the same bytes as a raw image, so the two are alike."""
     if form is other:

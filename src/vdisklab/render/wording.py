@@ -101,6 +101,13 @@ def measure_name(measure: MeasureKey) -> str:
     return measure.metric.replace("_", " ") if measure.name == "score" else str(measure)
 
 
+OTHER_VERB = (
+    "`rank` tests all pairs of cells at once, with noise estimated from all cells, and `compare` "
+    "one pair with its own noise, so the two may differ on a pair."
+)
+"""Why two verbs may disagree; both print it."""
+
+
 def mean_sentence(rates: Sequence[MeasureKey], baseline: object) -> str:
     """What the overall ratio of a profile without the usual score is."""
     names = ", ".join(map(str, rates))

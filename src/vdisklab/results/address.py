@@ -71,11 +71,14 @@ def parse_address(text: str) -> Address:
 def without_password(text: str) -> str:
     """`--db` without its password, for a command that users may paste; other texts stay the same.
 
-    A password belongs in ~/.pgpass or PGPASSWORD.
+    A password belongs in ~/.pgpass or PGPASSWORD. What is no address may hold one anywhere.
     """
     if "://" not in text:
         return text
-    url = sa.make_url(text)
+    try:
+        url = sa.make_url(text)
+    except (ArgumentError, ValueError):
+        return "ADDRESS"
     if url.password is None and "password" not in url.query:
         return text
     public = sa.URL.create(

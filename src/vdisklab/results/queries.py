@@ -283,7 +283,10 @@ def _measurements(
 def _samples(
     connection: sa.Connection, condition: sa.ColumnElement[bool]
 ) -> tuple[list[tuple[str, str]], Floats]:
-    """Quantities, and rows: a measurement's key, an index into the quantities, and a value."""
+    """Quantities, and rows: a measurement's key, an index into the quantities, and a value.
+
+    Raises ValueError for a value that cannot have been measured, as reading a whole run does.
+    """
     sample = schema.sample
     metrics = connection.scalars(sa.select(schema.metric.c.name).order_by("name")).all()
     if not metrics:
@@ -298,7 +301,11 @@ def _samples(
         .where(condition)
         .order_by(sample.c.measurement, sample.c.ordinal)
     )
-    return [(side, name) for name in metrics for side in directions], _numbers(connection, query)
+    numbers = _numbers(connection, query)
+    strange = numbers[~np.isfinite(numbers[:, 2]) | (numbers[:, 2] < 0), 2]
+    if len(strange):
+        raise schema.not_measured(float(strange[0]))
+    return [(side, name) for name in metrics for side in directions], numbers
 
 
 def _place_in(names: Sequence[str], column: sa.Column[Any]) -> sa.Case[int]:

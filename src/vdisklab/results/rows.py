@@ -36,6 +36,7 @@ from vdisklab.results.model import (
 )
 from vdisklab.results.outlines import RunOutline
 from vdisklab.results.power_cut import Counterexample, PowerCut
+from vdisklab.results.schema import not_measured
 
 Row = sa.RowMapping
 
@@ -302,8 +303,11 @@ def _finite(value: float) -> float:
 
 
 def series_value(row: Row) -> Series:
-    """The series in a row of `series`."""
+    """The series in a row of `series`. Raises ValueError for a point that was not measured."""
     points = tuple(float(point) for point in row["points"])
+    strange = next((point for point in points if not 0 <= point < math.inf), None)
+    if strange is not None:
+        raise not_measured(strange)
     return Series(row["metric"], Direction(row["direction"]), row["interval_seconds"], points)
 
 

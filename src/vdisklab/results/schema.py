@@ -90,7 +90,7 @@ class Finite(TypeDecorator[float]):
         del dialect
         number = _stored(value, float, int)
         if number is not None and not math.isfinite(number):
-            raise ValueError(f"{number} is stored where a measured number belongs")
+            raise not_measured(number)
         return number
 
     def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
@@ -102,6 +102,33 @@ class Finite(TypeDecorator[float]):
                 hint="a quantity that was not measured has no sample",
             )
         return value
+
+
+class Measured(Finite):
+    """A measured number: finite, and never below zero."""
+
+    cache_ok = True
+
+    def process_result_value(self, value: object, dialect: Dialect) -> float | None:
+        """The stored number; raises ValueError for anything else."""
+        number = super().process_result_value(value, dialect)
+        if number is not None and number < 0:
+            raise not_measured(number)
+        return number
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
+        """The value; raises DatabaseError for one that no program can have measured."""
+        if value is not None and value < 0:
+            raise DatabaseError(
+                f"{value} is below zero and is not stored as a measured number",
+                hint="the program that reported it is probably wrong",
+            )
+        return super().process_bind_param(value, dialect)
+
+
+def not_measured(number: float) -> ValueError:
+    """The error for a number that no program can have measured: negative, infinite or NaN."""
+    return ValueError(f"{number} is stored where a measured number belongs")
 
 
 class Whole(TypeDecorator[int]):
@@ -327,7 +354,7 @@ sample = sa.Table(
     sa.Column("ordinal", sa.Integer, primary_key=True),
     sa.Column("metric", Words, sa.ForeignKey("metric.name"), nullable=False),
     _words("direction"),
-    _seconds("value"),
+    sa.Column("value", Measured, nullable=False),
     sqlite_with_rowid=False,
 )
 

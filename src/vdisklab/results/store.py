@@ -114,6 +114,12 @@ class Store:
         with self._database.reading() as connection:
             return _campaigns(connection, query)
 
+    def holds_path(self, name: str) -> bool:
+        """True if a run has this path or free name."""
+        query = sa.select(sa.exists().where(schema.run.c.path == name))
+        with self._database.reading() as connection:
+            return bool(connection.scalar(query))
+
     def campaign(self, name: str) -> Campaign:
         """The campaign with that id, or the only one whose id begins with it."""
         table = schema.campaign

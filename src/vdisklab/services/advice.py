@@ -298,7 +298,7 @@ def _of_two_qemus(
     if a == b or not pairs:
         raise PlanError(
             f"no path was measured with both QEMU {a} and QEMU {b}",
-            hint="measure both: vdisklab run PATHS --qemu BIN --qemu BIN",
+            hint="measure both: `vdisklab run PATHS --qemu BIN --qemu BIN`",
         )
     return tuple(pairs)
 

@@ -148,7 +148,7 @@ def _sampling(request: PowerCutRequest) -> Sampling:
 
 def _matrix(request: PowerCutRequest) -> Matrix:
     if not request.paths:
-        raise PlanError("no path is named", hint="vdisklab powercut ext4/{raw,qcow2}/none")
+        raise PlanError("no path is named", hint="`vdisklab powercut ext4/{raw,qcow2}/none`")
     # Needs use rules, not stored power cuts, because the verdicts are what is requested.
     matrix = expand_matrix(tuple(request.paths))
     matrix = narrow_to_needs(

@@ -39,7 +39,15 @@ from vdisklab.host.visible import is_visible_device, is_visible_file
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
-from vdisklab.path.needs import Need, distance, nearest, undecided, unmet, with_default
+from vdisklab.path.needs import (
+    Need,
+    distance,
+    nearest,
+    other_format,
+    undecided,
+    unmet,
+    with_default,
+)
 from vdisklab.path.segments import ImageFormat, LayerKind, OptionValue
 from vdisklab.results.store import Store
 from vdisklab.services.answers import (
@@ -241,11 +249,16 @@ def _measured_in(
     return _Measured(verdicts, scores, nearest_scores, caveats_of(loaded.outlines))
 
 
-def unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, int]:
-    """Orders measured paths by how little they differ from a path, the guest's side first."""
+def unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, bool, int]:
+    """Orders measured paths by how little they differ from a path, the guest's side first.
+
+    Then comes the format: a device and a raw image hold the same bytes, and qcow2 costs more than
+    another cache mode.
+    """
     return (
         measured != path,
         measured.guest_side != path.guest_side,
+        other_format(path, measured),
         distance(path, measured),
     )
 

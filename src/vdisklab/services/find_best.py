@@ -15,6 +15,7 @@ from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.path_model import PathModel
 from vdisklab.analysis.score import ROLE_SETS, add_scores
 from vdisklab.analysis.search import (
+    ATTEMPTS,
     Ended,
     Outcome,
     Rules,
@@ -79,6 +80,7 @@ class _Known:
 
     `out` are the rows that were given up, `seconds` is the mean duration of a run, 0 without runs.
     The `margin` is at least the resolution of the values; `step` is that of the metric if so.
+    `waits` is True if only the numbers to which scores relate are missing, in few blocks.
     """
 
     logs: Floats
@@ -86,6 +88,7 @@ class _Known:
     seconds: float
     margin: float
     step: float | None
+    waits: bool = False
 
     @property
     def runs(self) -> int:
@@ -148,14 +151,15 @@ class BestSearch:
             known = self._known(results, contest, campaign, block)
             left = self.budget - before - (time.monotonic() - self.began)
             affordable = left / (known.seconds or _mean_seconds(plan)) - len(always)
-            if block == 1:
+            if block == 1 or known.waits:
                 rows = first_cells(contest.levels, min(affordable, allowed))
             else:
                 state = known.state(contest, self.rules)
                 if state is None:
                     raise PlanError(
                         f"no guest path has the measure {self.metric!r} after block {block - 1}",
-                        hint="see in `vdisklab rank` what failed, or choose another --metric",
+                        hint=f"see what failed: `vdisklab runs {campaign}`. Scores relate to the "
+                        "baseline, so if only that failed, choose another --metric or --baseline",
                     )
                 rows = next_cells(state, known.runs, min(affordable, allowed - known.runs))
             chosen = {fingerprint[contest.cells[row]] for row in rows}
@@ -236,15 +240,17 @@ class BestSearch:
             if run.measured_cell in place
         }
         measured = np.isfinite(logs).any(axis=1)
-        failed = [
-            row for row, run in latest.items() if run.failure is not None or not measured[row]
-        ]
+        # If no cell has a number, it is what scores relate to that is missing.
+        lacks = ~measured if measured.any() else np.zeros(len(place), dtype=np.bool_)
+        failed = [row for row, run in latest.items() if run.failure is not None or lacks[row]]
+        waits = not measured.any() and len(failed) < len(latest)
         return _Known(
             logs=logs[:, np.isfinite(logs).any(axis=0)],
             out=given_up(contest.levels, latest, failed),
             seconds=sum(run.wall_seconds or 0.0 for run in runs) / max(1, len(runs)),
             margin=margin,
             step=step,
+            waits=waits and len({run.block for run in runs}) < ATTEMPTS,
         )
 
     def _related_to(self, cell: Cell, plan: CampaignPlan) -> bool:

@@ -46,6 +46,16 @@ def outline(path: str = "raw/none", **changes: Any) -> RunOutline:  # noqa: ANN4
     return replace(plain, **changes)
 
 
+def test_a_claim_on_a_rate_of_zero_has_a_verdict_and_no_digits() -> None:
+    names = {"raw/none": 0.0, "qcow2/none": 10.0}
+    data = labelled(
+        {(name, block, IOPS): value for name, value in names.items() for block in (1, 2, 3)}
+    )
+    (answer,) = judge_claims([claim()], data, [])
+    assert answer.verdict is ClaimVerdict.FAILS
+    assert (answer.ratio, answer.low, answer.high) == (None, None, None)
+
+
 def test_zeros_against_zeros_do_not_decide_more_than_their_step() -> None:
     stall = MeasureKey("randread-4k-q1", Direction.READ, "longest_stall")
     data = labelled(

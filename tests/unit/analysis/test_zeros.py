@@ -10,10 +10,10 @@ from vdisklab.analysis.candidates import ratio_of, recommend_path
 from vdisklab.analysis.diagnostics.values import bimodal_diagnostics
 from vdisklab.analysis.intervals import median_interval
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.analysis.paired_ratios import compare_cells, paired_ratios
+from vdisklab.analysis.paired_ratios import Verdict, compare_cells, paired_ratios
 from vdisklab.analysis.pareto import Standing, add_metric_mean, pareto_front
 from vdisklab.analysis.rank_intervals import rank
-from vdisklab.analysis.score import MIX, ROLE_SETS, Score, add_mix, add_scores
+from vdisklab.analysis.score import MEAN, MIX, ROLE_SETS, Score, add_mix, add_scores
 from vdisklab.analysis.search import goodness, margin_with_resolution
 from vdisklab.analysis.summary import summarise
 from vdisklab.path.durability import Verdicts
@@ -162,3 +162,79 @@ def test_values_one_step_apart_are_no_two_modes() -> None:
 def test_every_metric_that_can_be_zero_declares_its_step() -> None:
     stepped = {name for name, metric in METRICS.items() if metric.step}
     assert {"worst_second", "longest_stall", "flushes", "allocated", "mapped"} <= stepped
+
+
+READ = MeasureKey("read", Direction.READ, "bandwidth")
+WRITE = MeasureKey("write", Direction.WRITE, "bandwidth")
+STILL = [0.0, 0.0, 0.0]
+"""A rate in three blocks in which nothing was done."""
+
+
+def test_a_mean_with_a_rate_of_zero_is_zero() -> None:
+    data = labelled(
+        {
+            (name, block, key): value
+            for name, rates in {"host": (8.0, 4.0), "a": (0.0, 4.0), "b": (4.0, 4.0)}.items()
+            for key, value in zip((READ, WRITE), rates, strict=True)
+            for block in (1, 2, 3)
+        }
+    )
+    scored = add_scores(data, cell("host"))
+    assert scored.overall == MEAN
+    grid = scored.observations.grid(MEAN)
+    assert grid[data.place[cell("a")]].tolist() == STILL
+    assert grid[data.place[cell("b")]] == pytest.approx(np.sqrt([0.5] * 3))
+    ranking = rank(scored.observations, MEAN)
+    assert str(ranking.rows[-1].cell) == "a"
+    summary = summarise(scored.observations, MEAN)[cell("a")]
+    assert (summary.median, summary.low, summary.high) == (0.0, None, None)
+    (answer,) = (
+        one
+        for one in compare_cells(scored.observations, cell("a"), cell("b"))
+        if one.measure == MEAN
+    )
+    assert (answer.ratio.ratio, answer.ratio.low, answer.ratio.high) == (0.0, None, None)
+    assert answer.verdict is Verdict.B_BETTER
+
+
+def test_a_rate_that_is_zero_at_the_baseline_is_no_part_of_the_mean() -> None:
+    data = observed(
+        {READ: np.array([STILL, [4.0, 5.0, 6.0]]), WRITE: np.array([[1.0] * 3, [2.0] * 3])}
+    )
+    scored = add_scores(data, cell("c00"))
+    assert scored.rates == (WRITE,)
+    assert add_scores(observed({READ: np.array([STILL, [4.0] * 3])}), cell("c00")).rates == ()
+    mixed = add_mix(data, cell("c00"), {READ: 1.0, WRITE: 1.0})
+    assert not np.isfinite(mixed.grid(MIX)).any()
+
+
+def test_a_latency_of_zero_has_no_mean() -> None:
+    latency = MeasureKey("read", Direction.READ, "latency_mean")
+    data = observed({latency: np.array([[1.0] * 3, STILL])})
+    grid = add_mix(data, cell("c00"), {latency: 1.0}).grid(MIX)
+    assert grid[0].tolist() == [1.0, 1.0, 1.0]
+    assert np.isnan(grid[1]).all()
+
+
+def test_the_ratio_to_a_rate_of_zero_is_unknown_and_still_a_verdict() -> None:
+    data = observed({IOPS: np.array([[9.0, 10.0, 11.0], STILL])})
+    (answer,) = compare_cells(data, cell("c00"), cell("c01"))
+    assert answer.ratio.pairs == 3
+    assert (answer.ratio.ratio, answer.ratio.low, answer.ratio.blocks_needed) == (None, None, None)
+    assert answer.verdict is Verdict.A_BETTER
+    (other,) = compare_cells(data, cell("c01"), cell("c00"))
+    assert (other.ratio.ratio, other.verdict) == (0.0, Verdict.B_BETTER)
+
+
+def test_the_mean_of_a_metric_with_a_zero_is_zero() -> None:
+    data = observed({READ: np.array([STILL, [4.0] * 3]), WRITE: np.array([[1.0] * 3, [9.0] * 3])})
+    mean, key = add_metric_mean(data, "bandwidth")
+    np.testing.assert_allclose(mean.grid(key), [STILL, [6.0] * 3])
+
+
+def test_a_mean_of_one_rate_is_counted_once() -> None:
+    data = add_scores(observed({READ: np.array([[4.0, 5.0, 6.0], [1.0, 2.0, 3.0]])}), cell("c00"))
+    answers = compare_cells(data.observations, cell("c00"), cell("c01"))
+    assert [(str(one.measure), one.main) for one in answers] == [
+        (str(READ), True), (str(MEAN), False),
+    ]  # fmt: skip

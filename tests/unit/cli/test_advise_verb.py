@@ -94,7 +94,7 @@ def test_a_disk_that_loses_data_is_made_safe_and_the_cost_is_said(
     assert group["power_cut_now"] == "lost-by-construction"
     assert group["power_cut_then"] == "not-tested"
     assert group["gain"] < 0.7
-    assert "flushed data is kept then, at -4" in group["sentence"]
+    assert "it passes flushes on (untested), at -4" in group["sentence"]
 
 
 def test_a_disk_that_needs_no_flush_never_gets_one_that_does(

@@ -25,7 +25,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
 from vdisklab.render.tables.audited_disks import audit_table
 from vdisklab.results.store import open_store
-from vdisklab.services.disk_audit import AuditAnswer, AuditedDisk, ClaimedCache
+from vdisklab.services.disk_audit import AuditAnswer, AuditedDisk, ClaimedCache, unlikeness
 
 NETWORK = """<domain><name>far</name><devices><disk type='network'>
 <source protocol='rbd' name='p/i'/><target dev='vda' bus='virtio'/></disk></devices></domain>"""
@@ -358,3 +358,18 @@ def test_the_claim_is_read_from_the_disk_below_the_image(
     device = device_of(tmp_path)
     leaves = () if device is None else device.leaves()
     assert disk["write_caches"] == {leaf.name: leaf.write_cache for leaf in leaves}
+
+
+@pytest.mark.parametrize(
+    ("path", "nearest"),
+    [
+        ("none", "raw/directsync"),
+        ("directsync", "raw/directsync"),
+        ("qcow2/unsafe", "qcow2/none"),
+        ("raw/writethrough", "raw/directsync"),
+    ],
+)
+def test_the_nearest_measured_path_of_a_device_is_raw(path: str, nearest: str) -> None:
+    measured = [parse_path(text) for text in ("qcow2/none", "qcow2/directsync", "raw/directsync")]
+    closest = min(measured, key=lambda one: unlikeness(parse_path(path), one))
+    assert closest == parse_path(nearest)

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -14,6 +15,7 @@ import pytest
 
 from vdisklab.errors import DatabaseBusyError, DatabaseError
 from vdisklab.results.address import parse_address
+from vdisklab.results.model import Direction, Sample
 from vdisklab.results.store import Store, open_store
 
 from .postgresql_server import PASSWORD, Server
@@ -398,6 +400,9 @@ def test_a_table_of_versions_without_a_row_is_damage(tmp_path: Path) -> None:
         "UPDATE run SET commands = '{}'",
         "UPDATE run SET started = 'yesterday'",
         "UPDATE sample SET value = 'fast'",
+        "UPDATE sample SET value = -5.0",
+        "UPDATE sample SET value = 9e999",
+        "UPDATE sample SET value = -9e999",
         "UPDATE measurement SET raw = x'00'",
         "DELETE FROM host",
         "DROP TABLE sample",
@@ -412,3 +417,32 @@ def test_values_that_no_vdisklab_stored_are_damage(tmp_path: Path, statement: st
         campaigns = [campaign.id for campaign in store.campaigns()]
         list(store.runs())
         store.observations(campaigns)
+
+
+@pytest.mark.parametrize("value", ["-5.0", "9e999", "-9e999"])
+def test_a_value_that_cannot_have_been_measured_is_damage_in_every_way_of_reading(
+    tmp_path: Path, value: str
+) -> None:
+    file = filled(tmp_path / "damaged.sqlite", 2)
+    with sqlite3.connect(file) as connection:
+        connection.execute(f"UPDATE sample SET value = {value}")  # noqa: S608 - of this test
+    connection.close()
+    with open_store(str(file), create=False) as store:
+        (campaign,) = store.campaigns()
+        (first, *_) = store.outlines([campaign.id])
+        for read in (
+            lambda: list(store.runs()),
+            lambda: store.run(first.id),
+            lambda: store.observations([campaign.id]),
+        ):
+            with pytest.raises(DatabaseError, match="is stored where a measured number belongs"):
+                read()
+
+
+def test_a_negative_number_is_not_stored(tmp_path: Path) -> None:
+    campaign = a_campaign(id="campaign")
+    measured = replace(a_measurement(), samples=(Sample("iops", Direction.READ, -5.0),))
+    with open_store(str(tmp_path / "a.sqlite")) as store:
+        store.add_campaign(campaign)
+        with pytest.raises(DatabaseError, match="below zero"):
+            store.add_run(a_run(campaign, block=1, measurements=(measured,)))

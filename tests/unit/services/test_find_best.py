@@ -196,6 +196,28 @@ def test_a_path_that_failed_last_is_not_the_best(plan: CampaignPlan, measured: M
     assert (outcome.best.name, outcome.failed) == ("raw/writeback", 1)
 
 
+def test_no_path_is_given_up_because_the_baseline_failed(
+    plan: CampaignPlan, measured: Measured
+) -> None:
+    """Without the host's numbers a block has no score, and the next block tries again."""
+    guests = ("raw/none", "raw/writeback", "qcow2/directsync")
+    store = measured(1, *guests)
+    chosen = names(plan, search().choosing(store, plan, CAMPAIGN.id)(2))
+    assert {"host", "raw/none"} < chosen
+    for block in (2, 3):
+        for run in planned_runs(plan, block, *guests)[-4:]:
+            store.add_run(run)
+    with pytest.raises(PlanError, match="no guest path has the measure 'overall' after block 3"):
+        search().choosing(store, plan, CAMPAIGN.id)(4)
+    (host, *_) = planned_runs(plan, 4, "host")[-1:]
+    store.add_run(host)
+    for run in planned_runs(plan, 4, *guests)[-4:]:
+        store.add_run(run)
+    outcome = search().outcome(store, CAMPAIGN.id)
+    assert outcome is not None
+    assert outcome.failed == 0
+
+
 def test_how_much_was_measured_is_said() -> None:
     assert search_effort(31, 9, 12) == "Measured 9 of 12 cells in 31 runs."
 

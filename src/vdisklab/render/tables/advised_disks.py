@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.audit.configured_disk import FileVolume, OtherFormat
-from vdisklab.path.durability import Durability
+from vdisklab.path.durability import Durability, Keeping
 from vdisklab.plan.settings import Request, command_words
 from vdisklab.render import numbers
 from vdisklab.render.documents.advised_groups import (
@@ -92,10 +92,22 @@ def advice_sentence(entry: DiskAdvice) -> str:
 
 
 def _why_change(entry: DiskAdvice) -> str:
+    tested = entry.then is not None and entry.then.keeping is Keeping.KEPT_IN_TEST
+    kept = "flushed data is kept then" if tested else "it passes flushes on (untested)"
     if entry.gain is None:
-        return f"flushed data is kept then; {entry.reason}"
+        return f"{kept}; {entry.reason}"
     gain = f"{gain_text(entry.gain)} by the overall score"
-    return f"flushed data is kept then, at {gain}" if entry.for_safety else f"{gain}, as safe"
+    if entry.for_safety:
+        return f"{kept}, at {gain}"
+    return (
+        f"{gain}, {'as safe' if _equally_tested(entry) else 'as safe by its settings (untested)'}"
+    )
+
+
+def _equally_tested(entry: DiskAdvice) -> bool:
+    """True unless only the present path's power cuts were tested."""
+    now, then = entry.now, entry.then
+    return now is not None and then is not None and now.keeping is then.keeping
 
 
 def _names(entry: DiskAdvice) -> Iterator[str]:

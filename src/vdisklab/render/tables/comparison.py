@@ -19,7 +19,7 @@ from vdisklab.render.documents.rankings import (
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.tables.power_cuts import keeping_of, loss_sentences
-from vdisklab.render.wording import caution, measure_name, sentence, verdict
+from vdisklab.render.wording import OTHER_VERB, caution, measure_name, sentence, verdict
 from vdisklab.services.advice import ComparisonAnswer
 from vdisklab.services.claim_answers import PublishedAnswer
 from vdisklab.units import counted
@@ -36,7 +36,7 @@ def comparison_table(answer: ComparisonAnswer, *, everything: bool = False) -> T
         notes.append(
             "A/B is taken within blocks. Intervals hold for each row alone; p and verdicts are "
             "corrected for the number of main measures, or of others (Holm). Likely: the interval "
-            "excludes 1, but not after that correction."
+            f"excludes 1, but not after that correction. {OTHER_VERB}"
         )
     hidden = len(answer.comparisons) - len(rows)
     if hidden:

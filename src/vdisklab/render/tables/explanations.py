@@ -113,7 +113,9 @@ EXPLANATIONS = (
         "",
         "A zero is a measured value. What can be zero (stalls, flushes, growth, the worst second) "
         "is compared as value + step, where the step is the smallest value above zero that counts; "
-        "a rate of zero is the worst. No interval is narrower than the step or the last digit.",
+        "a rate of zero is the worst: the ratio of zero to a rate is 0, without an interval, the "
+        "ratio to a rate of zero is unknown, and a mean of rates with a zero is 0. No interval is "
+        "narrower than the step or the last digit.",
         "results/model.py",
     ),
     _entry(
@@ -261,7 +263,8 @@ EXPLANATIONS = (
         "overall_ratio rates",
         "The geometric mean of the ratios to the baseline in the same block of one rate for each "
         "measurement and direction: its bandwidth, else its transactions or IOPS, else the inverse "
-        "of its duration.",
+        "of its duration. With a rate of zero it is 0; a rate that is zero at the baseline is not "
+        "part of it.",
         "Fleming & Wallace 1986",
     ),
     _entry(

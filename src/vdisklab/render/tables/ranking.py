@@ -29,6 +29,7 @@ from vdisklab.render.tables.power_cuts import (
     power_cut_of,
 )
 from vdisklab.render.wording import (
+    OTHER_VERB,
     best_sentence,
     caution,
     grouped_sentences,
@@ -299,7 +300,7 @@ def _notes(answer: RankingAnswer) -> tuple[str, ...]:
         notes.append(
             f"A rank such as 1–3 is a tie: {answer.ranking.separated} of "
             f"{answer.ranking.comparisons} pairs differ, at {answer.ranking.alpha:.0%} "
-            "family-wise error."
+            f"family-wise error. {OTHER_VERB}"
         )
     if answer.roles is not None and not answer.rates:
         notes.append(

@@ -1,0 +1,71 @@
+"""Commands in answers and errors name the database and campaigns that the user has named.
+
+Without them a copied command would answer about another database.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Self
+
+from vdisklab.results.address import without_password
+
+TAKE_CAMPAIGN = frozenset(
+    {"advise", "audit", "claims", "compare", "export-data", "rank", "recommend", "report", "table"}
+)
+"""The verbs with `--campaign`."""
+
+TAKE_DB = TAKE_CAMPAIGN | {"export", "import", "plan", "powercut", "run", "runs", "show"}
+"""The verbs with `--db`."""
+
+# A command is marked as code (Markdown's text has \\` for `), or is a line of its own.
+_IN_TEXT = re.compile(r"(?:^|(?<=`))vdisklab ([a-z-]+)(?:[^`\n\\]|\\(?!`))*", re.MULTILINE)
+_IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)[^<\n]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the user named, None or nothing for the default."""
+
+    db: str | None = None
+    campaigns: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, db: object, campaigns: Sequence[str] | None = None) -> Self:
+        """From a verb's options; `db` is text, or None. What the environment names, it names for
+        the next command, too."""
+        said = isinstance(db, str) and db != os.environ.get("VDISKLAB_DB")
+        return cls(db if said else None, tuple(campaigns or ()))
+
+    def in_text(self, text: str) -> str:
+        """The text with complete commands."""
+        return _IN_TEXT.sub(self._complete, text)
+
+    def in_html(self, page: str) -> str:
+        """The page with complete commands."""
+        return _IN_HTML.sub(lambda found: self._complete(found, escape), page)
+
+    def in_json(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+        """The JSON value with complete commands."""
+        if isinstance(value, str):
+            return self.in_text(value)
+        if isinstance(value, dict):
+            return {key: self.in_json(item) for key, item in value.items()}
+        return [self.in_json(item) for item in value] if isinstance(value, list) else value
+
+    def _complete(self, found: re.Match[str], quoted: Callable[[str], str] = str) -> str:
+        command, verb = found[0], found[1]
+        words: list[str] = []
+        if verb in TAKE_CAMPAIGN and "--campaign" not in command:
+            words += [f"--campaign {shlex.quote(name)}" for name in self.campaigns]
+        if verb in TAKE_DB and self.db is not None and "--db" not in command:
+            words.append(f"--db {shlex.quote(without_password(self.db))}")
+        return " ".join([command, *map(quoted, words)])
+
+
+NOTHING_NAMED = Named()

@@ -1,0 +1,129 @@
+"""Commands to copy name the database and campaigns that the user named; free names have no path."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+
+from tests.unit.stored import Database
+from vdisklab.cli.main import VERBS, build_app, main
+from vdisklab.cli.named import TAKE_CAMPAIGN, TAKE_DB, Named
+
+# A command as code, wrapped or not.
+COMMAND = re.compile(r"`(vdisklab [a-z-]+[^`]*)`")
+
+
+def test_the_sets_of_verbs_are_those_with_the_options() -> None:
+    group = typer.main.get_command(build_app())
+    verbs = {name: group.commands[name] for name in VERBS if name != "lab"}  # type: ignore[attr-defined]
+    having = {
+        option: {
+            name for name, verb in verbs.items() if any(option in one.opts for one in verb.params)
+        }
+        for option in ("--db", "--campaign")
+    }
+    assert having == {"--db": TAKE_DB, "--campaign": TAKE_CAMPAIGN}
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("see `vdisklab rank`", "see `vdisklab rank --campaign 3f2a --db 'my db'`"),
+        ("`vdisklab runs 3f2a` lists", "`vdisklab runs 3f2a --db 'my db'` lists"),
+        ("vdisklab run raw/none", "vdisklab run raw/none --db 'my db'"),
+        ("`vdisklab rank --db x --campaign y`", "`vdisklab rank --db x --campaign y`"),
+        ("`vdisklab doctor`, vdisklab run", "`vdisklab doctor`, vdisklab run"),
+        (r"run \`vdisklab run a\-b\`", r"run \`vdisklab run a\-b --db 'my db'\`"),
+    ],
+)
+def test_commands_are_completed(text: str, complete: str) -> None:
+    named = Named.of("my db", ["3f2a"])
+    assert named.in_text(text) == complete
+    assert named.in_json({"a": [text, 1, None]}) == {"a": [complete, 1, None]}
+    assert Named.of(None).in_text(text) == text
+
+
+def test_a_page_is_completed_in_its_own_quoting_and_without_a_password() -> None:
+    page = "<code>vdisklab rank</code> vdisklab rank"
+    assert Named.of("a&b").in_html(page) == (
+        "<code>vdisklab rank --db &#x27;a&amp;b&#x27;</code> vdisklab rank"
+    )
+    assert "secret" not in Named.of("postgresql://u:secret@h/d").in_text("vdisklab rank")
+    assert "secret" not in Named.of("x://u:secret@h:p/d").in_text("vdisklab rank")
+
+
+def commands(text: str) -> list[str]:
+    joined = " ".join(text.split())
+    return [command for command in COMMAND.findall(joined) if command.split()[1] in TAKE_DB]
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("rank",), 0),
+        (("recommend",), 0),
+        (("claims", "--only", "debatty-2024"), 10),
+        (("compare", "raw/none", "host"), 0),
+        (("compare", "raw/none"), 2),
+        (("compare", "raw/none", "zvol/none"), 2),
+        (("recommend", "--need", "layer=zvol"), 2),
+    ],
+)
+def test_no_command_of_an_answer_forgets_the_database(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], status: int,
+) -> None:  # fmt: skip
+    other = tmp_path / "other.sqlite"
+    shutil.copy(database.file, other)
+    named = (*words, "--db", str(other), "--campaign", "c0ffee01")
+    assert main(named) == status
+    said = capsys.readouterr()
+    found = commands(said.out + said.err)
+    assert all(f"--db {other}" in command for command in found)
+    assert all(
+        "--campaign c0ffee01" in command for command in found if command.split()[1] in TAKE_CAMPAIGN
+    )
+    assert main((*named, "--format", "json")) == status
+    answer = capsys.readouterr().out
+    if status != 2:
+        in_json = commands(json.dumps(json.loads(answer)))
+        assert all(f"--db {other}" in command for command in in_json)
+    # What the environment names needs no repeating.
+    main(words)
+    said = capsys.readouterr()
+    assert not [command for command in commands(said.out + said.err) if "--db" in command]
+
+
+def test_a_report_names_the_database(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other, page = tmp_path / "other.sqlite", tmp_path / "report.html"
+    shutil.copy(database.file, other)
+    assert main(["report", "--db", str(other), "-o", str(page)]) == 0
+    found = re.findall(r"<code>(vdisklab ([a-z-]+)[^<]*)", page.read_text())
+    in_question = [command for command, verb in found if verb in TAKE_DB]
+    assert len(in_question) > 3
+    assert all(f"--db {other}" in command for command in in_question)
+
+
+@pytest.mark.parametrize(
+    "words", [("export",), ("powercut",), ("plan",), ("run",), ("run", "raw/none")]
+)
+def test_a_free_name_is_called_one_where_a_path_is_needed(
+    database: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    result = tmp_path / "out.txt"
+    result.write_text("1073741824 bytes (1.1 GB, 1.0 GiB) copied, 2 s, 537 MB/s\n")
+    assert main(["import", str(result), "--as", "my VM at home"]) == 0
+    capsys.readouterr()
+    assert main([*words, "my VM at home"]) == 2
+    said = capsys.readouterr().err
+    assert "'my VM at home' is a free name of an import, which has numbers but no conf" in said
+    assert "--as PATH" in said
+    assert main([*words, "my VM at work"]) == 2
+    assert "unknown segment" in capsys.readouterr().err
