@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from vdisklab.analysis.additive import PRECISION, block_effects, moderate
-from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf
+from vdisklab.analysis.distributions import t_isf
+from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats
 
 ALPHA = 0.05

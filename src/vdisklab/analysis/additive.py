@@ -13,11 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
-from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf
+from vdisklab.analysis.distributions import digamma, t_isf, tetragamma, trigamma
+from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats
 
 PRECISION = 1e-9
@@ -84,14 +82,18 @@ def usable(logs: Floats) -> Usable:
     )
 
 
-def _groups(measured: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """The connected component of each cell and each block; a measured value connects the two."""
-    cell, block = np.nonzero(measured)
+def _groups(measured: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """The group of each cell and each block, numbered by their first cells; a measured value
+    connects the two."""
     cells, blocks = measured.shape
-    size = cells + blocks
-    edges = coo_array((np.ones(len(cell)), (cell, block + cells)), shape=(size, size))
-    _, label = connected_components(edges, directed=False)
-    return label[:cells], label[cells:]
+    label, of_block = np.arange(cells), np.zeros(blocks, dtype=np.intp)
+    while True:
+        of_block = np.where(measured, label[:, None], cells).min(axis=0)
+        lower = np.where(measured, of_block, cells).min(axis=1)
+        if (lower == label).all():
+            names, group = np.unique(label, return_inverse=True)
+            return group.reshape(-1), np.searchsorted(names, of_block)
+        label = lower
 
 
 def fit(logs: Floats, chosen: Usable, resolution: Floats | None = None) -> Fit:
@@ -149,13 +151,13 @@ def moderate(variance: Floats, freedom: Floats, total: float) -> tuple[Floats, F
     if len(variance) < 3:
         return variance, np.minimum(freedom, total)
     floor = np.maximum(variance, 1e-5 * np.median(variance))
-    logs = np.log(floor) - special.digamma(freedom / 2) + np.log(freedom / 2)
-    spread = float(logs.var(ddof=1) - special.polygamma(1, freedom / 2).mean())
+    logs = np.log(floor) - digamma(freedom / 2) + np.log(freedom / 2)
+    spread = float(logs.var(ddof=1) - trigamma(freedom / 2).mean())
     if spread <= 0:  # the variances scatter no more than by chance: one common variance
         pooled = float((variance * freedom).sum() / freedom.sum())
         return np.maximum(variance, pooled), np.full(len(variance), total)
     prior = 2 * _inverse_trigamma(spread)
-    common = float(np.exp(logs.mean() + special.digamma(prior / 2) - np.log(prior / 2)))
+    common = float(np.exp(logs.mean() + digamma(prior / 2) - np.log(prior / 2)))
     moderated = (prior * common + freedom * variance) / (prior + freedom)
     return np.maximum(variance, moderated), np.minimum(freedom + prior, total)
 
@@ -164,8 +166,8 @@ def _inverse_trigamma(value: float) -> float:
     """y with trigamma(y) = value, by Newton's method on 1/trigamma (Smyth 2004, appendix)."""
     y = 0.5 + 1 / value
     for _ in range(50):
-        trigamma = float(special.polygamma(1, y))
-        step = trigamma * (1 - trigamma / value) / float(special.polygamma(2, y))
+        found = float(trigamma(y))
+        step = found * (1 - found / value) / float(tetragamma(y))
         y += step
         if abs(step) < 1e-8 * y:
             break

@@ -14,10 +14,10 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from vdisklab.analysis.additive import Fit
-from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf, t_sf
+from vdisklab.analysis.distributions import chi2_isf, normal_cdf, t_isf, t_sf
+from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.pair_noise import PairNoise, common_freedom, pair_noise
 from vdisklab.path.cell import MeasuredCell
@@ -226,6 +226,12 @@ def dunnett(lead: float, others: int, freedom: int) -> float:
     All comparisons share one cell, so their correlation is 1/2. Given that cell's noise (normal)
     and the common standard deviation (chi), they are independent.
     """
-    deviation = np.sqrt(special.chdtri(freedom, _CHANCE) / freedom)
-    below = special.ndtr(math.sqrt(2) * lead * deviation[:, None] + _NORMAL) ** others
+    below = normal_cdf(math.sqrt(2) * lead * _deviations(freedom)[:, None] + _NORMAL) ** others
     return 1 - float((below @ _WEIGHT).mean())
+
+
+@lru_cache(maxsize=4096)
+def _deviations(freedom: int) -> Floats:
+    """Equally probable standard deviations of a sample with so many degrees of freedom."""
+    answer: Floats = np.sqrt(chi2_isf(_CHANCE, freedom) / freedom)
+    return answer

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.claimfile import Claim
-from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf, t_sf
+from vdisklab.analysis.distributions import t_isf, t_sf
+from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import (
     Floats,
     MeasureKey,

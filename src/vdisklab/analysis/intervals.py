@@ -6,11 +6,9 @@ each row, NaN where there is no interval.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from scipy import special
 
+from vdisklab.analysis.distributions import fair_binomial_cdf, t_isf
 from vdisklab.analysis.observations import POSITIVE, Floats, logarithms, rounded_to
 from vdisklab.results.model import Metric
 
@@ -86,11 +84,11 @@ def order_statistic_interval(grid: Floats, level: float = 0.95) -> Interval:
     ordered = np.sort(grid, axis=1)  # NaN last
     count = np.isfinite(grid).sum(axis=1)
     low, high = np.full(len(grid), np.nan), np.full(len(grid), np.nan)
-    for n in np.unique(count):
-        if 1 - 2 * binomial_cdf(0, n, 0.5) < level or n < 2:
+    for n in np.unique(count).tolist():
+        if 1 - 2 * fair_binomial_cdf(0, n) < level or n < 2:
             continue
         rows = count == n
-        k, share = _order_statistic(int(n), level)
+        k, share = _order_statistic(n, level)
         values = ordered[rows]
         low[rows] = (1 - share) * values[:, k - 1] + share * values[:, k]
         high[rows] = (1 - share) * values[:, n - k] + share * values[:, n - k - 1]
@@ -100,27 +98,9 @@ def order_statistic_interval(grid: Floats, level: float = 0.95) -> Interval:
 def _order_statistic(n: int, level: float) -> tuple[int, float]:
     """The rank k (from 1) that still reaches `level`, and the weight of the next rank."""
     ranks = np.arange(1, n // 2 + 1)
-    covered = 1 - 2 * binomial_cdf(ranks - 1, n, 0.5)
+    covered = 1 - 2 * fair_binomial_cdf(ranks - 1, n)
     k = int(ranks[covered >= level].max())
     outer = float(covered[k - 1])
-    inner = float(1 - 2 * binomial_cdf(k, n, 0.5)) if k < n // 2 else 0.0
+    inner = float(1 - 2 * fair_binomial_cdf(k, n)) if k < n // 2 else 0.0
     excess = (outer - level) / (outer - inner)
     return k, (n - k) * excess / (k + (n - 2 * k) * excess)
-
-
-# The functions below use scipy.special, because importing scipy.stats takes 1.5 s.
-
-
-def t_sf(value: Any, freedom: Any) -> Any:  # noqa: ANN401 - numbers and arrays alike
-    """The probability that Student's t with `freedom` degrees of freedom exceeds `value`."""
-    return special.stdtr(freedom, -value)
-
-
-def t_isf(chance: Any, freedom: Any) -> Any:  # noqa: ANN401
-    """The value that Student's t exceeds with this probability."""
-    return -special.stdtrit(freedom, chance)
-
-
-def binomial_cdf(successes: Any, trials: Any, chance: float) -> Any:  # noqa: ANN401
-    """The binomial probability of at most this many successes; 0 for a negative number."""
-    return special.bdtr(successes, trials, chance)

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from vdisklab.analysis.additive import PRECISION, Fit
-from vdisklab.analysis.intervals import t_isf
+from vdisklab.analysis.distributions import chi2_isf, chi2_sf, t_isf
 from vdisklab.analysis.observations import Floats
 
 NOISIER = 0.1
@@ -111,9 +110,7 @@ def common_freedom(cells: int, blocks: int) -> int:
 
 def _limit(chance: float, freedom: Floats) -> Floats:
     """The ratio of estimated to true variance that normal noise exceeds with this probability."""
-    # chdtri is slow, and there are few distinct values.
-    unique, place = np.unique(freedom, return_inverse=True)
-    answer: Floats = (special.chdtri(unique, chance) / unique)[place]
+    answer: Floats = chi2_isf(chance, freedom) / freedom
     return answer
 
 
@@ -154,7 +151,7 @@ def _shared(residual: Floats) -> tuple[Floats, float, float]:
     direction = table[moving] / length[moving]
     spread = direction.T @ direction / len(direction)
     statistic = len(direction) * steps * (steps + 2) / 2 * (float((spread**2).sum()) - 1 / steps)
-    p = float(special.chdtrc(steps * (steps + 1) / 2 - 1, statistic))
+    p = chi2_sf(statistic, steps * (steps + 1) / 2 - 1)
     if p > SHARED:
         return nothing, 0.0, p
     # The eigenvectors of a matrix of blocks: the SVD of a table of many cells takes longer.

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.additive import Fit
-from vdisklab.analysis.intervals import t_isf
+from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import Floats
 
 Counts = npt.NDArray[np.int64]

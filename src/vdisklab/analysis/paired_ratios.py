@@ -9,7 +9,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf, t_sf
+from vdisklab.analysis.distributions import t_isf, t_sf
+from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import (
     POSITIVE,
     Floats,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vdisklab.analysis.additive import fit, usable
 from vdisklab.analysis.best import CHALLENGERS, competitors, critical
-from vdisklab.analysis.intervals import t_isf
+from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import (
     Block,
     Floats,

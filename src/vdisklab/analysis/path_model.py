@@ -24,8 +24,6 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_solve
-from scipy.sparse import csr_array, hstack
 
 from vdisklab.analysis.observations import Floats
 from vdisklab.path.factors import Levels
@@ -82,8 +80,8 @@ class PathModel:
         pairs = (_pair(*both) for both in itertools.combinations(levels.T, 2))
         known = {column.tobytes() for column in factors}
         distinct = {column.tobytes(): column for column in pairs if column.max() + 1 < self.cells}
-        self._factors = _one_hot(factors, self.cells)
-        self._pairs = _one_hot(
+        self._factors = _OneHot.of(factors, self.cells)
+        self._pairs = _OneHot.of(
             [column for key, column in distinct.items() if key not in known], self.cells
         )
 
@@ -104,11 +102,11 @@ class PathModel:
         chosen = np.searchsorted(np.cumsum(weight), points).clip(0, len(weight) - 1)
         scale = np.sqrt(misfit[chosen] / rng.chisquare(data[-1].degrees, count))
         factors, pairs, own, noise = SHARES[chosen].T
-        of_factors = np.sqrt(factors) * rng.normal(size=(self._factors.shape[1], count))
-        of_pairs = np.sqrt(pairs) * rng.normal(size=(self._pairs.shape[1], count))
+        of_factors = np.sqrt(factors) * rng.normal(size=(self._factors.width, count))
+        of_pairs = np.sqrt(pairs) * rng.normal(size=(self._pairs.width, count))
         of_cells = np.sqrt(own) * rng.normal(size=(self.cells, count))
         error = math.sqrt(BLOCK_VARIANCE) * rng.normal(size=(int(runs.block.max()) + 1, count))
-        at_runs, pairs_at_runs = self._factors[runs.cell], self._pairs[runs.cell]
+        at_runs, pairs_at_runs = self._factors.rows(runs.cell), self._pairs.rows(runs.cell)
         missed = target[:, None] / scale - at_runs @ of_factors - pairs_at_runs @ of_pairs
         missed -= of_cells[runs.cell] + error[runs.block]
         missed -= np.sqrt(noise) * rng.normal(size=missed.shape)
@@ -117,34 +115,65 @@ class PathModel:
             missed[:, mine] = data[-1].solved(SHARES[share], missed[:, mine])
         of_factors += factors * (at_runs.T @ missed)
         of_pairs += pairs * (pairs_at_runs.T @ missed)
-        of_cells += own * (_one_hot([runs.cell], len(target), self.cells).T @ missed)
-        answer: Floats = (self._factors @ of_factors + self._pairs @ of_pairs + of_cells) * (
-            scale * unit
-        )
-        return answer
+        of_cells += own * _sums_of(runs.cell, missed, self.cells)
+        answer: Floats = self._factors.times(of_factors) + self._pairs.times(of_pairs) + of_cells
+        return answer * (scale * unit)
 
     def sums(self, runs: Runs, target: Floats, size: int) -> RunSums:
         """The sums over the first runs, `size` at most."""
         cell, block = runs.cell[:size], runs.block[:size]
         return RunSums(
-            self._factors[cell],
-            self._pairs[cell],
-            _one_hot([block], len(block)),
+            self._factors.rows(cell),
+            self._pairs.rows(cell),
+            _OneHot.of([block], size).rows(np.arange(len(block))),
             cell,
             target[:size],
         )
 
 
-def _one_hot(codes: Sequence[Indices], rows: int, width: int | None = None) -> csr_array:
-    """A column for each number of each code, with a 1 where a row has it; rows have length 1."""
-    sizes = [int(code.max()) + 1 for code in codes]
-    first = np.cumsum([0, *sizes])
-    columns = [code + start for code, start in zip(codes, first, strict=False)]
-    shape = (rows, width or int(first[-1]))
-    where = np.stack(columns, axis=1) if columns else np.empty((rows, 0), np.int64)
-    ends = np.arange(rows + 1) * len(codes)
-    length = math.sqrt(max(1, len(codes)))
-    return csr_array((np.full(where.size, 1 / length), where.ravel(), ends), shape=shape)
+@dataclass(frozen=True, slots=True, eq=False)
+class _OneHot:
+    """A matrix with a column for each number of each code, and a 1 where a row has it, divided by
+    the square root of the number of codes: rows have length 1.
+
+    `places` has the columns of each row's ones. The matrix of all cells is never made.
+    """
+
+    places: Indices
+    width: int
+
+    @classmethod
+    def of(cls, codes: Sequence[Indices], rows: int) -> Self:
+        """The matrix of these codes of each row."""
+        first = np.cumsum([0, *(int(code.max()) + 1 for code in codes)])
+        columns = [code + start for code, start in zip(codes, first, strict=False)]
+        places = np.stack(columns, axis=1) if columns else np.empty((rows, 0), np.int64)
+        return cls(places, int(first[-1]))
+
+    @property
+    def _length(self) -> float:
+        return math.sqrt(max(1, self.places.shape[1]))
+
+    def rows(self, chosen: Indices) -> Floats:
+        """These rows, as a matrix."""
+        places = self.places[chosen]
+        matrix = np.zeros((len(chosen), self.width))
+        np.put_along_axis(matrix, places, 1 / self._length, axis=1)
+        return matrix
+
+    def times(self, columns: Floats) -> Floats:
+        """The product with a matrix."""
+        answer = np.zeros((len(self.places), columns.shape[1]))
+        for place in self.places.T:
+            answer += columns[place]
+        return answer / self._length
+
+
+def _sums_of(group: Indices, columns: Floats, groups: int) -> Floats:
+    """The sums of the rows of each group."""
+    answer = np.zeros((groups, columns.shape[1]))
+    np.add.at(answer, group, columns)
+    return answer
 
 
 def _pair(one: Indices, other: Indices) -> Indices:
@@ -165,22 +194,22 @@ class RunSums:
 
     def __init__(
         self,
-        factors: csr_array,
-        pairs: csr_array,
-        blocks: csr_array,
+        factors: Floats,
+        pairs: Floats,
+        blocks: Floats,
         cell: Indices,
         target: Floats,
     ) -> None:
         if pairs.shape[1] > len(target):  # as many features as runs have the same covariance
-            pairs = csr_array(np.linalg.qr(pairs.toarray().T).R.T)
+            pairs = np.linalg.qr(pairs.T).R.T
         parts = (factors, pairs, blocks)
         self.degrees = PRIOR_RUNS + len(target) - blocks.shape[1]
         self._kind = np.repeat(np.arange(len(parts)), [part.shape[1] for part in parts])
-        self._features = hstack(parts, format="csr")
+        self._features = np.hstack(parts)
         _, cell, times = np.unique(cell, return_inverse=True, return_counts=True)
-        self._cells, self._times = _one_hot([cell.reshape(-1)], len(target)), times
-        columns = hstack([self._features, csr_array(target[:, None])], format="csr")
-        of_cells = (self._cells.T @ columns).tocsr()
+        self._cell, self._times = cell.reshape(-1), times
+        columns = np.hstack([self._features, target[:, None]])
+        of_cells = _sums_of(self._cell, columns, len(times))
         self._products = _squared(columns)
         self._products_of_cells = {
             int(count): _squared(of_cells[np.flatnonzero(times == count)])
@@ -210,16 +239,17 @@ class RunSums:
 
     def solved(self, share: Floats, columns: Floats) -> Floats:
         """The columns multiplied by the inverse of the runs' covariance."""
-        root = np.linalg.cholesky(self._bordered(share[None])[0, :-1, :-1])
+        matrix = self._bordered(share[None])[0, :-1, :-1]
         beside = self._without_cells(share, columns)
-        shown = self._features @ cho_solve((root, True), self._features.T @ beside)
+        shown = self._features @ np.linalg.solve(matrix, self._features.T @ beside)
         return beside - self._without_cells(share, shown)
 
     def _without_cells(self, share: Floats, columns: Floats) -> Floats:
         """The columns multiplied by the inverse of the covariance of cells and noise."""
         _, _, own, noise = share
-        of_cells = (own / (noise + own * self._times))[:, None] * (self._cells.T @ columns)
-        answer: Floats = (columns - self._cells @ of_cells) / noise
+        sums = _sums_of(self._cell, columns, len(self._times))
+        of_cells = (own / (noise + own * self._times))[:, None] * sums
+        answer: Floats = (columns - of_cells[self._cell]) / noise
         return answer
 
     def _bordered(self, shares: Floats) -> Floats:
@@ -234,9 +264,9 @@ class RunSums:
         return matrix
 
 
-def _squared(columns: csr_array) -> Floats:
+def _squared(columns: Floats) -> Floats:
     """The products of all columns."""
-    answer: Floats = (columns.T @ columns).toarray()
+    answer: Floats = columns.T @ columns
     return answer
 
 

@@ -22,7 +22,8 @@ import numpy as np
 from pydantic import Field
 
 from vdisklab.analysis.claimfile import ClaimCache
-from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf, t_sf
+from vdisklab.analysis.distributions import t_isf, t_sf
+from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import PRECISION, Ratio, holm, paired_ratios
 from vdisklab.errors import PlanError

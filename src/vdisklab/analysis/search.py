@@ -24,7 +24,8 @@ from enum import StrEnum
 import numpy as np
 
 from vdisklab.analysis.additive import fit, usable
-from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf
+from vdisklab.analysis.distributions import t_isf
+from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.path_model import PathModel, Runs
 from vdisklab.path.cell import MeasuredCell

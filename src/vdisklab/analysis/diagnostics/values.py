@@ -15,9 +15,10 @@ from vdisklab.analysis.diagnostics.kinds import (
     GuestCeiling,
     SlowFirstBlock,
 )
-from vdisklab.analysis.intervals import t_isf
+from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import paired_ratios
+from vdisklab.analysis.trend import slope, trend_p
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, Layer
 from vdisklab.path.segments import PageCache
@@ -46,12 +47,8 @@ def drift_diagnostics(observations: Observations, measure: MeasureKey) -> tuple[
     for campaign, effects in _block_effects(observations, measure).items():
         if len(effects) < TREND_FROM:
             continue
-        from scipy import stats  # noqa: PLC0415 - takes 1.5 s to load, and is needed here only
-
-        order = np.arange(len(effects))
-        p = float(stats.kendalltau(order, effects).pvalue)
-        slope = float(stats.theilslopes(effects, order)[0])
-        change = math.exp(slope * (len(effects) - 1)) - 1
+        p = trend_p(effects)
+        change = math.exp(slope(effects) * (len(effects) - 1)) - 1
         if p <= 0.05 and abs(change) >= SMALLEST_TREND:
             diagnostics.append(Drift(str(measure), campaign, len(effects), change, p))
     return tuple(diagnostics)
