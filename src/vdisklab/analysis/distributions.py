@@ -167,6 +167,7 @@ def _beta_fraction(a: float, b: float, x: float) -> float:
     c, d = 1.0, 1 / _apart(1 - (a + b) * x / (a + 1))
     answer = d
     for m in range(1, _MOST_STEPS):
+        change = 1.0
         for term in (
             m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
             -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),

@@ -117,7 +117,8 @@ class PathModel:
         of_pairs += pairs * (pairs_at_runs.T @ missed)
         of_cells += own * _sums_of(runs.cell, missed, self.cells)
         answer: Floats = self._factors.times(of_factors) + self._pairs.times(of_pairs) + of_cells
-        return answer * (scale * unit)
+        answer *= scale * unit
+        return answer
 
     def sums(self, runs: Runs, target: Floats, size: int) -> RunSums:
         """The sums over the first runs, `size` at most."""

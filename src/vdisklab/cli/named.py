@@ -39,8 +39,9 @@ class Named:
     def of(cls, db: object, campaigns: Sequence[str] | None = None) -> Self:
         """From a verb's options; `db` is text, or None. What the environment names, it names for
         the next command, too."""
-        said = isinstance(db, str) and db != os.environ.get("VDISKLAB_DB")
-        return cls(db if said else None, tuple(campaigns or ()))
+        if not isinstance(db, str) or db == os.environ.get("VDISKLAB_DB"):
+            db = None
+        return cls(db, tuple(campaigns or ()))
 
     def in_text(self, text: str) -> str:
         """The text with complete commands."""

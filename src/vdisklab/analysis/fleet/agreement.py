@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.fleet.host_means import FleetNumbers, blocks_by_host
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
-from vdisklab.analysis.intervals import t_isf
 from vdisklab.analysis.observations import Floats, MeasureKey, logarithms
 from vdisklab.analysis.paired_ratios import Ratio, holm, paired_ratios
 from vdisklab.path.cell import MeasuredCell

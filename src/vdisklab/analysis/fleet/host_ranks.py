@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.additive import PRECISION, block_effects, usable
-from vdisklab.analysis.intervals import MIN_BLOCKS, t_isf, t_sf
+from vdisklab.analysis.distributions import t_isf, t_sf
+from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import holm
 from vdisklab.analysis.rank_intervals import Ranked, Ranking, Unranked, WithoutRank

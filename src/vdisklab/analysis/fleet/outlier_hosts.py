@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vdisklab.analysis.additive import PRECISION, block_effects
-from vdisklab.analysis.intervals import t_isf
+from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
