@@ -104,7 +104,7 @@ class Finite(TypeDecorator[float]):
         return value
 
 
-class Measured(Finite):
+class MeasuredNumber(Finite):
     """A measured number: finite, and never below zero."""
 
     cache_ok = True
@@ -354,7 +354,7 @@ sample = sa.Table(
     sa.Column("ordinal", sa.Integer, primary_key=True),
     sa.Column("metric", Words, sa.ForeignKey("metric.name"), nullable=False),
     _words("direction"),
-    sa.Column("value", Measured, nullable=False),
+    sa.Column("value", MeasuredNumber, nullable=False),
     sqlite_with_rowid=False,
 )
 
